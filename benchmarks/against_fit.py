@@ -297,7 +297,7 @@ ROLES = {"--measured-epochs": _measured_epochs, "--plain-epochs": _plain_epochs}
 
 
 def _data(concrete: Any, samples: int) -> tuple[Any, Any, None]:
-    from gpuplan.workload.build.synthetic import draw_inputs, draw_targets
+    from gpuplan.profile.input_pipeline import draw_inputs, draw_targets
 
     x = draw_inputs(concrete.x, samples=samples, model=concrete.model)
     return x, draw_targets(concrete.y, samples=samples, output=concrete.output), None

@@ -103,8 +103,7 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
 
 
 def _load(model: str, options: WorkloadOptions) -> None:
-    from gpuplan.workload.build.abstract_init import abstract_variables
-    from gpuplan.workload.build.materialize import set_precision
+    from gpuplan.workload.build.materialize import abstract_variables, set_precision
     from gpuplan.workload.capture import child
     from gpuplan.workload.reference import parse_reference
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .files import cache_dir_restored
-from .plan.compare.criteria import SortBy
+from .plan.question import SortBy
 from .plan.result.estimate import Estimate as PlanEstimate
 
 __all__ = ["Estimate", "estimate"]
@@ -106,9 +106,8 @@ def estimate(
             passes the filters. A run that fits nowhere is no error: see `recommendation`.
     """
     from .plan.compilation import StepCompiler
-    from .plan.notebook_accounts import refresh_notebook_accounts
     from .plan.pipeline import estimate_model
-    from .plan.request import EstimateRequest, build_script_terms, build_spot_terms
+    from .plan.request import EstimateRequest, build_script_terms, build_spot_terms, refresh_notebook_accounts
     from .settings import load_settings
     from .workload.options import WorkloadOptions
 

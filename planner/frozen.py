@@ -47,11 +47,11 @@ class Frozen:
         cls._needed = frozenset(f.name for f in fields(cls) if f.default is MISSING and f.name not in makers)
 
     def __init__(self, **values: Any) -> None:
-        own = vars(self)
-        own.update(self._blank)
+        own = self.__dict__
+        own.update(self._blank, **values)
         for name, make in self._makers.items():
-            own[name] = make()
-        own.update(values)
+            if name not in values:
+                own[name] = make()
         if len(own) != len(self._blank) or not self._needed <= values.keys():
             self._refuse(values)
         self.__post_init__()

@@ -92,7 +92,7 @@ class StepTimer(StepRecorder):
             return
         self._update("complete")
         if self.predict and self.document is not None:
-            from .profile.compare_with_prediction import compare_with_prediction
+            from .profile.end_to_end import compare_with_prediction
 
             for sentence in compare_with_prediction(self.document, self._model):
                 self._say(sentence)

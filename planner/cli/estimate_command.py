@@ -97,7 +97,7 @@ def estimate(
 
 def _show(result: Estimate, question: Question, out: OutputFlags, *, show_all: bool, breakdown: bool) -> None:
     """Write the result and the file; NoAnswerError if no offer fits."""
-    from ..plan.no_answer import explain_no_answer
+    from ..plan.question import explain_no_answer
     from ..render.estimate.table import emit_estimate, format_estimate_json
     from ..render.output import write_text
 

@@ -17,8 +17,7 @@ from . import completion
 if TYPE_CHECKING:
     from ..plan.request import EstimateRequest
     from ..plan.spot.preemption import SpotTerms
-    from ..workload.capture.script_options import ScriptOptions
-    from ..workload.options import WorkloadOptions
+    from ..workload.options import ScriptOptions, WorkloadOptions
 
 __all__ = [
     "LimitFlags",
@@ -227,7 +226,7 @@ class OutputFlags(Frozen):
 
 def _ask_notebooks() -> None:
     """Query the clients of Colab and Kaggle, with progress on standard error."""
-    from ..plan.notebook_accounts import refresh_notebook_accounts
+    from ..plan.request import refresh_notebook_accounts
     from ..render.progress import status
     from ..settings import load_settings
 

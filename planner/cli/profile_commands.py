@@ -15,8 +15,8 @@ from .flags import ScriptArguments, ScriptFlags, expand_flag_groups
 from .next_step import format_command, suggest_next
 
 if TYPE_CHECKING:
-    from ..profile.pooling import ProcessLimits
     from ..profile.run import ProfileRequest
+    from ..profile.statistics import ProcessLimits
     from ..profile.windows import MeasurementRules
     from ..profile_schema import ProfileDocument
 
@@ -176,7 +176,7 @@ def _compiler(
 def _build_process_limits(processes: int | None) -> ProcessLimits:
     """Return the limits on the number of processes; UsageError for fewer than one."""
     from ..errors import UsageError
-    from ..profile.pooling import ProcessLimits
+    from ..profile.statistics import ProcessLimits
 
     if processes is None:
         return ProcessLimits()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..profile.measuring_process import build_child_environment
-from ..workload.capture.script_options import ScriptOptions
+from ..workload.options import ScriptOptions
 
 __all__ = ["BACKENDS", "BackendReport", "find_installed_backends", "probe_backends"]
 

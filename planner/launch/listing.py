@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from ..plan.pricing.money import rental_usd
+from ..plan.pricing.money import compute_rental_usd
 from .core.cloud_adapter import Adapter, CloudMachine
 from .core.history import AttemptHistory, History
 from .prepare.error_messages import Failures, list_machines
@@ -86,7 +86,7 @@ def from_cloud(machine: CloudMachine, *, in_ledger: bool) -> ListedMachine:
         state=machine.state,
         started_at=machine.started_at,
         cap_at=machine.cap_at,
-        spent_usd=None if price is None else rental_usd(duration_s=lived_s, usd_per_hour=price),
+        spent_usd=None if price is None else compute_rental_usd(duration_s=lived_s, usd_per_hour=price),
         run=machine.run,
         attempt=machine.attempt,
         owner=machine.owner,
@@ -109,7 +109,9 @@ def from_ledger(history: History, past: AttemptHistory, *, now: datetime, state:
         state=state,
         started_at=started,
         cap_at=started + timedelta(seconds=candidate.cap_s) if started else None,
-        spent_usd=rental_usd(duration_s=lived_s, usd_per_hour=price) if lived_s and lived_s > 0 else None,
+        spent_usd=compute_rental_usd(duration_s=lived_s, usd_per_hour=price)
+        if lived_s and lived_s > 0
+        else None,
         run=history.run,
         attempt=past.attempt.number,
         owner=past.plan.request.owner,

@@ -8,10 +8,10 @@ from decimal import Decimal
 from pathlib import Path
 
 from ..errors import GpuplanError, UsageError
-from ..plan.pricing.money import rental_usd
+from ..plan.pricing.money import compute_rental_usd
 from ..profile.document import complete_profile, create_profile, create_row
 from ..profile_schema import ProfileDocument, RunRecord, Timing
-from ..workload.capture.script_options import ScriptOptions
+from ..workload.options import ScriptOptions
 from .core.cloud_adapter import RunOutcome
 from .core.history import AttemptHistory, History
 from .core.request import RunSpec
@@ -100,7 +100,7 @@ def _document(
     )
     row |= {"precision": outcome.precision, "fit": _timing(outcome)}
     lived_s = _lived_s(history, outcome)
-    paid = rental_usd(duration_s=lived_s, usd_per_hour=candidate.usd_per_hour)
+    paid = compute_rental_usd(duration_s=lived_s, usd_per_hour=candidate.usd_per_hour)
     document |= {
         "status": "complete" if outcome.status == "done" else "interrupted",
         "accelerator": candidate.accelerator,

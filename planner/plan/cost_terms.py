@@ -64,10 +64,6 @@ class Currency(Frozen):
         """Convert an amount in US dollars exactly."""
         return usd * self.per_usd
 
-    def to_usd(self, amount: Decimal) -> Decimal:
-        """Convert an amount in this currency to US dollars, rounded to the nano-dollar."""
-        return (amount / self.per_usd).quantize(Decimal("1e-9"))
-
 
 USD = Currency()
 
@@ -114,7 +110,7 @@ class CostTerms(Frozen):
         return f"{key} = {mid:g} ({low:g} to {high:g}), {row.basis}: {row.source}"
 
     def provider_cost(self, provider: str) -> ProviderCost | None:
-        """Return a provider's charges besides the machine, or None if unknown."""
+        """Return a provider's fees besides the machine, or None if unknown."""
         return None if self.costs is None else self.costs.providers.get(provider)
 
     def g_co2_per_kwh(self, provider: str, region: str) -> float | None:

@@ -11,9 +11,9 @@ from ..errors import NoAnswerError
 from ..predict.breakdown import StepBreakdown, break_down_step
 from ..predict.coefficients import load_coefficients
 from ..predict.step_time import StepTime
+from .compare.alternative_costs import Crossover, find_crossovers
 from .compare.breakeven import BreakevenQuery, build_cost_model
-from .compare.crossover import Crossover, find_crossovers
-from .result.report_details import CostCurve, ReportDetails
+from .result.estimate import CostCurve, ReportDetails
 
 if TYPE_CHECKING:
     from .compare.alternative_costs import AlternativeCost, AlternativeCostModel

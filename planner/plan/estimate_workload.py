@@ -67,7 +67,7 @@ def estimate_workload(
         selection,
         terms=terms,
         spot=question.spot,
-        project=lambda one: estimate_on_device(workload, one, predictor, spread),
+        estimate_device=lambda one: estimate_on_device(workload, one, predictor, spread),
         feed=feed if question.feed is None else parse_feed(question.feed, workload, terms),
         pictures=guess_jpeg_pipeline(workload, terms) if question.feed is None and feed is None else None,
     )

@@ -111,7 +111,7 @@ def _at_best_batch(answer: Estimate, context: EstimateContext, question: Questio
     def at(size: int) -> Sequence[OfferEstimate]:
         return _estimate(context, with_run_length_of(resized(size), own), question).offers
 
-    largest = {one.projection.memory.largest_batch_size for one in answer.offers}
+    largest = {one.device_estimate.memory.largest_batch_size for one in answer.offers}
     sizes = choose_batch_sizes(largest, own=own.batch_size)
     if context.compile_more is not None:
         context.compile_more(choose_workloads_to_compile(answer.offers, sizes, resized, own=own.batch_size))

@@ -1,13 +1,15 @@
-"""Question about a workload, and the context in which it is answered."""
+"""Question about a workload, the context in which it is answered, and the reasons for a negative answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from ..errors import NoAnswerError
 from ..frozen import Frozen
-from .compare.criteria import SortBy
+from ..predict.step_time import NoPrediction
+from ..units import GIB, SECONDS_PER_HOUR
 from .execution.scaling_mode import ScalingMode
 from .parsing import require_positive
 from .select import Filters
@@ -19,9 +21,13 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .cost_terms import CostTerms
     from .execution.input_pipeline import InputPipeline
+    from .result.estimate import Estimate
+    from .result.offer_estimate import OfferEstimate
     from .select import Selection
 
-__all__ = ["EstimateContext", "Question"]
+__all__ = ["EstimateContext", "Question", "SortBy", "explain_no_answer"]
+
+SortBy = Literal["cost", "time", "co2"]
 
 
 class Question(Frozen):
@@ -78,3 +84,81 @@ class EstimateContext(Frozen):
     resized: Callable[[int], Workload] | None = None
     feed: InputPipeline | None = None
     compile_more: Callable[[Mapping[str, Sequence[Workload]]], None] | None = None
+
+
+def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError | None:
+    """Return the error that explains why no offer answers the question, or None if one does."""
+    checks = [_nothing_in_time(estimate, question), _nothing_in_budget(estimate, question)]
+    if estimate.recommendation.cheapest is None:
+        checks = [_nothing_fits(estimate), _nothing_predicted(estimate), *checks]
+    return next((why for why in checks if why is not None), None)
+
+
+def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
+    """Return an error if the step fits on no offer with known memory."""
+    verdicts = [memory for one in estimate.offers if (memory := one.device_estimate.memory).fits is not None]
+    if not verdicts or any(verdict.fits for verdict in verdicts):
+        return None
+    largest = max(verdict.largest_batch_size or 0 for verdict in verdicts)
+    workload = estimate.workload
+    needed_gib = verdicts[0].needed_bytes / GIB
+    return NoAnswerError(
+        f"`{workload.model}` at batch size {workload.batch_size} fits on none of {len(verdicts)} offers: "
+        f"it needs {needed_gib:.1f} GiB a device",
+        hint=f"try `--batch-size {largest}` or less"
+        if largest
+        else "not even one sample fits: try `--precision bfloat16`, or devices with more memory",
+    )
+
+
+def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:
+    """Return an error if no step time could be predicted."""
+    steps = [one.device_estimate.step_time for one in estimate.offers]
+    if any(not isinstance(step, NoPrediction) for step in steps):
+        return None
+    reason = next(step.reason for step in steps if isinstance(step, NoPrediction))
+    return NoAnswerError(
+        f"no step time can be given on any of {len(steps)} offers: {reason}",
+        hint="ask for another `--precision` or other accelerators; see `gpuplan accelerators`",
+    )
+
+
+def _nothing_in_time(estimate: Estimate, question: Question) -> NoAnswerError | None:
+    """Return an error if no offer meets the deadline."""
+    chosen = estimate.recommendation
+    if question.deadline_s is None or chosen.within_deadline is not None:
+        return None
+    asked = f"no offer is safely done within {question.deadline_s / SECONDS_PER_HOUR:.3g} h"
+    if chosen.fastest is None:
+        return NoAnswerError(asked, hint="no offer that fits has a known time and price")
+    best = estimate.offers[chosen.fastest]
+    time_s = best.run_time_s
+    best_h = "" if time_s is None else f"{_hours(time_s.mid)} (up to {_hours(time_s.high)}), on "
+    return NoAnswerError(
+        f"{asked}: the fastest takes {best_h}{_name(best)}", hint="allow more time, or train less"
+    )
+
+
+def _nothing_in_budget(estimate: Estimate, question: Question) -> NoAnswerError | None:
+    """Return an error if no offer stays within the budget."""
+    chosen = estimate.recommendation
+    if question.budget_usd is None or chosen.within_budget is not None:
+        return None
+    asked = f"no offer safely stays within ${question.budget_usd:g}"
+    if chosen.cheapest is None:
+        return NoAnswerError(asked, hint="no offer that fits has a known time and price")
+    best = estimate.offers[chosen.cheapest]
+    usd = "" if best.bill is None else f"${best.bill.total.mid:.2f} (up to ${best.bill.total.high:.2f}), on "
+    free = chosen.free
+    hint = "allow more money, or train less" if free is None else f"free: {_name(estimate.offers[free])}"
+    return NoAnswerError(f"{asked}: the cheapest costs {usd}{_name(best)}", hint=hint)
+
+
+def _hours(time_s: float) -> str:
+    """Format a time in hours."""
+    return f"{time_s / SECONDS_PER_HOUR:.3g} h"
+
+
+def _name(one: OfferEstimate) -> str:
+    """Format the name of an offer."""
+    return f"{one.offer.provider} {one.offer.instance_type} in {one.offer.region}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from datetime import datetime
 from pathlib import Path
@@ -12,12 +13,11 @@ from ..frozen import Frozen
 from ..settings import load_settings
 from ..units import SECONDS_PER_HOUR
 from ..workload.capture.environment import require_variables
-from ..workload.capture.script_options import ScriptOptions
-from .compare.criteria import SortBy
+from ..workload.options import ScriptOptions
 from .cost_terms import CostTerms, build_cost_terms
 from .execution.scaling_mode import ScalingMode
 from .parsing import parse_duration_s, parse_seconds_until, require_positive
-from .question import Question
+from .question import Question, SortBy
 from .select import Filters
 from .spot.preemption import SpotTerms
 
@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..settings import Settings
 
-__all__ = ["EstimateRequest", "ResolvedRequest", "build_script_terms", "build_spot_terms"]
+__all__ = [
+    "EstimateRequest",
+    "ResolvedRequest",
+    "build_script_terms",
+    "build_spot_terms",
+    "refresh_notebook_accounts",
+]
+
+FLAG = "--script-timeout"
+COMMAND_TIMEOUT_S = 20.0  # of one client command [s]
 
 
 class ResolvedRequest(Frozen):
@@ -166,9 +175,6 @@ def build_spot_terms(
     )
 
 
-FLAG = "--script-timeout"
-
-
 def build_script_terms(*, timeout: str | float | None, variables: Sequence[str]) -> ScriptOptions:
     """Return the terms on which a script runs.
 
@@ -187,3 +193,28 @@ def build_script_terms(*, timeout: str | float | None, variables: Sequence[str])
     timeout_s = parse_duration_s(timeout, flag=flag) if isinstance(timeout, str) else timeout
     require_positive(timeout_s, what=flag, example="10m")
     return ScriptOptions(timeout_s=timeout_s, variables=tuple(variables))
+
+
+def refresh_notebook_accounts(settings: Settings, *, timeout_s: float = COMMAND_TIMEOUT_S) -> Iterator[str]:
+    """Query each installed client, store its readings, and yield one line per result.
+
+    If a client is missing, is not signed in or does not respond, previous readings or the dated rows of the
+    catalog remain in use.
+
+    Args:
+        settings: Settings with the data folder and the clients' endpoints.
+        timeout_s: Time limit of one client command [s].
+    """
+    from ..files import get_data_folder
+    from ..offers.refresh.source import RefreshRequest
+    from ..offers.refresh.sources.notebook_clients import NOTEBOOK_PROVIDERS, refresh_notebooks
+    from ..offers.refresh.store import PriceStore
+
+    store = PriceStore(get_data_folder(settings.data_dir))
+    request = RefreshRequest(environ=os.environ, endpoints=settings.endpoint)
+    for provider in NOTEBOOK_PROVIDERS:
+        outcome = refresh_notebooks(provider, store=store, request=request, timeout_s=timeout_s)
+        if outcome.accepted:
+            yield f"{provider}: asked now ({outcome.new + outcome.changed + outcome.same} readings)"
+        yield from (f"{provider}: needs {need}" for need in outcome.needs)
+        yield from (f"{provider}: not read: {found.message}" for found in outcome.anomalies)

@@ -184,12 +184,7 @@ def _measure_pipeline(subject: MeasuredModel, most_s: float) -> list[PipelineRec
 
 def _draw_arrays(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any]:
     """Draw random x, y and sample weights; `few`: only one batch, because the script provides the data."""
-    from ..workload.build.synthetic import (
-        compute_sample_bytes,
-        compute_samples_to_draw,
-        draw_inputs,
-        draw_targets,
-    )
+    from .input_pipeline import compute_sample_bytes, compute_samples_to_draw, draw_inputs, draw_targets
 
     size = compute_sample_bytes(concrete.x, concrete.y, concrete.sample_weight)
     count = concrete.batch_size

@@ -20,7 +20,7 @@ from ..profile_schema import (
 from .background_load import combine_uses
 from .findings import find_bottleneck, find_caveats
 from .measuring_process import ProcessResult
-from .pooling import pool_timings
+from .statistics import pool_timings
 from .windows import MeasurementRules
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Literal
 from ..profile_schema import RowRecord, Timing
 from ..units import MS_PER_S
 from .background_load import ProcessorUse
-from .pooling import compute_process_spread
+from .statistics import compute_process_spread
 from .windows import MeasurementRules
 
 __all__ = ["Bottleneck", "find_bottleneck", "find_caveats"]

@@ -17,7 +17,7 @@ from typing import Any, cast
 from ..errors import GpuplanError, UsageError
 from ..profile_schema import MeasuredValues, Timing
 from ..workload.capture.process import ScriptProcess, build_process_environment
-from ..workload.capture.script_options import ScriptOptions
+from ..workload.options import ScriptOptions
 from ..workload.reference import parse_reference
 from .background_load import LoadMonitor, ProcessorUse
 from .statistics import summarize

@@ -24,7 +24,7 @@ from .document import (
     find_accelerator_name,
 )
 from .measuring_process import MeasuringProcess, ProcessResult
-from .pooling import ProcessLimits, is_enough
+from .statistics import ProcessLimits, is_enough
 from .windows import MeasurementRules
 
 __all__ = ["BACKENDS", "ProfileRequest", "profile"]

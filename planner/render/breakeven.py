@@ -13,9 +13,8 @@ from .numbers import format_device, format_duration, format_offer_name, format_r
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
-    from ..plan.compare.alternative_costs import AlternativeCost
+    from ..plan.compare.alternative_costs import AlternativeCost, Crossover
     from ..plan.compare.breakeven import Breakeven
-    from ..plan.compare.crossover import Crossover
     from ..plan.cost_terms import Currency
 
 __all__ = ["emit_breakeven", "format_recommendation"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -13,10 +14,10 @@ from typing import Any
 
 from ..errors import UsageError
 from .array_spec import SpecTree
-from .build.abstract_init import NOT_ABSTRACT, abstract_variables
 from .build.assemble import RunProperties, assemble_workload
 from .build.fit_inputs import FitInputs
-from .build.saved import replace_dtype_policy
+from .build.from_reference import replace_dtype_policy
+from .build.materialize import NOT_ABSTRACT, abstract_variables
 from .capture.tracing_process import trace_in_child
 from .errors import to_one_line
 from .model import Workload
@@ -43,13 +44,28 @@ def trace_model(
             f"{type(model).__name__} is not a keras.Model", hint="pass a model, or a MODEL string"
         )
     if keras.backend.backend() != "jax":
-        return _trace_in_child(model, options)
+        with _restore_environment():
+            return _trace_in_child(model, options)
     feed = None if input_spec is None else FitInputs(x=input_spec, y=target_spec)
-    with abstract_variables() as works, _set_policy(options.precision):
+    with _restore_environment(), abstract_variables() as works, _set_policy(options.precision):
         notes = () if works else (NOT_ABSTRACT,)
         subject = _copy(model, options)
         run = RunProperties(text=model.name, feed=feed, notes=notes)
         return assemble_workload(subject, run=run, options=options)
+
+
+@contextmanager
+def _restore_environment() -> Iterator[None]:
+    """Restore the environment variables at the end: Keras may import TensorFlow, which sets some."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        for name, value in before.items():
+            if os.environ.get(name) != value:
+                os.environ[name] = value
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The user's options for a run, besides the model itself."""
+"""Options for a run, and for running the user's code."""
 
 from __future__ import annotations
 
@@ -9,12 +9,40 @@ from typing import Any, Literal
 
 from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
-from .capture.script_options import ScriptOptions
 
-__all__ = ["DEFAULT_BATCH_SIZE", "PRECISIONS", "WorkloadOptions", "compute_run_steps", "get_keras_policy"]
+__all__ = [
+    "DEFAULT_BATCH_SIZE",
+    "DEFAULT_TIMEOUT_S",
+    "PRECISIONS",
+    "ScriptOptions",
+    "WorkloadOptions",
+    "compute_run_steps",
+    "format_typed_duration",
+    "get_keras_policy",
+]
 
 PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 DEFAULT_BATCH_SIZE = 32  # default of `fit()`
+DEFAULT_TIMEOUT_S = 600.0
+_MINUTE_S = 60.0
+
+
+def _silent(line: str) -> None:
+    """Ignore progress."""
+
+
+class ScriptOptions(Frozen):
+    """Options for a process that runs the user's code.
+
+    Args:
+        timeout_s: Time limit of one process, from the first line of the user's code [s].
+        variables: Environment variables to pass in addition to the default ones.
+        tell: Callback for one line on the script's position, once it has run for a while.
+    """
+
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    variables: tuple[str, ...] = ()
+    tell: Callable[[str], None] = _silent
 
 
 class WorkloadOptions(Frozen):
@@ -116,3 +144,14 @@ def compute_run_steps(*, samples: int | None, batch_size: int, epochs: int | Non
     if samples is None or epochs is None:
         return None
     return math.ceil(samples / batch_size) * epochs
+
+
+def format_typed_duration(duration_s: float) -> str:
+    """Format a duration as on the command line.
+
+    Example:
+        >>> format_typed_duration(600.0), format_typed_duration(90.0), format_typed_duration(0.5)
+        ('10m', '90s', '0.5s')
+    """
+    minutes, rest_s = divmod(duration_s, _MINUTE_S)
+    return f"{minutes:g}m" if minutes and not rest_s else f"{duration_s:g}s"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 from gpuplan.plan.spot.checkpoints import SegmentedRun
-from gpuplan.plan.spot.lifetime_distributions import LifetimeDistribution
+from gpuplan.plan.spot.lifetime_distributions import (
+    CensoredDistribution,
+    Exponential,
+    LifetimeDistribution,
+    LogNormal,
+)
 
-__all__ = ["SimulatedRuns", "simulate"]
+__all__ = ["SimulatedRuns", "draw_lifetimes", "simulate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +51,7 @@ def simulate(run: SegmentedRun, law: LifetimeDistribution, *, runs: int, seed: i
     start = np.zeros(runs)  # the first machine's start-up is part of the run
     active = np.arange(runs)
     while active.size:
-        life = law.draw(generator, active.size)
+        life = draw_lifetimes(law, generator, active.size)
         needed = start[active] + left[active] * run.segment_s
         ends = life >= needed
         completed = np.maximum(0, np.floor((life - start[active]) / run.segment_s)).astype(int)
@@ -62,3 +69,13 @@ def simulate(run: SegmentedRun, law: LifetimeDistribution, *, runs: int, seed: i
         wall_p90_s=float(np.quantile(wall, 0.9)),
         preemptions=float(preempted.mean()),
     )
+
+
+def draw_lifetimes(law: LifetimeDistribution, generator: Any, count: int) -> Any:
+    """Draw random lifetimes [s]."""
+    if isinstance(law, CensoredDistribution):
+        return draw_lifetimes(law.law, generator, count).clip(max=law.longest_s)
+    if isinstance(law, LogNormal):
+        return generator.lognormal(math.log(law.median_s), law.sigma, count)
+    assert isinstance(law, Exponential)
+    return generator.exponential(law.mean_s, count)

@@ -57,7 +57,7 @@ def plans() -> dict[str, object]:
         ).offers
 
     offers = estimate(own)
-    sizes = choose_batch_sizes({one.projection.memory.largest_batch_size for one in offers}, own=32)
+    sizes = choose_batch_sizes({one.device_estimate.memory.largest_batch_size for one in offers}, own=32)
     assert sizes == [4, 8, 16, 64, 128, 256, 512, 1024]
     found = add_best_batch(offers, sizes, lambda size: estimate(with_run_length_of(resized(own, size), own)))
     return {one.offer.accelerator: one for one in found}
@@ -76,7 +76,7 @@ def test_best_batches_by_hand() -> None:
     assert Decimal(large.cost_usd["mid"]) == pytest.approx(
         Decimal(large.run_time_s.mid) / 3600, rel=Decimal("1e-6")
     )
-    assert found["K80"].projection.memory.fits is False
+    assert found["K80"].device_estimate.memory.fits is False
     assert (small.batch_size, small.speedup) == (8, None)
     assert found["A100-40GB"].to_json()["best_batch"]["batch_size"] == large.batch_size
 

@@ -137,7 +137,7 @@ def test_the_smallest_and_largest_batch_are_compiled_per_accelerator() -> None:
     def offer(name: str, largest: int | None) -> Any:
         memory = SimpleNamespace(largest_batch_size=largest)
         return SimpleNamespace(
-            offer=SimpleNamespace(accelerator=name), projection=SimpleNamespace(memory=memory)
+            offer=SimpleNamespace(accelerator=name), device_estimate=SimpleNamespace(memory=memory)
         )
 
     offers = [offer("A", 300), offer("A", 300), offer("B", 40), offer("C", None)]

@@ -9,8 +9,7 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.no_answer import explain_no_answer
-from gpuplan.plan.question import Question
+from gpuplan.plan.question import Question, explain_no_answer
 from gpuplan.plan.result.estimate import Estimate
 from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.workload.model import Workload
@@ -46,8 +45,8 @@ def test_time_and_cost_by_hand() -> None:
     """Closed form: 3,600 steps of 1 s at $0.50 are 1 h and $0.50; of 0.25 s at $4 are 15 min and $1."""
     slow, fast = run(BOTH).offers
 
-    assert slow.projection.train_time_s is not None
-    assert slow.projection.train_time_s.mid == HOUR_S
+    assert slow.device_estimate.train_time_s is not None
+    assert slow.device_estimate.train_time_s.mid == HOUR_S
     assert slow.bill is not None
     assert slow.bill.total.mid == Decimal("0.5")
     assert slow.bill.total.high == Decimal("0.75")
@@ -92,8 +91,8 @@ def test_offers_that_do_not_fit_come_last_and_are_not_recommended() -> None:
     small = make_accelerator("T4", tflop_per_s=100.0, memory_gib=2.0)
     estimate = run(make_selection((SLOW_OFFER, small), (FAST_OFFER, FAST)))
 
-    assert [one.projection.memory.fits for one in estimate.offers] == [True, False]
-    assert estimate.offers[1].projection.memory.largest_batch_size == 16
+    assert [one.device_estimate.memory.fits for one in estimate.offers] == [True, False]
+    assert estimate.offers[1].device_estimate.memory.largest_batch_size == 16
     assert estimate.recommendation.fastest == 0
 
 
@@ -147,7 +146,7 @@ def test_a_run_of_unknown_length_still_ranks_by_the_sample() -> None:
     endless = make_workload(samples=None, epochs=None, steps=None)
     estimate = run(BOTH, workload=endless)
 
-    assert [one.projection.train_time_s for one in estimate.offers] == [None, None]
+    assert [one.device_estimate.train_time_s for one in estimate.offers] == [None, None]
     assert [one.usd_per_1000_steps for one in estimate.offers] == [
         pytest.approx(Decimal(500) / 3600),
         pytest.approx(Decimal(1000) / 3600),

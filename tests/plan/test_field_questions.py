@@ -92,7 +92,7 @@ def test_resnet50_on_imagenet_for_90_epochs(
     assert one.run_time_s is not None
 
     assert one.offer.usd_per_hour == Decimal(usd_per_hour)
-    assert one.projection.run.steps == steps
+    assert one.device_estimate.run.steps == steps
     assert one.run_time_s.mid / 3600 == pytest.approx(hours)
     assert float(one.bill.total.mid) == pytest.approx(hours * float(usd_per_hour), rel=1e-6)
     assert float(one.bill.total.high) == pytest.approx(1.1 * hours * float(usd_per_hour), rel=1e-6)
@@ -137,7 +137,7 @@ def test_bert_base_fine_tuning() -> None:
     one = on("p3.2xlarge", workload, GivenSteps({("V100-16GB", 1.0): 0.2}), region="us-east-1")
     assert one.bill is not None
 
-    assert one.projection.run.steps == 8214
+    assert one.device_estimate.run.steps == 8214
     assert float(one.bill.total.mid) == pytest.approx(8214 * 0.2 / 3600 * 3.06, rel=1e-6)
     assert f"{one.bill.total.mid:.3f}" == "1.396"
 

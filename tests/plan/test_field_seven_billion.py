@@ -9,8 +9,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.memory import FRAMEWORK_RESERVE_BYTES
-from gpuplan.plan.no_answer import explain_no_answer
-from gpuplan.plan.question import Question
+from gpuplan.plan.question import Question, explain_no_answer
 from gpuplan.plan.select import Filters, select
 from gpuplan.predict.predictor import Predictor
 from gpuplan.workload.load import WorkloadOptions, load_workload
@@ -29,7 +28,7 @@ def workload() -> Workload:
 
 
 def test_its_variables_by_hand(workload: Workload) -> None:
-    """A block: 4 projections and 2 dense layers, (4 + 8) w^2 weights and 9 w + 4 w of biases and norms; embedding
+    """A block: 4 projection and 2 dense layers, (4 + 8) w^2 weights and 9 w + 4 w of biases and norms; embedding
     and head, 2 v w; the last norm. Float32 weights, gradients, and two moments of Adam: 16 bytes a parameter.
     """
     block = 12 * WIDTH**2 + 13 * WIDTH
@@ -58,10 +57,10 @@ def test_it_fits_on_no_device_of_80_gb(workload: Workload) -> None:
     assert why.exit_code == 3
     assert answer.recommendation.cheapest is None
     for one in answer.offers:
-        memory = one.projection.memory
+        memory = one.device_estimate.memory
         assert (memory.fits, memory.largest_batch_size) == (False, 0)
         assert memory.needed_bytes > workload.memory.fixed_bytes + FRAMEWORK_RESERVE_BYTES
-        assert "needs sharding over" in one.projection.remedies[0].remedy
+        assert "needs sharding over" in one.device_estimate.remedies[0].remedy
 
 
 def test_one_large_device_holds_it(workload: Workload) -> None:
@@ -77,9 +76,9 @@ def test_one_large_device_holds_it(workload: Workload) -> None:
 
     assert answer.offers
     for one in answer.offers:
-        memory = one.projection.memory
+        memory = one.device_estimate.memory
         assert memory.available_bytes is not None
         assert memory.fits is (memory.needed_bytes <= memory.available_bytes)
-    fitting = [one for one in answer.offers if one.projection.memory.fits]
+    fitting = [one for one in answer.offers if one.device_estimate.memory.fits]
     assert fitting
-    assert all(107.0e9 < one.projection.memory.needed_bytes < 180e9 for one in fitting)
+    assert all(107.0e9 < one.device_estimate.memory.needed_bytes < 180e9 for one in fitting)

@@ -145,7 +145,7 @@ def test_hosts_with_more_vcpus_are_ranked_faster() -> None:
             question=Question(feed=feed),
             terms=TERMS,
         )
-        steps = {one.offer.instance_type: one.projection.step_time_s for one in estimate.offers}
+        steps = {one.offer.instance_type: one.device_estimate.step_time_s for one in estimate.offers}
         times[feed] = {name: step.mid for name, step in steps.items() if step}
 
     assert times["10"] == pytest.approx({"2": 1.6, "64": 0.1})
@@ -155,8 +155,10 @@ def test_hosts_with_more_vcpus_are_ranked_faster() -> None:
 def test_a_step_that_does_not_fit_is_limited_by_memory() -> None:
     """The limiter of a row that does not fit is its memory; every limiter has a sentence."""
     small = make_accelerator("T4", memory_gib=2.0)
-    projection = estimate_on_device(make_workload(), OfferContext(make_offer("T4"), small), FakePredictor())
-    limit = projection.bottleneck
+    device_estimate = estimate_on_device(
+        make_workload(), OfferContext(make_offer("T4"), small), FakePredictor()
+    )
+    limit = device_estimate.bottleneck
 
     assert limit is not None
     assert (limit.name, limit.share) == ("memory", None)

@@ -125,7 +125,7 @@ def test_the_network_joins_machines() -> None:
         make_workload(), selection=chosen(purchase="on-demand"), predictor=FakeSingle(), question=Question()
     )
     steps = {
-        one.offer.hosts: one.projection.step_time
+        one.offer.hosts: one.device_estimate.step_time
         for one in answer.offers
         if one.offer.instance_type == "p3.16xlarge"
     }

@@ -15,7 +15,8 @@ from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.scaling_mode import MOST_REPLICAS_RECOMMENDED
 from gpuplan.plan.pricing import offer_table
-from gpuplan.plan.pricing.bill import Bill, CostBasis, Fees
+from gpuplan.plan.pricing.bill import Bill, CostBasis, compute_totals
+from gpuplan.plan.pricing.fees import Fees
 from gpuplan.plan.pricing.money import NANO, compute_price_nano
 from gpuplan.plan.pricing.offers import Pricer
 from gpuplan.plan.pricing.timeline import TRAINING, Timeline, TimelinePhase
@@ -53,14 +54,14 @@ def estimate(terms: CostTerms = PLAIN, *, sort: Any = "cost", **changes: object)
 
 def sort_key(one: OfferEstimate, sort: str) -> tuple[bool, bool, float, float]:
     """Return the place of an offer by its own numbers: usable, known, then the best."""
-    time_s, cost_usd, projection = one.run_time_s, None, one.projection
-    usable = not projection.is_ruled_out and one.offer.complete and one.sessions in (None, 1)
+    time_s, cost_usd, device_estimate = one.run_time_s, None, one.device_estimate
+    usable = not device_estimate.is_ruled_out and one.offer.complete and one.sessions in (None, 1)
     time = None if time_s is None else time_s.mid
     if one.bill is not None:
         cost_usd = one.bill.mid_nano * 1e-9
-    elif time is None and projection.step_time_s is not None:
-        samples = projection.run.global_batch_size
-        time = projection.step_time_s.mid / samples
+    elif time is None and device_estimate.step_time_s is not None:
+        samples = device_estimate.run.global_batch_size
+        time = device_estimate.step_time_s.mid / samples
         per_1000 = one.usd_per_1000_steps
         cost_usd = None if per_1000 is None else float(per_1000) / (1000 * samples)
     first, second = (cost_usd, time) if sort == "cost" else (time, cost_usd)
@@ -93,8 +94,8 @@ def test_the_cheapest_and_the_fastest_are_those_of_the_objects() -> None:
     assert chosen.cheapest is not None
     assert chosen.fastest is not None
 
-    fitting = [one for one in answer.offers if one.projection.memory.fits and one.offer.usd_per_hour]
-    few = [one for one in fitting if one.projection.run.replicas <= MOST_REPLICAS_RECOMMENDED]
+    fitting = [one for one in answer.offers if one.device_estimate.memory.fits and one.offer.usd_per_hour]
+    few = [one for one in fitting if one.device_estimate.run.replicas <= MOST_REPLICAS_RECOMMENDED]
     paid = [key for key in (sort_key(one, "cost") for one in few) if not key[0] and not key[1]]
     assert sort_key(answer.offers[chosen.cheapest], "cost")[2] == min(key[2] for key in paid)
     assert sort_key(answer.offers[chosen.fastest], "cost")[3] <= min(key[3] for key in paid)
@@ -143,7 +144,8 @@ def test_a_column_of_bills_equals_the_bills(
 
     bills = [Bill(basis, usd_per_hour=price) for price in prices]
     for bound in range(3):
-        assert basis.compute_total(column, bound).tolist() == [bill.nano[bound] for bill in bills]
+        totals = compute_totals([basis], np.zeros(len(prices), dtype=np.intp), column, bound)
+        assert totals.tolist() == [bill.nano[bound] for bill in bills]
     assert all(sum(line.usd.mid for line in bill.lines) == bill.total.mid for bill in bills)
 
 
@@ -151,12 +153,12 @@ def test_each_device_estimate_has_its_own_timeline() -> None:
     """Law: estimates that are dropped at once, whose addresses are reused, do not get each other's times."""
     (context,) = make_selection((make_offer(), None)).offers
     pricer = Pricer(make_workload(), PLAIN, None)
-    one = estimate().offers[0].projection
+    one = estimate().offers[0].device_estimate
     times_s = []
     for seconds in range(1, 100):
         train_time_s = Interval(low=seconds, mid=seconds, high=seconds)
-        schedule = pricer.lease(context, replace(one, train_time_s=train_time_s)).schedule
-        times_s.append(None if schedule is None else schedule.time_s(TRAINING).mid)
+        timeline = pricer.build_run(context, replace(one, train_time_s=train_time_s)).timeline
+        times_s.append(None if timeline is None else timeline.time_s(TRAINING).mid)
 
     assert times_s == list(range(1, 100))
 
@@ -169,4 +171,4 @@ def test_discount_and_tax_by_hand() -> None:
         Fees(discount=Decimal("0.125"), tax=Decimal("0.2")),
     )
 
-    assert basis.compute_total(2 * NANO, 1) == 21 * NANO // 10
+    assert Bill(basis, usd_per_hour=Decimal(2)).mid_nano == 21 * NANO // 10

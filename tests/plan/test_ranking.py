@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuplan.plan.compare.criteria import (
+from gpuplan.plan.compare.ranking import (
     Candidate,
     cheapest,
     cheapest_within_s,

@@ -9,8 +9,8 @@ from factories import FakePredictor, make_accelerator, make_offer, make_selectio
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.serving import add_serving
 from gpuplan.plan.question import Question
+from gpuplan.plan.result.offer_estimate import usd_per_million
 from gpuplan.plan.result.scaling_efficiency import compute_scaling
-from gpuplan.plan.result.serving import usd_per_million
 
 T4 = make_accelerator("T4")
 SINGLE = make_offer("T4", usd_per_hour=Decimal("0.5"))

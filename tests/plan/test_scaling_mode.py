@@ -69,13 +69,13 @@ def test_two_devices_that_share_a_batch_by_hand() -> None:
     pair = next(one for one in answer.offers if one.offer.devices == 2)
     single = next(one for one in answer.offers if one.offer.devices == 1)
 
-    assert pair.projection.run.global_batch_size == single.projection.run.global_batch_size == 64
-    assert pair.projection.run.steps == single.projection.run.steps == 10_000
-    assert pair.projection.step_time_s.mid == pytest.approx(0.42)
+    assert pair.device_estimate.run.global_batch_size == single.device_estimate.run.global_batch_size == 64
+    assert pair.device_estimate.run.steps == single.device_estimate.run.steps == 10_000
+    assert pair.device_estimate.step_time_s.mid == pytest.approx(0.42)
     assert pair.scaling.speedup == pytest.approx(0.74 / 0.42)
     assert "2 devices: 1.8x as fast as one, 14 % dearer" in pair.notes
     assert "a batch of 64 shared by 2 devices: 32 samples each" in pair.notes
-    assert pair.projection.memory.needed_bytes < single.projection.memory.needed_bytes
+    assert pair.device_estimate.memory.needed_bytes < single.device_estimate.memory.needed_bytes
     assert pair.to_json()["batch_size_per_device"] == 32
 
 
@@ -92,7 +92,7 @@ def test_a_batch_cannot_be_shared_by_more_devices_than_it_has_samples() -> None:
     """Sixteen samples, 32 devices: no time, and the reason."""
     many = next(one for one in asked(SINGLE, MANY, batch_size=16).offers if one.offer is MANY)
 
-    assert many.projection.step_time_s is None
+    assert many.device_estimate.step_time_s is None
     assert "a batch of 16 cannot be shared by 32 devices" in many.notes
 
 

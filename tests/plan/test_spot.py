@@ -18,7 +18,8 @@ from gpuplan.plan.spot.checkpoints import (
     SegmentedRun,
     checkpoint_interval_s,
     compute_exponential_moments,
-    compute_p90_s,
+    compute_renewal_moments,
+    compute_run_moments,
     split_into_segments,
 )
 from gpuplan.plan.spot.lifetime_distributions import (
@@ -27,12 +28,12 @@ from gpuplan.plan.spot.lifetime_distributions import (
     LifetimeDistribution,
     LogNormal,
     build_lifetime_distribution,
+    compute_p90_s,
 )
 from gpuplan.plan.spot.preemption import SpotTerms
-from gpuplan.plan.spot.renewal import compute_renewal_moments, compute_run_moments
 from hypothesis import given
 from hypothesis import strategies as st
-from plan.simulate_preemption import simulate
+from plan.simulate_preemption import draw_lifetimes, simulate
 from scipy import stats
 
 HOUR_S = 3600.0
@@ -146,7 +147,7 @@ def test_partial_moments_are_those_of_the_draws(law: LifetimeDistribution) -> No
     """A million draws: share, mean and square below 3 and below 6, within 1 %."""
     import numpy as np
 
-    lives = law.draw(np.random.default_rng(4), 1_000_000)
+    lives = draw_lifetimes(law, np.random.default_rng(4), 1_000_000)
     for time_s in (3.0, 6.0):
         below = np.where(lives < time_s, lives, 0.0)
         assert law.cdf(time_s) == pytest.approx((lives < time_s).mean(), rel=0.01)
@@ -276,7 +277,7 @@ def test_spot_loses_here_is_said() -> None:
 
 
 def test_on_demand_is_never_interrupted() -> None:
-    """No outlook, no lines, null in the JSON."""
+    """No preemption_forecast, no lines, null in the JSON."""
     on_demand, _ = both("0.4")
 
     assert on_demand.spot is None

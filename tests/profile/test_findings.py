@@ -12,8 +12,8 @@ import pytest
 from gpuplan.profile import background_load
 from gpuplan.profile.background_load import LoadMonitor, OtherProcess, ProcessorUse
 from gpuplan.profile.findings import find_bottleneck, find_caveats
-from gpuplan.profile.pooling import ProcessLimits
 from gpuplan.profile.run import ProfileRequest, profile
+from gpuplan.profile.statistics import ProcessLimits
 from gpuplan.profile.windows import MeasurementRules, Meter
 
 RULES = MeasurementRules(most_s=1.0, least_s=0.5)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gpuplan.profile.background_load import OtherProcess, ProcessorUse, combine_uses
 from gpuplan.profile.findings import find_caveats
-from gpuplan.profile.pooling import (
+from gpuplan.profile.statistics import (
     ProcessLimits,
     compute_process_spread,
     compute_processes_interval,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from gpuplan.predict.measurements import Measurement, read_measurements
-from gpuplan.workload.build.abstract_init import abstract_variables
+from gpuplan.workload.build.materialize import abstract_variables
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import OpKind

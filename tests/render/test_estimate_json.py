@@ -15,7 +15,7 @@ from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.best_batch import BestBatch
 from gpuplan.plan.result.estimate import Estimate
-from gpuplan.plan.result.serving import ServingEstimate
+from gpuplan.plan.result.offer_estimate import ServingEstimate
 from gpuplan.plan.select import Filters, select
 from gpuplan.render.estimate.table import format_estimate_json
 from gpuplan.render.output import format_compact_json

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 from gpuplan.cli.app import run
-from gpuplan.workload.capture.script_options import ScriptOptions
 from gpuplan.workload.errors import CaptureError
 from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.options import ScriptOptions
 
 MODEL = """
 import keras, numpy as np

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import GpuplanError
 from ...plain import to_plain
-from ...plan.pricing.money import rental_usd
+from ...plan.pricing.money import compute_rental_usd
 from ...units import SECONDS_PER_HOUR, Interval
 from .cloud_adapter import RunOutcome
 from .history import History
@@ -55,7 +55,9 @@ def compare_with_plan(history: History, outcome: RunOutcome) -> list[PlanCompari
     past = next(one for one in history.attempts() if one.attempt.number == outcome.attempt)
     candidate = past.attempt.candidate
     price = candidate.usd_per_hour
-    rented = None if outcome.ran_s is None else rental_usd(duration_s=outcome.ran_s, usd_per_hour=price)
+    rented = (
+        None if outcome.ran_s is None else compute_rental_usd(duration_s=outcome.ran_s, usd_per_hour=price)
+    )
     return [
         PlanComparison(item="step", unit="s", planned=_interval(candidate.step_s), actual=outcome.step_s),
         PlanComparison(item="training", unit="s", planned=_interval(candidate.run_s), actual=outcome.train_s),

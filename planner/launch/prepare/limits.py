@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 
 from ...errors import NoAnswerError
-from ...plan.pricing.money import rental_usd
+from ...plan.pricing.money import compute_rental_usd
 from ...units import SECONDS_PER_HOUR
 
 __all__ = ["HIGH_FACTOR", "STARTUP_ALLOWANCE_S", "compute_cap_s", "compute_worst_case_usd"]
@@ -30,7 +30,7 @@ def compute_worst_case_usd(*, cap_s: float, slack_s: float, max_usd_per_hour: De
         >>> compute_worst_case_usd(cap_s=3000.0, slack_s=600.0, max_usd_per_hour=Decimal("0.526"))
         Decimal('0.526000000')
     """
-    return rental_usd(duration_s=cap_s + slack_s, usd_per_hour=max_usd_per_hour)
+    return compute_rental_usd(duration_s=cap_s + slack_s, usd_per_hour=max_usd_per_hour)
 
 
 def compute_cap_s(

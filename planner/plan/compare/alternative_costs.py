@@ -1,22 +1,21 @@
-"""Cost of each alternative in money and the user's time, at any number of epochs and runs."""
+"""Cost of each alternative in money and the user's time, and the numbers at which the cheapest one changes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...plain import to_plain
 from ...units import SECONDS_PER_HOUR, Interval
 from ..execution.scaling_mode import ScalingMode, compute_run_length
+from ..pricing.bill import UnpricedRun
 from ..pricing.money import USD_OF_A_NANO
-from ..pricing.offer_terms import UnpricedRun
 from ..pricing.offers import Pricer
 from ..result.device_estimate import DeviceEstimate
 from ..select import OfferContext
-from .alternatives import Alternative
-from .calendar import HOURS_PER_DAY, calendar_hours, own_hours
+from .alternatives import HOURS_PER_DAY, Alternative, calendar_hours, own_hours
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -27,10 +26,11 @@ if TYPE_CHECKING:
     from ..pricing.bill import Bill
     from ..spot.preemption import PreemptionForecaster
 
-__all__ = ["AlternativeCost", "AlternativeCostModel"]
+__all__ = ["FARTHEST", "AlternativeCost", "AlternativeCostModel", "Crossover", "find_crossovers"]
 
 DAYS_PER_MONTH = 30.0
 ROUNDING = 1e-9  # tolerance of floating point when counting whole bundles [-]
+FARTHEST = 100_000  # largest number of epochs or runs in the search [-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class AlternativeCostModel:
         bundles: Smallest payable amount of each alternative; None if billed by use or by month [USD].
         terms: Costs and assumptions.
         hour_value_usd: Value of an hour of the user's time [USD/h].
-        outlooks: Forecaster of preemptions; None assumes that spot machines are never preempted.
+        forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
     """
 
@@ -103,7 +103,7 @@ class AlternativeCostModel:
     bundles: Sequence[Decimal | None]
     terms: CostTerms
     hour_value_usd: float
-    outlooks: PreemptionForecaster | None = None
+    forecaster: PreemptionForecaster | None = None
     scaling: ScalingMode = "weak"
 
     def at(self, *, epochs: int | None, runs: int) -> list[AlternativeCost]:
@@ -111,9 +111,9 @@ class AlternativeCostModel:
         workload = self.workload
         if epochs is not None and epochs != workload.epochs:
             workload = replace(workload, epochs=epochs, steps=None)
-        pricer = Pricer(workload, self.terms, self.outlooks)
+        pricer = Pricer(workload, self.terms, self.forecaster)
         costs = [
-            self._compute_cost(index, self._lease(pricer, workload, index), runs)
+            self._compute_cost(index, self._build_run(pricer, workload, index), runs)
             for index in range(len(self.alternatives))
         ]
         return sorted(costs, key=lambda cost: (cost.total_usd, cost.calendar_h))
@@ -131,26 +131,26 @@ class AlternativeCostModel:
             bundles=[self.bundles[index] for index in kept],
         )
 
-    def _lease(self, pricer: Pricer, workload: Workload, index: int) -> UnpricedRun:
+    def _build_run(self, pricer: Pricer, workload: Workload, index: int) -> UnpricedRun:
         """Lay out the run of the workload's epochs on the machine of an alternative."""
-        known, selected = self.alternatives[index].offer.projection, self.selected[index]
+        known, selected = self.alternatives[index].offer.device_estimate, self.selected[index]
         run = compute_run_length(workload, selected.offer.devices, self.scaling)
         step_s = known.step_time_s
         train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
-        projection = DeviceEstimate(
+        device_estimate = DeviceEstimate(
             run=run, step_time=known.step_time, train_time_s=train_time_s, memory=known.memory
         )
-        return pricer.lease(selected, projection)
+        return pricer.build_run(selected, device_estimate)
 
-    def _compute_cost(self, index: int, lease: UnpricedRun, runs: int) -> AlternativeCost:
+    def _compute_cost(self, index: int, run: UnpricedRun, runs: int) -> AlternativeCost:
         """Compute the cost of all runs on one alternative."""
-        alternative, bundle, schedule = self.alternatives[index], self.bundles[index], lease.schedule
-        time_s = Interval(low=0.0, mid=0.0, high=0.0) if schedule is None else schedule.wall_s
+        alternative, bundle, timeline = self.alternatives[index], self.bundles[index], run.timeline
+        time_s = Interval(low=0.0, mid=0.0, high=0.0) if timeline is None else timeline.wall_s
         machine_h = time_s.scaled(runs / SECONDS_PER_HOUR)
-        sessions = runs * (1 if schedule is None else schedule.sessions or 1)
+        sessions = runs * (1 if timeline is None else timeline.sessions or 1)
         elapsed_h = calendar_hours(machine_h.mid, alternative.availability)
         own_h = self._own_hours(index, sessions=sessions, machine_h=machine_h.mid)
-        bill = lease.bill(self.selected[index].offer.usd_per_hour)
+        bill = run.bill(self.selected[index].offer.usd_per_hour)
         money = [
             _paid(usd, plan=alternative.plan, bundle=bundle, elapsed_h=elapsed_h)
             for usd in _used_usd(bill, runs)
@@ -199,3 +199,60 @@ def _paid(usd: float, *, plan: NotebookPlan | None, bundle: Decimal | None, elap
     if bundle is None:
         return usd
     return math.ceil(usd / float(bundle) - ROUNDING) * float(bundle)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossover:
+    """A number of epochs or runs from which another alternative is the cheapest.
+
+    Args:
+        at: The first such number [-].
+        before, to: Names of the alternatives.
+    """
+
+    at: int
+    before: str
+    to: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one entry of `turns`."""
+        return {"from": self.at, "instead_of": self.before, "cheapest": self.to}
+
+
+def find_crossovers(cheapest: Callable[[int], str], *, farthest: int = FARTHEST) -> tuple[Crossover, ...]:
+    """Find the crossovers between 1 and a largest number.
+
+    The search uses a grid of 12 % steps, then bisection: an alternative that is the cheapest only between two
+    neighboring points of the grid is missed.
+
+    Args:
+        cheapest: Function that names the cheapest alternative at a number of epochs or runs.
+        farthest: Largest number in the search [-].
+
+    Example:
+        >>> find_crossovers(lambda n: "free" if n < 38 else "rented")
+        (Crossover(at=38, before='free', to='rented'),)
+    """
+    found = []
+    low, name = 1, cheapest(1)
+    while low < farthest:
+        high = min(farthest, max(low + 1, math.ceil(low * 1.12)))
+        after = cheapest(high)
+        if after != name:
+            at, to = _first_change(cheapest, low, high, name)
+            found.append(Crossover(at=at, before=name, to=to))
+            low, name = at, to
+        else:
+            low = high
+    return tuple(found)
+
+
+def _first_change(cheapest: Callable[[int], str], low: int, high: int, name: str) -> tuple[int, str]:
+    """Return the number between two at which the name changes, and the new name."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if cheapest(middle) == name:
+            low = middle
+        else:
+            high = middle
+    return high, cheapest(high)

@@ -1,14 +1,14 @@
-"""Alternatives of `gpuplan breakeven`: offers selected by name, each with its availability."""
+"""Alternatives of `gpuplan breakeven`: offers selected by name, each with its availability and calendar time."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ...errors import NoAnswerError, UsageError
-from .calendar import HOURS_PER_DAY, Availability
 
 if TYPE_CHECKING:
     from ...offers.catalog import Catalog
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_ALTERNATIVES",
     "Alternative",
+    "Availability",
+    "calendar_hours",
     "compute_availability",
     "match_offers",
+    "own_hours",
     "select_alternatives",
 ]
 
@@ -36,6 +39,8 @@ DEFAULT_ALTERNATIVES = (
 CHEAPEST_TRIED, FASTEST_TRIED = 8, 4
 CLOUDS = frozenset({"aws", "gcp", "azure"})
 PURCHASES = {"on-demand": "on_demand", "on_demand": "on_demand", "spot": "spot"}
+HOURS_PER_DAY = 24.0
+DAYS_PER_WEEK = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +124,7 @@ def select_alternatives(
 
 
 def _can_run(one: OfferEstimate) -> bool:
-    return one.projection.memory.fits is True and not one.projection.is_ruled_out
+    return one.device_estimate.memory.fits is True and not one.device_estimate.is_ruled_out
 
 
 def _shortlist(able: Sequence[OfferEstimate]) -> list[OfferEstimate]:
@@ -172,3 +177,62 @@ def _build_alternative(
         attended=limits is not None and not limits.background,
         plan=plan,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Availability:
+    """Availability of a machine.
+
+    Args:
+        hours_a_day: Hours a day that the machine can run: 24 if unattended [h].
+        hours_a_week: Weekly quota; None without one [h].
+        chance: Chance of getting the accelerator on request; None if unknown, treated as certain [-].
+    """
+
+    hours_a_day: float = HOURS_PER_DAY
+    hours_a_week: float | None = None
+    chance: float | None = None
+
+
+def calendar_hours(machine_h: float, availability: Availability) -> float:
+    """Return the calendar time that some machine hours take [h].
+
+    Days are filled one after the other; work beyond the weekly quota waits for the next week. An uncertain
+    accelerator takes 1 / chance attempts, so the calendar time is divided by the chance.
+
+    Args:
+        machine_h: Machine hours [h].
+        availability: Availability of the machine per day and week.
+
+    Example:
+        >>> calendar_hours(10.0, Availability(hours_a_day=4.0))   # two full days and two hours of the third
+        50.0
+        >>> calendar_hours(60.0, Availability(hours_a_day=24.0, hours_a_week=30.0))  # a week, and 30 hours
+        198.0
+    """
+    hours = machine_h
+    waited = 0.0
+    if availability.hours_a_week is not None:
+        quota = min(availability.hours_a_week, DAYS_PER_WEEK * availability.hours_a_day)
+        weeks = max(0, math.ceil(hours / quota) - 1)
+        hours -= weeks * quota
+        waited = weeks * DAYS_PER_WEEK * HOURS_PER_DAY
+    days = max(0, math.ceil(hours / availability.hours_a_day) - 1)
+    elapsed = waited + days * HOURS_PER_DAY + hours - days * availability.hours_a_day
+    return elapsed if availability.chance is None else elapsed / availability.chance
+
+
+def own_hours(*, sessions: int, machine_h: float, hands_on_min: float, attention_share: float) -> float:
+    """Return the user's hours for a run: sessions x hands-on time + attention share x machine hours [h].
+
+    Args:
+        sessions: Number of sessions that the user starts [-].
+        machine_h: Machine hours [h].
+        hands_on_min: Time to start one session and fetch its results [min].
+        attention_share: Share of the machine hours during which the user watches [-].
+
+    Example:
+        >>> own_hours(sessions=3, machine_h=30.0, hands_on_min=5.0, attention_share=0.05)
+        1.75
+    """
+    return sessions * hands_on_min / 60.0 + attention_share * machine_h

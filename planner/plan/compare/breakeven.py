@@ -16,10 +16,8 @@ from ..parsing import require_positive
 from ..pricing.offers import build_preemption_forecaster
 from ..question import Question
 from ..select import OfferContext
-from .alternative_costs import AlternativeCost, AlternativeCostModel
-from .alternatives import DEFAULT_ALTERNATIVES, Alternative, select_alternatives
-from .calendar import HOURS_PER_DAY
-from .crossover import Crossover, find_crossovers
+from .alternative_costs import AlternativeCost, AlternativeCostModel, Crossover, find_crossovers
+from .alternatives import DEFAULT_ALTERNATIVES, HOURS_PER_DAY, Alternative, select_alternatives
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -187,7 +185,7 @@ def build_cost_model(
         bundles=[_bundle(one, context.catalog) for one in alternatives],
         terms=terms,
         hour_value_usd=query.hour_value_usd,
-        outlooks=build_preemption_forecaster(workload, context.selection, question.spot),
+        forecaster=build_preemption_forecaster(workload, context.selection, question.spot),
         scaling=question.scaling,
     )
 

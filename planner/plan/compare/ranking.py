@@ -1,25 +1,38 @@
-"""The order of the offers of an answer, and which of them to take."""
+"""Order of the offers of an answer, recommended offers, and the sensitivity of the cheapest choice."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..execution.scaling_mode import BatchScaling
-from ..pricing.money import NANO, USD_OF_A_NANO, rental_nano
-from ..result.recommendation import Recommendation
-from .criteria import Candidate, SortBy, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
-from .sensitivity import compute_sensitivity
+from ..pricing.money import NANO, USD_OF_A_NANO, compute_rental_nano
+from ..pricing.timeline import TRAINING
+from ..question import SortBy
+from ..result.estimate import Recommendation, Sensitivity
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ..pricing.bill import UnpricedRun
     from ..pricing.offer_table import OfferTable
-    from ..pricing.offer_terms import UnpricedRun
     from ..question import Question
+    from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["RankedOffers", "rank_offers", "recommend"]
+__all__ = [
+    "Candidate",
+    "RankedOffers",
+    "cheapest",
+    "cheapest_within_s",
+    "compute_sensitivity",
+    "fastest",
+    "fastest_within_usd",
+    "pareto",
+    "rank_offers",
+    "recommend",
+]
 
 
 class RankedOffers(NamedTuple):
@@ -63,10 +76,10 @@ def _compute_times(offers: OfferTable) -> NDArray[np.float64]:
 
 
 def _time_s(run: UnpricedRun) -> float:
-    if run.schedule is not None:
-        return run.schedule.wall_s.mid
-    step_time_s = run.projection.step_time_s
-    return math.nan if step_time_s is None else step_time_s.mid / run.projection.run.global_batch_size
+    if run.timeline is not None:
+        return run.timeline.wall_s.mid
+    step_time_s = run.device_estimate.step_time_s
+    return math.nan if step_time_s is None else step_time_s.mid / run.device_estimate.run.global_batch_size
 
 
 def _compute_costs(offers: OfferTable) -> NDArray[np.float64]:
@@ -74,19 +87,21 @@ def _compute_costs(offers: OfferTable) -> NDArray[np.float64]:
     import numpy as np
 
     costs = np.full(len(offers), np.nan)
-    for run, rows in offers.iter_priced_rows():
-        prices, step_time_s = offers.price_nano[rows], run.projection.step_time_s
-        if run.rental is not None:
-            costs[rows] = run.rental.compute_total(prices, 1).astype(float) * USD_OF_A_NANO
-        elif step_time_s is not None:
-            per_1000 = rental_nano(duration_s=1000 * step_time_s.mid, price_nano=prices) / NANO
-            costs[rows] = per_1000.astype(float) / (1000 * run.projection.run.global_batch_size)
+    priced = offers.price_nano != None  # noqa: E711 - compares every element
+    billed = np.flatnonzero(priced & offers.has_cost_basis)
+    costs[billed] = offers.compute_totals(billed, 1).astype(float) * USD_OF_A_NANO
+    for row in np.flatnonzero(priced & ~offers.has_cost_basis).tolist():
+        one = offers.runs[offers.run_of[row]].device_estimate
+        if one.step_time_s is not None:
+            duration_s, price = 1000 * one.step_time_s.mid, offers.price_nano[row]
+            per_1000_usd = compute_rental_nano(duration_s=duration_s, price_nano=price) / NANO
+            costs[row] = per_1000_usd / (1000 * one.run.global_batch_size)
     return costs
 
 
 def _is_usable(run: UnpricedRun) -> bool:
     """Return whether the step can run, and the whole run in one session."""
-    return not run.projection.is_ruled_out and (run.schedule is None or run.schedule.sessions == 1)
+    return not run.device_estimate.is_ruled_out and (run.timeline is None or run.timeline.sessions == 1)
 
 
 def _select_candidates(ranked: RankedOffers, spread: BatchScaling) -> list[Candidate]:
@@ -95,7 +110,8 @@ def _select_candidates(ranked: RankedOffers, spread: BatchScaling) -> list[Candi
 
     offers = ranked.offers
     fits = [
-        run.projection.memory.fits is True and spread.recommends(run.projection.run) for run in offers.runs
+        run.device_estimate.memory.fits is True and spread.recommends(run.device_estimate.run)
+        for run in offers.runs
     ]
     known = ~np.isnan(ranked.time_s) & ~np.isnan(ranked.cost_usd)
     rows = np.flatnonzero(ranked.usable & known & np.array(fits)[offers.run_of])
@@ -103,7 +119,7 @@ def _select_candidates(ranked: RankedOffers, spread: BatchScaling) -> list[Candi
     alike = np.where(alike < 0, -1 - rows, alike)  # of unknown length: each its own
     by_cost = np.lexsort((rows, ranked.cost_usd[rows], alike))
     _, cheapest_of = np.unique(alike[by_cost], return_index=True)
-    return [_build_candidate(ranked, row) for row in np.sort(rows[by_cost[cheapest_of]]).tolist()]
+    return _build_candidates(ranked, np.sort(rows[by_cost[cheapest_of]]))
 
 
 def _number_equal_runs(offers: OfferTable) -> NDArray[np.intp]:
@@ -114,31 +130,31 @@ def _number_equal_runs(offers: OfferTable) -> NDArray[np.intp]:
     found = np.full(len(offers.runs), -1, dtype=np.intp)
     for row in offers.first_rows():
         position = offers.run_of[row]
-        rental = offers.runs[position].rental
-        if rental is not None:
-            key = (id(rental), offers.contexts[row].offer.provider)
+        cost_basis = offers.runs[position].cost_basis
+        if cost_basis is not None:
+            key = (id(cost_basis), offers.contexts[row].offer.provider)
             found[position] = numbers.setdefault(key, len(numbers))
     return found
 
 
-def _build_candidate(ranked: RankedOffers, row: int) -> Candidate:
-    """Return an offer's central estimates and upper ends."""
+def _build_candidates(ranked: RankedOffers, rows: NDArray[np.intp]) -> list[Candidate]:
+    """Return the central estimates and upper ends of some offers."""
     offers = ranked.offers
-    run, time_s, cost_usd = (
-        offers.runs[offers.run_of[row]],
-        float(ranked.time_s[row]),
-        float(ranked.cost_usd[row]),
-    )
-    step_time_s = run.projection.step_time_s
-    if run.schedule is not None and run.rental is not None:
-        late_s = run.schedule.wall_s.high
-        dear_usd = run.rental.compute_total(offers.price_nano[row], 2) * USD_OF_A_NANO
-    else:
+    billed = rows[offers.has_cost_basis[rows]]
+    high_usd = offers.compute_totals(billed, 2) * USD_OF_A_NANO
+    dear_usd = dict(zip(billed.tolist(), high_usd.tolist(), strict=True))
+    candidates = []
+    columns = (rows, offers.run_of[rows], ranked.time_s[rows], ranked.cost_usd[rows])
+    for row, position, time_s, cost_usd in zip(*(column.tolist() for column in columns), strict=True):
+        run = offers.runs[position]
+        step_time_s = run.device_estimate.step_time_s
         lateness = 1.0 if step_time_s is None else step_time_s.high / step_time_s.mid
-        late_s, dear_usd = time_s * lateness, cost_usd * lateness
-    if run.outlook is not None:
-        late_s = max(late_s, run.outlook.wall_p90_s)
-    return Candidate(row, time_s, cost_usd, late_s, dear_usd)
+        late_s = time_s * lateness if run.timeline is None else run.timeline.wall_s.high
+        if run.preemption_forecast is not None:
+            late_s = max(late_s, run.preemption_forecast.wall_p90_s)
+        usd = dear_usd.get(row, cost_usd * lateness)
+        candidates.append(Candidate(row, time_s, cost_usd, late_s, usd))
+    return candidates
 
 
 def recommend(ranked: RankedOffers, question: Question) -> Recommendation:
@@ -163,3 +179,104 @@ def recommend(ranked: RankedOffers, question: Question) -> Recommendation:
         free=fastest(free),
         pareto=pareto(paid),
     )
+
+
+def compute_sensitivity(
+    winner: int | None, candidates: Sequence[Candidate], offers: Sequence[OfferEstimate]
+) -> Sensitivity | None:
+    """Return the changes after which another machine wins; None without a winner, a second machine or a bill.
+
+    Args:
+        winner: Position of the cheapest offer.
+        candidates: Offers that could be taken; their keys are positions.
+        offers: All of them.
+    """
+    if winner is None:
+        return None
+    machine = _machine(offers[winner])
+    by_cost = sorted(candidates, key=lambda c: (c.cost_usd, c.time_s))
+    others = (c for c in by_cost if _machine(offers[c.key]) != machine and offers[c.key].bill is not None)
+    rival = next(others, None)
+    if rival is None:
+        return None
+    own, other, timeline = offers[winner].bill, offers[rival.key].bill, offers[winner].timeline
+    if own is None or other is None or timeline is None:
+        return None
+    gap = other.nano[1] - own.nano[1]
+    share = timeline.time_s(TRAINING).mid / timeline.total_s.mid
+    paid = own.machine_nano
+    if paid <= 0 or share <= 0:
+        return None
+    return Sensitivity(
+        runner_up=rival.key,
+        price_share=max(0.0, gap / paid),
+        step_time_share=max(0.0, gap / (paid * share)),
+        certain=own.nano[2] <= other.nano[0],
+    )
+
+
+def _machine(one: OfferEstimate) -> tuple[str, str, float]:
+    """Return the identity of a machine, equal for its other purchase options, sizes and regions."""
+    return one.offer.provider, one.offer.accelerator, one.offer.devices
+
+
+class Candidate(NamedTuple):
+    """An offer that could be taken.
+
+    Args:
+        key: Whatever the caller finds the offer by.
+        time_s, cost_usd: Central estimates, of the run or of one sample [s], [USD].
+        late_s, dear_usd: Upper ends of the 80 % intervals [s], [USD].
+    """
+
+    key: int
+    time_s: float
+    cost_usd: float
+    late_s: float
+    dear_usd: float
+
+
+def cheapest(candidates: Iterable[Candidate]) -> int | None:
+    """Return the candidate of least cost; the faster of two that cost the same. None when there is none."""
+    best = min(candidates, key=lambda c: (c.cost_usd, c.time_s), default=None)
+    return best.key if best else None
+
+
+def fastest(candidates: Iterable[Candidate]) -> int | None:
+    """Return the candidate of least time; the cheaper of two that take the same. None when there is none."""
+    best = min(candidates, key=lambda c: (c.time_s, c.cost_usd), default=None)
+    return best.key if best else None
+
+
+def cheapest_within_s(candidates: Iterable[Candidate], deadline_s: float) -> int | None:
+    """Return the cheapest candidate that is done by the deadline even at the upper end of its interval.
+
+    Args:
+        candidates: To choose from.
+        deadline_s: Time from the first step to the last [s].
+    """
+    return cheapest(c for c in candidates if c.late_s <= deadline_s)
+
+
+def fastest_within_usd(candidates: Iterable[Candidate], budget_usd: float) -> int | None:
+    """Return the fastest candidate that keeps the budget even at the upper end of its interval.
+
+    Args:
+        candidates: To choose from.
+        budget_usd: Of the whole run [USD].
+    """
+    return fastest(c for c in candidates if c.dear_usd <= budget_usd)
+
+
+def pareto(candidates: Iterable[Candidate]) -> tuple[int, ...]:
+    """Return the candidates that no other beats in time and cost at once, fastest first.
+
+    A candidate is beaten by one that is at least as good in both; of equals, the first stays.
+    """
+    front: list[int] = []
+    least_usd = float("inf")
+    for candidate in sorted(candidates, key=lambda c: (c.time_s, c.cost_usd)):
+        if candidate.cost_usd < least_usd:
+            front.append(candidate.key)
+            least_usd = candidate.cost_usd
+    return tuple(front)

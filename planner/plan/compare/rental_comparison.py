@@ -71,8 +71,8 @@ def find_rentals_for_work(
         for one in estimate.offers
         if one.bill
         and one.bill.mid_nano
-        and one.projection.memory.fits
-        and not one.projection.is_ruled_out
+        and one.device_estimate.memory.fits
+        and not one.device_estimate.is_ruled_out
         and one.offer.complete
         and one.sessions == 1
     ]
@@ -104,19 +104,19 @@ def _own_hours(context: EstimateContext, accelerator: str, devices: float) -> fl
         price_source=None,
         status="active",
     )
-    projection = estimate_on_device(
+    device_estimate = estimate_on_device(
         context.workload,
         OfferContext(offer, context.catalog.accelerators[accelerator], None, "local"),
         context.predictor,
     )
-    if projection.memory.fits is False:
+    if device_estimate.memory.fits is False:
         raise NoAnswerError(f"the work does not fit on {accelerator}", hint="try a smaller `--batch-size`")
-    if projection.train_time_s is None:
+    if device_estimate.train_time_s is None:
         raise UsageError(
             f"the time of `{context.workload.model}` on {accelerator} is unknown",
             hint="add `--samples N --epochs N`, or `--steps N`",
         )
-    return projection.train_time_s.mid / SECONDS_PER_HOUR
+    return device_estimate.train_time_s.mid / SECONDS_PER_HOUR
 
 
 def _distinct(pairs: Iterable[tuple[float, T]], offer_of: Callable[[T], Offer]) -> list[tuple[float, T]]:

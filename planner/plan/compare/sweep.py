@@ -12,7 +12,7 @@ from ...plain import to_plain
 from ...workload.resize import Resizer
 from ..estimate_workload import estimate_workload
 from ..pricing.money import USD_OF_A_NANO
-from .criteria import Candidate, pareto
+from .ranking import Candidate, pareto
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
@@ -53,7 +53,7 @@ class SweepPoint:
 
     def to_json(self) -> dict[str, Any]:
         """Return one entry of `points[]`."""
-        offer, run = self.offer.offer, self.offer.projection.run
+        offer, run = self.offer.offer, self.offer.device_estimate.run
         return {
             "batch_size": self.batch_size,
             "global_batch_size": run.global_batch_size,
@@ -61,9 +61,9 @@ class SweepPoint:
             **offer.identity,
             "run_time_s": to_plain(self.offer.run_time_s),
             "cost_usd": self.offer.bill.total_json() if self.offer.bill else None,
-            "memory_bytes": self.offer.projection.memory.needed_bytes,
-            "basis": getattr(self.offer.projection.step_time, "basis", None),
-            "limiter": getattr(self.offer.projection.step_time, "limiter", None),
+            "memory_bytes": self.offer.device_estimate.memory.needed_bytes,
+            "basis": getattr(self.offer.device_estimate.step_time, "basis", None),
+            "limiter": getattr(self.offer.device_estimate.step_time, "limiter", None),
             "best": self.best,
         }
 
@@ -177,8 +177,8 @@ def _points(
 
 def _can_be_taken(one: OfferEstimate) -> bool:
     """Return whether an offer is a whole machine that runs the work in one session, with known time and price."""
-    known = one.run_time_s is not None and one.bill is not None and not one.projection.is_ruled_out
-    return known and one.offer.complete and one.projection.memory.fits is True and one.sessions == 1
+    known = one.run_time_s is not None and one.bill is not None and not one.device_estimate.is_ruled_out
+    return known and one.offer.complete and one.device_estimate.memory.fits is True and one.sessions == 1
 
 
 def _marked(points: Iterable[SweepPoint]) -> tuple[SweepPoint, ...]:

@@ -30,7 +30,7 @@ def choose_workloads_to_compile(
     """
     largest: dict[str, int] = {}
     for one in offers:
-        known = one.projection.memory.largest_batch_size
+        known = one.device_estimate.memory.largest_batch_size
         if known is not None:
             largest[one.offer.accelerator] = max(known, largest.get(one.offer.accelerator, 0))
     wanted = {}
@@ -62,14 +62,17 @@ def add_best_batch(
 
 def _better(one: OfferEstimate, other: OfferEstimate, size: int) -> BestBatch | None:
     """Return the run at another batch size if it fits and is not slower per sample, else None."""
-    step_s, own_step_s = other.projection.step_time_s, one.projection.step_time_s
-    if step_s is None or other.projection.is_ruled_out or other.projection.memory.verdict != "fits":
+    step_s, own_step_s = other.device_estimate.step_time_s, one.device_estimate.step_time_s
+    if step_s is None or other.device_estimate.is_ruled_out or other.device_estimate.memory.verdict != "fits":
         return None
     speedup = None
-    if own_step_s is not None and one.projection.memory.fits:
-        rate = other.projection.run.global_batch_size / step_s.mid
-        speedup = rate * own_step_s.mid / one.projection.run.global_batch_size
-        if speedup < 1.0 or other.projection.run.global_batch_size <= one.projection.run.global_batch_size:
+    if own_step_s is not None and one.device_estimate.memory.fits:
+        rate = other.device_estimate.run.global_batch_size / step_s.mid
+        speedup = rate * own_step_s.mid / one.device_estimate.run.global_batch_size
+        if (
+            speedup < 1.0
+            or other.device_estimate.run.global_batch_size <= one.device_estimate.run.global_batch_size
+        ):
             return None
     return BestBatch(
         batch_size=size,

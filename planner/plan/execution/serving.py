@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...predict.step_time import StepTime
-from ..result.serving import ServingEstimate
+from ..result.offer_estimate import ServingEstimate
 
 if TYPE_CHECKING:
     from ...predict.step_time import StepPredictor

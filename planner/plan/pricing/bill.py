@@ -1,20 +1,20 @@
-"""The bill of a run: lines that add up exactly. Money is Decimal, in nano-dollars at the finest."""
+"""Bill of a run: lines that add up exactly. Money is Decimal, in nano-dollars at the finest."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...frozen import Frozen
 from ...units import SECONDS_PER_HOUR, Interval
-from .bill_line import BillLine, UsdInterval
+from .fees import NO_FEES, Fees
 from .money import (
     NANO,
     Amount,
+    BillLine,
     Nano,
+    UsdInterval,
     compute_price_nano,
     compute_share,
     nano_text,
@@ -22,126 +22,163 @@ from .money import (
     price_time,
     usd_interval_of,
 )
-from .timeline import TRAINING, Timeline, TimelinePhase
+from .timeline import TRAINING, Timeline
 
-__all__ = ["NOT_BILLED", "NO_FEES", "Bill", "CostBasis", "Fees", "bill_of_run"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..result.device_estimate import DeviceEstimate
+    from ..select import OfferContext
+    from ..spot.preemption import PreemptionForecast
+    from .timeline import Timeline
+
+__all__ = ["NOT_BILLED", "Bill", "CostBasis", "UnpricedOffer", "UnpricedRun", "compute_totals", "itemize"]
 
 # What a real bill may also have and this one does not, by name.
 NOT_BILLED: tuple[str, ...] = ("input pipeline stalls",)
 
+
 MACHINE = "machine"  # the item of the machine's hours
-HOURS_PER_MONTH = 730.0  # what the clouds divide a month's price of storage by
-
-
-class Fees(Frozen):
-    """Charges besides the machine's hours, each for the shortest, expected and longest run.
-
-    Args:
-        minimum_billed_s: Shortest time that is charged for [s].
-        disk_usd_per_hour, egress_usd: None: unknown.
-        discount, tax: Share of the machine's price, and of everything [-].
-        reasons: What each rests on, by item.
-        unknown: Items that cannot be told.
-    """
-
-    minimum_billed_s: float = 0.0
-    disk_usd_per_hour: tuple[float, float, float] | None = None
-    egress_usd: tuple[float, float, float] | None = None
-    discount: Decimal = Decimal(0)
-    tax: Decimal = Decimal(0)
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    unknown: tuple[str, ...] = ()
-
-
-NO_FEES = Fees()
 
 
 class CostBasis:
     """A timeline under some fees, before the machine's price: common to the bills of many offers.
 
     Args:
-        schedule: The parts of the run.
-        charges: Fees beside the machine's hours.
+        timeline: Parts of the run.
+        fees: Fees besides the machine's hours.
 
     Attributes:
         nanoseconds: Time on the machine at the three bounds [1e-9 s].
+        minimum: Shortest billed time by its item, if the run may be shorter [1e-9 s].
         fixed: Disk and egress where known, which do not depend on the machine's price [1e-9 USD].
     """
 
-    def __init__(self, schedule: Timeline, charges: Fees = NO_FEES) -> None:
-        self.schedule = schedule
-        self.charges = charges
-        self.nanoseconds = nanoseconds_of(schedule.total_s)
-        self.fixed = self._compute_fixed()
+    def __init__(self, timeline: Timeline, fees: Fees = NO_FEES) -> None:
+        self.timeline = timeline
+        self.fees = fees
+        self.nanoseconds = nanoseconds_of(timeline.total_s)
+        least_s = fees.minimum_billed_s
+        is_short = timeline.total_s.low < least_s
+        self.minimum = {f"minimum billing of {least_s:g} s": round(least_s * NANO)} if is_short else {}
+        self.fixed = _compute_fixed(fees, timeline.total_s)
 
     @cached_property
     def phase_nanoseconds(self) -> tuple[Nano, ...]:
         """Times of the run's parts at the three bounds [1e-9 s]."""
-        return tuple(nanoseconds_of(phase.time_s) for phase in self.schedule.phases)
+        return tuple(nanoseconds_of(phase.time_s) for phase in self.timeline.phases)
 
     @cached_property
     def training(self) -> int | None:
         """Position of the training among the parts; it takes the remainder of rounding."""
-        items = [phase.item for phase in self.schedule.phases]
+        items = [phase.item for phase in self.timeline.phases]
         return items.index(TRAINING) if TRAINING in items else None
 
-    def itemize(self, price_nano: Amount, bound: int) -> dict[str, Amount]:
+    def itemize(self, price_nano: int, bound: int) -> dict[str, int]:
         """Return the items of a bill at one bound of the run's time; their sum is the total [1e-9 USD].
 
         Args:
-            price_nano: Price of the machine, or a column of prices [1e-9 USD/h].
+            price_nano: Price of the machine [1e-9 USD/h].
             bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
         """
-        charges = self.charges
-        machine: Any = price_time(self.nanoseconds[bound], price_nano)
-        items = {MACHINE: machine}
-        if self.schedule.total_s.low < charges.minimum_billed_s:
-            least_s = charges.minimum_billed_s
-            missing = price_time(round(least_s * NANO), price_nano) - machine
-            items[f"minimum billing of {least_s:g} s"] = missing * (missing > 0)
-        charged = sum(items.values())
-        items |= {item: nano[bound] for item, nano in self.fixed.items()}
-        if charges.discount:
-            items["discount"] = -compute_share(charged, charges.discount)
-        if charges.tax:
-            items["tax"] = compute_share(sum(items.values()), charges.tax)
-        return items
+        fixed = {item: nano[bound] for item, nano in self.fixed.items()}
+        return itemize(
+            price_nano, nanoseconds=self.nanoseconds[bound], minimum=self.minimum, fixed=fixed, fees=self.fees
+        )
 
-    def compute_total(self, price_nano: Amount, bound: int) -> Amount:
-        """Return the sum of a bill at one bound, for a price or a column of prices [1e-9 USD]."""
-        total, *others = self.itemize(price_nano, bound).values()
-        for nano in others:
-            total = total + nano
-        return total
 
-    def _compute_fixed(self) -> dict[str, Nano]:
-        charges, total_s = self.charges, self.schedule.total_s
-        fixed: dict[str, Nano] = {}
-        if charges.disk_usd_per_hour is not None:
-            low, mid, high = (rate * NANO / SECONDS_PER_HOUR for rate in charges.disk_usd_per_hour)
-            fixed["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
-        if charges.egress_usd is not None:
-            low, mid, high = charges.egress_usd
-            fixed["egress"] = (round(low * NANO), round(mid * NANO), round(high * NANO))
-        return fixed
+def _compute_fixed(fees: Fees, total_s: Interval) -> dict[str, Nano]:
+    fixed: dict[str, Nano] = {}
+    if fees.disk_usd_per_hour is not None:
+        low, mid, high = (rate * NANO / SECONDS_PER_HOUR for rate in fees.disk_usd_per_hour)
+        fixed["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
+    if fees.egress_usd is not None:
+        low, mid, high = fees.egress_usd
+        fixed["egress"] = (round(low * NANO), round(mid * NANO), round(high * NANO))
+    return fixed
+
+
+def itemize(
+    price_nano: Amount,
+    *,
+    nanoseconds: Amount,
+    minimum: Mapping[str, Amount],
+    fixed: Mapping[str, Amount],
+    fees: Fees,
+) -> dict[str, Amount]:
+    """Return the items of a bill, or of a column of bills; their sum is the total [1e-9 USD].
+
+    Args:
+        price_nano: Price of the machine [1e-9 USD/h].
+        nanoseconds: Time on the machine [1e-9 s].
+        minimum: Shortest billed time by its item [1e-9 s].
+        fixed: Items that do not depend on the machine's price [1e-9 USD].
+        fees: Discount and tax.
+    """
+    machine: Any = price_time(nanoseconds, price_nano)
+    items = {MACHINE: machine}
+    for item, least in minimum.items():
+        missing = price_time(least, price_nano) - machine
+        items[item] = missing * (missing > 0)
+    charged = sum(items.values())
+    items |= fixed
+    if fees.discount:
+        items["discount"] = -compute_share(charged, fees.discount)
+    if fees.tax:
+        items["tax"] = compute_share(sum(items.values()), fees.tax)
+    return items
+
+
+def compute_totals(
+    bases: Sequence[CostBasis], basis_of: NDArray[np.intp], price_nano: NDArray[np.object_], bound: int
+) -> NDArray[np.object_]:
+    """Return the totals of many bills at one bound, computed as columns [1e-9 USD].
+
+    Args:
+        bases: Cost bases.
+        basis_of: Position in `bases` of each bill.
+        price_nano: Price of each bill's machine [1e-9 USD/h].
+        bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
+    """
+    import numpy as np
+
+    totals = np.zeros(len(price_nano), dtype=object)
+    rates = [(basis.fees.discount, basis.fees.tax) for basis in bases]
+    for rate in dict.fromkeys(rates):
+        alike = np.array([one == rate for one in rates], dtype=bool)
+        rows = np.flatnonzero(alike[basis_of])
+        positions = basis_of[rows]
+        nanoseconds = np.array([basis.nanoseconds[bound] for basis in bases], dtype=object)
+        least = np.array([sum(basis.minimum.values()) for basis in bases], dtype=object)
+        fixed = np.array([sum(nano[bound] for nano in basis.fixed.values()) for basis in bases], dtype=object)
+        items = itemize(
+            price_nano[rows],
+            nanoseconds=nanoseconds[positions],
+            minimum={"minimum": least[positions]} if least.any() else {},
+            fixed={"fixed": fixed[positions]},
+            fees=bases[rates.index(rate)].fees,
+        )
+        totals[rows] = sum(items.values())
+    return totals
 
 
 class Bill:
     """Lines and their exact sum.
 
     Args:
-        rental: What is paid for.
+        cost_basis: What is paid for.
         usd_per_hour: Price of the machine [USD/h].
     """
 
-    def __init__(self, rental: CostBasis, *, usd_per_hour: Decimal) -> None:
-        self.rental = rental
+    def __init__(self, cost_basis: CostBasis, *, usd_per_hour: Decimal) -> None:
+        self.cost_basis = cost_basis
         self._price_nano = compute_price_nano(usd_per_hour)
 
     @cached_property
     def _items(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
         """The items at the lower end, the central estimate and the upper end [1e-9 USD]."""
-        itemize, price = self.rental.itemize, self._price_nano
+        itemize, price = self.cost_basis.itemize, self._price_nano
         return (itemize(price, 0), itemize(price, 1), itemize(price, 2))
 
     @cached_property
@@ -171,9 +208,9 @@ class Bill:
         amounts = zip(*(self._price_phases(bound) for bound in range(3)), strict=True)
         lines = [
             BillLine(phase.item, usd_interval_of(nano), phase.because, phase.time_s)
-            for phase, nano in zip(self.rental.schedule.phases, amounts, strict=True)
+            for phase, nano in zip(self.cost_basis.timeline.phases, amounts, strict=True)
         ]
-        reasons = self.rental.charges.reasons
+        reasons = self.cost_basis.fees.reasons
         lines += [
             BillLine(item, usd_interval_of(nano), reasons.get(item, ""))
             for item, nano in self._list_other_items()
@@ -191,16 +228,16 @@ class Bill:
             return [line.to_json() for line in self.lines]
         lines = [
             {"item": phase.item, "usd": nano_text(nano)}
-            for phase, nano in zip(self.rental.schedule.phases, self._price_phases(1), strict=True)
+            for phase, nano in zip(self.cost_basis.timeline.phases, self._price_phases(1), strict=True)
         ]
         return lines + [{"item": item, "usd": nano_text(nano[1])} for item, nano in self._list_other_items()]
 
     def _price_phases(self, bound: int) -> list[int]:
         """Return the prices of the run's parts at one bound; they add up to the machine's [1e-9 USD]."""
-        rental, price = self.rental, self._price_nano
-        prices = [price_time(nanoseconds[bound], price) for nanoseconds in rental.phase_nanoseconds]
-        if rental.training is not None:
-            prices[rental.training] += self._items[bound][MACHINE] - sum(prices)
+        cost_basis, price = self.cost_basis, self._price_nano
+        prices = [price_time(nanoseconds[bound], price) for nanoseconds in cost_basis.phase_nanoseconds]
+        if cost_basis.training is not None:
+            prices[cost_basis.training] += self._items[bound][MACHINE] - sum(prices)
         return prices
 
     def _list_other_items(self) -> list[tuple[str, Nano]]:
@@ -210,13 +247,32 @@ class Bill:
         return [(item, nano) for item, nano in others if nano[0] or nano[2]]
 
 
-def bill_of_run(*, train_time_s: Interval, usd_per_hour: Decimal, charges: Fees = NO_FEES) -> Bill:
-    """Return the bill of a run that is nothing but its training steps.
+class UnpricedRun(NamedTuple):
+    """A run on a kind of machine, before its price.
 
     Args:
-        train_time_s: Time of all steps [s].
-        usd_per_hour: Price of the offer [USD/h].
-        charges: What is charged beside.
+        device_estimate: The workload on the machine's devices.
+        timeline: The run part by part; None when the time of its steps is unknown.
+        cost_basis: What is charged for it; None likewise.
+        preemption_forecast: What interruptions do to the run; None on demand, or when the run's time is unknown.
+        fees: Fees of the provider.
     """
-    training = TimelinePhase(TRAINING, train_time_s, "")
-    return Bill(CostBasis(Timeline((training,), train_time_s), charges), usd_per_hour=usd_per_hour)
+
+    device_estimate: DeviceEstimate
+    timeline: Timeline | None
+    cost_basis: CostBasis | None
+    preemption_forecast: PreemptionForecast | None
+    fees: Fees
+
+    def bill(self, usd_per_hour: Decimal | None) -> Bill | None:
+        """Return the bill at a price; None when the price or the run's time is unknown."""
+        if self.cost_basis is None or usd_per_hour is None:
+            return None
+        return Bill(self.cost_basis, usd_per_hour=usd_per_hour)
+
+
+class UnpricedOffer(NamedTuple):
+    """An offer with the run on its machine, before its bill."""
+
+    selected: OfferContext
+    run: UnpricedRun

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..result.scaling_efficiency import compare_with_single_device, find_single_device_offers
+from .bill import UnpricedOffer
 from .carbon import energy_kwh, machine_power_w
-from .offer_terms import UnpricedOffer
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from ..result.device_estimate import DeviceEstimate
     from ..result.scaling_efficiency import ScalingEfficiency
     from ..select import OfferContext
-    from .bill import Bill
-    from .offer_terms import UnpricedRun
+    from .bill import Bill, UnpricedRun
     from .timeline import Timeline
 
 __all__ = ["Market"]
@@ -60,36 +59,34 @@ class Market:
             self._powers[machine] = machine_power_w(selected, self.terms)
         return self._powers[machine]
 
-    def energy_kwh(self, selected: OfferContext, schedule: Timeline | None) -> Interval | None:
+    def energy_kwh(self, selected: OfferContext, timeline: Timeline | None) -> Interval | None:
         """Return the energy of a run on an offer, the same for all that share machine and run [kWh]."""
         offer = selected.offer
-        if schedule is None:
+        if timeline is None:
             return None
-        key = (schedule.total_s, offer.provider, offer.instance_type, offer.hosts)
+        key = (timeline.total_s, offer.provider, offer.instance_type, offer.hosts)
         if key not in self._energies:
             power_w = self.power_w(selected)
-            self._energies[key] = power_w and energy_kwh(schedule.total_s, power_w)
+            self._energies[key] = power_w and energy_kwh(timeline.total_s, power_w)
         return self._energies[key]
 
     def g_co2_per_kwh(self, offer: Offer) -> float | None:
         """Return the carbon intensity of the grid in an offer's region; None when unknown [g/kWh]."""
         return self.terms.g_co2_per_kwh(offer.provider, offer.region)
 
-    def scaling(self, offer: Offer, projection: DeviceEstimate) -> ScalingEfficiency | None:
+    def scaling(self, offer: Offer, device_estimate: DeviceEstimate) -> ScalingEfficiency | None:
         """Return the speedup of an offer's devices over one; None for one, and where one is not offered."""
-        return compare_with_single_device(offer, projection, self._singles)
+        return compare_with_single_device(offer, device_estimate, self._singles)
 
-    def starved(self, selected: OfferContext, projection: DeviceEstimate) -> str:
+    def starved(self, selected: OfferContext, device_estimate: DeviceEstimate) -> str:
         """Return a sentence on a host that would decode images too slowly; empty where none would."""
         if self.pictures is None:
             return ""
         offer, accelerator = selected.offer, selected.accelerator
-        host = (
-            accelerator and accelerator.name, offer.devices, offer.vcpus, offer.memory_gib, projection.step_time_s,
-            projection.run.global_batch_size,
-        )  # fmt: skip
+        machine = (accelerator and accelerator.name, offer.devices, offer.vcpus, offer.memory_gib)
+        host = (*machine, device_estimate.step_time_s, device_estimate.run.global_batch_size)
         if host not in self._starved:
-            self._starved[host] = _starved(self.pictures, selected, projection)
+            self._starved[host] = _starved(self.pictures, selected, device_estimate)
         return self._starved[host]
 
     def saves_share(self, offer: Offer, bill: Bill) -> float | None:
@@ -100,8 +97,8 @@ class Market:
     def _on_demand_nano(self, machine: _Machine) -> int | None:
         """Return the cost of the run on a machine on demand; None when unknown [1e-9 USD]."""
         if machine not in self._known_nano:
-            leased = self._on_demand.get(machine)
-            bill = None if leased is None else leased.lease.bill(leased.selected.offer.usd_per_hour)
+            found = self._on_demand.get(machine)
+            bill = None if found is None else found.run.bill(found.selected.offer.usd_per_hour)
             self._known_nano[machine] = None if bill is None else bill.mid_nano
         return self._known_nano[machine]
 
@@ -123,7 +120,7 @@ class Market:
 
 
 def _is_billed(one: UnpricedOffer) -> bool:
-    return one.lease.rental is not None and one.selected.offer.usd_per_hour is not None
+    return one.run.cost_basis is not None and one.selected.offer.usd_per_hour is not None
 
 
 def _machine(offer: Offer) -> _Machine:
@@ -131,12 +128,12 @@ def _machine(offer: Offer) -> _Machine:
     return offer.provider, offer.instance_type, offer.region, offer.hosts
 
 
-def _starved(pictures: InputPipeline, selected: OfferContext, projection: DeviceEstimate) -> str:
-    step_s = projection.step_time_s
+def _starved(pictures: InputPipeline, selected: OfferContext, device_estimate: DeviceEstimate) -> str:
+    step_s = device_estimate.step_time_s
     found = None if step_s is None else pictures.narrowest(selected.offer, selected.accelerator)
     if step_s is None or found is None:
         return ""
-    (part, (_, rate, _)), able = found, projection.run.global_batch_size / step_s.mid
+    (part, (_, rate, _)), able = found, device_estimate.run.global_batch_size / step_s.mid
     if rate >= able:
         return ""
     return f"decoding JPEG, {part} would feed {rate:,.0f} of the {able:,.0f} samples/s: see `--feed`"

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from ...frozen import Frozen
 from ...units import GB
 from ..cost_terms import OWNED, Bounds, CostTerms
 from ..execution.workload_sizes import dataset_gb
-from .bill import HOURS_PER_MONTH, NO_FEES, Fees
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
     from ...settings_entries import Discount
     from ...workload.model import Workload
 
-__all__ = ["FeeCalculator", "disk_gb", "egress_gb"]
+__all__ = ["NO_FEES", "FeeCalculator", "Fees", "disk_gb", "egress_gb"]
 
 PERCENT = Decimal(100)
+
+
+class Fees(Frozen):
+    """Charges besides the machine's hours, each for the shortest, expected and longest run.
+
+    Args:
+        minimum_billed_s: Shortest time that is charged for [s].
+        disk_usd_per_hour, egress_usd: None: unknown.
+        discount, tax: Share of the machine's price, and of everything [-].
+        reasons: What each rests on, by item.
+        unknown: Items that cannot be told.
+    """
+
+    minimum_billed_s: float = 0.0
+    disk_usd_per_hour: tuple[float, float, float] | None = None
+    egress_usd: tuple[float, float, float] | None = None
+    discount: Decimal = Decimal(0)
+    tax: Decimal = Decimal(0)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+
+
+NO_FEES = Fees()
 
 
 def disk_gb(workload: Workload, terms: CostTerms) -> Bounds | None:
@@ -37,7 +61,7 @@ def egress_gb(workload: Workload, terms: CostTerms) -> float:
 
 
 class FeeCalculator:
-    """Computes the charges of one workload on any offer; charges that depend only on the provider are cached.
+    """Computes the fees of one workload on any offer; fees that depend only on the provider are cached.
 
     Args:
         workload: What runs.
@@ -50,24 +74,24 @@ class FeeCalculator:
         self._by_provider: dict[tuple[str, int], Fees] = {}
         self._discounted: dict[tuple[str, int, Decimal, str], Fees] = {}
 
-    def charges(self, offer: Offer) -> Fees:
-        """Return the charges on an offer."""
+    def compute(self, offer: Offer) -> Fees:
+        """Compute the fees on an offer."""
         if self.terms.costs is None:
             return NO_FEES
         key = (offer.provider, offer.hosts)
-        charges = self._by_provider.get(key)
-        if charges is None:
-            charges = self._by_provider[key] = self._of_provider(*key)
+        fees = self._by_provider.get(key)
+        if fees is None:
+            fees = self._by_provider[key] = self._of_provider(*key)
         discount = self.terms.find_discount(offer) if self.terms.discounts else None
         if discount is None:
-            return charges
+            return fees
         discounted = (*key, discount.percent, discount.note)
         if discounted not in self._discounted:
-            self._discounted[discounted] = _discounted(charges, discount)
+            self._discounted[discounted] = _discounted(fees, discount)
         return self._discounted[discounted]
 
     def _of_provider(self, provider: str, hosts: int) -> Fees:
-        """Return a provider's charges for a number of machines, and the user's tax on them."""
+        """Return a provider's fees for a number of machines, and the user's tax on them."""
         cost = self.terms.provider_cost(provider)
         reasons: dict[str, str] = {}
         disk = egress = None
@@ -115,8 +139,11 @@ class FeeCalculator:
         return (usd, usd, usd)
 
 
-def _discounted(charges: Fees, discount: Discount) -> Fees:
-    """Return the charges with a discount on the machine's price."""
+def _discounted(fees: Fees, discount: Discount) -> Fees:
+    """Return the fees with a discount on the machine's price."""
     note = f" ({discount.note})" if discount.note else ""
-    reasons = {**charges.reasons, "discount": f"{discount.percent:f} % off the machine's price{note}"}
-    return replace(charges, discount=discount.percent / PERCENT, reasons=reasons)
+    reasons = {**fees.reasons, "discount": f"{discount.percent:f} % off the machine's price{note}"}
+    return replace(fees, discount=discount.percent / PERCENT, reasons=reasons)
+
+
+HOURS_PER_MONTH = 730.0  # what the clouds divide a month's price of storage by

@@ -6,20 +6,32 @@ nanoseconds times nano-dollars exceed 64 bits.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...units import SECONDS_PER_HOUR, Interval
-from .bill_line import UsdInterval
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 __all__ = [
-    "NANO", "USD_OF_A_NANO", "Nano", "compute_price_nano", "compute_share", "nano_text", "nanoseconds_of",
-    "price_time", "rental_nano", "rental_usd", "usd_interval_of", "usd_of",
-]  # fmt: skip
+    "NANO",
+    "USD_OF_A_NANO",
+    "BillLine",
+    "Nano",
+    "UsdInterval",
+    "compute_price_nano",
+    "compute_rental_nano",
+    "compute_rental_usd",
+    "compute_share",
+    "nano_text",
+    "nanoseconds_of",
+    "price_time",
+    "usd_interval_of",
+    "usd_of",
+]
 
 NANO = 10**9
 USD_OF_A_NANO = 1e-9  # for comparisons, which have no need of exactness
@@ -39,11 +51,11 @@ def compute_price_nano(usd_per_hour: Decimal) -> int:
     return int(usd_per_hour * NANO)
 
 
-def price_time(nanoseconds: int, price_nano: Amount) -> Amount:
+def price_time(nanoseconds: Amount, price_nano: Amount) -> Amount:
     """Return the price of a time on the machine: time x price / hour, to the nearest [1e-9 USD].
 
     Args:
-        nanoseconds: Time on the machine [1e-9 s].
+        nanoseconds: Time on the machine, or a column of times [1e-9 s].
         price_nano: Price of an hour, or a column of prices [1e-9 USD/h].
     """
     amount: Amount = (nanoseconds * price_nano + NANOSECONDS_PER_HOUR // 2) // NANOSECONDS_PER_HOUR
@@ -66,7 +78,7 @@ def compute_share(nano: Amount, share: Decimal) -> Amount:
     return amount
 
 
-def rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
+def compute_rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
     """Return the price of renting at a constant hourly price, billed to the second's fraction [USD].
 
     Args:
@@ -74,13 +86,13 @@ def rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
         usd_per_hour: Price of everything that is rented, which counts to the nano-dollar [USD/h].
 
     Example:
-        >>> rental_usd(duration_s=1800.0, usd_per_hour=Decimal("0.526"))
+        >>> compute_rental_usd(duration_s=1800.0, usd_per_hour=Decimal("0.526"))
         Decimal('0.263000000')
     """
-    return usd_of(rental_nano(duration_s=duration_s, price_nano=compute_price_nano(usd_per_hour)))
+    return usd_of(compute_rental_nano(duration_s=duration_s, price_nano=compute_price_nano(usd_per_hour)))
 
 
-def rental_nano(*, duration_s: float, price_nano: Amount) -> Amount:
+def compute_rental_nano(*, duration_s: float, price_nano: Amount) -> Amount:
     """Return the same for a price or a column of prices, to the nearest [1e-9 USD]."""
     seconds, parts = duration_s.as_integer_ratio()  # exactly the float
     hour = int(SECONDS_PER_HOUR) * parts
@@ -108,3 +120,48 @@ def usd_interval_of(nano: Nano) -> UsdInterval:
 def usd_of(nano: int) -> Decimal:
     """Return whole nano-dollars as dollars [USD]."""
     return Decimal(nano).scaleb(-9, _WIDE)
+
+
+@dataclass(frozen=True, slots=True)
+class UsdInterval:
+    """Cost at the low end, centre and high end of the run time's 80 % interval [USD].
+
+    A single line may fall where the run grows (a minimum charge); the total of a bill never does.
+    """
+
+    low: Decimal
+    mid: Decimal
+    high: Decimal
+
+    def to_json(self) -> dict[str, str]:
+        """Return the three amounts as text, under the keys of the JSON contract."""
+        return {"low": format(self.low, "f"), "mid": format(self.mid, "f"), "high": format(self.high, "f")}
+
+
+@dataclass(frozen=True, slots=True)
+class BillLine:
+    """One item of a bill.
+
+    Args:
+        item: What it is called.
+        usd: What it costs; a discount is below zero.
+        because: What the amount rests on.
+        time_s: The time that is paid for; None where no time is [s].
+    """
+
+    item: str
+    usd: UsdInterval
+    because: str = ""
+    time_s: Interval | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return item, amounts, time and reason."""
+        usd, time_s = self.usd.to_json(), None if self.time_s is None else self.time_s.to_json()
+        return {
+            "item": self.item,
+            "usd": usd["mid"],
+            "usd_low": usd["low"],
+            "usd_high": usd["high"],
+            "because": self.because,
+            "time_s": time_s,
+        }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
 from ..result.offer_estimate import OfferEstimate
+from .bill import compute_totals
 from .money import compute_price_nano
 
 if TYPE_CHECKING:
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..select import OfferContext
+    from .bill import UnpricedRun
     from .comparison import Market
-    from .offer_terms import UnpricedRun
 
 __all__ = ["OfferTable", "build_offer_table"]
 
@@ -67,11 +69,11 @@ class OfferTable(Sequence[OfferEstimate]):
         return OfferEstimate(
             offer=context.offer,
             selected=context,
-            projection=run.projection,
-            schedule=run.schedule,
+            device_estimate=run.device_estimate,
+            timeline=run.timeline,
             bill=run.bill(context.offer.usd_per_hour),
-            unbilled=run.charges.unknown,
-            outlook=run.outlook,
+            unbilled=run.fees.unknown,
+            preemption_forecast=run.preemption_forecast,
             market=self._market,
         )
 
@@ -88,16 +90,25 @@ class OfferTable(Sequence[OfferEstimate]):
         _, first = np.unique(self.run_of, return_index=True)
         return sorted(first.tolist())
 
-    def iter_priced_rows(self) -> Iterator[tuple[UnpricedRun, NDArray[np.intp]]]:
-        """Yield every run with the rows whose price is known."""
+    @cached_property
+    def has_cost_basis(self) -> NDArray[np.bool_]:
+        """Whether the run of each row can be billed: its length and the time of its steps are known."""
         import numpy as np
 
-        rows = np.flatnonzero(self.price_nano != None)  # noqa: E711 - compares every element
-        rows = rows[np.argsort(self.run_of[rows], kind="stable")]
-        ends = np.searchsorted(self.run_of[rows], np.arange(len(self.runs) + 1)).tolist()
-        for index, run in enumerate(self.runs):
-            if ends[index] < ends[index + 1]:
-                yield run, rows[ends[index] : ends[index + 1]]
+        return np.array([run.cost_basis is not None for run in self.runs], dtype=bool)[self.run_of]
+
+    def compute_totals(self, rows: NDArray[np.intp], bound: int) -> NDArray[np.object_]:
+        """Return the totals of the bills of some rows, which have a price and a cost basis [1e-9 USD].
+
+        Args:
+            rows: Positions of the rows.
+            bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
+        """
+        import numpy as np
+
+        used, basis_of = np.unique(self.run_of[rows], return_inverse=True)
+        bases = [basis for index in used.tolist() if (basis := self.runs[index].cost_basis) is not None]
+        return compute_totals(bases, basis_of, self.price_nano[rows], bound)
 
     def reorder(self, order: NDArray[np.intp]) -> OfferTable:
         """Return the rows in another order."""

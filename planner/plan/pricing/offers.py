@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,11 @@ from ...predict.multi_device.interconnect import build_host_spec
 from ..execution.input_pipeline import InputPipeline, with_input_bottleneck
 from ..result.device_estimate import DeviceEstimate
 from ..spot.preemption import PreemptionForecast, PreemptionForecaster, SpotTerms
-from .bill import CostBasis
+from .bill import CostBasis, UnpricedRun
 from .comparison import Market
 from .fees import FeeCalculator
 from .offer_table import OfferTable, build_offer_table
-from .offer_terms import UnpricedRun
-from .timeline import Timeline, TimelineBuilder
+from .timeline import TimelineBuilder
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
@@ -32,64 +31,57 @@ __all__ = ["Pricer", "build_preemption_forecaster", "price_offers"]
 
 
 class Pricer:
-    """Computes timelines and charges of one workload on offers.
+    """Computes timelines and fees of one workload on offers.
 
     Args:
         workload: What runs.
         terms: What is charged and assumed.
-        outlooks: Forecaster of interruptions; None: spot machines are assumed to stay.
+        forecaster: Forecaster of interruptions; None: spot machines are assumed to stay.
     """
 
-    def __init__(self, workload: Workload, terms: CostTerms, outlooks: PreemptionForecaster | None) -> None:
+    def __init__(self, workload: Workload, terms: CostTerms, forecaster: PreemptionForecaster | None) -> None:
         self.terms = terms
-        self._scheduler = TimelineBuilder(workload, terms)
-        self._charger = FeeCalculator(workload, terms)
-        self._outlooks = outlooks
-        self._schedules: dict[object, Timeline | None] = {}
+        self._timeline_builder = TimelineBuilder(workload, terms)
+        self._fee_calculator = FeeCalculator(workload, terms)
+        self._forecaster = forecaster
         self._runs: dict[object, UnpricedRun] = {}
 
-    def kind_of(self, offer: Offer) -> object:
-        """Return the key of an offer's lease beside its machine: purchase option, interruptions and discount."""
-        purchase = offer.purchase
-        found = self.terms.find_discount(offer) if self.terms.discounts else None
-        discount = None if found is None else (found.percent, found.note)
-        if purchase != "spot" or self._outlooks is None:
-            return purchase if discount is None else (purchase, discount)
-        return (discount, self._outlooks.find_interruption_bucket(offer))
+    def list_kinds(self, offers: Iterable[Offer]) -> list[object]:
+        """Return the key of each offer's run besides its machine: purchase option, interruptions and discount."""
+        buckets = {} if self._forecaster is None else self._forecaster.facts.buckets
+        kinds: list[object] = [
+            buckets.get((one.provider, one.region, one.instance_type), "spot")
+            if one.purchase == "spot"
+            else one.purchase
+            for one in offers
+        ]
+        if not self.terms.discounts:
+            return kinds
+        discounts = map(self.terms.find_discount, offers)
+        found = [None if one is None else (one.percent, one.note) for one in discounts]
+        return list(zip(kinds, found, strict=True))
 
-    def lease(self, selected: OfferContext, projection: DeviceEstimate) -> UnpricedRun:
+    def build_run(self, selected: OfferContext, device_estimate: DeviceEstimate) -> UnpricedRun:
         """Return the parts of an offer's run that do not depend on its price."""
-        offer = selected.offer
-        outlook = None if offer.purchase != "spot" else self._outlook(selected, projection)
-        charges = self._charger.charges(offer)
-        key = (id(projection), selected.place, selected.session_s, id(outlook), id(charges))
+        offer, place, session_s = selected.offer, selected.place, selected.session_s
+        forecast = self._find_forecast(offer, device_estimate) if offer.purchase == "spot" else None
+        fees = self._fee_calculator.compute(offer)
+        key = (id(device_estimate), place, session_s, id(forecast), id(fees))
         run = self._runs.get(key)  # it keeps all three objects, so that their ids are not reused
         if run is None:
-            schedule = self._schedule(key[:-1], selected, projection, outlook)
-            rental = None if schedule is None else CostBasis(schedule, charges)
-            run = self._runs[key] = UnpricedRun(projection, schedule, rental, outlook, charges)
+            timeline = self._timeline_builder.build(
+                device_estimate, place=place, session_s=session_s, forecast=forecast
+            )
+            cost_basis = None if timeline is None else CostBasis(timeline, fees)
+            run = self._runs[key] = UnpricedRun(device_estimate, timeline, cost_basis, forecast, fees)
         return run
 
-    def _outlook(self, selected: OfferContext, projection: DeviceEstimate) -> PreemptionForecast | None:
+    def _find_forecast(self, offer: Offer, device_estimate: DeviceEstimate) -> PreemptionForecast | None:
         """Return the forecast of interruptions of a spot machine; None if the run length is unknown."""
-        train_time_s = projection.train_time_s
-        if self._outlooks is None or train_time_s is None:
+        train_time_s = device_estimate.train_time_s
+        if self._forecaster is None or train_time_s is None:
             return None
-        return self._outlooks.forecast(selected.offer, train_time_s)
-
-    def _schedule(
-        self,
-        key: object,
-        selected: OfferContext,
-        projection: DeviceEstimate,
-        outlook: PreemptionForecast | None,
-    ) -> Timeline | None:
-        """Return the parts of the run, the same object for offers that share them, whoever charges for them."""
-        if key not in self._schedules:
-            self._schedules[key] = self._scheduler.schedule(
-                projection, place=selected.place, session_s=selected.session_s, outlook=outlook
-            )
-        return self._schedules[key]
+        return self._forecaster.forecast(offer, train_time_s)
 
 
 def price_offers(
@@ -98,7 +90,7 @@ def price_offers(
     *,
     terms: CostTerms,
     spot: SpotTerms,
-    project: Callable[[OfferContext], DeviceEstimate],
+    estimate_device: Callable[[OfferContext], DeviceEstimate],
     feed: InputPipeline | None = None,
     pictures: InputPipeline | None = None,
 ) -> OfferTable:
@@ -109,12 +101,12 @@ def price_offers(
         selection: The offers.
         terms: What is charged and assumed.
         spot: What the user says about interruptions.
-        project: Gives the workload's time on an offer's devices; asked once for each kind and number of them.
+        estimate_device: Estimates the workload on an offer's devices; called once for each of them.
         feed: How fast a host makes samples ready; None: no limit.
         pictures: How fast it would decode them, where nothing was said and they look like images; else None.
     """
     pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
-    runs, run_of = _group_offers(pricer, selection, project, feed)
+    runs, run_of = _group_offers(pricer, selection, estimate_device, feed)
     market = Market(terms, selection.offers, [runs[index] for index in run_of], pictures)
     return build_offer_table(selection.offers, runs, run_of, market)
 
@@ -122,7 +114,7 @@ def price_offers(
 def _group_offers(
     pricer: Pricer,
     selection: Selection,
-    project: Callable[[OfferContext], DeviceEstimate],
+    estimate_device: Callable[[OfferContext], DeviceEstimate],
     feed: InputPipeline | None,
 ) -> tuple[list[UnpricedRun], list[int]]:
     """Return a run on each machine kind and purchase option, and the position of each offer's run."""
@@ -131,29 +123,30 @@ def _group_offers(
     positions: dict[object, int] = {}
     runs: list[UnpricedRun] = []
     run_of = []
-    for selected in selection.offers:
-        machine = _machine_key(selected.offer)
-        kind = (machine, pricer.kind_of(selected.offer))
+    offers = [selected.offer for selected in selection.offers]
+    kinds = zip(map(_machine_key, offers), pricer.list_kinds(offers), strict=True)
+    for selected, kind in zip(selection.offers, kinds, strict=True):
         position = positions.get(kind)
         if position is None:
+            machine = kind[0]
             if machine not in machines:
-                machines[machine] = _project_machine(selected, project, feed, devices)
+                machines[machine] = _estimate_machine(selected, estimate_device, feed, devices)
             position = positions[kind] = len(runs)
-            runs.append(pricer.lease(selected, machines[machine]))
+            runs.append(pricer.build_run(selected, machines[machine]))
         run_of.append(position)
     return runs, run_of
 
 
-def _project_machine(
+def _estimate_machine(
     selected: OfferContext,
-    project: Callable[[OfferContext], DeviceEstimate],
+    estimate_device: Callable[[OfferContext], DeviceEstimate],
     feed: InputPipeline | None,
     known: dict[object, DeviceEstimate],
 ) -> DeviceEstimate:
     """Return the workload on an offer's machine; machines with the same devices share it unless fed by hosts."""
-    key = _projection_key(selected)
+    key = _build_device_key(selected)
     if key not in known:
-        known[key] = project(selected)
+        known[key] = estimate_device(selected)
     if feed is None:
         return known[key]
     return with_input_bottleneck(known[key], selected.offer, feed, selected.accelerator)
@@ -170,7 +163,7 @@ def build_preemption_forecaster(
     return PreemptionForecaster(facts=selection.spot, state_bytes=state_bytes, terms=spot)
 
 
-def _projection_key(selected: OfferContext) -> object:
+def _build_device_key(selected: OfferContext) -> object:
     """Return the cache key of a device estimate: the devices, or the machine where the CPU computes."""
     offer, accelerator = selected.offer, selected.accelerator
     if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":

@@ -29,6 +29,7 @@ FORWARD_SHARE = (
     1 / 3
 )  # of a training step, where the table of operations does not say: backward is twice forward
 NOTHING = (0.0, 0.0, 0.0)
+NO_TIME = Interval(low=0.0, mid=0.0, high=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Timeline:
     def time_s(self, item: str) -> Interval:
         """Return the time of a part, nothing when the run has none [s]."""
         found = (phase.time_s for phase in self.phases if phase.item == item)
-        return next(found, Interval(low=0.0, mid=0.0, high=0.0))
+        return next(found, NO_TIME)
 
 
 class TimelineBuilder:
@@ -84,7 +85,7 @@ class TimelineBuilder:
     def __init__(self, workload: Workload, terms: CostTerms) -> None:
         self.workload = workload
         self.terms = terms
-        self._before: dict[HostKind, tuple[TimelinePhase, ...]] = {}
+        self._before: dict[HostKind, tuple[tuple[TimelinePhase, ...], Interval]] = {}
         self._after: dict[HostKind, tuple[TimelinePhase, ...]] = {}
 
     @cached_property
@@ -102,12 +103,13 @@ class TimelineBuilder:
         """Start and compilation."""
         return _compilation(self.workload, self.terms)
 
-    def preparation(self, place: HostKind) -> tuple[TimelinePhase, ...]:
-        """Return the phases before the first step at a place."""
+    def preparation(self, place: HostKind) -> tuple[tuple[TimelinePhase, ...], Interval]:
+        """Return the phases before the first step at a place, and their sum [s]."""
         if self.terms.costs is None:
-            return ()
+            return (), NO_TIME
         if place not in self._before:
-            self._before[place] = (*_arrival(self.workload, place, self.terms), self.compilation)
+            phases = (*_arrival(self.workload, place, self.terms), self.compilation)
+            self._before[place] = phases, _sum(phases)
         return self._before[place]
 
     def tail(self, place: HostKind) -> tuple[TimelinePhase, ...]:
@@ -116,70 +118,74 @@ class TimelineBuilder:
             self._after[place] = tuple(_from_assumption("idle tail", "idle_tail_s", place, self.terms))
         return self._after[place]
 
-    def schedule(
+    def build(
         self,
-        projection: DeviceEstimate,
+        device_estimate: DeviceEstimate,
         *,
         place: HostKind,
         session_s: float | None = None,
-        outlook: PreemptionForecast | None = None,
+        forecast: PreemptionForecast | None = None,
     ) -> Timeline | None:
         """Return the parts of the run on some devices; None when the time of its steps is unknown.
 
         Args:
-            projection: The time of its steps.
+            device_estimate: The time of its steps.
             place: Decides what is assumed.
             session_s: Longest time that the machine is held in one piece; None: no limit [s].
-            outlook: What interruptions do; None: nothing is known of them, or there are none.
+            forecast: What interruptions do; None: nothing is known of them, or there are none.
         """
-        train_time_s = projection.train_time_s
+        train_time_s = device_estimate.train_time_s
         if train_time_s is None:
             return None
-        steps = f"{projection.run.steps:,} steps" if projection.run.steps else "steps"
-        each = -(-projection.run.global_batch_size // projection.run.replicas)
-        training = TimelinePhase(TRAINING, train_time_s, f"{steps} of {each} samples a device")
-        before = self.preparation(place)
-        work = [training, *self._validation(projection), *self._checkpoints(train_time_s, outlook)]
-        ready_s, work_s = sum(p.time_s.mid for p in before), sum(p.time_s.mid for p in work)
-        sessions = session_count(work_s, preparation_s=ready_s, session_s=session_s)
-        lost = _interrupted(train_time_s, outlook) if outlook else _restarts(before, sessions, self.terms)
-        parts = (*before, *work, *lost, *self.tail(place))
-        waits_s = train_time_s.mid * outlook.waiting_share if outlook else 0.0
-        return Timeline(parts, _sum(parts), sessions, waits_s)
+        run = device_estimate.run
+        steps = f"{run.steps:,} steps" if run.steps else "steps"
+        each = -(-run.global_batch_size // run.replicas)
+        work = [
+            TimelinePhase(TRAINING, train_time_s, f"{steps} of {each} samples a device"),
+            *self._validation(device_estimate),
+            *self._checkpoints(train_time_s, forecast),
+        ]
+        before, ready_s = self.preparation(place)
+        work_s = sum(phase.time_s.mid for phase in work)
+        sessions = session_count(work_s, preparation_s=ready_s.mid, session_s=session_s)
+        lost = (
+            _restarts(ready_s, sessions, self.terms)
+            if forecast is None
+            else [TimelinePhase(REWORK, train_time_s.scaled(forecast.rework_share), forecast.rework_note)]
+        )
+        own = (*work, *lost, *self.tail(place))
+        waits_s = 0.0 if forecast is None else train_time_s.mid * forecast.waiting_share
+        return Timeline((*before, *own), _sum(own, start=ready_s), sessions, waits_s)
 
-    def _validation(self, projection: DeviceEstimate) -> list[TimelinePhase]:
+    def _validation(self, device_estimate: DeviceEstimate) -> list[TimelinePhase]:
         """Return the passes over the validation data: one after every epoch; none when none is known."""
-        workload, step_s = self.workload, projection.step_time_s
+        workload, step_s = self.workload, device_estimate.step_time_s
         samples = self.terms.given("validation_samples")
         if samples is None:
             samples = workload.validation_samples
         if not samples or step_s is None or workload.epochs is None or workload.mode == "infer":
             return []
-        steps = math.ceil(samples / projection.run.global_batch_size) * workload.epochs
+        steps = math.ceil(samples / device_estimate.run.global_batch_size) * workload.epochs
         share = self.forward_share
         because = (
             f"{samples:,.0f} samples after each of {workload.epochs} epochs, {share:.0%} of a training step"
         )
         return [TimelinePhase("validation", step_s.scaled(steps * share), because)]
 
-    def _checkpoints(self, train_time_s: Interval, outlook: PreemptionForecast | None) -> list[TimelinePhase]:
+    def _checkpoints(
+        self, train_time_s: Interval, forecast: PreemptionForecast | None
+    ) -> list[TimelinePhase]:
         """Return the time that training waits for checkpoints, the last one included."""
-        if outlook is not None:
-            because = (
-                f"one of {outlook.run.save_s:.2g} s after every {outlook.interval_s / 60:.3g} min of work"
-            )
-            return [TimelinePhase("checkpoints", train_time_s.scaled(outlook.checkpoint_share), because)]
+        if forecast is not None:
+            time_s = train_time_s.scaled(forecast.checkpoint_share)
+            return [TimelinePhase("checkpoints", time_s, forecast.checkpoint_note)]
         if self.terms.costs is None:
             return []
-        every, each_s, because = self._checkpointing
-        runs = (train_time_s.low, train_time_s.mid, train_time_s.high)
-        saves = [
-            1 + (math.floor(t / pause) if pause > 0 else 0) for t, pause in zip(runs, every, strict=True)
-        ]
-        times = [n * one_s for n, one_s in zip(saves, each_s, strict=True)]
-        return [
-            TimelinePhase("checkpoints", _interval((times[0], times[1], times[2])), f"{saves[1]} {because}")
-        ]
+        every, (fast, usual, slow), because = self._checkpointing
+        low, mid, high = train_time_s.low, train_time_s.mid, train_time_s.high
+        saves = _count_saves(mid, every[1])
+        times = (_count_saves(low, every[0]) * fast, saves * usual, _count_saves(high, every[2]) * slow)
+        return [TimelinePhase("checkpoints", _interval(times), f"{saves} {because}")]
 
     @cached_property
     def _checkpointing(self) -> tuple[Bounds, Bounds, str]:
@@ -231,22 +237,20 @@ def _compilation(workload: Workload, terms: CostTerms) -> TimelinePhase:
     return TimelinePhase("compile", _interval((low, mid, high)), because)
 
 
-def _restarts(before: Sequence[TimelinePhase], sessions: int, terms: CostTerms) -> list[TimelinePhase]:
+def _count_saves(time_s: float, pause_s: float) -> int:
+    """Return the number of checkpoints of some work, the last one included [-]."""
+    return 1 + (math.floor(time_s / pause_s) if pause_s > 0 else 0)
+
+
+def _restarts(ready_s: Interval, sessions: int, terms: CostTerms) -> list[TimelinePhase]:
     """Return the overhead of restarted sessions: preparation and lost work of every session but the first."""
     if sessions == 1 or terms.costs is None:
         return []
     pause = terms.bounds("checkpoint_every_s", "any") or NOTHING
     lost = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
-    again = _sum([*before, TimelinePhase(REWORK, lost, "")])
+    again = _sum([TimelinePhase(REWORK, lost, "")], start=ready_s)
     because = f"{sessions} sessions: each but the first starts again, half a checkpoint behind"
     return [TimelinePhase(REWORK, again.scaled(sessions - 1), because)]
-
-
-def _interrupted(train_time_s: Interval, outlook: PreemptionForecast) -> list[TimelinePhase]:
-    """Return the charged time of lost work and new starts on machines that are taken back."""
-    count, hazard = outlook.moments.preemptions, outlook.hazard
-    because = f"taken back {count:.2g} times on average, lives of {hazard.up_hours:.3g} h ({hazard.basis})"
-    return [TimelinePhase(REWORK, train_time_s.scaled(outlook.rework_share), because)]
 
 
 def _interval(bounds: Bounds) -> Interval:
@@ -255,9 +259,10 @@ def _interval(bounds: Bounds) -> Interval:
     return Interval(low=low, mid=mid, high=high)
 
 
-def _sum(phases: Sequence[TimelinePhase]) -> Interval:
-    """Return the sum of all parts, bound by bound [s]."""
-    low = mid = high = 0.0
+def _sum(phases: Sequence[TimelinePhase], *, start: Interval = NO_TIME) -> Interval:
+    """Return the sum of some parts and the time before them, bound by bound [s]."""
+    low, mid, high = start.low, start.mid, start.high
     for phase in phases:
-        low, mid, high = low + phase.time_s.low, mid + phase.time_s.mid, high + phase.time_s.high
+        time_s = phase.time_s
+        low, mid, high = low + time_s.low, mid + time_s.mid, high + time_s.high
     return Interval(low=low, mid=mid, high=high)

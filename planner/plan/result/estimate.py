@@ -1,24 +1,26 @@
-"""Estimate of a workload on all selected offers, and its JSON form (``gpuplan.estimate/1``)."""
+"""Estimate of a workload on all selected offers: recommendation, report details, JSON (``gpuplan.estimate/1``)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...frozen import Frozen
+from ...plain import to_plain
 from ..cost_terms import CostTerms
 from ..execution.memory_parts import memory_parts
 from ..pricing.bill import NOT_BILLED
 from ..pricing.offer_table import OfferTable
 from .offer_estimate import OfferEstimate
-from .recommendation import Recommendation
 
 if TYPE_CHECKING:
+    from ...predict.breakdown import StepBreakdown
     from ...workload.model import Workload
-    from .report_details import ReportDetails
+    from ..compare.alternative_costs import Crossover
+    from .offer_estimate import OfferEstimate
 
-__all__ = ["SCHEMA", "Estimate"]
+__all__ = ["SCHEMA", "CostCurve", "Estimate", "Recommendation", "ReportDetails", "Sensitivity"]
 
 SCHEMA = "gpuplan.estimate/1"
 
@@ -141,3 +143,102 @@ def _workload_json(workload: Workload) -> dict[str, Any]:
         "notes": list(workload.notes),
         "versions": dict(workload.versions),
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostCurve:
+    """Cost of one alternative at numbers of epochs.
+
+    Args:
+        name: Name of the alternative in `gpuplan breakeven`.
+        instance_type: Instance type of its offer.
+        points: Epochs, then lower bound, central value and upper bound of the cost [USD].
+    """
+
+    name: str
+    instance_type: str
+    points: tuple[tuple[int, float, float, float], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        keys = ("epochs", "usd_low", "usd", "usd_high")
+        points = [dict(zip(keys, point, strict=True)) for point in self.points]
+        return {"name": self.name, "instance_type": self.instance_type, "points": points}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportDetails:
+    """The details of an estimate.
+
+    Args:
+        steps: Step breakdowns on one device of a few accelerators.
+        bills: Positions of the offers with itemized bills.
+        curves: Cost against epochs; empty if the run is not given in epochs.
+        crossovers: Points at which another alternative becomes the cheapest.
+        colab: Points at which paid Colab becomes cheaper or more expensive than another paid alternative.
+    """
+
+    steps: tuple[StepBreakdown, ...]
+    bills: tuple[int, ...]
+    curves: tuple[CostCurve, ...]
+    crossovers: tuple[Crossover, ...]
+    colab: tuple[Crossover, ...] = ()
+
+    def to_json(self, offers: Sequence[OfferEstimate]) -> dict[str, Any]:
+        """Return the member `details` of a plan.
+
+        Args:
+            offers: Offers of the estimate, in its order.
+        """
+        billed = ((index, offers[index].bill) for index in self.bills)
+        return {
+            "steps": to_plain(self.steps),
+            "bills": [
+                {"offer": index, "lines": bill.lines_json(detailed=True)}
+                for index, bill in billed
+                if bill is not None
+            ],
+            "epochs": [curve.to_json() for curve in self.curves],
+            "turns": [crossover.to_json() for crossover in self.crossovers],
+            "colab": [crossover.to_json() for crossover in self.colab],
+        }
+
+
+class Recommendation(Frozen):
+    """Positions in ``Estimate.offers``; None if no offer qualifies or the limit was not given.
+
+    Only complete machines are considered on which the step is known to fit, and which can be held for the whole
+    run. Free machines are listed separately, since they are not guaranteed, unless no others were selected.
+
+    Args:
+        cheapest, fastest: By the whole run, or by sample if the run's length is unknown.
+        within_deadline: Cheapest offer that meets the deadline even at its upper bound.
+        within_budget: Fastest offer that stays within the budget even at its upper bound.
+        free: Fastest offer that costs nothing.
+        pareto: Pareto-optimal offers in time and cost, fastest first.
+        sensitivity: Changes that would make another offer the cheapest; None if there are none.
+    """
+
+    cheapest: int | None
+    fastest: int | None
+    within_deadline: int | None
+    within_budget: int | None
+    free: int | None
+    pareto: tuple[int, ...]
+    sensitivity: Sensitivity | None = None
+
+
+class Sensitivity(Frozen):
+    """Changes after which another machine wins.
+
+    Args:
+        runner_up: Position of the cheapest offer of another accelerator, number of them, or provider.
+        price_share: By how much the winner's price may rise until the other is cheaper [-].
+        step_time_share: By how much its steps may be slower [-].
+        certain: Whether the winner is cheaper even at its upper end than the other at its lower end.
+    """
+
+    runner_up: int
+    price_share: float
+    step_time_share: float
+    certain: bool

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from ...plain import to_plain
 from ...units import SECONDS_PER_HOUR, Interval
 from ..cost_terms import Bounds
 from ..pricing.bill import Bill
 from ..pricing.carbon import co2_kg
-from ..pricing.money import compute_price_nano, nano_text, rental_nano, usd_of
+from ..pricing.money import compute_price_nano, compute_rental_nano, nano_text, usd_of
 from ..pricing.timeline import Timeline
 from .device_estimate import DeviceEstimate
-from .serving import usd_per_million
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from ..spot.preemption import PreemptionForecast
     from .best_batch import BestBatch
     from .scaling_efficiency import ScalingEfficiency
-    from .serving import ServingEstimate
 
-__all__ = ["OfferEstimate"]
+__all__ = ["OfferEstimate", "ServingEstimate", "usd_per_million"]
+
+MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +35,11 @@ class OfferEstimate:
     Args:
         offer: The row of the catalog.
         selected: The same row with its device, and how long it can be held in one piece.
-        projection: Shared by all offers of the same devices.
-        schedule: The run part by part; None when the time of its steps is unknown.
+        device_estimate: Shared by all offers of the same devices.
+        timeline: The run part by part; None when the time of its steps is unknown.
         bill: None when the price or the run's time is unknown.
         unbilled: Items that a real bill has and whose price is unknown here.
-        outlook: What interruptions do to the run; None on demand, or when the run's time is unknown.
+        preemption_forecast: What interruptions do to the run; None on demand, or when the run's time is unknown.
         market: Comparisons with the other offers, and what holds for all.
         serving: What the machine does as a server of predictions; None when training was asked for.
         best_batch: The same run at the largest batch that fits; None: not asked for, or the user's own is best.
@@ -46,11 +47,11 @@ class OfferEstimate:
 
     offer: Offer
     selected: OfferContext
-    projection: DeviceEstimate
-    schedule: Timeline | None
+    device_estimate: DeviceEstimate
+    timeline: Timeline | None
     bill: Bill | None
     unbilled: tuple[str, ...]
-    outlook: PreemptionForecast | None
+    preemption_forecast: PreemptionForecast | None
     market: Market = field(repr=False, compare=False)
     serving: ServingEstimate | None = None
     best_batch: BestBatch | None = None
@@ -64,15 +65,15 @@ class OfferEstimate:
     @property
     def nano_per_1000_steps(self) -> int | None:
         """The same in whole nano-dollars [1e-9 USD]."""
-        step_time_s, price = self.projection.step_time_s, self.offer.usd_per_hour
+        step_time_s, price = self.device_estimate.step_time_s, self.offer.usd_per_hour
         if step_time_s is None or price is None:
             return None
-        return rental_nano(duration_s=1000 * step_time_s.mid, price_nano=compute_price_nano(price))
+        return compute_rental_nano(duration_s=1000 * step_time_s.mid, price_nano=compute_price_nano(price))
 
     @property
     def samples_per_s(self) -> Interval | None:
         """Samples that all devices together get through; None when the time of a step is unknown [1/s]."""
-        step_time_s, samples = self.projection.step_time_s, self.projection.run.global_batch_size
+        step_time_s, samples = self.device_estimate.step_time_s, self.device_estimate.run.global_batch_size
         if step_time_s is None:
             return None
         ends = {"low": samples / step_time_s.high, "high": samples / step_time_s.low}
@@ -94,7 +95,7 @@ class OfferEstimate:
     @property
     def run_time_s(self) -> Interval | None:
         """Time of the whole run, from the first charged second to the last, waits included; None: unknown [s]."""
-        return None if self.schedule is None else self.schedule.wall_s
+        return None if self.timeline is None else self.timeline.wall_s
 
     @property
     def is_free(self) -> bool:
@@ -104,13 +105,17 @@ class OfferEstimate:
     @property
     def sessions(self) -> int | None:
         """Number of sessions that the run takes, by its central estimate; None if its time is unknown [-]."""
-        return None if self.schedule is None else self.schedule.sessions
+        return None if self.timeline is None else self.timeline.sessions
 
     @property
     def spot(self) -> PreemptionForecast | None:
-        """The outlook, compared with the same machine on demand; None on demand, or when the time is unknown."""
-        outlook, saves_share = self.outlook, self.saves_share
-        return outlook if outlook is None or saves_share is None else outlook.with_saving(saves_share)
+        """The forecast, compared with the same machine on demand; None on demand, or when the time is unknown."""
+        preemption_forecast, saves_share = self.preemption_forecast, self.saves_share
+        return (
+            preemption_forecast
+            if preemption_forecast is None or saves_share is None
+            else preemption_forecast.with_saving(saves_share)
+        )
 
     @property
     def saves_share(self) -> float | None:
@@ -120,7 +125,7 @@ class OfferEstimate:
     @property
     def scaling(self) -> ScalingEfficiency | None:
         """Speedup of several devices over one; None for one device, and where one is not offered."""
-        return self.market.scaling(self.offer, self.projection)
+        return self.market.scaling(self.offer, self.device_estimate)
 
     @property
     def power_w(self) -> Bounds | None:
@@ -130,7 +135,7 @@ class OfferEstimate:
     @property
     def energy_kwh(self) -> Interval | None:
         """Energy of the run; None when unknown [kWh]."""
-        return self.market.energy_kwh(self.selected, self.schedule)
+        return self.market.energy_kwh(self.selected, self.timeline)
 
     @property
     def co2_kg(self) -> Interval | None:
@@ -152,7 +157,7 @@ class OfferEstimate:
 
     def notes_of(self, spot: str | None, scaling: ScalingEfficiency | None) -> tuple[str, ...]:
         """Return the notes with what is to be said of interruptions and of several devices, once that is known."""
-        return (*self.projection.notes, *self.own_notes(spot, scaling))
+        return (*self.device_estimate.notes, *self.own_notes(spot, scaling))
 
     def own_notes(self, spot: str | None, scaling: ScalingEfficiency | None) -> list[str]:
         """Return the notes that are not those of all offers of its devices."""
@@ -165,7 +170,7 @@ class OfferEstimate:
         several = "" if scaling is None else scaling.note
         own = (
             several,
-            self.market.starved(self.selected, self.projection),
+            self.market.starved(self.selected, self.device_estimate),
             spot,
             interrupted,
             self.offer.note,
@@ -179,7 +184,7 @@ class OfferEstimate:
 
     def json_parts(self, *, breakdown: bool = False) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Return the entry in three parts: the offer, its device estimate's part (one object), and the run."""
-        return self._offer_json(), self.projection.shared_json, self._run_json(breakdown=breakdown)
+        return self._offer_json(), self.device_estimate.shared_json, self._run_json(breakdown=breakdown)
 
     def _offer_json(self) -> dict[str, Any]:
         offer = self.offer
@@ -202,12 +207,12 @@ class OfferEstimate:
         }
 
     def _run_json(self, *, breakdown: bool) -> dict[str, Any]:
-        bill, run_time_s, outlook = self.bill, self.run_time_s, self.outlook
+        bill, run_time_s, preemption_forecast = self.bill, self.run_time_s, self.preemption_forecast
         energy, scaling, usd_per_hour = self.energy_kwh, self.scaling, self.offer.usd_per_hour
         co2, per_1000 = self.co2_of(energy), self.nano_per_1000_steps
-        saves_share = None if outlook is None else self.saves_share
+        saves_share = None if preemption_forecast is None else self.saves_share
         price = None if usd_per_hour is None else float(usd_per_hour)
-        note = None if outlook is None else outlook.format_note(saves_share)
+        note = None if preemption_forecast is None else preemption_forecast.format_note(saves_share)
         return {
             "run_time_s": run_time_s.to_json() if run_time_s else None,
             "cost_usd": bill.total_json() if bill else None,
@@ -220,6 +225,46 @@ class OfferEstimate:
             "energy_kwh": energy.to_json() if energy else None,
             "co2_kg": co2.to_json() if co2 else None,
             "sessions": self.sessions,
-            "spot": None if outlook is None else outlook.to_json(price, saves_share=saves_share),
+            "spot": None
+            if preemption_forecast is None
+            else preemption_forecast.to_json(price, saves_share=saves_share),
             "notes": list(self.notes_of(note, scaling)),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingEstimate:
+    """Latency, throughput and cost of a fully used machine that serves predictions.
+
+    Args:
+        latency_s: Time of one prediction at batch size 1 on one device; None if unknown [s].
+        per_s: Throughput of all devices at the workload's batch size [1/s].
+        usd_per_million: Cost of a million predictions at that rate; None without a price [USD].
+    """
+
+    latency_s: Interval | None
+    per_s: Interval
+    usd_per_million: Decimal | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry `offers[].serving`."""
+        return {
+            "latency_s": to_plain(self.latency_s),
+            "predictions_per_s": to_plain(self.per_s),
+            "usd_per_million_predictions": to_plain(self.usd_per_million),
+        }
+
+
+def usd_per_million(*, per_s: float, usd_per_hour: Decimal) -> Decimal:
+    """Return the cost of a million samples on a fully used machine: 1e6 / rate / 3600 x price [USD].
+
+    Args:
+        per_s: Throughput in training or inference [1/s].
+        usd_per_hour: Price of the machine [USD/h].
+
+    Example:
+        >>> usd_per_million(per_s=1000.0, usd_per_hour=Decimal("0.36"))
+        Decimal('0.100000000')
+    """
+    usd = Decimal(MILLION / per_s / SECONDS_PER_HOUR) * usd_per_hour
+    return usd.quantize(Decimal("1e-9"))

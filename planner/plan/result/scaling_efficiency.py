@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
-    from ..pricing.offer_terms import UnpricedOffer
+    from ..pricing.bill import UnpricedOffer
     from .device_estimate import DeviceEstimate
 
 __all__ = ["ScalingEfficiency", "compare_with_single_device", "compute_scaling", "find_single_device_offers"]
@@ -85,7 +85,7 @@ def find_single_device_offers(offers: Iterable[UnpricedOffer]) -> dict[object, U
     singles: dict[object, UnpricedOffer] = {}
     for one in offers:
         offer = one.selected.offer
-        if offer.devices == 1 and offer.complete and one.lease.projection.step_time_s is not None:
+        if offer.devices == 1 and offer.complete and one.run.device_estimate.step_time_s is not None:
             kind = _kind(offer)
             other = singles.get(kind)
             if other is None or _price(offer) < _price(other.selected.offer):
@@ -101,25 +101,25 @@ def _price(offer: Offer) -> float:
     return float("inf") if offer.usd_per_hour is None else float(offer.usd_per_hour)
 
 
-def _rate_per_s(projection: DeviceEstimate) -> float | None:
-    step_s = projection.step_time_s
-    return None if step_s is None else projection.run.global_batch_size / step_s.mid
+def _rate_per_s(device_estimate: DeviceEstimate) -> float | None:
+    step_s = device_estimate.step_time_s
+    return None if step_s is None else device_estimate.run.global_batch_size / step_s.mid
 
 
 def compare_with_single_device(
-    offer: Offer, projection: DeviceEstimate, singles: Mapping[object, UnpricedOffer]
+    offer: Offer, device_estimate: DeviceEstimate, singles: Mapping[object, UnpricedOffer]
 ) -> ScalingEfficiency | None:
     """Compare several devices with one of their kind; None for one device, or if one is not offered.
 
     Args:
         offer: Offer of several devices.
-        projection: Estimate of the workload on them.
+        device_estimate: Estimate of the workload on them.
         singles: Offers of one device, by kind.
     """
     single = None if offer.devices <= 1 else singles.get(_kind(offer))
     rate, single_rate = (
-        _rate_per_s(projection),
-        None if single is None else _rate_per_s(single.lease.projection),
+        _rate_per_s(device_estimate),
+        None if single is None else _rate_per_s(single.run.device_estimate),
     )
     if single is None or rate is None or single_rate is None:
         return None

@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ...frozen import Frozen
 from ...units import GIGA, SECONDS_PER_HOUR, Interval
 from ..parsing import require_positive
-from .checkpoints import RunMoments, SegmentedRun, checkpoint_interval_s, compute_p90_s, split_into_segments
-from .lifetime_distributions import build_lifetime_distribution
-from .renewal import compute_run_moments
+from .checkpoints import (
+    RunMoments,
+    SegmentedRun,
+    checkpoint_interval_s,
+    compute_run_moments,
+    split_into_segments,
+)
+from .lifetime_distributions import build_lifetime_distribution, compute_p90_s
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
@@ -74,20 +79,31 @@ class PreemptionForecast(Frozen):
         """Work between two checkpoints [s]."""
         return self.run.segment_s - self.run.save_s
 
-    @property
+    @cached_property
     def checkpoint_share(self) -> float:
         """Time for checkpoints, as a share of the work [-]."""
         return self.run.count * self.run.save_s / self.work_s
 
-    @property
+    @cached_property
     def rework_share(self) -> float:
         """Billed time of lost work and restarts, as a share of the work [-]."""
         return max(0.0, self.moments.billed_s - self.run.undisturbed_s) / self.work_s
 
-    @property
+    @cached_property
     def waiting_share(self) -> float:
         """Unbilled time without a machine, as a share of the work [-]."""
         return max(0.0, self.moments.wall_s - self.moments.billed_s) / self.work_s
+
+    @cached_property
+    def checkpoint_note(self) -> str:
+        """Sentence on time and interval of the checkpoints."""
+        return f"one of {self.run.save_s:.2g} s after every {self.interval_s / 60:.3g} min of work"
+
+    @cached_property
+    def rework_note(self) -> str:
+        """Sentence on number and cause of the restarts."""
+        count, hazard = self.moments.preemptions, self.hazard
+        return f"taken back {count:.2g} times on average, lives of {hazard.up_hours:.3g} h ({hazard.basis})"
 
     @cached_property
     def billed_p90_s(self) -> float:

@@ -11,7 +11,7 @@ from ..output import UNKNOWN, Column, emit_rows
 
 if TYPE_CHECKING:
     from ...plan.cost_terms import Currency
-    from ...plan.pricing.bill_line import BillLine
+    from ...plan.pricing.money import BillLine
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
 

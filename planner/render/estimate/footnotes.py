@@ -78,7 +78,9 @@ def _format_bill_note(estimate: Estimate) -> str:
 
 def _format_times_note(estimate: Estimate, shown: Sequence[OfferEstimate]) -> str:
     """Return the bases of the times, and the unmodelled share of a step."""
-    bases = sorted({basis for one in shown if (basis := getattr(one.projection.step_time, "basis", None))})
+    bases = sorted(
+        {basis for one in shown if (basis := getattr(one.device_estimate.step_time, "basis", None))}
+    )
     share = sum(unmodelled.bytes_share for unmodelled in estimate.workload.unmodelled)
     names = ", ".join(unmodelled.name for unmodelled in estimate.workload.unmodelled[:3])
     unmodelled_text = (

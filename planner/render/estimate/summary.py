@@ -46,7 +46,7 @@ def _format_bottleneck(estimate: Estimate) -> list[str]:
     """Return the bottleneck of the cheapest offer and its remedy."""
 
     index = estimate.recommendation.cheapest
-    limit = None if index is None else estimate.offers[index].projection.bottleneck
+    limit = None if index is None else estimate.offers[index].device_estimate.bottleneck
     if index is None or limit is None:
         return []
     offer = estimate.offers[index].offer

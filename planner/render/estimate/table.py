@@ -123,11 +123,11 @@ def select_shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[Off
     if show_all:
         return list(estimate.offers), f"Shown: all {count} offers."
     best = [estimate.offers[index] for index in estimate.best_per_devices()]
-    usable = [one for one in best if not one.projection.is_ruled_out and one.projection.step_time_s]
+    usable = [one for one in best if not one.device_estimate.is_ruled_out and one.device_estimate.step_time_s]
     shown = (usable or best)[:ROWS_SHOWN]
-    too_small = sum(one.projection.memory.fits is False for one in best)
-    unknown = sum(one.projection.step_time_s is None for one in best)
-    foreign = sum(one.projection.runs is False for one in best)
+    too_small = sum(one.device_estimate.memory.fits is False for one in best)
+    unknown = sum(one.device_estimate.step_time_s is None for one in best)
+    foreign = sum(one.device_estimate.runs is False for one in best)
     small = f"; {too_small} too small for this batch size" if too_small else ""
     silent = f"; {unknown} without a known time" if unknown else ""
     silent += f"; {foreign} not supported by Keras 3" if foreign else ""
@@ -140,12 +140,13 @@ def select_shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[Off
 def _format_remedies(estimate: Estimate) -> list[str]:
     """Return ways to fit the step on the first device that is too small for it."""
     best: Sequence[OfferEstimate] = [estimate.offers[index] for index in estimate.best_per_devices()]
-    small = next((one for one in best if one.projection.memory.fits is False), None)
-    if small is None or not small.projection.remedies:
+    small = next((one for one in best if one.device_estimate.memory.fits is False), None)
+    if small is None or not small.device_estimate.remedies:
         return []
     device = format_device(small.offer.accelerator, small.offer.devices)
     ways = " · ".join(
-        f"{one.remedy}{'' if one.fits else ', not enough by itself'}" for one in small.projection.remedies
+        f"{one.remedy}{'' if one.fits else ', not enough by itself'}"
+        for one in small.device_estimate.remedies
     )
     return [f"to fit on {device} ({_format_memory(small)}): {ways}"]
 
@@ -211,8 +212,8 @@ def _max_offer_length(width: int) -> int:
 
 def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, str | None]:
     """Format an offer's cells; None for unknown values."""
-    offer, projection = one.offer, one.projection
-    step_time_s, run_time_s = projection.step_time_s, one.run_time_s
+    offer, device_estimate = one.offer, one.device_estimate
+    step_time_s, run_time_s = device_estimate.step_time_s, one.run_time_s
     cells: dict[str, str | None] = {
         "device": format_device(offer.accelerator, offer.devices),
         "offer": format_offer_name(offer.provider, offer.instance_type, hosts=offer.hosts),
@@ -228,8 +229,8 @@ def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, s
         "latency": None,
         "rate": None,
         "per_million": format_usd_per_million(one, currency),
-        "limiter": getattr(projection.step_time, "limiter", None),
-        "basis": getattr(projection.step_time, "basis", None),
+        "limiter": getattr(device_estimate.step_time, "limiter", None),
+        "basis": getattr(device_estimate.step_time, "basis", None),
         "best_batch": _format_best_batch(one.best_batch, currency),
     }
     if step_time_s is not None:
@@ -239,10 +240,10 @@ def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, s
     if one.serving is not None and one.serving.latency_s is not None:
         latency_s = one.serving.latency_s
         cells["latency"] = format_range(latency_s.low * MS_PER_S, latency_s.high * MS_PER_S)
-    if projection.runs is False:
+    if device_estimate.runs is False:
         cells |= dict.fromkeys(("time", "rate"), "no Keras 3")
-    if projection.memory.fits is False:
-        largest = projection.memory.largest_batch_size
+    if device_estimate.memory.fits is False:
+        largest = device_estimate.memory.largest_batch_size
         cells |= dict.fromkeys(("time", "rate"), "too big") | {"between": None}
         cells |= dict.fromkeys(("cost", "per_million"), f"batch ≤ {largest}" if largest else "any batch")
     return cells
@@ -258,7 +259,7 @@ def _format_cost(bill: Bill | None, currency: Currency) -> str | None:
 
 def _format_memory(one: OfferEstimate) -> str | None:
     """Format the memory used by a step out of that available."""
-    memory = one.projection.memory
+    memory = one.device_estimate.memory
     if memory.needed_bytes is None or not memory.available_bytes:
         return None
     return f"{format_short(memory.needed_bytes / GIB)} of {format_short(memory.available_bytes / GIB)} GiB"

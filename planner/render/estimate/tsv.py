@@ -34,26 +34,26 @@ TSV_COLUMNS = [
 
 def build_tsv_row(one: OfferEstimate) -> dict[str, Any]:
     """Return an offer's numbers at full precision, one per column."""
-    offer, projection = one.offer, one.projection
+    offer, device_estimate = one.offer, one.device_estimate
     cost_usd = one.bill.total_json() if one.bill else dict.fromkeys(BOUNDS)
     return {
         **offer.identity,
         "usd_per_hour": offer.usd_per_hour,
         "price_as_of": offer.price_as_of,
         "estimated": offer.estimated,
-        **_build_interval_cells("step_time_s", projection.step_time_s),
-        **_build_interval_cells("train_time_s", projection.train_time_s),
+        **_build_interval_cells("step_time_s", device_estimate.step_time_s),
+        **_build_interval_cells("train_time_s", device_estimate.train_time_s),
         **_build_interval_cells("run_time_s", one.run_time_s),
         **{f"cost_usd_{bound}": usd for bound, usd in cost_usd.items()},
         "usd_per_1000_steps": one.usd_per_1000_steps,
-        "memory_bytes": projection.memory.needed_bytes,
-        "memory_fits": projection.memory.fits,
-        "largest_batch_size": projection.memory.largest_batch_size,
-        "basis": getattr(projection.step_time, "basis", None),
-        "limiter": getattr(projection.step_time, "limiter", None),
+        "memory_bytes": device_estimate.memory.needed_bytes,
+        "memory_fits": device_estimate.memory.fits,
+        "largest_batch_size": device_estimate.memory.largest_batch_size,
+        "basis": getattr(device_estimate.step_time, "basis", None),
+        "limiter": getattr(device_estimate.step_time, "limiter", None),
         "status": offer.status,
-        "memory_verdict": projection.memory.verdict,
-        "memory_remedies": "; ".join(one.remedy for one in projection.remedies) or None,
+        "memory_verdict": device_estimate.memory.verdict,
+        "memory_remedies": "; ".join(one.remedy for one in device_estimate.remedies) or None,
         **_build_best_batch_cells(one.best_batch),
         **_build_interval_cells("samples_per_s", one.samples_per_s),
         "usd_per_million_samples": one.usd_per_million_samples,

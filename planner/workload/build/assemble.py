@@ -15,8 +15,7 @@ from ..errors import build_user_code_error
 from ..model import Workload
 from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
 from .backend_settings import find_tf32_products, note_attention_dropout
-from .fit_inputs import FitInputs
-from .targets import build_target_specs, choose_loss, validate_names
+from .fit_inputs import FitInputs, build_target_specs, choose_loss, validate_names
 
 __all__ = [
     "RunProperties",

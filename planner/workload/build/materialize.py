@@ -1,8 +1,9 @@
-"""Models of references with real weights on the current backend, for execution."""
+"""Models with weights of shape and type only, for tracing, and with real weights, for execution."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,10 +20,18 @@ from .assemble import (
     read_input_specs,
     resolve_batch_size,
 )
-from .fit_inputs import read_fit_inputs
-from .targets import validate_names
+from .fit_inputs import read_fit_inputs, validate_names
 
-__all__ = ["ExecutableModel", "build_and_use", "build_executable", "set_precision"]
+__all__ = [
+    "NOT_ABSTRACT",
+    "ExecutableModel",
+    "abstract_variables",
+    "build_and_use",
+    "build_executable",
+    "set_precision",
+]
+
+NOT_ABSTRACT = "this Keras version allocates weights while it builds, so the model must fit in memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +93,7 @@ def build_and_use(
         UsageError, CaptureError: As for tracing.
     """
     from ..capture.run_script import run_until_fit, skip_pretrained_weights
-    from .from_reference import build_application, build_function
-    from .saved import build_saved_model
+    from .from_reference import build_application, build_function, build_saved_model
 
     validate_names(loss=options.loss, optimizer=options.optimizer)
     folder = reference.folder(base)
@@ -136,3 +144,50 @@ def build_executable(
         arguments=arguments,
         notes=tuple(notes),
     )
+
+
+@contextmanager
+def abstract_variables() -> Iterator[bool]:
+    """Let variables created from an initializer keep shape, type and initializer, but no value.
+
+    Yields True if the installed Keras supports it. Otherwise yields False, and models are built normally,
+    because the two private methods to replace do not exist.
+
+    A value that is read is drawn from the initializer at that moment, so code that inspects weights still
+    works. Variables created from a given value (an optimizer's step counter) have it.
+    """
+    import keras
+
+    replaced = _list_methods(keras.Variable)
+    if {name for _, name, _ in replaced} != set(_REPLACEMENTS):
+        yield False
+        return
+    for owner, name, _ in replaced:
+        setattr(owner, name, _REPLACEMENTS[name])
+    try:
+        yield True
+    finally:
+        for owner, name, original in replaced:
+            setattr(owner, name, original)
+
+
+def _list_methods(variable_class: type) -> list[tuple[type, str, Any]]:
+    """Return every definition of the methods to replace: owner, name, function."""
+    lineage = variable_class.__mro__
+    return [(cls, name, vars(cls)[name]) for cls in lineage for name in _REPLACEMENTS if name in vars(cls)]
+
+
+def _keep_initializer(variable: Any, initializer: Any) -> None:
+    """Replace Keras's initialization outside scopes: keep the initializer, and determine the layout."""
+    lay_out = getattr(variable, "_initialize_layout", None)  # of Keras on JAX
+    if lay_out is not None:
+        lay_out()
+    variable._value = None
+    variable._initializer = initializer
+
+
+def _stay_abstract(variable: Any) -> None:
+    """Replace Keras's initialization at the end of a scope for variables created in it."""
+
+
+_REPLACEMENTS = {"_initialize_with_initializer": _keep_initializer, "_deferred_initialize": _stay_abstract}

@@ -63,8 +63,7 @@ def _finish(answer: dict[str, Any], result_path: Path) -> NoReturn:
 
 
 def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
-    from ..build.abstract_init import NOT_ABSTRACT, abstract_variables
-    from ..build.materialize import set_precision
+    from ..build.materialize import NOT_ABSTRACT, abstract_variables, set_precision
     from ..device_mesh import list_devices_of_any_type
 
     options = WorkloadOptions.from_json(request["options"])
@@ -183,8 +182,7 @@ def _build_answer(
 
 def _build(reference: Reference, *, base: Path, options: WorkloadOptions) -> tuple[Any, tuple[str, ...]]:
     """Build the model of a reference other than a script; return it with notes."""
-    from ..build.from_reference import build_application, build_function
-    from ..build.saved import build_saved_model
+    from ..build.from_reference import build_application, build_function, build_saved_model
     from .run_script import skip_pretrained_weights
 
     if reference.kind == "application":

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import WAY_OUT, CaptureError, is_own_file
+from ..options import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
 from .environment import build_script_environment
-from .script_options import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
 from .watch import ASK, STUCK, WHERE
 
 __all__ = ["ScriptProcess", "ScriptTimeoutError", "build_process_environment"]
