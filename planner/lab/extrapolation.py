@@ -47,8 +47,9 @@ def select_multi_gpu_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
 
 
 def select_tpu_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
-    """Return the training steps on TPU slices."""
-    return [m for m in corpus if m.mode == "train" and m.accelerator.startswith("TPU")]
+    """Return the training steps on TPU slices, without those whose weights are sharded: they are not modelled."""
+    tpus = (m for m in corpus if m.mode == "train" and m.accelerator.startswith("TPU"))
+    return [m for m in tpus if m.distribution != "fsdp"]
 
 
 def _family(m: Measurement) -> str:
