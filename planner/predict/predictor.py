@@ -24,7 +24,7 @@ from .kernels.table import KernelTable
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from .priors import LAST_YEAR, datasheet_interval_key, era_bucket, era_sign
-from .run_config import append_mode, compute_memory_pressure, name_run_kind
+from .run_config import append_mode, compute_memory_pressure, compute_paging_s, name_run_kind
 from .step_time import Basis, Limiter, NoPrediction, StepTime
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def model_step(
     compiled: bool,
     input_bytes: float,
     pressure: float = 0.0,
+    paging_s: float | None = None,
     stack: str = MEAN,
     host: str = MEAN,
     software_year: float = NEWEST_SOFTWARE,
@@ -82,6 +83,7 @@ def model_step(
         compiled: True: the host launches one program; False: it dispatches every kernel.
         input_bytes: One batch, fed from the host [bytes].
         pressure: Memory needed over memory usable [-].
+        paging_s: See `compute_step_s` [s].
         software_year: When the framework was released [years].
     """
     import numpy as np
@@ -102,6 +104,7 @@ def model_step(
             launches=count_dispatches(table, compiled=compiled),
             input_bytes=input_bytes,
             pressure=pressure,
+            paging_s=paging_s,
             host=machine,
             shared=shared,
             xp=np,
@@ -284,6 +287,7 @@ class Predictor:
             compiled=workload.compiled,
             input_bytes=workload.memory.input_bytes if fed else 0.0,
             pressure=compute_memory_pressure(workload.memory.total_bytes, accelerator, share=share),
+            paging_s=compute_paging_s(workload.memory.total_bytes, accelerator, share=share),
         )
         basis, note = self._basis(workload, accelerator)
         return StepTime(
