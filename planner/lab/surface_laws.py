@@ -1,7 +1,7 @@
 """Laws that every prediction keeps, whatever was fitted, and where the whole surface of predictions breaks them.
 
-A law compares two numbers that are predicted or bounded, never a measurement. `LAWS` states each; its tolerance is a
-rounding error.
+A law compares two numbers that are predicted or bounded, never a measurement. `LAWS` states each; its tolerance
+is a rounding error.
 """
 
 from __future__ import annotations
@@ -13,11 +13,31 @@ from typing import Any, NamedTuple
 
 from ..frozen import Frozen
 from ..offers.rows import Accelerator
+from ..predict.predictor import Predictor
 from ..predict.device.accelerator_limits import find_generation, peak_tflop_per_s, tensor_dtypes
 from ..units import GIGA
-from .surface import COMPILED, DISPATCH_S, LAUNCH_S, MODES, PRECISIONS, Surface
+from .surface import (
+    COMPILED,
+    DISPATCH_S,
+    LAUNCH_S,
+    MODELS,
+    MODES,
+    PRECISIONS,
+    Surface,
+    compute_surface,
+    trace_models,
+)
 
-__all__ = ["LAWS", "Law", "LawReport", "Violation", "check_laws", "is_at_least_as_good", "summarize_laws"]
+__all__ = [
+    "LAWS",
+    "Law",
+    "LawReport",
+    "Violation",
+    "check_all_laws",
+    "check_laws",
+    "is_at_least_as_good",
+    "summarize_laws",
+]
 
 TOLERANCE = 1e-9  # relative
 # Time per sample at twice the batch size: whole waves of tiles, and less of a larger batch stays in a cache.
@@ -26,8 +46,8 @@ MOST_PRESSURE = 1.0  # up to which the time per sample is held to that factor
 # What paging can cost beyond it: every byte of the step crosses the host's link in place of the memory's bus.
 UNKNOWN_LINK_GB_PER_S = 15.75  # PCIe 3.0 x16, the slowest link of the catalog
 LEAST_BATCH = 32  # from which tensor units must pay
-# Conversions of a mixed precision: a launch each, and their traffic at a fifth of the datasheet's bandwidth, less than
-# is fitted of any generation.
+# Conversions of a mixed precision: a launch each, and their traffic at a fifth of the datasheet's bandwidth, less
+# than is fitted of any generation.
 STREAM_SHARE = 0.2
 
 
@@ -280,10 +300,10 @@ LAWS: tuple[tuple[Law, Callable[[Surface], Iterable[_Comparison]]], ...] = (
     (Law(name="compiled", definition="compiled is no slower than kernel by kernel"), _compare_compiled),
     (Law(name="bound", definition="the low end of the interval is not below the physical bound"), _compare_bound),
     (Law(name="batch", definition="a step with twice the batch size is no faster"), _compare_batches),
-    (Law(name="sample", definition=f"a sample at twice the batch size takes at most {SAMPLE_FACTOR} times as long "
-         "where the step fits into memory"), _compare_samples),
-    (Law(name="paging", definition="a sample of a step that does not fit takes at most memory bandwidth / host link "
-         "times as long as in the best step that fits"), _compare_paging),
+    (Law(name="sample", definition=f"a sample at twice the batch size takes at most {SAMPLE_FACTOR} times as "
+         "long where the step fits into memory"), _compare_samples),
+    (Law(name="paging", definition="a sample of a step that does not fit takes at most memory bandwidth / host "
+         "link times as long as in the best step that fits"), _compare_paging),
     (Law(name="devices", definition="a step on several devices with the same batch each is no faster than on one"),
      _compare_devices),
 )  # fmt: skip
@@ -344,3 +364,26 @@ def summarize_laws(reports: Iterable[Sequence[LawReport]]) -> list[LawReport]:
         )
         for same in by_law
     ]
+
+
+def check_all_laws(
+    accelerators: Sequence[Accelerator],
+    *,
+    models: Sequence[str] = MODELS,
+    use_cache: bool = True,
+    progress: Callable[[str], None],
+) -> list[LawReport]:
+    """Trace models, predict them everywhere and return a report for each law.
+
+    Args:
+        accelerators: The catalog's.
+        models: References, relative to `profiles/published`.
+        use_cache: Whether traces are read from and written to the user's cache.
+        progress: Is told what is being done.
+    """
+    predictor = Predictor.load()
+    reports = []
+    for model in trace_models(models, use_cache=use_cache, progress=progress):
+        progress(f"predicting {model.name}")
+        reports.append(check_laws(compute_surface(model, accelerators, predictor=predictor)))
+    return summarize_laws(reports)
