@@ -65,7 +65,8 @@ class SettingFlags:
         """Return the flags that do not apply to a user's file."""
         flags = {
             "--setting": self.setting, "--from": self.from_, "--recorded": self.recorded,
-            "--memory": self.memory, "--laws": self.laws, "--check": self.check, "--output": self.output, "--markdown": self.markdown,
+            "--memory": self.memory, "--laws": self.laws, "--check": self.check, "--output": self.output,
+            "--markdown": self.markdown,
         }  # fmt: skip
         return [name for name, value in flags.items() if value]
 

@@ -33,6 +33,7 @@ __all__ = [
     "MODELS",
     "MODES",
     "PRECISIONS",
+    "TRACED_POLICIES",
     "Model",
     "Surface",
     "compute_surface",
@@ -58,6 +59,7 @@ LAUNCH_S, DISPATCH_S = 1e-5, 1e-4  # of a kernel, and by the host if nothing is 
 TRACED = (256, 32)  # batch sizes; all others lie on the line through both
 # tf32 is float32 whose products may run on other units: one trace serves both.
 POLICIES = {name: "float32" if name == "tf32" else name for name in PRECISIONS}
+TRACED_POLICIES = tuple(dict.fromkeys(POLICIES.values()))
 
 
 class Model(Frozen):
@@ -69,7 +71,7 @@ class Model(Frozen):
     """
 
     name: str
-    traces: Mapping[tuple[str, str], tuple[Workload, Workload]]
+    traces: Mapping[tuple[Mode, str], tuple[Workload, Workload]]
 
     def workload(self, mode: Mode, precision: str, batch_size: int) -> Workload:
         """Return the workload at a batch size."""
@@ -77,11 +79,14 @@ class Model(Frozen):
         return replace(interpolate_workload(one, other, batch_size=batch_size), precision=precision)
 
 
-def trace_models(names: Sequence[str], *, use_cache: bool, progress: Progress) -> Iterator[Model]:
+def trace_models(
+    names: Sequence[str], *, policies: Sequence[str] = TRACED_POLICIES, use_cache: bool, progress: Progress
+) -> Iterator[Model]:
     """Trace models, as many runs at a time as there are cores.
 
     Args:
         names: References, relative to `profiles/published`.
+        policies: Dtype policies; precisions of others are not predicted.
         use_cache: Whether traces are read from and written to the user's cache.
         progress: Is told what is being traced.
 
@@ -89,7 +94,6 @@ def trace_models(names: Sequence[str], *, use_cache: bool, progress: Progress) -
         ValueError: A model has other operations at another batch size, so that no line can be drawn.
     """
     base = Path(str(resources.files("gpuplan.profiles.published")))
-    policies = tuple(dict.fromkeys(POLICIES.values()))
 
     def trace(key: tuple[str, Mode, str, int]) -> Workload:
         name, mode, policy, batch = key
@@ -162,6 +166,8 @@ def compute_surface(
     for (i, mode), (j, precision), (b, batch) in product(
         enumerate(MODES), enumerate(PRECISIONS), enumerate(batches)
     ):
+        if (mode, POLICIES[precision]) not in model.traces:
+            continue
         traced = model.workload(mode, precision, batch)
         least = count_least_work(traced, without_batch=model.workload(mode, precision, 0))
         for c, compiled in enumerate(COMPILED):

@@ -11,6 +11,7 @@ from .measurements import Measurement
 
 __all__ = [
     "CUDNN",
+    "UNKNOWN_HOST_LINK_GB_PER_S",
     "append_mode",
     "classify_stack",
     "compute_memory_pressure",

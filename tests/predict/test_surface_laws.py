@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from gpuplan.lab.physical_bound import LeastWork, compute_bound_s
 from gpuplan.lab.surface import BATCHES, DEVICES, Surface
-from gpuplan.lab.surface_laws import LAWS, LawReport, check_all_laws, check_laws, is_at_least_as_good
+from gpuplan.lab.surface_comparisons import is_at_least_as_good
+from gpuplan.lab.surface_laws import LAWS, LawReport, check_all_laws, check_laws
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.device.kernel_times import MOST_FITTED_PRESSURE
@@ -17,7 +18,7 @@ from gpuplan.units import GIB
 
 CHIPS = load_catalog().accelerators
 # Laws that no coefficient can break; the others depend on what is fitted, and the slow test holds them all.
-STRUCTURAL = {"bound", "batch", "paging", "devices"}
+STRUCTURAL = {"batch", "paging", "devices"}
 
 
 def surface(mid_s: float, *, chips: tuple[Accelerator, ...], bound_s: float = 0.0) -> Surface:
@@ -30,7 +31,7 @@ def surface(mid_s: float, *, chips: tuple[Accelerator, ...], bound_s: float = 0.
             "launches": 10.0, "streamed_bytes": 1e6,
         }.items()
     }  # fmt: skip
-    devices_s = {number: whole["mid_s"] for number in DEVICES}
+    devices_s = {number: whole["mid_s"].copy() for number in DEVICES}
     return Surface(model="constant", accelerators=chips, batches=BATCHES, devices_s=devices_s, **whole)
 
 
@@ -48,12 +49,14 @@ def test_the_whole_surface_keeps_every_law() -> None:
 
 
 def test_two_models_keep_the_laws_that_no_coefficient_can_break() -> None:
-    """A recurrent network and one with depthwise convolutions, on a chip of each kind, traced anew."""
-    chips = [CHIPS[name] for name in ("K80", "T4", "A100-40GB", "L40S", "H100-SXM", "MI300X", "TPU-v5e")]
-    models = ("recurrent.py:lstm_language_model", "keras.applications.MobileNetV2")
-    reports = check_all_laws(chips, models=models, use_cache=False, progress=lambda _: None)
+    """A recurrent network and one with depthwise convolutions, in float32 and TF32, on a chip of each kind."""
+    chips = [CHIPS[name] for name in ("K80", "T4", "A100-40GB", "L40", "L40S", "MI300X", "TPU-v5e")]
+    models = ("recurrent.py:lstm_language_model", "keras.applications.MobileNet")
+    reports = check_all_laws(
+        chips, models=models, policies=("float32",), use_cache=False, progress=lambda _: None
+    )
     assert {name: count for name, count in broken(reports).items() if name in STRUCTURAL} == {}
-    assert all(report.cases for report in reports if report.law.name != "paging")
+    assert {report.law.name for report in reports if not report.cases} <= {"paging", "mixed", "tensor-units"}
 
 
 def test_a_constant_time_breaks_nothing() -> None:
@@ -64,16 +67,17 @@ def test_a_constant_time_breaks_nothing() -> None:
 
 
 def test_each_violation_is_found_where_it_was_planted() -> None:
-    """One slower step on an L40S: slower than an L40, in float32 not compiled at batch 8."""
+    """One slower step on an L40S: than on an L40, than not compiled, than at batch 16; 1.1 times a sample at 4."""
     planted = surface(1.0, chips=(CHIPS["L40S"], CHIPS["L40"]))
-    planted.mid_s[0, 0, 0, 3, 0] = 1.5
-    planted.devices_s[2][0, 0, 0, 3, 0] = 1.5
+    planted.mid_s[0, 0, 0, 3, 0] = 2.3
+    for several_s in planted.devices_s.values():
+        several_s[0, 0, 0, 3, 0] = 2.3
     found = check_laws(planted)
 
     assert broken(found) == {"chips": 1, "compiled": 1, "batch": 1, "sample": 1}
     one = found[0].violations[0]
     assert (one.accelerator, one.other, one.batch_size, one.mode) == ("L40S", "L40", 8, "train")
-    assert one.excess == pytest.approx(0.5)
+    assert one.excess == pytest.approx(1.3)
 
 
 def test_every_law_has_one_line() -> None:
@@ -86,8 +90,9 @@ def test_every_law_has_one_line() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
-        ("L40S", "L40", True), ("RTX6000Ada", "A6000", True), ("A100-80GB", "V100-16GB", True), ("L40", "L40S", False),
-        ("H200", "H100-SXM", True), ("A100-40GB", "A10", False), ("MI300X", "H100-PCIe", False), ("T4", "T4", False),
+        ("L40S", "L40", True), ("RTX6000Ada", "A6000", True), ("A100-80GB", "V100-16GB", True),
+        ("H200", "H100-SXM", True), ("L40", "L40S", False), ("A100-40GB", "A10", False),
+        ("MI300X", "H100-PCIe", False), ("T4", "T4", False),
     ],
 )  # fmt: skip
 def test_order_of_datasheets(one: str, other: str, expected: bool) -> None:
