@@ -106,11 +106,22 @@ def trace_models(
             runs = list(product(MODES, policies))
             keys = [(name, mode, policy, batch) for mode, policy in runs for batch in TRACED]
             found = iter(pool.map(trace, keys))
-            traces = {run: (next(found), next(found)) for run in runs}
+            traces = {run: _align(next(found), next(found)) for run in runs}
             for one, other in traces.values():
                 if not can_resize(one, other):
                     raise ValueError(f"{name} has other operations at batch {other.batch_size}")
             yield Model(name=name, traces=traces)
+
+
+def _align(one: Workload, other: Workload) -> tuple[Workload, Workload]:
+    """Return two traces with the names of the first.
+
+    Which of several equal primitives a row is named after may depend on the sizes; no time depends on the name.
+    """
+    if len(one.ops) != len(other.ops):
+        return one, other
+    ops = (replace(b, name=a.name) for a, b in zip(one.ops, other.ops, strict=True))
+    return one, replace(other, ops=tuple(ops))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
