@@ -42,7 +42,7 @@ NOT_RUN = {
     "reconcile plan.json RUN": "a run", "breakeven --live": "a notebook account",
     "profile ResNet50": "minutes", "profile train.py --data": "a script that reads --images",
     "calibrate": "an hour",
-    "accuracy --setting": "minutes",
+    "accuracy --setting": "minutes", "accuracy --laws": "minutes",
     "accuracy --check": "a quarter of an hour", "accuracy --output": "a quarter of an hour",
 }  # fmt: skip
 GOOD = (0, 3)  # done, or the answer is no

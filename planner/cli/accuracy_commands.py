@@ -68,7 +68,8 @@ def accuracy(
 
     Without FILE, the published measurements are predicted in several settings, each with coefficients fitted
     without one architecture, source or accelerator, and compared with three rules of thumb. With FILE your
-    measurements are predicted with the packaged coefficients.
+    measurements are predicted with the packaged coefficients. `--laws` measures nothing: it predicts twelve models
+    on every accelerator and looks for a better chip, unit or compiler that would be slower.
 
     Examples:
 
@@ -79,6 +80,8 @@ def accuracy(
       gpuplan accuracy --from T4
 
       gpuplan accuracy --memory --recorded
+
+      gpuplan accuracy --laws
 
       gpuplan accuracy my_runs.csv --json
     """
@@ -99,6 +102,11 @@ def accuracy(
         from .accuracy_settings import report_memory_accuracy
 
         report_memory_accuracy(flags)
+        return
+    if flags.laws:
+        from .accuracy_settings import report_laws
+
+        report_laws(as_json=flags.json_)
         return
     if flags.from_ is not None:
         board = score_from_profile(flags.from_)

@@ -31,6 +31,10 @@ class SettingFlags:
     memory: Annotated[
         bool, typer.Option("--memory", help="Memory: beside XLA's word, and published limits.")
     ] = False
+    laws: Annotated[
+        bool,
+        typer.Option("--laws", help="Laws that all predictions keep; exit with 3 when one is broken."),
+    ] = False
     check: Annotated[
         bool, typer.Option("--check", help="Exit with 3 when anything is worse than what was recorded.")
     ] = False
@@ -61,14 +65,17 @@ class SettingFlags:
         """Return the flags that do not apply to a user's file."""
         flags = {
             "--setting": self.setting, "--from": self.from_, "--recorded": self.recorded,
-            "--memory": self.memory, "--check": self.check, "--output": self.output, "--markdown": self.markdown,
+            "--memory": self.memory, "--laws": self.laws, "--check": self.check, "--output": self.output,
+            "--markdown": self.markdown,
         }  # fmt: skip
         return [name for name, value in flags.items() if value]
 
 
 # A flag, the flags it excludes, and the error message.
 CONTRADICTIONS = (
+    ("--laws", ("--setting", "--from", "--recorded", "--memory", "--check", "--output", "--markdown"),
+     "`{}` scores nothing that `{}` could apply to"),
     ("--memory", ("--setting", "--from"), "`{}` has no step times that `{}` could choose from"),
     ("--recorded", ("--check", "--output"), "`{}` computes nothing that `{}` could use"),
     ("--from", ("--setting", "--recorded"), "`{}` is a setting of its own, beside `{}`"),
-)
+)  # fmt: skip

@@ -17,6 +17,7 @@ __all__ = [
     "compute_board",
     "emit_settings",
     "load_recorded_board",
+    "report_laws",
     "report_memory_accuracy",
     "score_file",
     "score_from_profile",
@@ -154,3 +155,26 @@ def report_memory_accuracy(flags: SettingFlags) -> None:
     if worse:
         hint = "if intended, record it with `gpuplan accuracy --memory --output profiles/memory.json`"
         raise NoAnswerError("worse than recorded: " + "; ".join(worse), hint=hint)
+
+
+def report_laws(*, as_json: bool) -> None:
+    """Check the laws of the whole surface and print them; NoAnswerError (exit code 3) if one is broken."""
+    from ..lab.surface_laws import check_all_laws
+    from ..offers.catalog import load_catalog
+    from ..render import accuracy_laws
+    from ..render.output import emit_json, emit_rows, emit_text
+    from ..render.progress import status
+
+    with status("laws") as progress:
+        reports = check_all_laws(list(load_catalog().accelerators.values()), progress=progress)
+    broken = [report.law.name for report in reports if report.violations]
+    if as_json:
+        emit_json("gpuplan.accuracy-laws/1", accuracy_laws.build_laws_json(reports))
+    else:
+        emit_rows(accuracy_laws.build_law_columns(), accuracy_laws.build_law_rows(reports))
+    if broken and not as_json:
+        emit_text("\n")
+        emit_rows(accuracy_laws.build_violation_columns(), accuracy_laws.build_violation_rows(reports))
+    if broken:
+        hint = "the rows name the worst cases; a prediction between two of them may be the wrong way round"
+        raise NoAnswerError(f"laws broken: {', '.join(broken)}", hint=hint)

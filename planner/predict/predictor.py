@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..frozen import Frozen
 from ..offers.aliases import get_chip_name
 from ..offers.rows import Accelerator
-from ..units import Interval
+from ..units import GIGA, MIB, Interval
 from ..workload.model import Workload
 from .coefficients import AcceleratorLimits, Coefficients, GenerationCoefficients, load_coefficients
 from .device.accelerator_limits import compute_limits, find_generation, is_modern_data_center_gpu
@@ -38,7 +38,13 @@ from .kernels.table import KernelTable
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from .priors import LAST_YEAR, era_sign
-from .run_config import append_mode, compute_memory_pressure, name_run_kind, name_user_stack
+from .run_config import (
+    append_mode,
+    compute_memory_pressure,
+    compute_paging_s,
+    name_run_kind,
+    name_user_stack,
+)
 from .step_time import Basis, Limiter, NoPrediction, StepTime, join_notes
 
 if TYPE_CHECKING:
@@ -91,6 +97,7 @@ def model_step(
     compiled: bool,
     input_bytes: float,
     pressure: float = 0.0,
+    paging_s: float | None = None,
     stack: str = MEAN,
     host: str = MEAN,
     software_year: float = NEWEST_SOFTWARE,
@@ -106,6 +113,7 @@ def model_step(
         compiled: True: the host launches one program; False: it dispatches every kernel.
         input_bytes: One batch, fed from the host [bytes].
         pressure: Memory needed over memory usable [-].
+        paging_s: See `compute_step_s` [s].
         software_year: When the framework was released [years].
     """
     import numpy as np
@@ -126,6 +134,7 @@ def model_step(
             launches=count_dispatches(table, compiled=compiled),
             input_bytes=input_bytes,
             pressure=pressure,
+            paging_s=paging_s,
             host=machine,
             shared=shared,
             xp=np,
@@ -302,6 +311,7 @@ class Predictor:
         if isinstance(chip, NoPrediction):
             return chip
         framework = name_user_stack(stack, mode=workload.mode, compiled=workload.compiled)
+        memory_bytes = select_executed_workload(workload, accelerator).memory.total_bytes
         step = model_step(
             table,
             _part_of(chip, share),
@@ -312,9 +322,8 @@ class Predictor:
             host=append_mode(stack, workload.mode),
             compiled=workload.compiled,
             input_bytes=workload.memory.input_bytes if fed else 0.0,
-            pressure=compute_memory_pressure(
-                select_executed_workload(workload, accelerator).memory.total_bytes, accelerator, share=share
-            ),
+            pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
+            paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
         )
         mode, compiled = workload.mode, workload.compiled
         basis, note = find_basis(
@@ -322,7 +331,13 @@ class Predictor:
         )
         return StepTime(
             time_s=compute_step_interval(
-                step, chip, accelerator, self.coefficients, mode=mode, compiled=compiled
+                step,
+                chip,
+                accelerator,
+                self.coefficients,
+                mode=mode,
+                compiled=compiled,
+                traffic_s=_compute_variable_traffic_s(workload, accelerator) if share == 1.0 else 0.0,
             ),
             basis=basis,
             limiter=find_limiter(step.parts_s),
@@ -341,6 +356,7 @@ def compute_step_interval(
     *,
     mode: str,
     compiled: bool,
+    traffic_s: float = 0.0,
 ) -> Interval:
     """Return the interval of a modelled step of a user, whose runs no publisher has measured.
 
@@ -351,6 +367,7 @@ def compute_step_interval(
         coefficients: Fitted coefficients with their intervals.
         mode: `train` or `infer`.
         compiled: Whether it is one program.
+        traffic_s: Compulsory traffic at the datasheet's bandwidth, a physical bound [s].
     """
     fitted_on = coefficients.fitted_on
     features = compute_features(
@@ -363,8 +380,20 @@ def compute_step_interval(
     )
     widest = WIDEST if is_modern_data_center_gpu(accelerator) else math.inf
     return coefficients.intervals.compute_interval(
-        step.total_s, features, bound_s=step.bound_s, widest=widest
+        step.total_s, features, bound_s=max(step.bound_s, traffic_s), widest=widest
     )
+
+
+def _compute_variable_traffic_s(workload: Workload, accelerator: Accelerator) -> float:
+    """Return the time to read and write trainable variables and optimizer state once, beyond the caches [s].
+
+    0 for inference, on TPUs, whose compiler may keep variables on the chip, and where the bandwidth is unknown.
+    """
+    if workload.mode != "train" or accelerator.kind == "tpu" or not accelerator.memory_gb_per_s:
+        return 0.0
+    variables = 4.0 * workload.trainable_parameters + workload.memory.optimizer_bytes
+    cached = (accelerator.l2_mib or 0.0) * MIB
+    return 2.0 * max(0.0, variables - cached) / (accelerator.memory_gb_per_s * GIGA)
 
 
 def find_basis(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from ..offers.rows import Accelerator
-from ..units import GIB
+from ..units import GIB, GIGA
 from .device.accelerator_limits import tensor_dtypes
+from .device.kernel_times import MOST_FITTED_PRESSURE
 from .framework_versions import software_year
 from .kernels.table import UnfusedPart
 from .measurements import Measurement
 
 __all__ = [
     "CUDNN",
+    "UNKNOWN_HOST_LINK_GB_PER_S",
     "append_mode",
     "compute_memory_pressure",
+    "compute_paging_s",
     "find_converted_dtypes",
     "find_cudnn_layers",
     "find_keras_converted_dtypes",
@@ -248,3 +251,25 @@ def compute_memory_pressure(memory_bytes: float, accelerator: Accelerator, *, sh
     """Return memory needed over memory usable; 0 if the accelerator's memory is unknown [-]."""
     usable_gib = accelerator.usable_gib or accelerator.memory_gib
     return memory_bytes / (usable_gib * GIB * share) if usable_gib else 0.0
+
+
+UNKNOWN_HOST_LINK_GB_PER_S = 15.75  # PCIe 3.0 x16, the slowest host link in the catalog
+
+
+def compute_paging_s(memory_bytes: float, accelerator: Accelerator, *, share: float = 1.0) -> float:
+    """Return the time to move what exceeds memory usable x `MOST_FITTED_PRESSURE` to the host and back [s].
+
+    2 E / L with excess E and host link L (PCIe, one direction; `UNKNOWN_HOST_LINK_GB_PER_S` if unknown): an array
+    of the forward pass leaves once and comes back once for the backward pass, as in vDNN (Rhu et al., 2016, MICRO,
+    "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient Neural Network Design", section III).
+    Movement is not overlapped with arithmetic: it takes longer than that on every accelerator of the catalog.
+
+    Args:
+        memory_bytes: Memory of the step [bytes].
+        accelerator: A row of the catalog.
+        share: Of the device, its memory and its link, 0..1 [-].
+    """
+    pressure = compute_memory_pressure(memory_bytes, accelerator, share=share)
+    beyond = max(0.0, 1.0 - MOST_FITTED_PRESSURE / pressure) if pressure else 0.0
+    link_gb_per_s = accelerator.pcie_gb_per_s_per_direction or UNKNOWN_HOST_LINK_GB_PER_S
+    return 2.0 * memory_bytes * beyond / (link_gb_per_s * share * GIGA)

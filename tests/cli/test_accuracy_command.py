@@ -55,6 +55,8 @@ def test_the_page_comes_from_the_record(gpuplan: Run) -> None:
         (("--recorded", "--check"), "`--recorded` computes nothing that `--check` could use"),
         (("--recorded", "--output", "x.json"), "`--recorded` computes nothing that `--output` could use"),
         (("--recorded", "--markdown", "--json"), "`--markdown` and `--json`"),
+        (("--laws", "--recorded"), "`--laws` scores nothing that `--recorded` could apply to"),
+        (("mine.csv", "--laws"), "`--laws` applies to the published measurements"),
         (("--setting", "sorce"), "unknown setting `sorce`"),
     ],
 )
@@ -63,3 +65,23 @@ def test_contradictions_are_usage_errors(gpuplan: Run, arguments: tuple[str, ...
     done = gpuplan("accuracy", *arguments)
     assert (done.code, done.out) == (2, "")
     assert says in done.err
+
+
+def test_laws_are_printed_and_a_broken_one_exits_with_3(
+    gpuplan: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two laws, of which one is broken: rows, the JSON contract, and the exit code; 0 without a violation."""
+    from gpuplan.lab import surface_laws
+
+    one = surface_laws.Violation("tf32", "m", "T4", "float32", 8, "tf32", True, "train", 2.0, 1.0)
+    laws = [law for law, _ in surface_laws.LAWS[:2]]
+    reports = [surface_laws.LawReport(law=law, cases=5, violations=()) for law in laws]
+    monkeypatch.setattr(surface_laws, "check_all_laws", lambda *_, **__: reports)
+    assert gpuplan("accuracy", "--laws").out.splitlines()[1].split("\t")[:3] == ["chips", "5", "0"]
+
+    reports[1] = surface_laws.LawReport(law=laws[1], cases=5, violations=(one,))
+    printed = gpuplan("accuracy", "--laws", "--json")
+    assert printed.code == 3
+    schema = json.loads((resources.files("gpuplan.schemas") / "gpuplan.accuracy-laws.json").read_text())
+    jsonschema.validate(json.loads(printed.out), schema)
+    assert "laws broken: generations" in printed.err

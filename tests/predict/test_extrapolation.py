@@ -19,8 +19,8 @@ from gpuplan.lab.extrapolation import (
 )
 from gpuplan.lab.multi_device_data import pair_measurements
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.interval.time_breakdown import TimeBreakdown
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
+from gpuplan.predict.interval.time_breakdown import TimeBreakdown
 from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
 
 ACCELERATORS = load_catalog().accelerators

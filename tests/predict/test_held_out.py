@@ -75,14 +75,16 @@ def make_validation(few: list[LabelledSample], logs: dict[str, float]) -> CrossV
 def test_an_interval_is_calibrated_on_other_groups_only(few: list[LabelledSample]) -> None:
     """The group with residuals of up to 1.0 gets the interval of those with 0.1: a tenth of its rows is inside."""
     scored = make_validation(few, {"a": 0.1, "b": 0.1, "c": 0.1, "odd": 1.0}).score()
-    inside = {group: sum(row.covered for row in scored[i * 20 : i * 20 + 20]) for i, group in enumerate("abco")}
+    inside = {
+        group: sum(row.covered for row in scored[i * 20 : i * 20 + 20]) for i, group in enumerate("abco")
+    }
 
     assert inside["o"] <= 4
     assert inside["a"] == inside["b"] == inside["c"] == 20
 
 
 def test_few_groups_widen_the_interval_until_unseen_ones_are_covered(few: list[LabelledSample]) -> None:
-    """Of four groups, each by the others: 80 % inside on average, which pooled percentiles of unequal ones miss."""
+    """Groups of unequal spread: the interval for an unseen one is wider than that of groups of equal spread."""
     found = make_validation(few, {"a": 0.1, "b": 0.2, "c": 0.4, "d": 0.8}).fit_intervals()
     pooled = make_validation(few, {"a": 0.3, "b": 0.3, "c": 0.3, "d": 0.3}).fit_intervals()
 

@@ -67,9 +67,7 @@ def test_the_fit_finds_which_steps_are_harder() -> None:
     ]
     model = fit_interval_model(rows)
     ratio = model.compute_scale(hard) / model.compute_scale(easy)
-    inside = [
-        model.low <= one.log / model.compute_scale(one.features) <= model.high for one in rows
-    ]
+    inside = [model.low <= one.log / model.compute_scale(one.features) <= model.high for one in rows]
 
     assert ratio == pytest.approx(3.0, rel=0.35)
     assert sum(inside) / len(rows) == pytest.approx(0.8, abs=0.04)
@@ -90,7 +88,9 @@ def test_packaged_intervals_are_narrower_on_measured_chips_and_at_most_threefold
             ratios[name] = step.time_s.high / step.time_s.low
     assert len(ratios) > 15
     assert max(ratios.values()) <= WIDEST * (1 + 1e-9)
-    assert max(ratios[name] for name in ("V100-16GB", "T4", "A100-40GB")) < min(ratios["B200"], ratios["B300"])
+    assert max(ratios[name] for name in ("V100-16GB", "T4", "A100-40GB")) < min(
+        ratios["B200"], ratios["B300"]
+    )
 
 
 def test_the_unmeasured_and_the_unknown_publisher_are_not_narrower() -> None:

@@ -17,9 +17,9 @@ from gpuplan.lab.kernel_store import encode_store, load_store
 from gpuplan.lab.multi_device_data import find_packaged_facts, scaling_facts_to_json
 from gpuplan.lab.recalibrate import PARTS, rebuild_profiles, write_profiles
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.interval.time_breakdown import TimeBreakdown
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.from_profile.error_model import load_error_model
+from gpuplan.predict.interval.time_breakdown import TimeBreakdown
 from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
 from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficients
 

@@ -12,7 +12,12 @@ from ..framework_versions import NEWEST_SOFTWARE
 from ..kernels.table import Kernel, build_kernel_table
 from ..predictor import model_step
 from ..priors import LAST_YEAR
-from ..run_config import compute_memory_pressure, find_xla_converted_dtypes, name_user_stack
+from ..run_config import (
+    compute_memory_pressure,
+    compute_paging_s,
+    find_xla_converted_dtypes,
+    name_user_stack,
+)
 from ..step_time import NoPrediction
 
 __all__ = ["compute_gpu_parts_s"]
@@ -60,6 +65,7 @@ def compute_gpu_parts_s(
         compiled=True,
         input_bytes=input_bytes,
         pressure=compute_memory_pressure(needed_bytes, accelerator, share=1.0),
+        paging_s=compute_paging_s(needed_bytes, accelerator),
         software_year=software_year,
     )
     return {name: part_s * slowdown for name, part_s in step.parts_s.items()}

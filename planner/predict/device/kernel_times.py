@@ -17,6 +17,7 @@ from ..kernels.table import CATEGORIES, CONTRACTIONS, KernelTable
 from .roofline import best_tiling_s, memory_traffic_s, soft_max, soft_min, transforms_s
 
 __all__ = [
+    "MOST_FITTED_PRESSURE",
     "clock_share",
     "compute_bound_s",
     "compute_contraction_s",
@@ -25,6 +26,8 @@ __all__ = [
     "count_dispatches",
     "with_software_year",
 ]  # fmt: skip
+
+MOST_FITTED_PRESSURE = 1.6  # memory needed over memory usable, of the published steps that were fitted: 1.57
 
 # Elements of the k loop loaded per step: CUTLASS's defaults for float32 on scalar units, and for tensor units up
 # to Turing; 64 since Ampere (NVIDIA/cutlass@044405ce10e2
@@ -40,6 +43,7 @@ _FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
 _CLOCK_SHARPNESS = 6.0
 _PEAK_SHARPNESS = 6.0
 _CONVERTED = 3  # arrays of a convolution: two operands and the result
+_NEVER_REACHED = 60.0  # of an exponent: keeps the growth of a step that does not fit finite
 
 
 def _by_category(generation: GenerationCoefficients, names: tuple[str, ...], category: Any, xp: Any) -> Any:
@@ -307,10 +311,16 @@ def compute_step_s(
     host: HostCoefficients,
     shared: SharedCoefficients,
     xp: Any,
+    paging_s: Any = None,
 ) -> Any:
     """Return the wall time of a step: device work and host dispatch overlap, the rest is added [s].
 
-    softmax(device exp(slope max(pressure - 1, 0)), launches dispatch) + fixed + input / feed
+    softmax(starved, launches dispatch) + fixed + input / feed, with excess e = max(pressure - 1, 0) and
+
+        starved = min(device exp(slope e), device exp(slope e_1) + paging),   e_1 = `MOST_FITTED_PRESSURE` - 1
+
+    The growth without workspace was fitted up to `MOST_FITTED_PRESSURE`; beyond it a step takes no longer than one
+    that keeps the rest of its arrays in the host's memory.
 
     Args:
         device_s: Sum over the kernels [s].
@@ -320,8 +330,13 @@ def compute_step_s(
         host: Coefficients of the host: `fixed_s`, `dispatch_s`, `feed_bytes_per_s`.
         shared: Shared coefficients: `pressure_slope`, `host_sharpness`.
         xp: Array module.
+        paging_s: What `compute_paging_s` returns; None: nothing is paged, as in the fit [s].
     """
-    starved_s = device_s * xp.exp(shared.pressure_slope * xp.maximum(pressure - 1.0, 0.0))
+    growth = shared.pressure_slope * xp.maximum(pressure - 1.0, 0.0)
+    starved_s = device_s * xp.exp(xp.minimum(growth, _NEVER_REACHED))
+    if paging_s is not None:
+        most = xp.exp(shared.pressure_slope * (MOST_FITTED_PRESSURE - 1.0))
+        starved_s = xp.minimum(starved_s, device_s * most + paging_s)
     dispatch_s = launches * host.dispatch_s
     overlapped_s = soft_max(starved_s, dispatch_s, sharpness=shared.host_sharpness, xp=xp)
     return overlapped_s + host.fixed_s + input_bytes / host.feed_bytes_per_s
