@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import GpuplanError
-from .accuracy_flags import SettingFlags
+from .accuracy_settings import SettingFlags
 from .flags import expand_flag_groups
-from .next_step import format_command, suggest_next
+from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..lab.accuracy import Scoreboard

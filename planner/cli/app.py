@@ -26,13 +26,9 @@ INTERRUPTED = 130
 
 # Modules in the order of the help page, with their commands; only the module of the executed command is loaded.
 COMMANDS = {
-    "estimate_command": ("estimate",),
-    "report_command": ("report",),
-    "epochs_command": ("epochs",),
-    "breakeven_command": ("breakeven",),
-    "decision_commands": ("rig", "sweep"),
-    "catalog_commands": ("offers", "accelerators", "catalog"),
-    "quota_command": ("quota",),
+    "estimate_commands": ("estimate", "report", "epochs"),
+    "decision_commands": ("breakeven", "rig", "sweep"),
+    "catalog_commands": ("offers", "accelerators", "quota", "catalog"),
     "accuracy_commands": ("accuracy", "calibrate"),
     "profile_commands": ("profile", "reconcile"),
     "launch_commands": ("launch", "ps", "stop", "reap"),

@@ -1,7 +1,8 @@
-"""Commands that list and check the catalog: ``offers``, ``accelerators``, ``catalog check``."""
+"""Commands on the catalog and on quotas: ``offers``, ``accelerators``, ``catalog``, ``quota``."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
-from . import completion, refresh_commands
-from .next_step import format_command, suggest_next
+from ..plain import to_plain
+from . import refresh_commands
+from .messages import format_command, suggest_next
+from .option_values import complete_accelerators, complete_providers, complete_regions
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
 
-__all__ = ["register"]
+__all__ = [
+    "register",
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Folder = Annotated[
@@ -34,19 +39,20 @@ def register(app: typer.Typer) -> None:
     group.command("check")(check)
     refresh_commands.register(group)
     app.add_typer(group, name="catalog")
+    app.command("quota")(quota)
 
 
 def offers(  # noqa: PLR0917 (typer passes everything by name)
     accelerator: Annotated[
         list[str] | None,
-        typer.Option(help="Only this accelerator; repeat.", autocompletion=completion.accelerators),
+        typer.Option(help="Only this accelerator; repeat.", autocompletion=complete_accelerators),
     ] = None,
     provider: Annotated[
         list[str] | None,
-        typer.Option(help="Only this provider; repeat.", autocompletion=completion.providers),
+        typer.Option(help="Only this provider; repeat.", autocompletion=complete_providers),
     ] = None,
     region: Annotated[
-        list[str] | None, typer.Option(help="Only this region; repeat.", autocompletion=completion.regions)
+        list[str] | None, typer.Option(help="Only this region; repeat.", autocompletion=complete_regions)
     ] = None,
     purchase: Annotated[str, typer.Option(help="on-demand, spot or any.")] = "any",
     devices: Annotated[list[float] | None, typer.Option(help="Only so many GPUs or TPU chips.")] = None,
@@ -90,7 +96,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
 
 def _warn_of_old_prices(found: Sequence[Offer]) -> None:
     """Warn below a table on a terminal if a price is older than 30 days; JSON and TSV contain the dates."""
-    from ..render.estimate.footnotes import format_age_line
+    from ..render.estimate.notes import format_age_line
 
     line = format_age_line(found) if sys.stdout.isatty() else ""
     if line:
@@ -167,3 +173,52 @@ def _filter_rows(rows: list[Accelerator], field: str, wanted: list[str]) -> list
             raise UsageError(f"unknown {field} `{name}` in `--{field}`", hint=hint)
     chosen = {name.lower() for name in wanted} or lower
     return [row for row in rows if str(getattr(row, field)).lower() in chosen]
+
+
+def quota(
+    provider: Annotated[str, typer.Option(help="aws, azure or gcp.")],
+    region: Annotated[str, typer.Option(help="As the provider spells it.")],
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show how many accelerators your account may start in a region; nothing is asked for or changed.
+
+    A quota is a permission, not a machine: whether one is free shows when it is started.
+
+    Example: gpuplan quota --provider aws --region us-east-1
+
+    Example: gpuplan quota --provider gcp --region us-central1 --json
+    """
+    from ..offers.quotas import read_quotas
+    from ..offers.refresh.http import HttpClient
+    from ..render.catalog import QUOTA_COLUMNS
+    from ..render.output import emit_json, emit_rows
+    from ..render.progress import status
+    from ..settings import load_settings
+
+    http = HttpClient()
+    try:
+        endpoints = _endpoints(load_settings().endpoint)
+        with status(f"asking {provider}"):
+            found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
+    finally:
+        http.close()
+    rows = [{**to_plain(one), "sentence": one.sentence} for one in found]
+    if json_:
+        emit_json("gpuplan.quota/1", {"quotas": rows})
+        return
+    emit_rows(QUOTA_COLUMNS, rows)
+    for one in found:
+        if one.limit == 0:
+            typer.echo(one.sentence, err=True)
+    suggest_next(format_command("estimate", "MODEL", provider=provider, region=region))
+
+
+def _endpoints(settings: object) -> dict[str, str]:
+    """Return endpoints from the settings, overridden by the environment."""
+    names = ("aws-quotas", "azure-quotas", "gcp-quotas")
+    from_environment = {
+        name: os.environ[variable]
+        for name in names
+        if (variable := "GPUPLAN_ENDPOINT_" + name.upper().replace("-", "_")) in os.environ
+    }
+    return {**(settings if isinstance(settings, dict) else {}), **from_environment}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .next_step import format_command, suggest_next
+from .messages import format_command, suggest_next
 
 __all__ = ["register"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from .flags import Rank, Requirements, Script, ScriptArguments
-from .next_step import WITHOUT_DRY_RUN, suggest_next
+from .messages import WITHOUT_DRY_RUN, suggest_next
 
 if TYPE_CHECKING:
     from ..launch.prepare.arguments import LaunchArgs

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 import typer
 
 from ..frozen import Frozen
-from . import completion
+from .option_values import complete_accelerators, complete_providers, complete_regions
 
 if TYPE_CHECKING:
     from ..plan.request import EstimateRequest
@@ -153,14 +153,14 @@ class OfferFlags(Frozen):
 
     accelerator: Annotated[
         list[str] | None,
-        typer.Option(help="Only this one; repeat for more.", autocompletion=completion.accelerators),
+        typer.Option(help="Only this one; repeat for more.", autocompletion=complete_accelerators),
     ] = None
     provider: Annotated[
         list[str] | None,
-        typer.Option(help="Only theirs; repeat for more.", autocompletion=completion.providers),
+        typer.Option(help="Only theirs; repeat for more.", autocompletion=complete_providers),
     ] = None
     region: Annotated[
-        list[str] | None, typer.Option(help="Only there; repeat for more.", autocompletion=completion.regions)
+        list[str] | None, typer.Option(help="Only there; repeat for more.", autocompletion=complete_regions)
     ] = None
     residency: Annotated[
         list[str] | None,
@@ -223,6 +223,14 @@ class OutputFlags(Frozen):
 
         if self.output is not None:
             require_writable(self.output, flag="-o")
+
+    def write(self, build: Callable[[], dict[str, Any]]) -> None:
+        """Write a document with its schema to the file, if one is given; it is built only then."""
+        from ..render.output import format_json, write_text
+
+        if self.output is not None:
+            document = build()
+            write_text(self.output, format_json(document.pop("schema"), document))
 
 
 def _ask_notebooks() -> None:

@@ -13,7 +13,7 @@ from ..errors import NoAnswerError, UsageError
 from ..plain import to_plain
 from .flags import Rank, Requirements, Script, ScriptArguments
 from .launch_apply import apply_plan, format_cost_limit, plan_launch
-from .next_step import DRY_RUN, format_command, suggest_next
+from .messages import DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..launch.core.service import Launcher

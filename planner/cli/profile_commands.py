@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from . import completion
 from .flags import ScriptArguments, ScriptFlags, expand_flag_groups
-from .next_step import format_command, suggest_next
+from .messages import format_command, suggest_next
+from .option_values import complete_accelerators
 
 if TYPE_CHECKING:
     from ..profile.pooling import ProcessLimits
@@ -73,7 +73,7 @@ def profile(  # noqa: PLR0917 - one argument a flag
     ] = False,
     accelerator: Annotated[
         list[str] | None,
-        typer.Option(help="What to compile for; repeat for more.", autocompletion=completion.accelerators),
+        typer.Option(help="What to compile for; repeat for more.", autocompletion=complete_accelerators),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write the profile here.")
@@ -159,7 +159,7 @@ def _compiler(
     from ..offers.catalog import load_catalog
     from ..plan.compiled_profile import add_compiled, resolve_accelerators
     from ..render.progress import status
-    from .progress import build_step_compiler
+    from .messages import build_step_compiler
 
     catalog = load_catalog()
     named = resolve_accelerators(accelerators, catalog)

@@ -11,7 +11,13 @@ from ..predict.interval.similarity import TimeBreakdown, similarity_weight
 from ..predict.measurements import Measurement
 from ..predict.run_config import classify_stack, name_stack
 
-__all__ = ["CalibrationKey", "CalibrationSet", "Residual", "compute_union_bounds", "select_calibration_sets"]
+__all__ = [
+    "CalibrationKey",
+    "CalibrationSet",
+    "Residual",
+    "compute_union_bounds",
+    "select_calibration_sets",
+]
 
 ENOUGH_GROUPS = 9  # an 80 % interval leaves a tenth on either side: the share of the next group beside nine
 FEWEST_GROUPS = 3  # least groups for an interval of one class of stack; one more for an era

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-__all__ = ["Candidate", "SortBy", "cheapest", "cheapest_within_s", "fastest", "fastest_within_usd", "pareto"]
+__all__ = [
+    "Candidate",
+    "SortBy",
+    "cheapest",
+    "cheapest_within_s",
+    "fastest",
+    "fastest_within_usd",
+    "pareto",
+]
 
 SortBy = Literal["cost", "time", "co2"]
 

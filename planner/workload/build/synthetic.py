@@ -8,7 +8,13 @@ from typing import Any
 from ...units import MIB
 from ..array_spec import ArraySpec, SpecTree, iter_specs, map_specs
 
-__all__ = ["LARGEST_BYTES", "compute_sample_bytes", "compute_samples_to_draw", "draw_inputs", "draw_targets"]
+__all__ = [
+    "LARGEST_BYTES",
+    "compute_sample_bytes",
+    "compute_samples_to_draw",
+    "draw_inputs",
+    "draw_targets",
+]
 
 LARGEST_BYTES = 128 * MIB  # far larger than CPU caches, so that batches are read from memory as in real runs
 FEWEST_BATCHES = 8

@@ -1,4 +1,4 @@
-"""`gpuplan estimate`."""
+"""`gpuplan estimate`, `gpuplan report` and `gpuplan epochs`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import UsageError
+from ..plain import to_plain
 from .flags import (
     LimitFlags,
     ModelArgument,
@@ -19,16 +21,18 @@ from .flags import (
     WorkFlags,
     expand_flag_groups,
 )
-from .next_step import DRY_RUN, format_command, suggest_next
+from .messages import DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..plan.question import Question
     from ..plan.result.estimate import Estimate
     from ..workload.model import Workload
 
-__all__ = ["register"]
+__all__ = [
+    "register",
+]
 
-EPILOG = """Examples:
+ESTIMATE_EPILOG = """Examples:
 
   gpuplan estimate train.py --accelerator T4 --accelerator A100-80GB
 
@@ -37,8 +41,10 @@ EPILOG = """Examples:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command(epilog=EPILOG)(estimate)
+    """Add the commands to an application."""
+    app.command(epilog=ESTIMATE_EPILOG)(estimate)
+    app.command(epilog=REPORT_EPILOG)(report)
+    app.command(epilog=EPOCHS_EPILOG)(epochs)
 
 
 @expand_flag_groups
@@ -74,7 +80,7 @@ def estimate(
     every offer as TSV.
     """
     from ..plan.pipeline import estimate_model
-    from .progress import build_step_compiler, show_estimate_progress
+    from .messages import build_step_compiler, show_estimate_progress
 
     options = work.options(script)
     out.require_writable()
@@ -98,7 +104,7 @@ def estimate(
 def _show(result: Estimate, question: Question, out: OutputFlags, *, show_all: bool, breakdown: bool) -> None:
     """Write the result and the file; NoAnswerError if no offer fits."""
     from ..plan.no_answer import explain_no_answer
-    from ..render.estimate.table import emit_estimate, format_estimate_json
+    from ..render.estimate.emit import emit_estimate, format_estimate_json
     from ..render.output import write_text
 
     if out.output is not None:
@@ -133,3 +139,89 @@ def next_steps(result: Estimate, output: Path | None) -> list[str]:
     if output is None:
         return ["add `-o plan.json` to keep this estimate with every offer"]
     return [format_command("report", str(output), "--open"), format_command("launch", str(output), DRY_RUN)]
+
+
+REPORT_EPILOG = """Examples:
+
+  gpuplan estimate train.py -o plan.json && gpuplan report plan.json -o report.html
+
+  gpuplan report plan.json --open
+"""
+
+
+def report(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="What `gpuplan estimate -o plan.json` wrote.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the page here; in a pipe it may be left out.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Write a plan as one HTML page that opens offline: charts, tables, bills, assumptions, sources.
+
+    The page holds everything that it needs, the plan itself included, and loads nothing from anywhere.
+    """
+    from ..profile.end_to_end import read_plan
+    from ..render.output import emit_text, require_writable, write_text
+    from ..render.progress import status
+    from ..render.report.page import build_report_html
+
+    target = output or (plan.with_suffix(".html") if show else None)
+    if target is None and sys.stdout.isatty():
+        raise UsageError(
+            "a page of HTML is not for a terminal", hint="name a file: `-o report.html`, or `--open`"
+        )
+    if target is not None:
+        require_writable(target, flag="-o")
+    with status("writing the page"):
+        page = build_report_html(read_plan(plan))
+    if target is None:
+        emit_text(page)
+        return
+    write_text(target, page)
+    if show:
+        _open(target)
+    if sys.stderr.isatty():
+        typer.echo(f"wrote {target} ({len(page.encode()) / 1e6:.1f} MB)", err=True)
+    suggest_next(format_command("launch", str(plan), DRY_RUN))
+
+
+def _open(page: Path) -> None:
+    """Open a page in the browser; print its address if there is none."""
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        typer.echo(f"no browser could be opened; the page is {page.resolve().as_uri()}", err=True)
+
+
+EPOCHS_EPILOG = """Examples:
+
+  gpuplan epochs history.json --metric val_accuracy --target 0.93
+
+  gpuplan epochs training.csv --metric val_loss --target 0.25 --json
+"""
+
+
+def epochs(
+    history: Annotated[Path, typer.Argument(help="`History.history` as JSON, or a file of CSVLogger.")],
+    target: Annotated[float, typer.Option(help="What the metric should reach.")],
+    metric: Annotated[str, typer.Option(help="Which metric.")] = "val_accuracy",
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Extrapolate how many epochs a metric takes to a target, or say that it cannot be known."""
+    from ..errors import NoAnswerError
+    from ..plan.compare.learning_curve import SCHEMA, forecast_epochs, read_history
+    from ..render.output import Column, emit_json, emit_rows
+    from ..render.progress import status
+
+    with status(f"extrapolating {metric}"):
+        found = forecast_epochs(read_history(history), metric=metric, target=target)
+    row = to_plain(found)
+    if json_:
+        emit_json(SCHEMA, row)
+    else:
+        emit_rows([Column(key=key, header=key) for key in row], [row])
+    if found.epochs is None:
+        raise NoAnswerError(
+            f"{metric} {target:g}: {found.reason}", hint="train a few more epochs, or ask for less"
+        )
+    suggest_next(format_command("estimate", "MODEL", epochs=found.epochs), as_json=json_)
