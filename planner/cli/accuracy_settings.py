@@ -32,27 +32,25 @@ class SettingFlags:
 
     setting: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Compute one setting (architecture, profet, source, accelerator ...); repeat for more."
-        ),
+        typer.Option(help="Compute one setting (architecture, profet, source, accelerator ...); repeatable."),
     ] = None
     from_: Annotated[
         str | None,
-        typer.Option("--from", help="Compute what a profile on this accelerator says of the others."),
+        typer.Option("--from", help="Score predictions for the others from a profile on this accelerator."),
     ] = None
     recorded: Annotated[
-        bool, typer.Option("--recorded", help="Print what was computed last and shipped, at once.")
+        bool, typer.Option("--recorded", help="Print the recorded scores without computing them.")
     ] = False
     memory: Annotated[
-        bool, typer.Option("--memory", help="Memory: beside XLA's word, and published limits.")
+        bool, typer.Option("--memory", help="Compare memory with XLA's statements and published limits.")
     ] = False
     check: Annotated[
-        bool, typer.Option("--check", help="Exit with 3 when anything is worse than what was recorded.")
+        bool, typer.Option("--check", help="Exit with code 3 if a score is worse than recorded.")
     ] = False
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also record the scores in this file.")
     ] = None
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of documentation.")] = False
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the documentation page.")] = False
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
 
     def refuse(self, file: Path | None) -> None:
@@ -85,7 +83,7 @@ class SettingFlags:
 CONTRADICTIONS = (
     ("--memory", ("--setting", "--from"), "`{}` has no step times that `{}` could choose from"),
     ("--recorded", ("--check", "--output"), "`{}` computes nothing that `{}` could use"),
-    ("--from", ("--setting", "--recorded"), "`{}` is a setting of its own, beside `{}`"),
+    ("--from", ("--setting", "--recorded"), "`{}` is a setting of its own and excludes `{}`"),
 )
 
 

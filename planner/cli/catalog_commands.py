@@ -25,7 +25,7 @@ __all__ = [
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Folder = Annotated[
-    Path | None, typer.Option("--catalog", help="A folder with your own catalog.", metavar="FOLDER")
+    Path | None, typer.Option("--catalog", help="Folder with your own catalog.", metavar="FOLDER")
 ]
 
 
@@ -45,22 +45,24 @@ def register(app: typer.Typer) -> None:
 def offers(  # noqa: PLR0917 (typer passes everything by name)
     accelerator: Annotated[
         list[str] | None,
-        typer.Option(help="Only this accelerator; repeat.", autocompletion=complete_accelerators),
+        typer.Option(help="Only this accelerator; repeatable.", autocompletion=complete_accelerators),
     ] = None,
     provider: Annotated[
         list[str] | None,
-        typer.Option(help="Only this provider; repeat.", autocompletion=complete_providers),
+        typer.Option(help="Only this provider; repeatable.", autocompletion=complete_providers),
     ] = None,
     region: Annotated[
-        list[str] | None, typer.Option(help="Only this region; repeat.", autocompletion=complete_regions)
+        list[str] | None, typer.Option(help="Only this region; repeatable.", autocompletion=complete_regions)
     ] = None,
-    purchase: Annotated[str, typer.Option(help="on-demand, spot or any.")] = "any",
-    devices: Annotated[list[float] | None, typer.Option(help="Only so many GPUs or TPU chips.")] = None,
-    retired: Annotated[bool, typer.Option(help="Also what is listed but can no longer be had.")] = True,
+    purchase: Annotated[str, typer.Option(help="Purchase option: on-demand, spot or any.")] = "any",
+    devices: Annotated[
+        list[float] | None, typer.Option(help="Only this number of GPUs or TPU chips; repeatable.")
+    ] = None,
+    retired: Annotated[bool, typer.Option(help="Include listed offers that are no longer available.")] = True,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what can be rented, and for how much.
+    """List the offers with their prices.
 
     Example: gpuplan offers --accelerator T4 --purchase spot --no-retired
 
@@ -104,8 +106,10 @@ def _warn_of_old_prices(found: Sequence[Offer]) -> None:
 
 
 def accelerators(
-    vendor: Annotated[list[str] | None, typer.Option(help="Only this vendor; repeat.")] = None,
-    architecture: Annotated[list[str] | None, typer.Option(help="Only this architecture; repeat.")] = None,
+    vendor: Annotated[list[str] | None, typer.Option(help="Only this vendor; repeatable.")] = None,
+    architecture: Annotated[
+        list[str] | None, typer.Option(help="Only this architecture; repeatable.")
+    ] = None,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -133,9 +137,11 @@ def accelerators(
 
 
 def check(
-    folder: Annotated[Path | None, typer.Argument(help="Your own catalog; else the packaged one.")] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(help="Your own catalog. Default: the packaged one.")
+    ] = None,
 ) -> None:
-    """Hold the laws of the catalog against every row; findings go to standard output, one a line.
+    """Check every row of the catalog; findings go to standard output, one per line.
 
     Example: gpuplan catalog check ./my-catalog
 
@@ -147,7 +153,7 @@ def check(
     from ..offers.check import check_catalog
     from ..render.progress import status
 
-    with status("holding every row against the laws"):
+    with status("checking every row"):
         report = check_catalog(load_catalog(folder).folder, today=date.today())
     for finding in report.findings:
         typer.echo(str(finding))
@@ -176,8 +182,8 @@ def _filter_rows(rows: list[Accelerator], field: str, wanted: list[str]) -> list
 
 
 def quota(
-    provider: Annotated[str, typer.Option(help="aws, azure or gcp.")],
-    region: Annotated[str, typer.Option(help="As the provider spells it.")],
+    provider: Annotated[str, typer.Option(help="Provider: aws, azure or gcp.")],
+    region: Annotated[str, typer.Option(help="Region, as the provider spells it.")],
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Show how many accelerators your account may start in a region; nothing is asked for or changed.

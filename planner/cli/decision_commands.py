@@ -66,15 +66,13 @@ class BreakevenFlags:
     against: Annotated[
         str | None,
         typer.Option(
-            help="Ways, with commas: colab-free,local,aws:g4dn.xlarge,cloud:spot. Else the usual six."
+            help="Alternatives, comma-separated: colab-free,local,aws:g4dn.xlarge,cloud:spot. Default: six."
         ),
     ] = None
-    hour_value: Annotated[float, typer.Option(help="What an hour of your own time is worth, in dollars.")] = (
-        0.0
-    )
-    runs: Annotated[int, typer.Option(help="How often the work is done.")] = 1
+    hour_value: Annotated[float, typer.Option(help="Value of an hour of your own time in dollars.")] = 0.0
+    runs: Annotated[int, typer.Option(help="Number of runs.")] = 1
     hours_a_day: Annotated[
-        float, typer.Option(help="That you sit at a notebook that has to be kept open.")
+        float, typer.Option(help="Hours per day at a notebook that must be kept open.")
     ] = 8.0
 
 
@@ -128,22 +126,26 @@ def breakeven(
 class RigFlags:
     """A machine to buy, and its use."""
 
-    accelerator: Annotated[str, typer.Option(help="What is in it, as `gpuplan accelerators` names it.")]
-    price: Annotated[float, typer.Option(help="Of the whole machine, in dollars.")]
-    devices: Annotated[float, typer.Option(help="How many accelerators.")] = 1.0
-    loses: Annotated[float, typer.Option(help="Share of its value that it loses in a year.")] = 0.3
+    accelerator: Annotated[
+        str, typer.Option(help="Accelerator in the machine, as in `gpuplan accelerators`.")
+    ]
+    price: Annotated[float, typer.Option(help="Price of the whole machine in dollars.")]
+    devices: Annotated[float, typer.Option(help="Number of accelerators.")] = 1.0
+    loses: Annotated[float, typer.Option(help="Share of its value that the machine loses per year.")] = 0.3
     power: Annotated[
-        float | None, typer.Option(help="Watts while it trains; else the boards' limit and 150.")
+        float | None, typer.Option(help="Power while training [W]. Default: limit of the boards plus 150.")
     ] = None
-    idle_power: Annotated[float, typer.Option(help="Watts the rest of the week; 0: switched off.")] = 0.0
-    electricity: Annotated[float, typer.Option(help="Dollars a kWh.")] = 0.17
-    hours_a_week: Annotated[float, typer.Option(help="Hours a week that it would train.")] = 20.0
+    idle_power: Annotated[
+        float, typer.Option(help="Power during the rest of the week [W]; 0: switched off.")
+    ] = 0.0
+    electricity: Annotated[float, typer.Option(help="Price of electricity in dollars per kWh.")] = 0.17
+    hours_a_week: Annotated[float, typer.Option(help="Hours of training per week.")] = 20.0
 
 
 @expand_flag_groups
 def rig(
     model: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="The work; else hour for hour.")
+        str | None, typer.Argument(metavar="[MODEL]", help="Model to train. Default: compare hourly prices.")
     ] = None,
     *,
     machine: RigFlags,
@@ -196,9 +198,12 @@ def sweep_command(
     script_arguments: ScriptArguments = None,
     *,
     batch_sizes: Annotated[
-        str | None, typer.Option(help="Per device, with commas; else the model's own, half and twice of it.")
+        str | None,
+        typer.Option(
+            help="Batch sizes per device, comma-separated. Default: half, once and twice the model's."
+        ),
     ] = None,
-    precisions: Annotated[str, typer.Option(help="With commas.")] = PRECISIONS,
+    precisions: Annotated[str, typer.Option(help="Precisions, comma-separated.")] = PRECISIONS,
     work: WorkFlags,
     script: ScriptFlags,
     offers: OfferFlags,

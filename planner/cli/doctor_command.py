@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Do not load the backends to ask for their devices.")
+        bool, typer.Option("--quick", help="Skip loading the backends to list their devices.")
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:

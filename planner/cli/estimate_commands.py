@@ -59,14 +59,16 @@ def estimate(
     spot: SpotFlags,
     profile: Annotated[
         list[Path] | None,
-        typer.Option(help="What `gpuplan profile` or StepTimer measured; repeat for more."),
+        typer.Option(help="Profile from `gpuplan profile` or StepTimer; repeatable."),
     ] = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Every offer, not the best per device.")] = False,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="List every offer, not only the best per device.")
+    ] = False,
     breakdown: Annotated[
-        bool, typer.Option("--breakdown", help="The bills line by line, and what each line rests on.")
+        bool, typer.Option("--breakdown", help="Itemize the bills, each item with its basis.")
     ] = False,
     best_batch: Annotated[
-        bool, typer.Option("--best-batch", help="Also each offer at the largest batch that fits.")
+        bool, typer.Option("--best-batch", help="Also estimate each offer at the largest batch that fits.")
     ] = False,
     compile: Annotated[
         bool,
@@ -150,11 +152,11 @@ REPORT_EPILOG = """Examples:
 
 
 def report(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="What `gpuplan estimate -o plan.json` wrote.")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o plan.json`.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the page here; in a pipe it may be left out.")
+        Path | None, typer.Option("--output", "-o", help="Write the page here; optional in a pipe.")
     ] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Write a plan as one HTML page that opens offline: charts, tables, bills, assumptions, sources.
 
@@ -202,9 +204,9 @@ EPOCHS_EPILOG = """Examples:
 
 
 def epochs(
-    history: Annotated[Path, typer.Argument(help="`History.history` as JSON, or a file of CSVLogger.")],
-    target: Annotated[float, typer.Option(help="What the metric should reach.")],
-    metric: Annotated[str, typer.Option(help="Which metric.")] = "val_accuracy",
+    history: Annotated[Path, typer.Argument(help="`History.history` as JSON, or a file from CSVLogger.")],
+    target: Annotated[float, typer.Option(help="Target value of the metric.")],
+    metric: Annotated[str, typer.Option(help="Name of the metric.")] = "val_accuracy",
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Extrapolate how many epochs a metric takes to a target, or say that it cannot be known."""

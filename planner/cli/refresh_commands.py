@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Providers = Annotated[list[str] | None, typer.Option("--provider", help="Only this provider; repeat.")]
+Providers = Annotated[list[str] | None, typer.Option("--provider", help="Only this provider; repeatable.")]
 Regions = Annotated[
-    list[str] | None, typer.Option("--region", help="Only this region; repeat; `all` for every one.")
+    list[str] | None, typer.Option("--region", help="Only this region; repeatable; `all` for all regions.")
 ]
 
 NO_PRICES = "no prices were refreshed yet: the packaged ones are used"
@@ -41,11 +41,11 @@ def refresh(
     provider: Providers = None,
     region: Regions = None,
     accept_moves: Annotated[
-        bool, typer.Option("--accept-moves", help="Take prices that moved more than threefold.")
+        bool, typer.Option("--accept-moves", help="Accept prices that changed more than threefold.")
     ] = False,
     file: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="A catalog in SkyPilot's format, instead of the vendor."),
+        typer.Option("--from", metavar="FILE", help="Read a catalog in SkyPilot's format instead."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -170,12 +170,12 @@ def _raise_failures(outcomes: list[RefreshOutcome], *, asked: bool) -> None:
 
 
 def diff(
-    old: Annotated[Path | None, typer.Argument(help="Another data folder; else the prices before.")] = None,
+    old: Annotated[
+        Path | None, typer.Argument(help="Another data folder. Default: the previous prices.")
+    ] = None,
     provider: Providers = None,
-    packaged: Annotated[
-        bool, typer.Option("--packaged", help="Against the prices that came with gpuplan.")
-    ] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="For a pull request.")] = False,
+    packaged: Annotated[bool, typer.Option("--packaged", help="Compare with the packaged prices.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show which prices changed with the last refresh, the largest moves first.
@@ -234,7 +234,7 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
 
 
 def history(
-    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="An instance type: g5.xlarge.")],
+    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Instance type: g5.xlarge.")],
     region: Annotated[str | None, typer.Option(help="Only in this region.")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -216,7 +216,7 @@ def format_memory_page(board: Board) -> str:
 def _iter_xla_lines(xla: Board) -> Iterator[str]:
     summary = xla["summary"]
     yield (
-        f"{summary['n']} steps of {summary['models']} models beside XLA: **median error "
+        f"{summary['n']} steps of {summary['models']} models compared with XLA: **median error "
         f"{format_percent(summary['median_ape'])}**, mean {format_percent(summary['mean_ape'])}, from "
         f"{format_signed_percent(summary['lowest'])} to {format_signed_percent(summary['highest'])}; "
         f"{summary['beyond_margin']} of them need more than the margin of 1.2 allows for."
