@@ -24,7 +24,7 @@ class Estimate(PlanEstimate):
         return f"<gpuplan.Estimate of {model} on {count} offers{best}>"
 
     def _repr_html_(self) -> str:
-        from .render.estimate.html_table import format_estimate_html
+        from .render.estimate.table import format_estimate_html
 
         return format_estimate_html(self)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import gpuplan
 import pytest
 from gpuplan import api
-from gpuplan.cli.estimate_command import estimate as command
+from gpuplan.cli.estimate_commands import estimate as command
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "mnist_cnn.py"
 

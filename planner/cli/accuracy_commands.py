@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import GpuplanError
-from .accuracy_flags import SettingFlags
+from .accuracy_settings import SettingFlags
 from .flags import expand_flag_groups
-from .next_step import format_command, suggest_next
+from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..lab.accuracy import Scoreboard
@@ -145,13 +145,13 @@ def _stop_when_worse(board: dict[str, Any]) -> None:
 def calibrate(
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="Folder of the profiles, as in the repository."),
+        typer.Option("--output", "-o", help="Folder of the profiles, laid out as in the repository."),
     ] = Path("profiles"),
     retrace: Annotated[
-        bool, typer.Option("--retrace", help="Trace every model again: after a change of the tracer.")
+        bool, typer.Option("--retrace", help="Trace every model again, after a change of the tracer.")
     ] = False,
     accuracy: Annotated[
-        bool, typer.Option("--accuracy", help="Then score every setting, and write the record and the page.")
+        bool, typer.Option("--accuracy", help="Also score every setting, and write the record and the page.")
     ] = False,
 ) -> None:
     """Rebuild and write all calibration files that depend on the published measurements.

@@ -1,19 +1,22 @@
-"""Scoreboards of `gpuplan accuracy`: for a user's file, newly computed settings, or the record."""
+"""Settings of `gpuplan accuracy`: their flags, and scores for a user's file, newly computed or recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ..errors import NoAnswerError
 
 if TYPE_CHECKING:
     from ..lab.accuracy import Scoreboard
     from ..lab.evaluation_protocols import EvaluationSetting
-    from .accuracy_flags import SettingFlags
 
 __all__ = [
+    "SettingFlags",
     "compute_board",
     "emit_settings",
     "load_recorded_board",
@@ -22,6 +25,74 @@ __all__ = [
     "score_file",
     "score_from_profile",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingFlags:
+    """Flags that select settings, and the destination of their scores."""
+
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(help="Compute one setting (architecture, profet, source, accelerator ...); repeatable."),
+    ] = None
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="Score predictions for the others from a profile on this accelerator."),
+    ] = None
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Print the recorded scores without computing them.")
+    ] = False
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Compare memory with XLA's statements and published limits.")
+    ] = False
+    laws: Annotated[
+        bool,
+        typer.Option("--laws", help="Check the laws of all predictions; exit with code 3 if one is broken."),
+    ] = False
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with code 3 if a score is worse than recorded.")
+    ] = False
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also record the scores in this file.")
+    ] = None
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the documentation page.")] = False
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+
+    def refuse(self, file: Path | None) -> None:
+        """Raise UsageError for flags that contradict each other or FILE."""
+        from ..errors import UsageError
+
+        given = self._list_given_flags()
+        if file is not None and given:
+            raise UsageError(
+                f"`{given[0]}` applies to the published measurements, not to `{file}`",
+                hint=f"leave out `{given[0]}`, or the file",
+            )
+        for flag, others, why in CONTRADICTIONS:
+            other = next((other for other in others if other in given), None)
+            if flag in given and other is not None:
+                raise UsageError(why.format(flag, other), hint="leave out one of them")
+        if self.json_ and self.markdown:
+            raise UsageError("`--markdown` and `--json` exclude each other", hint="leave out one of them")
+
+    def _list_given_flags(self) -> list[str]:
+        """Return the flags that do not apply to a user's file."""
+        flags = {
+            "--setting": self.setting, "--from": self.from_, "--recorded": self.recorded,
+            "--memory": self.memory, "--laws": self.laws, "--check": self.check, "--output": self.output,
+            "--markdown": self.markdown,
+        }  # fmt: skip
+        return [name for name, value in flags.items() if value]
+
+
+# A flag, the flags it excludes, and the error message.
+CONTRADICTIONS = (
+    ("--memory", ("--setting", "--from"), "`{}` has no step times that `{}` could choose from"),
+    ("--recorded", ("--check", "--output"), "`{}` computes nothing that `{}` could use"),
+    ("--from", ("--setting", "--recorded"), "`{}` is a setting of its own and excludes `{}`"),
+    ("--laws", ("--setting", "--from", "--recorded", "--memory", "--check", "--output", "--markdown"),
+     "`{}` scores nothing that `{}` could apply to"),
+)  # fmt: skip
 
 
 Board = dict[str, Any]
@@ -100,7 +171,7 @@ def emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json:
     """Print settings as a table, page or JSON, and record them if a file is given."""
     from ..lab.score_record import round_digits
     from ..render.accuracy import build_setting_columns, build_setting_rows
-    from ..render.accuracy_page import format_accuracy_page
+    from ..render.accuracy_pages import format_accuracy_page
     from ..render.output import emit_json, emit_rows, emit_text
 
     if output is not None:
@@ -134,7 +205,7 @@ def report_memory_accuracy(flags: SettingFlags) -> None:
         find_memory_regressions,
         load_recorded_memory,
     )
-    from ..render.accuracy_memory import build_memory_columns, build_memory_rows, format_memory_page
+    from ..render.accuracy_pages import build_memory_columns, build_memory_rows, format_memory_page
     from ..render.output import emit_json, emit_rows, emit_text, format_json, write_text
     from ..render.progress import status
 

@@ -26,13 +26,9 @@ INTERRUPTED = 130
 
 # Modules in the order of the help page, with their commands; only the module of the executed command is loaded.
 COMMANDS = {
-    "estimate_command": ("estimate",),
-    "report_command": ("report",),
-    "epochs_command": ("epochs",),
-    "breakeven_command": ("breakeven",),
-    "decision_commands": ("rig", "sweep"),
-    "catalog_commands": ("offers", "accelerators", "catalog"),
-    "quota_command": ("quota",),
+    "estimate_commands": ("estimate", "report", "epochs"),
+    "decision_commands": ("breakeven", "rig", "sweep"),
+    "catalog_commands": ("offers", "accelerators", "quota", "catalog"),
     "accuracy_commands": ("accuracy", "calibrate"),
     "profile_commands": ("profile", "reconcile"),
     "launch_commands": ("launch", "ps", "stop", "reap"),
@@ -54,9 +50,7 @@ def gpuplan(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
-        ),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of every error.")] = False,
 ) -> None:

@@ -1,7 +1,8 @@
-"""Commands that list and check the catalog: ``offers``, ``accelerators``, ``catalog check``."""
+"""Commands on the catalog and on quotas: ``offers``, ``accelerators``, ``catalog``, ``quota``."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,17 +11,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
-from . import completion, refresh_commands
-from .next_step import format_command, suggest_next
+from ..plain import to_plain
+from . import refresh_commands
+from .messages import format_command, suggest_next
+from .option_values import complete_accelerators, complete_providers, complete_regions
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
 
-__all__ = ["register"]
+__all__ = [
+    "register",
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Folder = Annotated[
-    Path | None, typer.Option("--catalog", help="A folder with your own catalog.", metavar="FOLDER")
+    Path | None, typer.Option("--catalog", help="Folder with your own catalog.", metavar="FOLDER")
 ]
 
 
@@ -34,27 +39,30 @@ def register(app: typer.Typer) -> None:
     group.command("check")(check)
     refresh_commands.register(group)
     app.add_typer(group, name="catalog")
+    app.command("quota")(quota)
 
 
 def offers(  # noqa: PLR0917 (typer passes everything by name)
     accelerator: Annotated[
         list[str] | None,
-        typer.Option(help="Only this accelerator; repeat.", autocompletion=completion.accelerators),
+        typer.Option(help="Only this accelerator; repeatable.", autocompletion=complete_accelerators),
     ] = None,
     provider: Annotated[
         list[str] | None,
-        typer.Option(help="Only this provider; repeat.", autocompletion=completion.providers),
+        typer.Option(help="Only this provider; repeatable.", autocompletion=complete_providers),
     ] = None,
     region: Annotated[
-        list[str] | None, typer.Option(help="Only this region; repeat.", autocompletion=completion.regions)
+        list[str] | None, typer.Option(help="Only this region; repeatable.", autocompletion=complete_regions)
     ] = None,
-    purchase: Annotated[str, typer.Option(help="on-demand, spot or any.")] = "any",
-    devices: Annotated[list[float] | None, typer.Option(help="Only so many GPUs or TPU chips.")] = None,
-    retired: Annotated[bool, typer.Option(help="Also what is listed but can no longer be had.")] = True,
+    purchase: Annotated[str, typer.Option(help="Purchase option: on-demand, spot or any.")] = "any",
+    devices: Annotated[
+        list[float] | None, typer.Option(help="Only this number of GPUs or TPU chips; repeatable.")
+    ] = None,
+    retired: Annotated[bool, typer.Option(help="Include listed offers that are no longer available.")] = True,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what can be rented, and for how much.
+    """List the offers with their prices.
 
     Example: gpuplan offers --accelerator T4 --purchase spot --no-retired
 
@@ -90,7 +98,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
 
 def _warn_of_old_prices(found: Sequence[Offer]) -> None:
     """Warn below a table on a terminal if a price is older than 30 days; JSON and TSV contain the dates."""
-    from ..render.estimate.footnotes import format_age_line
+    from ..render.estimate.notes import format_age_line
 
     line = format_age_line(found) if sys.stdout.isatty() else ""
     if line:
@@ -98,8 +106,10 @@ def _warn_of_old_prices(found: Sequence[Offer]) -> None:
 
 
 def accelerators(
-    vendor: Annotated[list[str] | None, typer.Option(help="Only this vendor; repeat.")] = None,
-    architecture: Annotated[list[str] | None, typer.Option(help="Only this architecture; repeat.")] = None,
+    vendor: Annotated[list[str] | None, typer.Option(help="Only this vendor; repeatable.")] = None,
+    architecture: Annotated[
+        list[str] | None, typer.Option(help="Only this architecture; repeatable.")
+    ] = None,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -127,9 +137,11 @@ def accelerators(
 
 
 def check(
-    folder: Annotated[Path | None, typer.Argument(help="Your own catalog; else the packaged one.")] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(help="Your own catalog. Default: the packaged one.")
+    ] = None,
 ) -> None:
-    """Hold the laws of the catalog against every row; findings go to standard output, one a line.
+    """Check every row of the catalog; findings go to standard output, one per line.
 
     Example: gpuplan catalog check ./my-catalog
 
@@ -141,7 +153,7 @@ def check(
     from ..offers.check import check_catalog
     from ..render.progress import status
 
-    with status("holding every row against the laws"):
+    with status("checking every row"):
         report = check_catalog(load_catalog(folder).folder, today=date.today())
     for finding in report.findings:
         typer.echo(str(finding))
@@ -167,3 +179,52 @@ def _filter_rows(rows: list[Accelerator], field: str, wanted: list[str]) -> list
             raise UsageError(f"unknown {field} `{name}` in `--{field}`", hint=hint)
     chosen = {name.lower() for name in wanted} or lower
     return [row for row in rows if str(getattr(row, field)).lower() in chosen]
+
+
+def quota(
+    provider: Annotated[str, typer.Option(help="Provider: aws, azure or gcp.")],
+    region: Annotated[str, typer.Option(help="Region, as the provider spells it.")],
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Show how many accelerators your account may start in a region; nothing is asked for or changed.
+
+    A quota is a permission, not a machine: whether one is free shows when it is started.
+
+    Example: gpuplan quota --provider aws --region us-east-1
+
+    Example: gpuplan quota --provider gcp --region us-central1 --json
+    """
+    from ..offers.quotas import read_quotas
+    from ..offers.refresh.http import HttpClient
+    from ..render.catalog import QUOTA_COLUMNS
+    from ..render.output import emit_json, emit_rows
+    from ..render.progress import status
+    from ..settings import load_settings
+
+    http = HttpClient()
+    try:
+        endpoints = _endpoints(load_settings().endpoint)
+        with status(f"asking {provider}"):
+            found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
+    finally:
+        http.close()
+    rows = [{**to_plain(one), "sentence": one.sentence} for one in found]
+    if json_:
+        emit_json("gpuplan.quota/1", {"quotas": rows})
+        return
+    emit_rows(QUOTA_COLUMNS, rows)
+    for one in found:
+        if one.limit == 0:
+            typer.echo(one.sentence, err=True)
+    suggest_next(format_command("estimate", "MODEL", provider=provider, region=region))
+
+
+def _endpoints(settings: object) -> dict[str, str]:
+    """Return endpoints from the settings, overridden by the environment."""
+    names = ("aws-quotas", "azure-quotas", "gcp-quotas")
+    from_environment = {
+        name: os.environ[variable]
+        for name in names
+        if (variable := "GPUPLAN_ENDPOINT_" + name.upper().replace("-", "_")) in os.environ
+    }
+    return {**(settings if isinstance(settings, dict) else {}), **from_environment}

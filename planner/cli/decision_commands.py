@@ -1,4 +1,4 @@
-"""`gpuplan rig` and `gpuplan sweep`."""
+"""`gpuplan breakeven`, `gpuplan rig` and `gpuplan sweep`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,23 @@ from .flags import (
     WorkFlags,
     expand_flag_groups,
 )
-from .next_step import changed_flags, format_command, suggest_next
+from .messages import changed_flags, format_command, show_estimate_progress, suggest_next
 
 if TYPE_CHECKING:
     from ..plan.compare.sweep import SweepResult
     from ..plan.question import EstimateContext
+    from ..plan.request import ResolvedRequest
     from ..workload.model import Workload
+    from ..workload.options import WorkloadOptions
 
 __all__ = ["register"]
 
+BREAKEVEN_EPILOG = """Examples:
+
+  gpuplan breakeven train.py --hour-value 20 --runs 10
+
+  gpuplan breakeven train.py --against colab-free,local,aws:g4dn.xlarge,cloud:spot --hour-value 20
+"""
 RIG_EPILOG = """Examples:
 
   gpuplan rig --accelerator RTX3090 --price 1400 --hours-a-week 30
@@ -41,37 +49,103 @@ SWEEP_EPILOG = """Examples:
   gpuplan sweep ResNet50 --samples 1281167 --epochs 90 --precisions float32,mixed_float16
 """
 PRECISIONS = "float32,mixed_float16"
+HOST_W = 150.0  # assumed for a desktop in training: processor, memory, fans, power supply losses
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to an application."""
+    app.command(epilog=BREAKEVEN_EPILOG)(breakeven)
     app.command(epilog=RIG_EPILOG)(rig)
     app.command("sweep", epilog=SWEEP_EPILOG)(sweep_command)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakevenFlags:
+    """Alternatives to compare, number of runs, and value of the user's time."""
+
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Alternatives, comma-separated: colab-free,local,aws:g4dn.xlarge,cloud:spot. Default: six."
+        ),
+    ] = None
+    hour_value: Annotated[float, typer.Option(help="Value of an hour of your own time in dollars.")] = 0.0
+    runs: Annotated[int, typer.Option(help="Number of runs.")] = 1
+    hours_a_day: Annotated[
+        float, typer.Option(help="Hours per day at a notebook that must be kept open.")
+    ] = 8.0
+
+
+@expand_flag_groups
+def breakeven(
+    model: ModelArgument,
+    script_arguments: ScriptArguments = None,
+    *,
+    rivals: BreakevenFlags,
+    work: WorkFlags,
+    script: ScriptFlags,
+    offers: OfferFlags,
+    limits: LimitFlags,
+    spot: SpotFlags,
+    out: OutputFlags,
+) -> None:
+    """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
+    from ..plan.compare.breakeven import BreakevenQuery, compare_alternatives
+    from ..render.comparison import build_breakeven_json, emit_breakeven
+
+    names = tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip())
+    query = BreakevenQuery(
+        against=names, runs=rivals.runs, hour_value_usd=rivals.hour_value, hours_a_day=rivals.hours_a_day
+    )
+    options = work.options(script)
+    out.require_writable()
+    asked = offers.build_request(limits, spot).resolve()
+    with show_estimate_progress(model) as tell:
+        context = _build_context(model, asked, options.with_callback(tell), script_arguments)
+        result = compare_alternatives(context, query, question=asked.question)
+    out.write(lambda: build_breakeven_json(result))
+    emit_breakeven(result, as_json=out.json_)
+    best = result.best.alternative.offer.offer
+    suggest_next(
+        format_command(
+            "estimate",
+            model,
+            provider=best.provider,
+            accelerator=best.accelerator,
+            devices=best.devices,
+            **changed_flags(work),
+            **changed_flags(script),
+            o="plan.json",
+            arguments=script_arguments,
+        ),
+        as_json=out.json_,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RigFlags:
     """A machine to buy, and its use."""
 
-    accelerator: Annotated[str, typer.Option(help="What is in it, as `gpuplan accelerators` names it.")]
-    price: Annotated[float, typer.Option(help="Of the whole machine, in dollars.")]
-    devices: Annotated[float, typer.Option(help="How many accelerators.")] = 1.0
-    loses: Annotated[float, typer.Option(help="Share of its value that it loses in a year.")] = 0.3
+    accelerator: Annotated[
+        str, typer.Option(help="Accelerator in the machine, as in `gpuplan accelerators`.")
+    ]
+    price: Annotated[float, typer.Option(help="Price of the whole machine in dollars.")]
+    devices: Annotated[float, typer.Option(help="Number of accelerators.")] = 1.0
+    loses: Annotated[float, typer.Option(help="Share of its value that the machine loses per year.")] = 0.3
     power: Annotated[
-        float | None, typer.Option(help="Watts while it trains; else the boards' limit and 150.")
+        float | None, typer.Option(help="Power while training [W]. Default: limit of the boards plus 150.")
     ] = None
-    idle_power: Annotated[float, typer.Option(help="Watts the rest of the week; 0: switched off.")] = 0.0
-    electricity: Annotated[float, typer.Option(help="Dollars a kWh.")] = 0.17
-    hours_a_week: Annotated[float, typer.Option(help="Hours a week that it would train.")] = 20.0
-
-
-HOST_W = 150.0  # assumed for a desktop in training: processor, memory, fans, power supply losses
+    idle_power: Annotated[
+        float, typer.Option(help="Power during the rest of the week [W]; 0: switched off.")
+    ] = 0.0
+    electricity: Annotated[float, typer.Option(help="Price of electricity in dollars per kWh.")] = 0.17
+    hours_a_week: Annotated[float, typer.Option(help="Hours of training per week.")] = 20.0
 
 
 @expand_flag_groups
 def rig(
     model: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="The work; else hour for hour.")
+        str | None, typer.Argument(metavar="[MODEL]", help="Model to train. Default: compare hourly prices.")
     ] = None,
     *,
     machine: RigFlags,
@@ -84,8 +158,7 @@ def rig(
     from ..plan.compare.rental_comparison import find_rentals_by_price, find_rentals_for_work
     from ..plan.question import Question
     from ..plan.request import EstimateRequest
-    from ..render.buy_or_rent import build_rig_json, emit_rig
-    from ..render.output import format_json, write_text
+    from ..render.comparison import build_rig_json, emit_rig
 
     out.require_writable()
     asked = EstimateRequest().resolve()
@@ -105,23 +178,12 @@ def rig(
     if model is None:
         rivals = find_rentals_by_price(asked.catalog, name, machine.devices)
     else:
-        from ..plan.pipeline import build_context
-        from .progress import show_estimate_progress
-
         options = work.options(script)
         with show_estimate_progress(model) as tell:
-            context = build_context(
-                model,
-                asked.question,
-                options=options.with_callback(tell),
-                catalog=asked.catalog,
-                terms=asked.terms,
-            )
+            context = _build_context(model, asked, options.with_callback(tell))
             rivals = find_rentals_for_work(context, Question(), accelerator=name, devices=machine.devices)
     verdicts = compare_buy_rent(owned, accelerator=name, rivals=rivals)
-    if out.output is not None:
-        document = build_rig_json(verdicts)
-        write_text(out.output, format_json(document.pop("schema"), document))
+    out.write(lambda: build_rig_json(verdicts))
     emit_rig(verdicts, as_json=out.json_)
     if model is None:
         step = format_command("rig", "MODEL", accelerator=name, price=machine.price)
@@ -136,9 +198,12 @@ def sweep_command(
     script_arguments: ScriptArguments = None,
     *,
     batch_sizes: Annotated[
-        str | None, typer.Option(help="Per device, with commas; else the model's own, half and twice of it.")
+        str | None,
+        typer.Option(
+            help="Batch sizes per device, comma-separated. Default: half, once and twice the model's."
+        ),
     ] = None,
-    precisions: Annotated[str, typer.Option(help="With commas.")] = PRECISIONS,
+    precisions: Annotated[str, typer.Option(help="Precisions, comma-separated.")] = PRECISIONS,
     work: WorkFlags,
     script: ScriptFlags,
     offers: OfferFlags,
@@ -148,11 +213,8 @@ def sweep_command(
 ) -> None:
     """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
     from ..plan.compare.sweep import sweep
-    from ..plan.pipeline import build_context
-    from ..render.output import format_json, write_text
     from ..render.sweep import emit_sweep
     from ..workload.load import load_workload
-    from .progress import show_estimate_progress
 
     sizes = None if batch_sizes is None else _parse_batch_sizes(batch_sizes)
     out.require_writable()
@@ -160,14 +222,7 @@ def sweep_command(
     options = work.options(script)
     with show_estimate_progress(model) as tell:
         options = options.with_callback(tell)
-        context = build_context(
-            model,
-            asked.question,
-            options=options,
-            script_arguments=script_arguments or (),
-            catalog=asked.catalog,
-            terms=asked.terms,
-        )
+        context = _build_context(model, asked, options, script_arguments)
         own = context.workload
 
         def trace(batch_size: int, precision: str) -> Workload:
@@ -180,21 +235,37 @@ def sweep_command(
         result = sweep(
             context,
             question=asked.question,
-            batch_sizes=sizes or _default_batch_sizes(context),
+            batch_sizes=sizes or _build_default_batch_sizes(context),
             precisions=[name.strip() for name in precisions.split(",") if name.strip()],
             trace=trace,
         )
-    if out.output is not None:
-        document = result.to_json()
-        write_text(out.output, format_json(document.pop("schema"), document))
+    out.write(result.to_json)
     emit_sweep(result, as_json=out.json_)
     suggest_next(
-        _estimate_of(result, {**changed_flags(work), **changed_flags(script)}, script_arguments),
+        _format_estimate_command(result, {**changed_flags(work), **changed_flags(script)}, script_arguments),
         as_json=out.json_,
     )
 
 
-def _estimate_of(result: SweepResult, flags: dict[str, Any], script_arguments: list[str] | None) -> str:
+def _build_context(
+    model: str, asked: ResolvedRequest, options: WorkloadOptions, script_arguments: list[str] | None = None
+) -> EstimateContext:
+    """Load the workload of a model and combine it with the catalog and the terms of a request."""
+    from ..plan.pipeline import build_context
+
+    return build_context(
+        model,
+        asked.question,
+        options=options,
+        script_arguments=script_arguments or (),
+        catalog=asked.catalog,
+        terms=asked.terms,
+    )
+
+
+def _format_estimate_command(
+    result: SweepResult, flags: dict[str, Any], script_arguments: list[str] | None
+) -> str:
     """Return the command that estimates the cheapest of the best points."""
     point = min(result.best, key=lambda point: point.cost_usd)
     offer = point.offer.offer
@@ -209,7 +280,7 @@ def _estimate_of(result: SweepResult, flags: dict[str, Any], script_arguments: l
     )
 
 
-def _default_batch_sizes(context: EstimateContext) -> list[int]:
+def _build_default_batch_sizes(context: EstimateContext) -> list[int]:
     """Return half, once and twice the model's own batch size."""
     own = context.workload.batch_size
     return sorted({max(1, own // 2), own, 2 * own})

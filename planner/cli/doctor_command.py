@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .next_step import format_command, suggest_next
+from .messages import format_command, suggest_next
 
 __all__ = ["register"]
 
@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Do not load the backends to ask for their devices.")
+        bool, typer.Option("--quick", help="Skip loading the backends to list their devices.")
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:

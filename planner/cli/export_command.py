@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from .flags import Rank, Requirements, Script, ScriptArguments
-from .next_step import WITHOUT_DRY_RUN, suggest_next
+from .messages import WITHOUT_DRY_RUN, suggest_next
 
 if TYPE_CHECKING:
     from ..launch.prepare.arguments import LaunchArgs
@@ -23,22 +23,22 @@ def register(app: typer.Typer) -> None:
 
 
 def export(  # noqa: PLR0917 - one argument a flag
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Written by `gpuplan estimate -o`.")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o`.")],
     to: Annotated[
-        Literal["skypilot", "dstack", "kubernetes", "ray", "colab"], typer.Option(help="Whose file to write.")
+        Literal["skypilot", "dstack", "kubernetes", "ray", "colab"], typer.Option(help="Target launcher.")
     ],
     script_arguments: ScriptArguments = None,
     rank: Rank = None,
     script: Script = None,
     source: Annotated[
-        str, typer.Option(help="Where the code is: a folder, git:URL@REF or image:NAME.")
+        str, typer.Option(help="Location of the code: a folder, git:URL@REF or image:NAME.")
     ] = ".",
     requirements: Requirements = None,
-    image: Annotated[str | None, typer.Option(help="Container to run in; else the engine's own.")] = None,
+    image: Annotated[str | None, typer.Option(help="Container to run in. Default: the engine's own.")] = None,
     disk_gb: Annotated[int, typer.Option(help="Size of the disk [GB].", min=10)] = 100,
-    max_usd: Annotated[float | None, typer.Option(help="Highest cost of the run.")] = None,
-    max_hours: Annotated[float | None, typer.Option(help="Longest time of the run.")] = None,
-    name: Annotated[str, typer.Option(help="Tells this run from another one of the same plan.")] = "",
+    max_usd: Annotated[float | None, typer.Option(help="Maximum cost of the run.")] = None,
+    max_hours: Annotated[float | None, typer.Option(help="Maximum duration of the run.")] = None,
+    name: Annotated[str, typer.Option(help="Name that distinguishes runs of the same plan.")] = "",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the file here.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML.")] = False,
 ) -> None:

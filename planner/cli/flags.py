@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 import typer
 
 from ..frozen import Frozen
-from . import completion
+from .option_values import complete_accelerators, complete_providers, complete_regions
 
 if TYPE_CHECKING:
     from ..plan.request import EstimateRequest
@@ -39,24 +39,25 @@ ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="Script, function, Keras application, .keras or .json file.")
 ]
 ScriptArguments = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What a script finds in sys.argv.")
+    list[str] | None,
+    typer.Argument(metavar="[-- ARGS]", help="Arguments that the script receives in sys.argv."),
 ]
-Rank = Annotated[int | None, typer.Option(help="Which offer of the plan, from 1; else its choice.")]
-Script = Annotated[str | None, typer.Option(help="What to run, when the plan's MODEL is no script.")]
-Requirements = Annotated[str | None, typer.Option(help="A file of the source to install from.")]
+Rank = Annotated[
+    int | None, typer.Option(help="Number of the offer in the plan, from 1. Default: the recommended one.")
+]
+Script = Annotated[str | None, typer.Option(help="Script to run if the plan's MODEL is not one.")]
+Requirements = Annotated[str | None, typer.Option(help="Requirements file in the source to install from.")]
 
 
 class ScriptFlags(Frozen):
     """Execution of the user's code."""
 
     script_timeout: Annotated[
-        str | None, typer.Option(help="Longest time of a script until fit(): 90s, 30m. Default: 10m.")
+        str | None, typer.Option(help="Time limit of a script until fit(): 90s, 30m. Default: 10m.")
     ] = None
     script_env: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Also let a script see this environment variable; repeat for more.", metavar="NAME"
-        ),
+        typer.Option(help="Pass this environment variable to the script; repeatable.", metavar="NAME"),
     ] = None
 
     def terms(self) -> ScriptOptions:
@@ -70,18 +71,22 @@ class WorkFlags(Frozen):
     """The run, besides the model."""
 
     batch_size: Annotated[int | None, typer.Option(help="Samples per device and step.")] = None
-    samples: Annotated[int | None, typer.Option(help="Training samples of an epoch.")] = None
-    epochs: Annotated[int | None, typer.Option(help="Passes over the samples.")] = None
-    steps: Annotated[int | None, typer.Option(help="Optimizer steps on one device, instead of epochs.")] = (
-        None
-    )
+    samples: Annotated[int | None, typer.Option(help="Training samples per epoch.")] = None
+    epochs: Annotated[int | None, typer.Option(help="Number of passes over the samples.")] = None
+    steps: Annotated[
+        int | None, typer.Option(help="Number of optimizer steps on one device, instead of epochs.")
+    ] = None
     precision: Annotated[
         str | None, typer.Option(help="float32, tf32, mixed_float16, mixed_bfloat16, float16 or bfloat16.")
     ] = None
-    mode: Annotated[Literal["train", "infer"], typer.Option(help="Training steps, or predictions.")] = "train"
-    loss: Annotated[str | None, typer.Option(help="Of a model that is not compiled: a Keras loss.")] = None
-    optimizer: Annotated[str | None, typer.Option(help="Likewise: a Keras optimizer.")] = None
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Trace again, and store nothing.")] = False
+    mode: Annotated[Literal["train", "infer"], typer.Option(help="Training or inference.")] = "train"
+    loss: Annotated[str | None, typer.Option(help="Keras loss of a model that is not compiled.")] = None
+    optimizer: Annotated[
+        str | None, typer.Option(help="Keras optimizer of a model that is not compiled.")
+    ] = None
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Trace the model again, and store nothing.")
+    ] = False
 
     def options(self, script: ScriptFlags) -> WorkloadOptions:
         """Convert the flags to tracing options; UsageError for invalid values."""
@@ -104,35 +109,35 @@ class WorkFlags(Frozen):
 class LimitFlags(Frozen):
     """Limits of time and cost of a run, and assumptions."""
 
-    deadline: Annotated[str | None, typer.Option(help="Longest time of the run: 90s, 15m, 12h, 2d.")] = None
-    by: Annotated[str | None, typer.Option(help="When it must be done, as 'Mon 08:00' or 18:30.")] = None
-    budget: Annotated[float | None, typer.Option(help="Highest cost of the run in dollars.")] = None
+    deadline: Annotated[str | None, typer.Option(help="Time limit of the run: 90s, 15m, 12h, 2d.")] = None
+    by: Annotated[str | None, typer.Option(help="Time by which the run must end: 'Mon 08:00' or 18:30.")] = (
+        None
+    )
+    budget: Annotated[float | None, typer.Option(help="Maximum cost of the run in dollars.")] = None
     assume: Annotated[
         list[str] | None,
-        typer.Option(
-            help="What you know better, as boot_s=90 or dataset_gb=150; repeatable (see --breakdown)."
-        ),
+        typer.Option(help="Replace an assumption: boot_s=90, dataset_gb=150; repeatable (see --breakdown)."),
     ] = None
     feed: Annotated[
-        str | None, typer.Option(help="How samples are fed: arrays, jpeg, or samples/s of one vCPU.")
+        str | None, typer.Option(help="Input of samples: arrays, jpeg, or samples/s per vCPU.")
     ] = None
-    sort: Annotated[Literal["cost", "time", "co2"], typer.Option(help="What comes first.")] = "cost"
+    sort: Annotated[Literal["cost", "time", "co2"], typer.Option(help="Order of the offers.")] = "cost"
 
 
 class SpotFlags(Frozen):
     """Properties of spot machines that replace the catalog's assumptions."""
 
     spot_life: Annotated[
-        str | None, typer.Option(help="Mean life of a spot machine: 5h; else as watched or published.")
+        str | None, typer.Option(help="Mean lifetime of a spot machine: 5h. Default: observed or published.")
     ] = None
     checkpoint_every: Annotated[
-        str | None, typer.Option(help="Work between two checkpoints on spot: 20m; else Daly's optimum.")
+        str | None, typer.Option(help="Interval between checkpoints on spot: 20m. Default: Daly's optimum.")
     ] = None
     checkpoint_time: Annotated[
-        str | None, typer.Option(help="What one of them takes: 30s; else from the size of weights.")
+        str | None, typer.Option(help="Duration of a checkpoint: 30s. Default: from the size of the weights.")
     ] = None
     restart_time: Annotated[
-        str | None, typer.Option(help="From a new spot machine's start until it works on: 5m.")
+        str | None, typer.Option(help="Time from the start of a new spot machine until training resumes: 5m.")
     ] = None
 
     def terms(self) -> SpotTerms:
@@ -152,32 +157,36 @@ class OfferFlags(Frozen):
 
     accelerator: Annotated[
         list[str] | None,
-        typer.Option(help="Only this one; repeat for more.", autocompletion=completion.accelerators),
+        typer.Option(help="Only this accelerator; repeatable.", autocompletion=complete_accelerators),
     ] = None
     provider: Annotated[
         list[str] | None,
-        typer.Option(help="Only theirs; repeat for more.", autocompletion=completion.providers),
+        typer.Option(help="Only this provider; repeatable.", autocompletion=complete_providers),
     ] = None
     region: Annotated[
-        list[str] | None, typer.Option(help="Only there; repeat for more.", autocompletion=completion.regions)
+        list[str] | None, typer.Option(help="Only this region; repeatable.", autocompletion=complete_regions)
     ] = None
     residency: Annotated[
         list[str] | None,
-        typer.Option(help="Only where data may lie: eu, eea, uk or a country; repeat for more."),
+        typer.Option(help="Only regions in eu, eea, uk or a country; repeatable."),
     ] = None
-    purchase: Annotated[Literal["on-demand", "spot", "any"], typer.Option(help="How to rent.")] = "any"
-    devices: Annotated[list[float] | None, typer.Option(help="Only with so many devices; repeatable.")] = None
+    purchase: Annotated[Literal["on-demand", "spot", "any"], typer.Option(help="Purchase option.")] = "any"
+    devices: Annotated[list[float] | None, typer.Option(help="Only this number of devices; repeatable.")] = (
+        None
+    )
     hosts: Annotated[
-        list[int] | None, typer.Option(help="So many equal machines that share the work; repeatable.")
+        list[int] | None, typer.Option(help="Number of equal machines that share the work; repeatable.")
     ] = None
     scaling: Annotated[
         Literal["weak", "strong"],
-        typer.Option(help="Several devices: each keeps the batch (weak), or they share it (strong)."),
+        typer.Option(help="Batch on several devices: kept by each (weak), or shared (strong)."),
     ] = "weak"
-    retired: Annotated[bool, typer.Option("--retired", help="Also what can no longer be rented.")] = False
-    catalog: Annotated[Path | None, typer.Option(help="A folder with your own catalog.")] = None
+    retired: Annotated[
+        bool, typer.Option("--retired", help="Include offers that can no longer be rented.")
+    ] = False
+    catalog: Annotated[Path | None, typer.Option(help="Folder with your own catalog.")] = None
     live: Annotated[
-        bool, typer.Option("--live", help="Ask the official clients of Colab and Kaggle first.")
+        bool, typer.Option("--live", help="Query the official clients of Colab and Kaggle first.")
     ] = False
 
     def build_request(
@@ -222,6 +231,14 @@ class OutputFlags(Frozen):
 
         if self.output is not None:
             require_writable(self.output, flag="-o")
+
+    def write(self, build: Callable[[], dict[str, Any]]) -> None:
+        """Write a document with its schema to the file, if one is given; it is built only then."""
+        from ..render.output import format_json, write_text
+
+        if self.output is not None:
+            document = build()
+            write_text(self.output, format_json(document.pop("schema"), document))
 
 
 def _ask_notebooks() -> None:

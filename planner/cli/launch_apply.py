@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..errors import GpuplanError
-from .next_step import WITHOUT_DRY_RUN, format_command, suggest_next
+from .messages import WITHOUT_DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..launch.core.cloud_adapter import RunOutcome

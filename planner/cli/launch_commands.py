@@ -13,7 +13,7 @@ from ..errors import NoAnswerError, UsageError
 from ..plain import to_plain
 from .flags import Rank, Requirements, Script, ScriptArguments
 from .launch_apply import apply_plan, format_cost_limit, plan_launch
-from .next_step import DRY_RUN, format_command, suggest_next
+from .messages import DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..launch.core.service import Launcher
@@ -22,12 +22,12 @@ __all__ = ["register"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required without a terminal.")]
-Provider = Annotated[list[str] | None, typer.Option(help="Ask this provider; repeat for more.")]
+Provider = Annotated[list[str] | None, typer.Option(help="Only this provider; repeatable.")]
 Owner = Annotated[
     str | None,
     typer.Option(metavar="ID", help="End another installation's machines, by its id (`gpuplan ps --cloud`)."),
 ]
-Region = Annotated[list[str] | None, typer.Option(help="Ask only there; repeat. Else everywhere.")]
+Region = Annotated[list[str] | None, typer.Option(help="Only this region; repeatable. Default: all.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,58 +40,60 @@ def register(app: typer.Typer) -> None:
 
 def launch(  # noqa: PLR0917 - one argument a flag
     plan: Annotated[
-        Path, typer.Argument(metavar="PLAN", help="Written by `estimate -o`, or by `launch --dry-run -o`.")
+        Path, typer.Argument(metavar="PLAN", help="Plan from `estimate -o` or `launch --dry-run -o`.")
     ],
     script_arguments: ScriptArguments = None,
     rank: Rank = None,
     fallbacks: Annotated[
         int | None,
-        typer.Option(help="How many alike offers may follow when it is not to be had. Default: 3.", min=0),
+        typer.Option(help="Maximum number of similar offers to try if it is unavailable. Default: 3.", min=0),
     ] = None,
     script: Script = None,
     source: Annotated[
         str | None,
         typer.Option(
-            help="Where the code is: a folder, git:URL@REF, image:NAME, s3:BUCKET/KEY, gs:BUCKET/KEY. "
+            help="Location of the code: a folder, git:URL@REF, image:NAME, s3:BUCKET/KEY, gs:BUCKET/KEY. "
             "Default: the current folder."
         ),
     ] = None,
     requirements: Requirements = None,
-    max_usd: Annotated[float | None, typer.Option(help="Highest cost of the run, all attempts.")] = None,
-    max_hours: Annotated[float | None, typer.Option(help="Longest life of the machine.")] = None,
+    max_usd: Annotated[
+        float | None, typer.Option(help="Maximum cost of the run, all attempts together.")
+    ] = None,
+    max_hours: Annotated[float | None, typer.Option(help="Maximum lifetime of the machine.")] = None,
     accept_old_prices: Annotated[
-        bool, typer.Option("--accept-old-prices", help="Go on with a price older than 90 days.")
+        bool, typer.Option("--accept-old-prices", help="Accept a price older than 90 days.")
     ] = False,
     stop_loss: Annotated[
         Literal["off", "warn", "stop"] | None,
-        typer.Option(help="When the first 50 steps are not as planned. Default: warn."),
+        typer.Option(help="Action if the first 50 steps are slower than planned. Default: warn."),
     ] = None,
     guest_cap_only: Annotated[
         bool,
-        typer.Option(
-            "--guest-cap-only", help="Go on although only the machine's own timer ends it, if it works."
-        ),
+        typer.Option("--guest-cap-only", help="Accept the machine's own timer as the only limit."),
     ] = False,
     checkpoint_every: Annotated[
         str | None,
-        typer.Option(help="Longest work that a crash can lose: 60s, 10m. Default: 60s, on spot as planned."),
+        typer.Option(help="Maximum work lost in a crash: 60s, 10m. Default: 60s, on spot as planned."),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", "-O", help="NAME=VALUE of the provider's own; repeat.")
+        list[str] | None, typer.Option("--option", "-O", help="Provider option NAME=VALUE; repeatable.")
     ] = None,
-    name: Annotated[str, typer.Option(help="Tells this run from another one of the same plan.")] = "",
+    name: Annotated[str, typer.Option(help="Name that distinguishes runs of the same plan.")] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the exact calls; needs no credentials.")
+        bool, typer.Option("--dry-run", help="Print the exact calls, without credentials.")
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Stay until it has ended; Ctrl-C leaves it running.")
+        bool, typer.Option("--wait", help="Wait until the run has ended; Ctrl-C leaves it running.")
     ] = False,
     via: Annotated[
-        Literal["skypilot"] | None, typer.Option(help="Hand it over to an engine that is installed: `sky`.")
+        Literal["skypilot"] | None, typer.Option(help="Start it with an installed engine: `sky`.")
     ] = None,
     yes: Yes = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the launch plan here.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Plan as one object, events as one a line.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print the plan as one object, and events one per line.")
+    ] = False,
 ) -> None:
     """Start the machine that a plan chose, run the script on it, and make sure that it stops.
 
@@ -138,7 +140,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
 
 def ps(
     cloud: Annotated[
-        bool, typer.Option("--cloud", help="Also ask the clouds for machines with our tags.")
+        bool, typer.Option("--cloud", help="Also query the clouds for machines with gpuplan's tags.")
     ] = False,
     provider: Provider = None,
     region: Region = None,
@@ -186,9 +188,11 @@ def ps(
 
 
 def stop(  # noqa: PLR0917 - one argument a flag
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Of runs or machines.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="IDs of runs or machines.")
+    ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All that the ledger knows, and with our tags.")
+        bool, typer.Option("--all", help="All machines in the ledger and with gpuplan's tags.")
     ] = False,
     provider: Provider = None,
     region: Region = None,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from . import completion
 from .flags import ScriptArguments, ScriptFlags, expand_flag_groups
-from .next_step import format_command, suggest_next
+from .messages import format_command, suggest_next
+from .option_values import complete_accelerators
 
 if TYPE_CHECKING:
     from ..profile.run import ProfileRequest
@@ -37,25 +37,25 @@ def profile(  # noqa: PLR0917 - one argument a flag
     script_arguments: ScriptArguments = None,
     batch_size: Annotated[
         list[int] | None,
-        typer.Option(help="Samples per step; repeat for more. Default: its own and a quarter."),
+        typer.Option(help="Samples per step; repeatable. Default: the model's own and a quarter."),
     ] = None,
     backend: Annotated[
         Literal["jax", "tensorflow", "torch"] | None,
         typer.Option(help="Keras's backend. Default: KERAS_BACKEND, else jax."),
     ] = None,
-    device: Annotated[Literal["cpu", "gpu", "tpu"] | None, typer.Option(help="Where to compute.")] = None,
+    device: Annotated[Literal["cpu", "gpu", "tpu"] | None, typer.Option(help="Device to compute on.")] = None,
     precision: Annotated[
-        list[str] | None, typer.Option(help="float32, tf32, mixed_float16, ...; repeat for more.")
+        list[str] | None, typer.Option(help="float32, tf32, mixed_float16, ...; repeatable.")
     ] = None,
-    mode: Annotated[
-        Literal["train", "infer"], typer.Option(help="Training steps, or predictions.")
-    ] = "train",
+    mode: Annotated[Literal["train", "infer"], typer.Option(help="Training or inference.")] = "train",
     data: Annotated[
         Literal["synthetic", "script"],
-        typer.Option(help="Random data of the true shapes, or what the script feeds to fit()."),
+        typer.Option(help="Random data of the same shapes, or the data that the script feeds to fit()."),
     ] = "synthetic",
-    loss: Annotated[str | None, typer.Option(help="Of a model that is not compiled: a Keras loss.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="Likewise: a Keras optimizer.")] = None,
+    loss: Annotated[str | None, typer.Option(help="Keras loss of a model that is not compiled.")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="Keras optimizer of a model that is not compiled.")
+    ] = None,
     processes: Annotated[
         int | None,
         typer.Option(
@@ -63,17 +63,17 @@ def profile(  # noqa: PLR0917 - one argument a flag
         ),
     ] = None,
     max_time: Annotated[
-        float, typer.Option(help="Longest time of windows, twice a configuration [s].")
+        float, typer.Option(help="Time limit of windows, twice per configuration [s].")
     ] = 20.0,
     *,
     script: ScriptFlags,
     compile: Annotated[
         bool,
-        typer.Option("--compile", help="Then let XLA compile each step for each --accelerator (minutes)."),
+        typer.Option("--compile", help="Also let XLA compile each step for each --accelerator (minutes)."),
     ] = False,
     accelerator: Annotated[
         list[str] | None,
-        typer.Option(help="What to compile for; repeat for more.", autocompletion=completion.accelerators),
+        typer.Option(help="Accelerator to compile for; repeatable.", autocompletion=complete_accelerators),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write the profile here.")
@@ -159,7 +159,7 @@ def _compiler(
     from ..offers.catalog import load_catalog
     from ..plan.compiled_profile import add_compiled, resolve_accelerators
     from ..render.progress import status
-    from .progress import build_step_compiler
+    from .messages import build_step_compiler
 
     catalog = load_catalog()
     named = resolve_accelerators(accelerators, catalog)
@@ -221,20 +221,18 @@ def _print_findings(document: ProfileDocument, output: Path | None) -> None:
 
 @expand_flag_groups
 def reconcile(
-    plan: Annotated[Path | None, typer.Argument(help="What `gpuplan estimate -o` wrote.")] = None,
+    plan: Annotated[Path | None, typer.Argument(help="Plan from `gpuplan estimate -o`.")] = None,
     profile: Annotated[
         str | None,
         typer.Argument(
             metavar="[PROFILE|RUN]",
-            help="What `gpuplan profile` or StepTimer wrote, or a run of `gpuplan launch`.",
+            help="Profile from `gpuplan profile` or StepTimer, or a run of `gpuplan launch`.",
         ),
     ] = None,
     *,
     script: ScriptFlags,
-    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Let later estimates know this run.")] = True,
-    forget: Annotated[
-        bool, typer.Option("--forget", help="Delete all runs that were kept, and stop.")
-    ] = False,
+    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Use this run in later estimates.")] = True,
+    forget: Annotated[bool, typer.Option("--forget", help="Delete all kept runs, and exit.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Show what was predicted against what a run really took, part by part, and keep the run.

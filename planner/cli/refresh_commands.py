@@ -6,14 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .next_step import format_command, suggest_next
+from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
-    from ..offers.catalog import Catalog
     from ..offers.refresh.http import HttpClient
     from ..offers.refresh.run import Progress, RefreshJob, RefreshOutcome
     from ..offers.refresh.store import PriceStore
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Providers = Annotated[list[str] | None, typer.Option("--provider", help="Only this provider; repeat.")]
+Providers = Annotated[list[str] | None, typer.Option("--provider", help="Only this provider; repeatable.")]
 Regions = Annotated[
-    list[str] | None, typer.Option("--region", help="Only this region; repeat; `all` for every one.")
+    list[str] | None, typer.Option("--region", help="Only this region; repeatable; `all` for all regions.")
 ]
 
 NO_PRICES = "no prices were refreshed yet: the packaged ones are used"
@@ -42,11 +41,11 @@ def refresh(
     provider: Providers = None,
     region: Regions = None,
     accept_moves: Annotated[
-        bool, typer.Option("--accept-moves", help="Take prices that moved more than threefold.")
+        bool, typer.Option("--accept-moves", help="Accept prices that changed more than threefold.")
     ] = False,
     file: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="A catalog in SkyPilot's format, instead of the vendor."),
+        typer.Option("--from", metavar="FILE", help="Read a catalog in SkyPilot's format instead."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -142,8 +141,8 @@ def _show_outcomes(
     outcomes: list[RefreshOutcome], jobs: list[RefreshJob], *, store: PriceStore, as_json: bool
 ) -> None:
     """Write the outcomes; anomalies and unmet requirements go to standard error."""
+    from ..render.catalog import OUTCOME_COLUMNS, build_outcome_row, format_outcome_lines
     from ..render.output import emit_json, emit_rows
-    from ..render.prices import OUTCOME_COLUMNS, build_outcome_row, format_outcome_lines
 
     if as_json:
         found = [outcome.to_json() for outcome in outcomes]
@@ -171,12 +170,12 @@ def _raise_failures(outcomes: list[RefreshOutcome], *, asked: bool) -> None:
 
 
 def diff(
-    old: Annotated[Path | None, typer.Argument(help="Another data folder; else the prices before.")] = None,
+    old: Annotated[
+        Path | None, typer.Argument(help="Another data folder. Default: the previous prices.")
+    ] = None,
     provider: Providers = None,
-    packaged: Annotated[
-        bool, typer.Option("--packaged", help="Against the prices that came with gpuplan.")
-    ] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="For a pull request.")] = False,
+    packaged: Annotated[bool, typer.Option("--packaged", help="Compare with the packaged prices.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show which prices changed with the last refresh, the largest moves first.
@@ -185,15 +184,15 @@ def diff(
 
     Example: gpuplan catalog diff --packaged
     """
-    from ..offers.changes import diff_prices
+    from ..offers.price_history import diff_prices, load_previous_prices
+    from ..render.catalog import CHANGE_COLUMNS, format_changes_markdown
     from ..render.output import emit_json, emit_rows, emit_text
-    from ..render.prices import CHANGE_COLUMNS, format_changes_markdown
 
     store = _store()
     wanted = [name for name in store.providers if not provider or name in provider]
     if not wanted:
         typer.echo(NO_PRICES, err=True)
-    before = _load_previous_prices(store, wanted, old=old, packaged=packaged)
+    before = load_previous_prices(store, wanted, old=old, packaged=packaged)
     after = [offer for name in wanted for offer in store.offers(name)]
     changes = diff_prices(before, after)
     rows = [asdict(change) for change in changes]
@@ -210,30 +209,6 @@ def diff(
         )
 
 
-def _load_previous_prices(
-    store: PriceStore, providers: list[str], *, old: Path | None, packaged: bool
-) -> list[Any]:
-    """Return the prices to compare with; packaged ones only for refreshed offers."""
-    from ..errors import UsageError
-    from ..offers.catalog import load_catalog
-    from ..offers.refresh.store import PriceStore
-
-    if packaged:
-        keys = {(name, *offer.key) for name in providers for offer in store.offers(name)}
-        return [
-            offer
-            for offer in load_catalog().offers
-            if (offer.provider, offer.instance_type, offer.region, offer.purchase) in keys
-        ]
-    if old is None:
-        return [offer for name in providers for offer in store.offers(name, part="previous")]
-    if not (old / "prices").is_dir():
-        raise UsageError(
-            f"`{old}` has no prices/ in it", hint="give a data folder of `gpuplan catalog refresh`"
-        )
-    return [offer for name in providers for offer in PriceStore(old).offers(name)]
-
-
 def age(provider: Providers = None, as_json: AsJson = False) -> None:
     """Show how old the prices are, by provider and purchase option.
 
@@ -243,11 +218,13 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
     """
     from datetime import date
 
-    from ..offers.staleness import summarize_ages
+    from ..offers.catalog import load_user_catalog
+    from ..offers.price_history import summarize_ages
+    from ..render.catalog import AGE_COLUMNS
     from ..render.output import emit_json, emit_rows
-    from ..render.prices import AGE_COLUMNS
+    from ..settings import load_settings
 
-    rows = summarize_ages(_catalog().offers, today=date.today())
+    rows = summarize_ages(load_user_catalog(load_settings()).offers, today=date.today())
     rows = [row for row in rows if not provider or row["provider"] in provider]
     if as_json:
         emit_json("gpuplan.catalog-age/1", {"ages": rows})
@@ -257,7 +234,7 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
 
 
 def history(
-    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="An instance type: g5.xlarge.")],
+    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Instance type: g5.xlarge.")],
     region: Annotated[str | None, typer.Option(help="Only in this region.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -269,9 +246,9 @@ def history(
     """
     from ..errors import UsageError, near_names_hint
     from ..offers.catalog import load_catalog
-    from ..offers.changes import collect_price_history
+    from ..offers.price_history import collect_price_history
+    from ..render.catalog import HISTORY_COLUMNS
     from ..render.output import emit_json, emit_rows
-    from ..render.prices import HISTORY_COLUMNS
 
     offers = load_catalog().offers
     found = collect_price_history(instance, offers, _store())
@@ -305,11 +282,3 @@ def _store() -> PriceStore:
     from ..settings import load_settings
 
     return PriceStore(get_data_folder(load_settings().data_dir))
-
-
-def _catalog() -> Catalog:
-    """Return the catalog in the settings."""
-    from ..offers.catalog import load_user_catalog
-    from ..settings import load_settings
-
-    return load_user_catalog(load_settings())

@@ -14,7 +14,7 @@ from ..errors import GpuplanError
 from ..files import get_data_folder
 from ..offers.catalog import Catalog, load_user_catalog
 from ..offers.local import probe_local_offer
-from ..offers.staleness import REFUSED_AFTER_DAYS, compute_age_days, summarize_ages
+from ..offers.price_history import REFUSED_AFTER_DAYS, compute_age_days, summarize_ages
 from ..owner import load_owner
 from ..plain import to_plain
 from ..profile.machine import read_device_state, read_host_facts

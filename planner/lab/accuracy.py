@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ..offers.reference_prices import CLOUDS, find_reference_prices
+from ..offers.query import CLOUDS, find_reference_prices
 from ..offers.rows import Accelerator, Offer
 from ..plain import to_plain
 from ..predict.measurements import Measurement

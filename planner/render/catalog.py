@@ -1,15 +1,32 @@
-"""Offers and accelerators as rows of tables, TSV and JSON."""
+"""Offers, accelerators, quotas, and price refreshes and changes as rows and Markdown."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .output import Column
+from .output import UNKNOWN, Column
 
 if TYPE_CHECKING:
+    from ..offers.price_history import Change
+    from ..offers.refresh.run import RefreshOutcome
     from ..offers.rows import Accelerator, Offer
 
-__all__ = ["ACCELERATOR_COLUMNS", "OFFER_COLUMNS", "build_accelerator_row", "build_offer_row"]
+__all__ = [
+    "ACCELERATOR_COLUMNS",
+    "AGE_COLUMNS",
+    "CHANGE_COLUMNS",
+    "HISTORY_COLUMNS",
+    "OFFER_COLUMNS",
+    "OUTCOME_COLUMNS",
+    "QUOTA_COLUMNS",
+    "build_accelerator_row",
+    "build_offer_row",
+    "build_outcome_row",
+    "format_changes_markdown",
+    "format_outcome_lines",
+]
 
 
 def _to_number(value: float | None) -> float | int | None:
@@ -76,3 +93,125 @@ def build_accelerator_row(accelerator: Accelerator) -> dict[str, Any]:
     """Return all fields of an accelerator; unknown values are None."""
     values = dict(vars(accelerator))
     return {key: _to_number(value) if isinstance(value, float) else value for key, value in values.items()}
+
+
+MAX_FINDINGS = 8  # shown per kind and provider on a terminal; all are in the report and in --json
+MAX_MARKDOWN_ROWS = 200  # maximum rows of a Markdown table, to keep a pull request readable
+
+
+def _format_usd(value: Any) -> str:
+    return f"{value:.4f}"
+
+
+OUTCOME_COLUMNS = (
+    Column(key="provider", header="Provider"),
+    Column(key="sources", header="Read from"),
+    Column(key="accepted", header="Parts", justify="right"),
+    Column(key="new", header="New", justify="right"),
+    Column(key="changed", header="Changed", justify="right"),
+    Column(key="same", header="Same", justify="right"),
+    Column(key="quarantined", header="Quarantined", justify="right"),
+    Column(key="refused", header="Rejected", justify="right"),
+)
+
+CHANGE_COLUMNS = (
+    Column(key="kind", header=""),
+    Column(key="provider", header="Provider"),
+    Column(key="instance_type", header="Instance type"),
+    Column(key="region", header="Region"),
+    Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
+    Column(key="old_usd_per_hour", header="Old USD/h", justify="right", format=_format_usd),
+    Column(key="new_usd_per_hour", header="New USD/h", justify="right", format=_format_usd),
+    Column(key="percent", header="%", justify="right", format=lambda percent: f"{percent:+.1f}"),
+    Column(key="old_as_of", header="Old date"),
+    Column(key="new_as_of", header="New date", terminal=False),
+)
+
+AGE_COLUMNS = (
+    Column(key="provider", header="Provider"),
+    Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
+    Column(key="prices", header="Prices", justify="right"),
+    Column(key="newest", header="Newest"),
+    Column(key="oldest", header="Oldest"),
+    Column(key="over_30_days", header="> 30 days", justify="right"),
+    Column(key="over_90_days", header="> 90 days", justify="right"),
+)
+
+HISTORY_COLUMNS = (
+    Column(key="as_of", header="As of"),
+    Column(key="provider", header="Provider"),
+    Column(key="instance_type", header="Instance type", terminal=False),
+    Column(key="region", header="Region"),
+    Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
+    Column(key="usd_per_hour", header="USD/h", justify="right", format=_format_usd),
+    Column(key="estimated", header="", format=lambda estimated: "estimated" if estimated else ""),
+    Column(key="source", header="Source"),
+)
+
+
+QUOTA_COLUMNS = (
+    Column(key="provider", header="Provider"),
+    Column(key="region", header="Region"),
+    Column(key="what", header="What"),
+    Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
+    Column(key="unit", header="Unit"),
+    Column(key="limit", header="Limit", justify="right"),
+    Column(key="used", header="Used", justify="right"),
+    Column(key="link", header="Request an increase", terminal=False),
+)
+
+
+def build_outcome_row(outcome: RefreshOutcome) -> dict[str, Any]:
+    """Return the result of a provider's refresh in numbers."""
+    return {
+        **{key: getattr(outcome, key) for key in ("provider", "new", "changed", "same", "quarantined")},
+        "sources": " ".join(outcome.sources),
+        "accepted": len(outcome.accepted),
+        "refused": len(outcome.refused),
+    }
+
+
+def format_outcome_lines(outcomes: Sequence[RefreshOutcome], *, asked_regions: bool) -> list[str]:
+    """Return one line per anomaly, failure and unmet requirement."""
+    lines: list[str] = []
+    for outcome in outcomes:
+        seen: Counter[str] = Counter()
+        for found in outcome.anomalies:
+            seen[found.code] += 1
+            if found.rejects_part or seen[found.code] <= MAX_FINDINGS:
+                lines.append(
+                    f"{'rejected' if found.rejects_part else 'quarantined'}: {outcome.provider}: {found}"
+                )
+        for code, count in seen.items():
+            hidden = count - MAX_FINDINGS
+            if hidden > 0:
+                lines.append(f"quarantined: {outcome.provider}: {hidden} more ({code})")
+        lines += [f"more: {outcome.provider}: {need}" for need in outcome.needs]
+        if "aws-bulk" in outcome.sources and not asked_regions:
+            lines.append(
+                "more: aws: on demand outside us-east-1: --region REGION, or all (each hundreds of MB)"
+            )
+    return lines
+
+
+def format_changes_markdown(changes: Sequence[Change]) -> str:
+    """Format changes as Markdown for a pull request: counts, and a table of the largest."""
+    kinds = Counter(change.kind for change in changes)
+    numbers = ", ".join(f"{kinds[kind]} {kind}" for kind in ("changed", "added", "removed"))
+    lines = [f"**Prices**: {numbers}.", ""]
+    if changes:
+        lines += ["| | provider | instance type | region | buy | old USD/h | new USD/h | % |"]
+        lines += ["| --- | --- | --- | --- | --- | ---: | ---: | ---: |"]
+        lines += [_format_markdown_row(change) for change in changes[:MAX_MARKDOWN_ROWS]]
+    if len(changes) > MAX_MARKDOWN_ROWS:
+        lines += ["", f"… and {len(changes) - MAX_MARKDOWN_ROWS} more: `gpuplan catalog diff`."]
+    return "\n".join(lines) + "\n"
+
+
+def _format_markdown_row(change: Change) -> str:
+    """Format a change as a row of a Markdown table."""
+    prices = (change.old_usd_per_hour, change.new_usd_per_hour)
+    old, new = (UNKNOWN if usd is None else format(usd, "f") for usd in prices)
+    percent = UNKNOWN if change.percent is None else f"{change.percent:+.1f}"
+    names = f"{change.kind} | {change.provider} | {change.instance_type} | {change.region}"
+    return f"| {names} | {change.purchase.replace('_', ' ')} | {old} | {new} | {percent} |"

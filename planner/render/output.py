@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import date
 from decimal import Decimal
 from functools import cache
 from itertools import islice
@@ -20,6 +19,7 @@ from typing import Any, Literal
 from ..errors import UsageError
 from ..files import write_atomically
 from ..frozen import Frozen
+from ..plain import to_plain
 from .progress import status
 
 __all__ = [
@@ -171,7 +171,7 @@ def _iter_member_pieces(value: object) -> Iterator[str]:
             start = ",\n    "
         yield "[]" if start == "[\n    " else "\n  ]"
         return
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_to_json_value)
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=to_plain)
     yield text.replace("\n", "\n  ")
 
 
@@ -183,18 +183,7 @@ def format_compact_json(value: object) -> str:
 @cache
 def _compact_encoder() -> json.JSONEncoder:
     """Return the cached encoder of rows."""
-    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, default=_to_json_value)
-
-
-def _to_json_value(value: object) -> Any:
-    """Convert a value without JSON type; TypeError if there is no conversion."""
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, default=to_plain)
 
 
 def _format_tsv_cell(value: object) -> str:

@@ -14,7 +14,7 @@ import pytest
 from commands import names, parse
 from gpuplan.cli import app as application
 from gpuplan.cli.flags import WorkFlags
-from gpuplan.cli.next_step import changed_flags, format_command
+from gpuplan.cli.messages import changed_flags, format_command
 from launch.export.plans import GIT, OFFERS, write_plan
 
 Run = Callable[..., Any]

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.offers.reference_prices import CLOUDS, find_reference_prices
+from gpuplan.offers.query import CLOUDS, find_reference_prices
 from gpuplan.offers.rows import Offer
 
 

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 from factories import make_offer
 from gpuplan.errors import NoAnswerError
-from gpuplan.offers.staleness import compute_age_days, format_age_warning, require_recent_prices
+from gpuplan.offers.price_history import compute_age_days, format_age_warning, require_recent_prices
 
 TODAY = date(2026, 11, 21)
 

@@ -136,7 +136,7 @@ def test_the_network_joins_machines() -> None:
 
 def test_several_machines_are_not_launched(tmp_path: object) -> None:
     """One machine is started: a plan that chose two is refused with the reason."""
-    from gpuplan.render.estimate.table import format_estimate_json
+    from gpuplan.render.estimate.emit import format_estimate_json
 
     answer = estimate_workload(
         make_workload(),

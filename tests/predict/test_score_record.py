@@ -29,7 +29,7 @@ from gpuplan.plain import to_plain
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
 from gpuplan.predict.interval.quantiles import interval_around
 from gpuplan.predict.measurements import read_published_file
-from gpuplan.render.accuracy_page import format_accuracy_page
+from gpuplan.render.accuracy_pages import format_accuracy_page
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ from gpuplan.plan.result.best_batch import BestBatch
 from gpuplan.plan.result.estimate import Estimate
 from gpuplan.plan.result.offer_estimate import ServingEstimate
 from gpuplan.plan.select import Filters, select
-from gpuplan.render.estimate.table import format_estimate_json
+from gpuplan.render.estimate.emit import format_estimate_json
 from gpuplan.render.output import format_compact_json
 from gpuplan.settings_entries import Discount, Tax
 from gpuplan.units import Interval

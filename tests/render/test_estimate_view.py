@@ -21,9 +21,9 @@ from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.serving import add_serving
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.estimate import Estimate
-from gpuplan.render.estimate import footnotes
-from gpuplan.render.estimate.html_table import format_estimate_html
-from gpuplan.render.estimate.table import emit_estimate, format_estimate_json
+from gpuplan.render.estimate import notes
+from gpuplan.render.estimate.emit import emit_estimate, format_estimate_json
+from gpuplan.render.estimate.table import format_estimate_html
 from gpuplan.workload.model import Unmodelled
 
 ACCELERATORS = {
@@ -66,7 +66,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def _a_day_on_which_no_price_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Golden texts do not age."""
-    monkeypatch.setattr(footnotes, "current_date", lambda: date(2025, 7, 1))
+    monkeypatch.setattr(notes, "current_date", lambda: date(2025, 7, 1))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def estimate() -> Estimate:
 
 def test_old_prices_are_told_below_the_table(monkeypatch: pytest.MonkeyPatch, estimate: Estimate) -> None:
     """29 days after the newest, 430 after the oldest: how many are old, how old, and what to type."""
-    monkeypatch.setattr(footnotes, "current_date", lambda: date(2026, 9, 1))
+    monkeypatch.setattr(notes, "current_date", lambda: date(2026, 9, 1))
 
     text = " ".join(shown(monkeypatch, estimate, width=120).split())
 

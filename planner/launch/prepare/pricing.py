@@ -7,8 +7,8 @@ from datetime import date
 from decimal import Decimal
 
 from ...errors import NoAnswerError
+from ...offers.price_history import require_recent_prices
 from ...offers.rows import Offer
-from ...offers.staleness import require_recent_prices
 from ..core.cloud_adapter import Adapter
 from ..core.errors import CloudError
 from ..core.request import LaunchCandidate

@@ -30,8 +30,7 @@ def build_sources(provider: str, specs: InstanceSpecs) -> Sequence[Sequence[Pric
     from .sources.aws_spot import AwsSpotFeed
     from .sources.azure import AzureRetail
     from .sources.gcp import GcpBilling
-    from .sources.lambda_cloud import LambdaCloud
-    from .sources.marketplaces import RunPod, Vast
+    from .sources.gpu_clouds import LambdaCloud, RunPod, Vast
     from .sources.skypilot import SkyPilotCatalog
 
     slots: Mapping[str, Sequence[Sequence[PriceSource]]] = {

@@ -1,13 +1,14 @@
-"""Estimates as tables with notes, TSV, JSON or HTML, without computation."""
+"""Table of an estimate: its offers, columns and cells, and the same as HTML for notebooks.
+
+All text in HTML is escaped; it has no scripts or style sheets.
+"""
 
 from __future__ import annotations
 
-import shutil
-import sys
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import TYPE_CHECKING
 
 from ...plan.cost_terms import USD
 from ...units import GIB, MS_PER_S
@@ -20,11 +21,8 @@ from ..numbers import (
     format_short,
     format_usd,
 )
-from ..output import Column, JsonText, emit_json, emit_rows, format_compact_json, format_json
-from .bill import emit_breakdown, iter_breakdown_lines
-from .footnotes import format_footnotes
-from .summary import format_summary_lines, format_usd_per_million
-from .tsv import TSV_COLUMNS, build_tsv_row
+from ..output import UNKNOWN, Column
+from .notes import format_footnotes, format_summary_lines, format_usd_per_million
 
 if TYPE_CHECKING:
     from ...plan.cost_terms import Currency
@@ -34,87 +32,14 @@ if TYPE_CHECKING:
     from ...plan.result.offer_estimate import OfferEstimate
 
 __all__ = [
-    "build_table_columns",
-    "build_table_row",
-    "emit_estimate",
-    "format_estimate_json",
-    "format_title",
-    "select_shown_offers",
+    "add_best_batch_column", "build_table_columns", "build_table_row", "format_estimate_html", "format_memory",
+    "format_title", "select_shown_offers",
 ]  # fmt: skip
 
 ROWS_SHOWN = 25
 STEP_COLUMN_FROM_WIDTH = 100
 REASON_COLUMNS_FROM_WIDTH = 120
 ALL_COLUMNS_FROM_WIDTH = 150
-FALLBACK_SIZE = (80, 24)
-
-
-def emit_estimate(
-    estimate: Estimate, *, as_json: bool = False, show_all: bool = False, breakdown: bool = False
-) -> None:
-    """Write an estimate to standard output.
-
-    Args:
-        estimate: Estimate to write.
-        as_json: Write one JSON object with every offer.
-        show_all: List every offer on a terminal; otherwise the best per accelerator and number of devices. A
-            pipe always gets every offer.
-        breakdown: Add itemized bills, each item with its basis.
-    """
-    if as_json:
-        document = _build_document(estimate, breakdown=breakdown)
-        emit_json(document.pop("schema"), document)
-    elif sys.stdout.isatty():
-        width = shutil.get_terminal_size(FALLBACK_SIZE).columns
-        _emit_table(estimate, show_all=show_all, width=width)
-        if breakdown:
-            sys.stdout.write("\n".join([*iter_breakdown_lines(estimate, width=width), ""]))
-    elif breakdown:
-        emit_breakdown(estimate)
-    else:
-        emit_rows(TSV_COLUMNS, (build_tsv_row(one) for one in estimate.offers))
-
-
-def format_estimate_json(estimate: Estimate) -> str:
-    """Format an estimate as one JSON object, with one offer per line."""
-    document = _build_document(estimate, breakdown=False)
-    return format_json(document.pop("schema"), document)
-
-
-def _build_document(estimate: Estimate, *, breakdown: bool) -> dict[str, Any]:
-    """Return the document of an estimate with an iterator of its offers as text."""
-    return {**estimate.document(), "offers": _iter_offer_texts(estimate.offers, breakdown=breakdown)}
-
-
-def _iter_offer_texts(offers: Iterable[OfferEstimate], *, breakdown: bool) -> Iterator[JsonText]:
-    """Yield offers as JSON; the part that offers of the same devices share is encoded once."""
-    known: dict[int, tuple[object, str]] = {}  # by id, with the object, so that the id stays its own
-    for one in offers:
-        first, shared, last = one.json_parts(breakdown=breakdown)
-        if id(shared) not in known:
-            known[id(shared)] = shared, format_compact_json(shared)
-        text = known[id(shared)][1]
-        yield JsonText(f"{format_compact_json(first)[:-1]}, {text[1:-1]}, {format_compact_json(last)[1:]}")
-
-
-def _emit_table(estimate: Estimate, *, show_all: bool, width: int) -> None:
-    """Print title, table, omitted offers, recommendations and notes."""
-    shown, left_out = select_shown_offers(estimate, show_all=show_all)
-    currency = estimate.terms.currency
-    rows = [build_table_row(one, currency) for one in shown]
-    columns = build_table_columns(estimate, width)
-    if estimate.has_best_batches:
-        columns = add_best_batch_column(columns, width)
-    emit_rows(columns, rows, title=format_title(estimate))
-    blocks = [
-        left_out,
-        *_format_remedies(estimate),
-        *format_summary_lines(estimate),
-        "",
-        *format_footnotes(estimate, shown),
-    ]
-    lines = [line for block in blocks for line in (textwrap.wrap(block, width) or [""])]
-    sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
 
 def select_shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[OfferEstimate], str]:
@@ -135,20 +60,6 @@ def select_shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[Off
         f"Shown: the best offer of {len(shown)} of {len(best)} kinds and numbers of devices{small}{silent}; "
         f"--all shows all {count} offers."
     )
-
-
-def _format_remedies(estimate: Estimate) -> list[str]:
-    """Return ways to fit the step on the first device that is too small for it."""
-    best: Sequence[OfferEstimate] = [estimate.offers[index] for index in estimate.best_per_devices()]
-    small = next((one for one in best if one.device_estimate.memory.fits is False), None)
-    if small is None or not small.device_estimate.remedies:
-        return []
-    device = format_device(small.offer.accelerator, small.offer.devices)
-    ways = " · ".join(
-        f"{one.remedy}{'' if one.fits else ', not enough by itself'}"
-        for one in small.device_estimate.remedies
-    )
-    return [f"to fit on {device} ({_format_memory(small)}): {ways}"]
 
 
 def build_table_columns(estimate: Estimate, width: int) -> list[Column]:
@@ -224,7 +135,7 @@ def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, s
         "between": f"{format_duration(run_time_s.low)} – {format_duration(run_time_s.high)}"
         if run_time_s
         else None,
-        "memory": _format_memory(one),
+        "memory": format_memory(one),
         "cost": _format_cost(one.bill, currency),
         "latency": None,
         "rate": None,
@@ -257,7 +168,7 @@ def _format_cost(bill: Bill | None, currency: Currency) -> str | None:
     return format_range(low, high) if high > 0 else format_usd(0.0)
 
 
-def _format_memory(one: OfferEstimate) -> str | None:
+def format_memory(one: OfferEstimate) -> str | None:
     """Format the memory used by a step out of that available."""
     memory = one.device_estimate.memory
     if memory.needed_bytes is None or not memory.available_bytes:
@@ -305,3 +216,40 @@ def _build_clipper(length: int) -> Callable[[str], str]:
         return f"{text[:head]}…{text[head + 1 - length :]}"
 
     return clip
+
+
+ALL_COLUMNS_WIDTH = 200
+
+
+def format_estimate_html(estimate: Estimate) -> str:
+    """Return title, table of the best offers, recommendations and notes."""
+    shown, left_out = select_shown_offers(estimate, show_all=False)
+    currency = estimate.terms.currency
+    columns = build_table_columns(estimate, ALL_COLUMNS_WIDTH)
+    notes = [*format_summary_lines(estimate), left_out, *format_footnotes(estimate, shown)]
+    body = _format_body(columns, shown, currency)
+    return (
+        f"<table><caption>{escape(format_title(estimate))}</caption>{_format_head(columns)}{body}"
+        f"</table>{''.join(f'<p>{escape(note)}</p>' for note in notes)}"
+    )
+
+
+def _format_head(columns: Sequence[Column]) -> str:
+    """Return the header row, with column scopes for screen readers."""
+    cells = (f'<th scope="col"{_format_alignment(column)}>{escape(column.header)}</th>' for column in columns)
+    return f"<thead><tr>{''.join(cells)}</tr></thead>"
+
+
+def _format_alignment(column: Column) -> str:
+    """Return the alignment of a cell; notebooks align all text to the right by default."""
+    return f' style="text-align:{column.justify}"'
+
+
+def _format_body(columns: Sequence[Column], shown: Sequence[OfferEstimate], currency: Currency) -> str:
+    """Return the table body."""
+    rows = (build_table_row(one, currency) for one in shown)
+    lines = (
+        "".join(f"<td{_format_alignment(c)}>{escape(row[c.key] or UNKNOWN)}</td>" for c in columns)
+        for row in rows
+    )
+    return f"<tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody>"

@@ -8,10 +8,16 @@ from typing import Any
 from ...units import GIB, MS_PER_S
 from ..numbers import format_count, format_device, format_duration, format_offer_name, format_short
 from ..output import UNKNOWN
-from .answer import build_recommendations, describe_workload, format_headline
-from .embed import escape_invisible
-from .links import find_links_in_source
-from .rows import COLUMNS, ReportCurrency, build_offer_rows, select_shown_offers
+from .embed import escape_invisible, find_links_in_source
+from .text import (
+    COLUMNS,
+    ReportCurrency,
+    build_offer_rows,
+    build_recommendations,
+    describe_workload,
+    format_headline,
+    select_shown_offers,
+)
 
 __all__ = ["build_all_rows", "build_view", "format_memory_lines"]
 

@@ -16,7 +16,7 @@ from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.plan.result.estimate import Estimate
 from gpuplan.plan.select import Filters, select
 from gpuplan.predict.predictor import Predictor
-from gpuplan.render.estimate.table import format_estimate_json
+from gpuplan.render.estimate.emit import format_estimate_json
 from gpuplan.workload.model import Unmodelled
 from gpuplan.workload.ops import Op, OpKind
 from hostile import HOSTILE

@@ -1,14 +1,15 @@
-"""Documentation page with the accuracy of all settings."""
+"""Documentation pages generated from accuracy scores: step times of all settings, and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..units import GIB
 from .accuracy import GROUPS, format_percent, format_signed_percent
-from .output import UNKNOWN
+from .output import UNKNOWN, Column
 
-__all__ = ["format_accuracy_page"]
+__all__ = ["build_memory_columns", "build_memory_rows", "format_accuracy_page", "format_memory_page"]
 
 Scores = Mapping[str, Any]
 
@@ -169,3 +170,101 @@ def _iter_setting_parts(name: str, scores: Scores) -> Iterator[str]:
         if len(scores[key]) > 1:
             rows = [[group, str(s["n"]), *_format_scores(s)] for group, s in scores[key].items()]
             yield _format_table((title, "rows", *_SCORES), rows)
+
+
+Board = Mapping[str, Any]
+
+
+def build_memory_columns() -> tuple[Column, ...]:
+    """Return the columns of the table."""
+    return (
+        Column(key="evidence", header="EVIDENCE"),
+        Column(key="model", header="MODEL"),
+        Column(key="batch_size", header="BATCH", justify="right"),
+        Column(key="precision", header="PRECISION"),
+        Column(key="accelerator", header="ACCELERATOR"),
+        Column(key="stated_bytes", header="STATED GIB", justify="right", format=_format_gib),
+        Column(key="predicted_bytes", header="PREDICTED GIB", justify="right", format=_format_gib),
+        Column(key="error", header="ERROR", justify="right", format=format_signed_percent),
+        Column(key="needed_share", header="OF MEMORY", justify="right", format=format_percent),
+        Column(key="ran", header="RAN"),
+        Column(key="verdict", header="VERDICT"),
+        Column(key="right", header="RIGHT"),
+        Column(key="source", header="SOURCE", terminal=False),
+    )
+
+
+def build_memory_rows(board: Board) -> list[dict[str, Any]]:
+    """Return every row of all three kinds of evidence."""
+    return [{"evidence": name, **row} for name, evidence in board.items() for row in evidence["rows"]]
+
+
+def format_memory_page(board: Board) -> str:
+    """Format the generated part of the page on memory."""
+    return (
+        "\n".join(
+            [
+                *_iter_xla_lines(board["xla"]),
+                *_iter_limit_lines(board["limits"]),
+                *_iter_ran_lines(board["ran"]),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _iter_xla_lines(xla: Board) -> Iterator[str]:
+    summary = xla["summary"]
+    yield (
+        f"{summary['n']} steps of {summary['models']} models compared with XLA: **median error "
+        f"{format_percent(summary['median_ape'])}**, mean {format_percent(summary['mean_ape'])}, from "
+        f"{format_signed_percent(summary['lowest'])} to {format_signed_percent(summary['highest'])}; "
+        f"{summary['beyond_margin']} of them need more than the margin of 1.2 allows for."
+    )
+    yield from ("", "| model | batch | precision | target | XLA, GiB | predicted, GiB | error |")
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for row in sorted(xla["rows"], key=lambda row: row["error"]):
+        cells = (row["model"], row["batch_size"], row["precision"], row["accelerator"])
+        sizes = (
+            _format_gib(row["stated_bytes"]),
+            _format_gib(row["predicted_bytes"]),
+            format_signed_percent(row["error"]),
+        )
+        yield f"| {' | '.join(map(str, (*cells, *sizes)))} |"
+
+
+def _iter_limit_lines(limits: Board) -> Iterator[str]:
+    summary = limits["summary"]
+    missing = summary["n"] - summary["ran"], summary["right"] - summary["ran_right"]
+    yield from (
+        "",
+        f"Published limits: **{summary['right']} of {summary['n']} verdicts are right "
+        f"({summary['right'] / summary['n']:.0%})**, {summary['ran_right']} of {summary['ran']} batches that ran, "
+        f"{missing[1]} of {missing[0]} that did not.",
+        "",
+    )
+    yield from ("| accelerator | verdicts | right |", "| --- | --- | --- |")
+    for name, count in limits["by_accelerator"].items():
+        yield f"| {name} | {count['n']} | {count['right']} |"
+    wrong = [row for row in limits["rows"] if not row["right"]]
+    yield from ("", *(f"Wrong: {_format_verdict(row)}." for row in wrong))
+
+
+def _iter_ran_lines(ran: Board) -> Iterator[str]:
+    summary = ran["summary"]
+    shares: Sequence[float] = [row["needed_share"] for row in ran["rows"]]
+    yield from (
+        "",
+        f"What other publishers ran: **{summary['right']} of {summary['n']} are said to fit**, at "
+        f"{min(shares):.0%} to {max(shares):.0%} of what can be used.",
+    )
+
+
+def _format_verdict(row: Mapping[str, Any]) -> str:
+    did = "ran" if row["ran"] else "did not run"
+    return f"`{row['model']}` at {row['batch_size']} on {row['accelerator']}, which {did}: {row['verdict']}"
+
+
+def _format_gib(size: float) -> str:
+    """Format bytes as GiB."""
+    return f"{size / GIB:.2f}"

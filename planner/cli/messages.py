@@ -1,10 +1,11 @@
-"""Suggestion of the next command below an answer on a terminal."""
+"""Messages on standard error: progress of the work, and the suggested next command."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,17 @@ import typer
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["DRY_RUN", "WITHOUT_DRY_RUN", "changed_flags", "format_command", "suggest_next"]
+    from ..plan.compilation import StepCompiler
+
+__all__ = [
+    "DRY_RUN",
+    "WITHOUT_DRY_RUN",
+    "build_step_compiler",
+    "changed_flags",
+    "format_command",
+    "show_estimate_progress",
+    "suggest_next",
+]
 
 DRY_RUN = "--dry-run"
 WITHOUT_DRY_RUN = f"the same without `{DRY_RUN}`"
@@ -60,3 +71,23 @@ def _flag(name: str, value: object) -> Iterator[str]:
         yield f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
         if one is not True:
             yield f"{one:g}" if isinstance(one, float) else str(one)
+
+
+def show_estimate_progress(model: str) -> AbstractContextManager[Callable[[str], None]]:
+    """Show progress of tracing and planning a model; yields a function that sets the current item."""
+    from ..render.progress import status
+
+    return status(f"building, tracing and planning {model} (nothing is trained)")
+
+
+def build_step_compiler(tell: Callable[[str], None]) -> StepCompiler:
+    """Build the compilation function, with progress messages."""
+    from ..plan.compilation import StepCompiler
+
+    def told(accelerator: str, done: int, total: int) -> None:
+        tell(f"compiling for {accelerator}, {done} of {total} done")
+
+    def warn(line: str) -> None:
+        sys.stderr.write(f"warning: {line}\n")
+
+    return StepCompiler(tell=told, warn=warn)

@@ -1,23 +1,32 @@
-"""Output of a break-even analysis: recommendation, table and break-even points."""
+"""Output of comparisons: break-even analysis of alternatives, and purchase of a machine versus renting."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..units import SECONDS_PER_HOUR
-from .estimate.footnotes import format_age_line
-from .numbers import format_device, format_duration, format_offer_name, format_range, format_usd
+from .estimate.notes import format_age_line
+from .numbers import format_device, format_duration, format_offer_name, format_range, format_short, format_usd
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
     from ..plan.compare.alternative_costs import AlternativeCost, Crossover
     from ..plan.compare.breakeven import Breakeven
+    from ..plan.compare.buy_or_rent import BuyRentComparison
     from ..plan.cost_terms import Currency
 
-__all__ = ["emit_breakeven", "format_recommendation"]
+__all__ = [
+    "build_breakeven_json",
+    "build_rig_json",
+    "emit_breakeven",
+    "emit_rig",
+    "format_recommendation",
+    "format_rig_recommendation",
+]
 
 FALLBACK_SIZE = (80, 24)
 _COLUMNS = [
@@ -44,12 +53,17 @@ _TSV = [
 def emit_breakeven(result: Breakeven, *, as_json: bool) -> None:
     """Write a comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
     if as_json:
-        document = result.to_json()
-        emit_json(document.pop("schema"), {"verdict": format_recommendation(result), **document})
+        document = build_breakeven_json(result)
+        emit_json(document.pop("schema"), document)
     elif sys.stdout.isatty():
         _emit_table(result, width=shutil.get_terminal_size(FALLBACK_SIZE).columns)
     else:
         emit_rows(_TSV, [_build_tsv_row(cost) for cost in result.alternatives])
+
+
+def build_breakeven_json(result: Breakeven) -> dict[str, Any]:
+    """Return the JSON object: the recommendation, then the comparison."""
+    return {"verdict": format_recommendation(result), **result.to_json()}
 
 
 def format_recommendation(result: Breakeven) -> str:
@@ -159,3 +173,93 @@ def _format_amount(usd: float, currency: Currency) -> str:
 
 def _format_hours(hours: float) -> str:
     return "0" if hours == 0 else format_duration(hours * SECONDS_PER_HOUR)
+
+
+YEARS = (1, 2, 3)
+_RIG_COLUMNS = [
+    Column(key="rented", header="instead of renting"),
+    Column(key="price", header="$/h", justify="right"),
+    Column(key="speed", header="speed", justify="right"),
+    Column(key="months", header="pays off after", justify="right"),
+    *(Column(key=f"year_{year}", header=f"{year} y: own | rent", justify="right") for year in YEARS),
+]
+_RIG_TSV = [
+    Column(key=key, header=key)
+    for key in (
+        "provider",
+        "instance_type",
+        "region",
+        "purchase",
+        "usd_per_hour",
+        "speed",
+        "months_to_break_even",
+    )
+]
+
+
+def format_rig_recommendation(verdicts: Sequence[BuyRentComparison]) -> str:
+    """Return the recommendation against the strongest rental, in one sentence."""
+    first = verdicts[0]
+    rig, rented = first.rig, f"{first.rented['provider']} {first.rented['instance_type']}"
+    use = f"At {rig.hours_a_week:g} h per week"
+    if first.months is None:
+        return f"{use}, do not buy: renting {rented} is cheaper for 20 years."
+    bought = f"a {first.accelerator} for ${rig.purchase_usd:,.0f}"
+    return f"{use}, {bought} pays off after {_format_months(first.months)} (compared with {rented})."
+
+
+def build_rig_json(verdicts: Sequence[BuyRentComparison]) -> dict[str, Any]:
+    """Return the JSON object."""
+    from ..plan.compare.buy_or_rent import SCHEMA
+
+    rig = verdicts[0].rig
+    return {
+        "schema": SCHEMA,
+        "verdict": format_rig_recommendation(verdicts),
+        "rig": {
+            "accelerator": verdicts[0].accelerator,
+            "purchase_usd": f"{rig.purchase_usd:.2f}",
+            "value_lost_per_year": rig.value_lost_per_year,
+            "power_w": rig.power_w,
+            "idle_power_w": rig.idle_power_w,
+            "electricity_usd_per_kwh": rig.electricity_usd_per_kwh,
+            "hours_a_week": rig.hours_a_week,
+        },
+        "rivals": [verdict.to_json() for verdict in verdicts],
+    }
+
+
+def emit_rig(verdicts: Sequence[BuyRentComparison], *, as_json: bool) -> None:
+    """Write the comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
+    if as_json:
+        document = build_rig_json(verdicts)
+        emit_json(document.pop("schema"), document)
+    elif sys.stdout.isatty():
+        sys.stdout.write(f"{format_rig_recommendation(verdicts)}\n\n")
+        emit_rows(_RIG_COLUMNS, [_build_rig_row(verdict) for verdict in verdicts])
+        rig = verdicts[0].rig
+        sys.stdout.write(
+            f"\nAssumed: {rig.value_lost_per_year:.0%} of the value lost per year, {rig.power_w:g} W in use, "
+            f"${rig.electricity_usd_per_kwh:g} per kWh; your time, repairs and cooling are not included.\n"
+        )
+    else:
+        emit_rows(_RIG_TSV, [verdict.to_json() for verdict in verdicts])
+
+
+def _build_rig_row(verdict: BuyRentComparison) -> dict[str, Any]:
+    """Format one rental for the table."""
+    rented = verdict.rented
+    row = {
+        "rented": f"{rented['provider']} {rented['instance_type']}, {rented['region']}, {rented['purchase']}",
+        "price": format_usd(verdict.usd_per_hour),
+        "speed": f"{verdict.speed:.2g}x",
+        "months": "never" if verdict.months is None else _format_months(verdict.months),
+    }
+    for year in YEARS:
+        own, rent = verdict.cost_usd(12.0 * year)
+        row[f"year_{year}"] = f"{format_usd(own)} | {format_usd(rent)}"
+    return row
+
+
+def _format_months(months: float) -> str:
+    return f"{format_short(months)} months"

@@ -1,0 +1,229 @@
+"""`gpuplan estimate`, `gpuplan report` and `gpuplan epochs`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import UsageError
+from ..plain import to_plain
+from .flags import (
+    LimitFlags,
+    ModelArgument,
+    OfferFlags,
+    OutputFlags,
+    ScriptArguments,
+    ScriptFlags,
+    SpotFlags,
+    WorkFlags,
+    expand_flag_groups,
+)
+from .messages import DRY_RUN, format_command, suggest_next
+
+if TYPE_CHECKING:
+    from ..plan.question import Question
+    from ..plan.result.estimate import Estimate
+    from ..workload.model import Workload
+
+__all__ = [
+    "register",
+]
+
+ESTIMATE_EPILOG = """Examples:
+
+  gpuplan estimate train.py --accelerator T4 --accelerator A100-80GB
+
+  gpuplan estimate ResNet50 --samples 1281167 --epochs 90 --precision mixed_float16 --deadline 2d
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to an application."""
+    app.command(epilog=ESTIMATE_EPILOG)(estimate)
+    app.command(epilog=REPORT_EPILOG)(report)
+    app.command(epilog=EPOCHS_EPILOG)(epochs)
+
+
+@expand_flag_groups
+def estimate(
+    model: ModelArgument,
+    script_arguments: ScriptArguments = None,
+    *,
+    work: WorkFlags,
+    script: ScriptFlags,
+    offers: OfferFlags,
+    limits: LimitFlags,
+    spot: SpotFlags,
+    profile: Annotated[
+        list[Path] | None,
+        typer.Option(help="Profile from `gpuplan profile` or StepTimer; repeatable."),
+    ] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="List every offer, not only the best per device.")
+    ] = False,
+    breakdown: Annotated[
+        bool, typer.Option("--breakdown", help="Itemize the bills, each item with its basis.")
+    ] = False,
+    best_batch: Annotated[
+        bool, typer.Option("--best-batch", help="Also estimate each offer at the largest batch that fits.")
+    ] = False,
+    compile: Annotated[
+        bool,
+        typer.Option("--compile", help="Let XLA compile the step for each --accelerator (takes minutes)."),
+    ] = False,
+    out: OutputFlags,
+) -> None:
+    """Estimate time, cost and memory of a training run on every accelerator that can be rented.
+
+    Nothing is trained. On a terminal the best offer of each kind and number of devices is shown; a pipe gets
+    every offer as TSV.
+    """
+    from ..plan.pipeline import estimate_model
+    from .messages import build_step_compiler, show_estimate_progress
+
+    options = work.options(script)
+    out.require_writable()
+    asked = offers.build_request(limits, spot).resolve()
+    with show_estimate_progress(model) as tell:
+        result = estimate_model(
+            model,
+            asked.question,
+            options=options.with_callback(tell),
+            script_arguments=script_arguments or (),
+            catalog=asked.catalog,
+            terms=asked.terms,
+            profiles=profile or (),
+            detailed=out.output is not None,
+            best_batch=best_batch,
+            compiling=build_step_compiler(tell) if compile else None,
+        )
+    _show(result, asked.question, out, show_all=show_all, breakdown=breakdown)
+
+
+def _show(result: Estimate, question: Question, out: OutputFlags, *, show_all: bool, breakdown: bool) -> None:
+    """Write the result and the file; NoAnswerError if no offer fits."""
+    from ..plan.question import explain_no_answer
+    from ..render.estimate.emit import emit_estimate, format_estimate_json
+    from ..render.output import write_text
+
+    if out.output is not None:
+        write_text(out.output, format_estimate_json(result))
+    emit_estimate(result, as_json=out.json_, show_all=show_all, breakdown=breakdown)
+    why = explain_no_answer(result, question)
+    if why is not None:
+        raise why
+    if sys.stderr.isatty() and not out.json_:
+        for line in notes(result, out.output):
+            typer.echo(line, err=True)
+    suggest_next(*next_steps(result, out.output), as_json=out.json_)
+
+
+def notes(result: Estimate, output: Path | None) -> list[str]:
+    """Return the assumptions and the path of the written file."""
+    written = [] if output is None else [f"wrote {output}"]
+    return [*(f"note: {note}" for note in result.workload.notes), *written]
+
+
+def _missing(workload: Workload) -> str:
+    """Return the flags that would set the length of the run."""
+    if workload.mode == "infer":
+        return "--samples N"
+    return "--samples N --epochs N" if workload.samples is None else "--epochs N"
+
+
+def next_steps(result: Estimate, output: Path | None) -> list[str]:
+    """Return suggestions for the next command."""
+    if result.workload.steps is None:
+        return [f"add `{_missing(result.workload)}` to see the time and cost of a whole run"]
+    if output is None:
+        return ["add `-o plan.json` to keep this estimate with every offer"]
+    return [format_command("report", str(output), "--open"), format_command("launch", str(output), DRY_RUN)]
+
+
+REPORT_EPILOG = """Examples:
+
+  gpuplan estimate train.py -o plan.json && gpuplan report plan.json -o report.html
+
+  gpuplan report plan.json --open
+"""
+
+
+def report(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o plan.json`.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the page here; optional in a pipe.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Write a plan as one HTML page that opens offline: charts, tables, bills, assumptions, sources.
+
+    The page holds everything that it needs, the plan itself included, and loads nothing from anywhere.
+    """
+    from ..profile.end_to_end import read_plan
+    from ..render.output import emit_text, require_writable, write_text
+    from ..render.progress import status
+    from ..render.report.page import build_report_html
+
+    target = output or (plan.with_suffix(".html") if show else None)
+    if target is None and sys.stdout.isatty():
+        raise UsageError(
+            "a page of HTML is not for a terminal", hint="name a file: `-o report.html`, or `--open`"
+        )
+    if target is not None:
+        require_writable(target, flag="-o")
+    with status("writing the page"):
+        page = build_report_html(read_plan(plan))
+    if target is None:
+        emit_text(page)
+        return
+    write_text(target, page)
+    if show:
+        _open(target)
+    if sys.stderr.isatty():
+        typer.echo(f"wrote {target} ({len(page.encode()) / 1e6:.1f} MB)", err=True)
+    suggest_next(format_command("launch", str(plan), DRY_RUN))
+
+
+def _open(page: Path) -> None:
+    """Open a page in the browser; print its address if there is none."""
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        typer.echo(f"no browser could be opened; the page is {page.resolve().as_uri()}", err=True)
+
+
+EPOCHS_EPILOG = """Examples:
+
+  gpuplan epochs history.json --metric val_accuracy --target 0.93
+
+  gpuplan epochs training.csv --metric val_loss --target 0.25 --json
+"""
+
+
+def epochs(
+    history: Annotated[Path, typer.Argument(help="`History.history` as JSON, or a file from CSVLogger.")],
+    target: Annotated[float, typer.Option(help="Target value of the metric.")],
+    metric: Annotated[str, typer.Option(help="Name of the metric.")] = "val_accuracy",
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Extrapolate how many epochs a metric takes to a target, or say that it cannot be known."""
+    from ..errors import NoAnswerError
+    from ..plan.compare.learning_curve import SCHEMA, forecast_epochs, read_history
+    from ..render.output import Column, emit_json, emit_rows
+    from ..render.progress import status
+
+    with status(f"extrapolating {metric}"):
+        found = forecast_epochs(read_history(history), metric=metric, target=target)
+    row = to_plain(found)
+    if json_:
+        emit_json(SCHEMA, row)
+    else:
+        emit_rows([Column(key=key, header=key) for key in row], [row])
+    if found.epochs is None:
+        raise NoAnswerError(
+            f"{metric} {target:g}: {found.reason}", hint="train a few more epochs, or ask for less"
+        )
+    suggest_next(format_command("estimate", "MODEL", epochs=found.epochs), as_json=json_)

@@ -1,0 +1,268 @@
+"""Prices over time: changes between two price lists, dated prices of a machine, and the age of prices."""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from ..errors import NoAnswerError, UsageError
+from .rows import Offer
+
+if TYPE_CHECKING:
+    from .refresh.store import PriceStore
+
+__all__ = [
+    "OLD_AFTER_DAYS",
+    "REFUSED_AFTER_DAYS",
+    "Change",
+    "HasPriceDate",
+    "OldPrices",
+    "PastPrice",
+    "collect_price_history",
+    "compute_age_days",
+    "count_old_prices",
+    "diff_prices",
+    "format_age_warning",
+    "get_last_day",
+    "load_previous_prices",
+    "require_recent_prices",
+    "summarize_ages",
+]
+
+OfferKey = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A changed, added or removed price; ``percent`` is None unless the price changed."""
+
+    kind: Literal["changed", "added", "removed"]
+    provider: str
+    instance_type: str
+    region: str
+    purchase: str
+    old_usd_per_hour: Decimal | None
+    new_usd_per_hour: Decimal | None
+    percent: float | None
+    old_as_of: str | None
+    new_as_of: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastPrice:
+    """A dated price of an offer and its source."""
+
+    as_of: str
+    provider: str
+    instance_type: str
+    region: str
+    purchase: str
+    usd_per_hour: Decimal
+    estimated: bool
+    source: str
+
+
+def diff_prices(old: Iterable[Offer], new: Iterable[Offer]) -> list[Change]:
+    """Return the differences between two price lists: changes by size, then additions and removals."""
+    before, after = _index_by_key(old), _index_by_key(new)
+    changes = []
+    for key in before.keys() | after.keys():
+        change = _build_change(key, before.get(key), after.get(key))
+        if change is not None:
+            changes.append(change)
+    order = ("changed", "added", "removed")
+    return sorted(
+        changes,
+        key=lambda c: (
+            order.index(c.kind),
+            -abs(c.percent or 0.0),
+            c.provider,
+            c.instance_type,
+            c.region,
+            c.purchase,
+        ),
+    )
+
+
+def _index_by_key(offers: Iterable[Offer]) -> Mapping[OfferKey, Offer]:
+    return {(o.provider, o.instance_type, o.region, o.purchase): o for o in offers if o.usd_per_hour}
+
+
+def _build_change(key: OfferKey, old: Offer | None, new: Offer | None) -> Change | None:
+    """Return the change of one offer's price; None if it is unchanged."""
+    before, after = (offer.usd_per_hour if offer else None for offer in (old, new))
+    if before == after:
+        return None
+    provider, instance_type, region, purchase = key
+    return Change(
+        kind="added" if before is None else "removed" if after is None else "changed",
+        provider=provider,
+        instance_type=instance_type,
+        region=region,
+        purchase=purchase,
+        old_usd_per_hour=before,
+        new_usd_per_hour=after,
+        percent=float(after / before - 1) * 100 if before and after else None,
+        old_as_of=old.price_as_of if old else None,
+        new_as_of=new.price_as_of if new else None,
+    )
+
+
+def load_previous_prices(
+    store: PriceStore, providers: list[str], *, old: Path | None, packaged: bool
+) -> list[Offer]:
+    """Return the prices to compare with; packaged ones only for refreshed offers."""
+    from .catalog import load_catalog
+    from .refresh.store import PriceStore
+
+    if packaged:
+        keys = {(name, *offer.key) for name in providers for offer in store.offers(name)}
+        return [
+            offer
+            for offer in load_catalog().offers
+            if (offer.provider, offer.instance_type, offer.region, offer.purchase) in keys
+        ]
+    if old is None:
+        return [offer for name in providers for offer in store.offers(name, part="previous")]
+    if not (old / "prices").is_dir():
+        raise UsageError(
+            f"`{old}` has no prices/ in it", hint="give a data folder of `gpuplan catalog refresh`"
+        )
+    return [offer for name in providers for offer in PriceStore(old).offers(name)]
+
+
+def collect_price_history(
+    instance_type: str, packaged: Iterable[Offer], store: PriceStore
+) -> list[PastPrice]:
+    """Return every dated price of an instance type, packaged and refreshed, oldest first."""
+    wanted = instance_type.lower()
+    found = [
+        PastPrice(
+            as_of=offer.price_as_of,
+            provider=offer.provider,
+            instance_type=offer.instance_type,
+            region=offer.region,
+            purchase=offer.purchase,
+            usd_per_hour=offer.usd_per_hour,
+            estimated=offer.estimated,
+            source=offer.price_source or "",
+        )
+        for offer in packaged
+        if offer.instance_type.lower() == wanted and offer.usd_per_hour and offer.price_as_of
+    ]
+    for provider in store.providers:
+        found += [
+            PastPrice(
+                as_of=row.as_of,
+                provider=provider,
+                instance_type=row.instance_type,
+                region=row.region,
+                purchase=row.purchase,
+                usd_per_hour=Decimal(row.usd_per_hour),
+                estimated=False,
+                source=f"{row.url} ({row.sku})",
+            )
+            for row in store.history(provider)
+            if row.instance_type.lower() == wanted
+        ]
+    return sorted(found, key=lambda row: (row.provider, row.region, row.purchase, row.as_of))
+
+
+OLD_AFTER_DAYS = 30
+REFUSED_AFTER_DAYS = 90
+REMEDY = "gpuplan catalog refresh"
+
+
+class HasPriceDate(Protocol):
+    """A priced item with a date, such as an offer or a line of a launch plan."""
+
+    @property
+    def price_as_of(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldPrices:
+    """Number and age of outdated prices among those used.
+
+    Args:
+        old: Prices older than 30 days [-].
+        dated: All prices with a date [-].
+        oldest_days: Age of the oldest price [days].
+    """
+
+    old: int
+    dated: int
+    oldest_days: int
+
+
+def get_last_day(as_of: str) -> date:
+    """Return the last day covered by a partial date. ValueError if the text is not a date.
+
+    Example:
+        >>> get_last_day("2026-02"), get_last_day("2019-2023")
+        (datetime.date(2026, 2, 28), datetime.date(2023, 12, 31))
+    """
+    if re.fullmatch(r"\d{4}-\d{4}", as_of):
+        as_of = as_of[5:]
+    year, *rest = (int(part) for part in as_of.split("-"))
+    month = rest[0] if rest else 12
+    return date(year, month, rest[1] if len(rest) > 1 else monthrange(year, month)[1])
+
+
+def compute_age_days(as_of: str, *, today: date) -> int:
+    """Return the minimum age of a price [days]; 0 for a month that has not ended."""
+    return max(0, (today - get_last_day(as_of)).days)
+
+
+def count_old_prices(offers: Iterable[HasPriceDate], *, today: date) -> OldPrices:
+    """Count the prices older than 30 days; undated prices (the user's own machine) are skipped."""
+    ages = [compute_age_days(offer.price_as_of, today=today) for offer in offers if offer.price_as_of]
+    return OldPrices(
+        old=sum(1 for age in ages if age > OLD_AFTER_DAYS), dated=len(ages), oldest_days=max(ages, default=0)
+    )
+
+
+def format_age_warning(offers: Iterable[HasPriceDate], *, today: date) -> str | None:
+    """Return the staleness warning shown below a price table; None if every price is recent."""
+    found = count_old_prices(offers, today=today)
+    if not found.old:
+        return None
+    which = "The price is" if found.dated == 1 else f"{found.old} of {found.dated} prices are"
+    return f"{which} older than {OLD_AFTER_DAYS} days (up to {found.oldest_days} days): run `{REMEDY}` to update."
+
+
+def require_recent_prices(offers: Iterable[HasPriceDate], *, today: date, accept_old: bool = False) -> None:
+    """Raise NoAnswerError if a price to be spent on is older than 90 days and old prices are not accepted."""
+    found = count_old_prices(offers, today=today)
+    if found.oldest_days > REFUSED_AFTER_DAYS and not accept_old:
+        raise NoAnswerError(
+            f"the price is {found.oldest_days} days old; "
+            f"launching requires one read in the last {REFUSED_AFTER_DAYS} days",
+            hint=f"run `{REMEDY}` and plan again, or add `--accept-old-prices`",
+        )
+
+
+def summarize_ages(offers: Iterable[Offer], *, today: date) -> list[dict[str, Any]]:
+    """Return price ages by provider and purchase option; retired and historical offers are excluded."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for offer in offers:
+        if offer.usd_per_hour and offer.price_as_of and offer.status in ("active", "legacy"):
+            groups.setdefault((offer.provider, offer.purchase), []).append(offer.price_as_of)
+    return [
+        {
+            "provider": provider,
+            "purchase": purchase,
+            "prices": len(dates),
+            "newest": max(dates),
+            "oldest": min(dates),
+            "over_30_days": sum(compute_age_days(day, today=today) > OLD_AFTER_DAYS for day in dates),
+            "over_90_days": sum(compute_age_days(day, today=today) > REFUSED_AFTER_DAYS for day in dates),
+        }
+        for (provider, purchase), dates in sorted(groups.items())
+    ]
