@@ -1,7 +1,7 @@
 """Installed packages, available extras, and the devices that each Keras backend reports.
 
-Each backend is loaded in a child process (`python -m gpuplan.doctor.software BACKEND`): loading takes seconds, may
-allocate GPU memory, or crash.
+Each backend is loaded in a child process (`python -m gpuplan.doctor.software BACKEND`): loading takes seconds,
+may allocate GPU memory, or crash.
 """
 
 from __future__ import annotations

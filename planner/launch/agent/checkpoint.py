@@ -1,4 +1,4 @@
-"""Files of a checkpoint: written under a temporary name, synced to disk, then renamed; and the requests to save one.
+"""Files of a checkpoint, written under a temporary name, synced to disk, then renamed; requests to save one.
 
 A checkpoint is a folder `step-N`: `model.weights.h5` (weights and optimizer, saved by Keras's `save_weights`),
 `state.npz`, and `state.json`, written last, with the hash of the others. An incomplete checkpoint is never

@@ -1,7 +1,7 @@
 """State of training: the model as files, random number generators, and fingerprints of batches.
 
-A restarted process that restores the generators (Python, NumPy, PyTorch) draws the same permutations, whether or not
-the script seeds them. A hash chain identifies batches and their order.
+A restarted process that restores the generators (Python, NumPy, PyTorch) draws the same permutations, whether or
+not the script seeds them. A hash chain identifies batches and their order.
 """
 
 from __future__ import annotations

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from ..prepare.fetch_code import split_git_source
-from ..prepare.packages import pin_versions
-from ..prepare.shell import quote, quote_all
+from ..prepare.shell import pin_versions, quote, quote_all, split_git_source
 from .task import ExportTask
 
 __all__ = ["KILL_AFTER_S", "build_fetch_commands", "build_install_commands", "build_run_command"]

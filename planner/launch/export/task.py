@@ -11,13 +11,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ...errors import NoAnswerError, UsageError
-from ..core.request import LaunchCandidate, RunSpec
-from ..core.resource_names import run_name
+from ..core.launch_plan import compute_cap_s, compute_worst_case_usd
+from ..core.request import LaunchCandidate, RunSpec, run_name
 from ..prepare.arguments import LaunchArgs
 from ..prepare.build_plan import build_run_spec
-from ..prepare.fetch_code import require_plain_source
-from ..prepare.limits import compute_cap_s, compute_worst_case_usd
 from ..prepare.select_offer import read_estimate, select_candidates
+from ..prepare.shell import require_plain_source
 
 __all__ = ["EngineDocument", "ExportTask", "build_export_task"]
 

@@ -10,8 +10,7 @@ import pytest
 from gpuplan.launch.clouds.google.access import endpoint
 from gpuplan.launch.clouds.google.clients import METHODS, _message, _plain
 from gpuplan.launch.clouds.google.error_codes import parse_error_response
-from gpuplan.launch.core.api_call import Call
-from gpuplan.launch.core.errors import CloudError, ErrorKind
+from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from launch.bench_on_sockets import Bench
 from launch.google.test_google_plans import build_launch_plan
 

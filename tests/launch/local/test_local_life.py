@@ -18,7 +18,7 @@ from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds, StopLoss
 from gpuplan.launch.core.service import Launcher
-from gpuplan.launch.core.wait import wait_for_end
+from gpuplan.launch.outcome import wait_for_end
 from gpuplan.launch.prepare.planning import make_plan
 from launch.fake_cloud import candidate
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from ...core.api_call import Call
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.request import LaunchCandidate, LaunchRequest
-from ...core.resource_names import build_tags, build_token, resource_name
+from ...core.request import LaunchCandidate, LaunchRequest, build_tags, build_token, resource_name
 from ...prepare.startup import archive_name
 from ...prepare.upload import LEFT_OUT
 from ..base import compute_spot_max_price

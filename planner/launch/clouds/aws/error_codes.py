@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.errors import CloudError, ErrorKind
+from ...core.api_call import CloudError, ErrorKind
 
 __all__ = ["parse_sdk_error", "parse_state_error"]
 

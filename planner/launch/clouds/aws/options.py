@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ....errors import UsageError, near_names_hint
-from ...prepare.addresses import require_narrow_network
+from ..base import require_narrow_network
 
 __all__ = ["DLAMI", "AwsOptions", "parse_options"]
 

@@ -8,9 +8,7 @@ from typing import Any
 
 from ...core.api_call import Call
 from ...core.cloud_adapter import Leftover
-from ...core.request import LaunchRequest
-from ...core.resource_names import TAG_RUN
-from ..base import parse_owner_tags
+from ...core.request import TAG_RUN, LaunchRequest, parse_owner_tags
 
 __all__ = ["PREFIX", "build_owned_name", "list_schedules", "list_security_groups", "parse_owned_name"]
 

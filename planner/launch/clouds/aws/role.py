@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.api_call import Call
-from ...core.resource_names import TAG_RUN
+from ...core.request import TAG_RUN
 
 __all__ = ["POLICY", "ROLE", "build_account_call", "build_role_calls"]
 

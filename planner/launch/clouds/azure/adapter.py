@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import UsageError
-from ...core.api_call import Call, look_up
+from ...core.api_call import Call, CloudError, ErrorKind, look_up
 from ...core.clock import Clock
 from ...core.cloud_adapter import (
     CloudMachine,
@@ -22,11 +22,9 @@ from ...core.cloud_adapter import (
     RunOutcome,
     collect_machines,
 )
-from ...core.errors import CloudError, ErrorKind
-from ...core.known_accounts import KnownAccounts
 from ...core.launch_plan import Attempt, CostBounds
-from ...core.request import LaunchCandidate, LaunchRequest
-from ...core.resource_names import TAG_RUN
+from ...core.ledger import KnownAccounts
+from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
 from ..base import compute_spot_max_price
 from .attempt import build_attempt
 from .caps import BOOT_ALLOWANCE_S

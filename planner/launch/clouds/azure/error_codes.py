@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...core.api_call import look_up
-from ...core.errors import CloudError, ErrorKind
+from ...core.api_call import CloudError, ErrorKind, look_up
 
 __all__ = ["parse_error_response", "parse_machine_error", "parse_registration_error"]
 

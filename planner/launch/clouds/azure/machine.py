@@ -8,8 +8,7 @@ from typing import Any
 
 from ...core.api_call import Call, look_up
 from ...core.cloud_adapter import CloudMachine, Leftover, MachineRef, MachineState
-from ...core.resource_names import TAG_RUN
-from ..base import parse_owner_tags, parse_tags
+from ...core.request import TAG_RUN, parse_owner_tags, parse_tags
 from .network import group_removal
 
 __all__ = ["build_end_calls", "is_ours", "is_same", "parse_leftover", "parse_machine"]

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from ...core.cloud_adapter import LivePrice
 from ...core.request import LaunchCandidate
-from ...prepare.listed_price import find_exact_price, read_price_list
+from ..base import find_exact_price, read_price_list
 
 __all__ = ["LEFT_HOURS", "left_usd_per_hour", "live_price"]
 

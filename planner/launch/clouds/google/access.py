@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ...core.api_call import CloudError, ErrorKind
 from ...core.clock import ServerDateClock
-from ...core.errors import CloudError, ErrorKind
 from .error_codes import parse_error_response
 
 __all__ = ["TIMEOUT_S", "GoogleAccess", "endpoint", "translate_errors"]

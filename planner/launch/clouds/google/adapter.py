@@ -9,12 +9,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ...core.api_call import Call
+from ...core.api_call import Call, CloudError, ErrorKind
 from ...core.clock import Clock
 from ...core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
-from ...core.errors import CloudError, ErrorKind
-from ...core.known_accounts import KnownAccounts
 from ...core.launch_plan import Attempt, CostBounds
+from ...core.ledger import KnownAccounts
 from ...core.request import LaunchCandidate, LaunchRequest
 from .access import GoogleAccess
 from .clients import METHODS, GoogleClients

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.errors import CloudError, ErrorKind
+from ...core.api_call import CloudError, ErrorKind
 from .access import TIMEOUT_S, GoogleAccess, endpoint, translate_errors
 
 __all__ = ["METHODS", "GoogleClients"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...core.clock import Clock
 from ...core.cloud_adapter import LivePrice
 from ...core.request import LaunchCandidate
-from ...prepare.listed_price import find_exact_price, read_price_list
+from ..base import find_exact_price, read_price_list
 
 if TYPE_CHECKING:
     from ....offers.refresh.source import ListedPrice

@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ...core.errors import CloudError, ErrorKind
+from ...core.api_call import CloudError, ErrorKind
 from ...prepare.upload import build_archive
 from .access import TIMEOUT_S, GoogleAccess, endpoint, translate_errors
 from .error_codes import parse_error_response

@@ -15,11 +15,17 @@ from ....errors import UsageError
 from ...core.api_call import Call, look_up
 from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.request import LaunchCandidate, LaunchRequest
-from ...core.resource_names import TAG_RUN, build_tags, build_token, resource_name
+from ...core.request import (
+    TAG_RUN,
+    LaunchCandidate,
+    LaunchRequest,
+    build_tags,
+    build_token,
+    parse_tags,
+    resource_name,
+)
 from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
-from ..base import parse_tags
 from .compute import ARMED_WITHIN_S, UNPROVEN, build_self_deletion
 from .options import GoogleOptions
 from .upload import FETCH, build_upload_calls
