@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.launch.clouds.aws.adapter import BOOT_ALLOWANCE_S, AwsAdapter
-from gpuplan.launch.clouds.local.adapter import LocalAdapter
+from gpuplan.launch.clouds.local import LocalAdapter
 from gpuplan.launch.core.api_call import ErrorKind
 from gpuplan.launch.core.clock import BackoffPolicy, SystemClock
 from gpuplan.launch.core.request import LaunchCandidate, RunSpec

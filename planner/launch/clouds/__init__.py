@@ -12,7 +12,7 @@ from ..core.cloud_adapter import Adapter
 __all__ = ["LAUNCHABLE", "create_adapter"]
 
 _HOME: dict[str, str] = {
-    "local": ".local.adapter:LocalAdapter",
+    "local": ".local:LocalAdapter",
     "aws": ".aws.adapter:AwsAdapter",
     "gcp": ".google.adapter:GoogleAdapter",
     "azure": ".azure.adapter:AzureAdapter",

@@ -29,10 +29,9 @@ from ...core.launch_plan import Attempt, CostBounds
 from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, parse_tags
 from ...prepare.upload import insert_archive
 from .attempt import build_attempt
-from .error_codes import parse_sdk_error, parse_state_error
 from .options import parse_options
-from .owned_names import list_schedules, list_security_groups
 from .prices import PRICING_REGION, max_usd_per_hour, on_demand_usd, spot_usd
+from .replies import list_schedules, list_security_groups, parse_sdk_error, parse_state_error
 
 __all__ = ["AwsAdapter", "require_starting", "to_json_types"]
 

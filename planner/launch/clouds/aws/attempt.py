@@ -10,11 +10,14 @@ from ...core.request import LaunchCandidate, LaunchRequest, build_tags, build_to
 from ...prepare.startup import archive_name
 from ...prepare.upload import LEFT_OUT
 from ..base import compute_spot_max_price
-from .options import parse_options
-from .owned_names import build_owned_name
-from .role import build_account_call, build_role_calls
-from .schedule import build_schedule_calls, build_schedule_layer
-from .startup import build_startup_script
+from .options import build_startup_script, parse_options
+from .schedule import (
+    build_account_call,
+    build_owned_name,
+    build_role_calls,
+    build_schedule_calls,
+    build_schedule_layer,
+)
 
 __all__ = ["build_attempt"]
 

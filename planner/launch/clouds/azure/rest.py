@@ -16,7 +16,7 @@ from typing import Any
 
 from ...core.api_call import CloudError, ErrorKind
 from ...core.clock import ServerDateClock
-from .error_codes import parse_error_response
+from .replies import parse_error_response
 
 __all__ = ["METHODS", "AzureRest"]
 

@@ -1,7 +1,7 @@
 """Calls that start and end a TPU slice as a queued resource, and parsing of its description.
 
 The cap is part of the create request: `runDuration.maxRunDuration`, which only the REST API `v2alpha1` has (see
-`rest`). A slice that shuts itself down is still billed, so there is no timer on the machine: the cloud's cap is
+`calls`). A slice that shuts itself down is still billed, so there is no timer on the machine: the cloud's cap is
 the only layer, and it is read back before the run counts as started.
 """
 
