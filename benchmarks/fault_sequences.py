@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import gpuplan.launch.clouds.local.adapter as local_adapter
+import gpuplan.launch.clouds.local as local_adapter
 from launch.aws_world import aws_environment, aws_server
 from launch.azure.world import AzureWorld, azure_environment, azure_server
 from launch.google.world import GoogleWorld, google_environment, google_server, service_account

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import keras
 
-from .launch.agent.step_info import find_batch_size
+from .launch.agent.timing import find_batch_size
 from .plain import to_plain
 from .profile.background_load import LoadMonitor
 from .profile.findings import find_caveats

@@ -58,7 +58,7 @@ def format_cost_limit(plan: LaunchPlan, launcher: Launcher) -> str:
 
 def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: bool) -> None:
     """Apply a plan, and wait for its end if requested; an interrupt prints how to see and stop the run."""
-    from ..launch.core.wait import wait_for_end
+    from ..launch.outcome import wait_for_end
     from ..render.progress import status
 
     try:
@@ -83,7 +83,7 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
 
 def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: bool) -> None:
     """Print the result of a run compared with its plan; GpuplanError unless the run is done."""
-    from ..launch.core.wait import compare_with_plan
+    from ..launch.outcome import compare_with_plan
     from ..render.launch import COMPARISON_COLUMNS
     from ..render.output import emit_json, emit_rows
 

@@ -254,7 +254,7 @@ def reap(
 
 def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
     """Build the launcher of this installation, which prints its events."""
-    from ..launch.core.events import LaunchEvent
+    from ..launch.core.launch_plan import LaunchEvent
     from ..launch.prepare.build_plan import create_launcher
     from ..owner import require_owner
     from ..render.launch import event_line

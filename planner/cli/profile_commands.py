@@ -285,8 +285,8 @@ def _load_profile(
 
     if name.endswith(".json") or Path(name).exists():
         return read_profile(Path(name))
+    from ..launch.outcome import profile_of_run
     from ..launch.prepare.build_plan import create_launcher
-    from ..launch.reconcile import profile_of_run
     from ..settings import load_settings
 
     return profile_of_run(

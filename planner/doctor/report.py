@@ -19,11 +19,25 @@ from ..owner import load_owner
 from ..plain import to_plain
 from ..profile.machine import read_device_state, read_host_facts
 from ..settings import Settings, load_settings
-from .credentials import CredentialLocation, find_credential_problems, find_credentials
-from .devices import BackendReport, find_installed_backends, probe_backends
-from .finding import InstallationFinding
-from .folders import DataFolder, abbreviate_home, find_folder_problems, list_folders
-from .packages import Extra, find_missing_packages, list_extras, read_versions
+from .software import (
+    BackendReport,
+    Extra,
+    find_installed_backends,
+    find_missing_packages,
+    list_extras,
+    probe_backends,
+    read_versions,
+)
+from .user_files import (
+    CredentialLocation,
+    DataFolder,
+    InstallationFinding,
+    abbreviate_home,
+    find_credential_problems,
+    find_credentials,
+    find_folder_problems,
+    list_folders,
+)
 
 __all__ = ["SCHEMA", "InstallationReport", "examine_installation"]
 

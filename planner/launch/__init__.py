@@ -4,7 +4,7 @@
 
 `prepare` turns the flags of `gpuplan launch` and an estimate into a checked plan. `core` has what all providers
 share: the plan, the engine that applies it, the ledger, teardown, and the protocol of an adapter
-(`core/cloud_adapter.py`). `clouds` has one package per provider; `core/providers.py` finds them by name. `agent`
+(`core/cloud_adapter.py`). `clouds` has one package or module per provider and finds them by name. `agent`
 runs on the rented machine. `export` writes the chosen offer as a file for other launchers. `listing` is
-`gpuplan ps`; `reconcile` turns an ended run into a profile.
+`gpuplan ps`; `outcome` waits for the end of a run and turns its result into a profile.
 """

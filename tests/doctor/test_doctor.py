@@ -16,11 +16,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.doctor.credentials import find_credential_problems, find_credentials
-from gpuplan.doctor.devices import probe_backends
-from gpuplan.doctor.folders import list_folders
-from gpuplan.doctor.packages import EXTRAS, Extra, parse_required_packages, read_versions
 from gpuplan.doctor.report import examine_installation
+from gpuplan.doctor.software import EXTRAS, Extra, parse_required_packages, probe_backends, read_versions
+from gpuplan.doctor.user_files import find_credential_problems, find_credentials, list_folders
 from gpuplan.settings import load_settings
 
 ROOT = Path(__file__).parents[2]

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuplan.launch.clouds import create_adapter
 from gpuplan.launch.core.api_call import Call
 from gpuplan.launch.core.clock import BackoffPolicy
 from gpuplan.launch.core.cloud_adapter import Adapter
-from gpuplan.launch.core.events import LaunchEvent
-from gpuplan.launch.core.launch_plan import LaunchPlan
+from gpuplan.launch.core.launch_plan import LaunchEvent, LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
-from gpuplan.launch.core.providers import create_adapter
 from gpuplan.launch.core.request import LaunchCandidate, LaunchRequest, RunSpec, Seconds
 from gpuplan.launch.core.service import Launcher
 from gpuplan.launch.prepare.planning import make_plan

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from gpuplan.launch.core.clock import BackoffPolicy
-from gpuplan.launch.core.events import LaunchEvent
-from gpuplan.launch.core.launch_plan import LaunchPlan
+from gpuplan.launch.core.launch_plan import LaunchEvent, LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
 from gpuplan.launch.core.service import Launcher

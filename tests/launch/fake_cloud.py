@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from gpuplan.launch.core.api_call import Call
+from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from gpuplan.launch.core.cloud_adapter import (
     CloudMachine,
     Leftover,
@@ -18,10 +18,15 @@ from gpuplan.launch.core.cloud_adapter import (
     RunOutcome,
     collect_machines,
 )
-from gpuplan.launch.core.errors import CloudError, ErrorKind
 from gpuplan.launch.core.launch_plan import Attempt, CapLayer, CostBounds
-from gpuplan.launch.core.request import LaunchCandidate, LaunchRequest
-from gpuplan.launch.core.resource_names import build_tags, build_token, resource_name, usd_from_tag
+from gpuplan.launch.core.request import (
+    LaunchCandidate,
+    LaunchRequest,
+    build_tags,
+    build_token,
+    resource_name,
+    usd_from_tag,
+)
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BOOT_S = 30.0  # from the start of billing until the guest sets its own timer

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.errors import GpuplanError
-from gpuplan.launch.core.errors import CloudError
-from gpuplan.launch.core.events import LaunchEvent
+from gpuplan.launch.core.api_call import CloudError
 from gpuplan.launch.core.history import AttemptHistory
+from gpuplan.launch.core.launch_plan import LaunchEvent
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest
 from gpuplan.launch.core.service import Launcher

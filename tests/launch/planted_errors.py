@@ -18,10 +18,9 @@ import gpuplan.launch.core.context as context_module
 import gpuplan.launch.core.retry as sending_module
 import gpuplan.launch.core.service as service_module
 import pytest
-from gpuplan.launch.core.api_call import Call
+from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from gpuplan.launch.core.cloud_adapter import CloudMachine, MachineRef
 from gpuplan.launch.core.engine import _Run
-from gpuplan.launch.core.errors import CloudError, ErrorKind
 from gpuplan.launch.core.history import AttemptHistory
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import RunLog

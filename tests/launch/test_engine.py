@@ -7,9 +7,8 @@ from datetime import timedelta
 
 import pytest
 from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
-from gpuplan.launch.core.api_call import Call
+from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from gpuplan.launch.core.cloud_adapter import Leftover, RunOutcome
-from gpuplan.launch.core.errors import CloudError, ErrorKind
 from gpuplan.launch.listing import listed
 from gpuplan.launch.prepare.error_messages import Failures
 from launch.conftest import Bench

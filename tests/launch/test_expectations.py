@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.launch.core.api_call import Call
+from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from gpuplan.launch.core.clock import BackoffPolicy
-from gpuplan.launch.core.errors import CloudError, ErrorKind
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.retry import CallRunner, find_unmet_expectation
 from launch.fake_cloud import FakeClock

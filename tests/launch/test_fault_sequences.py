@@ -57,5 +57,5 @@ def test_aws_over_http_keeps_the_laws(aws: AwsServer) -> None:
 
 def test_real_processes_keep_the_laws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The local provider, judged by what `/proc` shows."""
-    monkeypatch.setattr("gpuplan.launch.clouds.local.adapter.SLACK_S", 1.0)
+    monkeypatch.setattr("gpuplan.launch.clouds.local.SLACK_S", 1.0)
     run(LocalWorld(tmp_path), examples=3, steps=6)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from gpuplan.launch.clouds.aws.adapter import AwsAdapter
-from gpuplan.launch.clouds.local.adapter import LocalAdapter
+from gpuplan.launch.clouds.local import LocalAdapter
 from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds

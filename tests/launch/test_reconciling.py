@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from gpuplan.errors import GpuplanError, UsageError
 from gpuplan.launch.core.cloud_adapter import RunOutcome
-from gpuplan.launch.reconcile import profile_of_run
+from gpuplan.launch.outcome import profile_of_run
 from gpuplan.profile.end_to_end import reconcile
 from launch.conftest import Bench
 

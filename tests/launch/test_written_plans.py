@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from gpuplan.errors import GpuplanError, NoAnswerError, UsageError
 from gpuplan.launch.clouds.aws.adapter import AwsAdapter
-from gpuplan.launch.clouds.local.adapter import LocalAdapter
+from gpuplan.launch.clouds.local import LocalAdapter
+from gpuplan.launch.core.api_call import CloudError, ErrorKind
 from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.cloud_adapter import LivePrice
-from gpuplan.launch.core.errors import CloudError, ErrorKind
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds

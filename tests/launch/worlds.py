@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.launch.clouds.aws.adapter import BOOT_ALLOWANCE_S, AwsAdapter
-from gpuplan.launch.clouds.local.adapter import LocalAdapter
+from gpuplan.launch.clouds.local import LocalAdapter
+from gpuplan.launch.core.api_call import ErrorKind
 from gpuplan.launch.core.clock import BackoffPolicy, SystemClock
-from gpuplan.launch.core.errors import ErrorKind
 from gpuplan.launch.core.request import LaunchCandidate, RunSpec
 from launch.aws_world import AwsServer, ServerClock
 from launch.fake_cloud import SLACK_S, FakeAdapter, FakeClock, FakeCloud, candidate
@@ -387,7 +387,7 @@ class _Faulty:
         return getattr(self._adapter, name)
 
     def send(self, call: Any, params: Any) -> Any:
-        from gpuplan.launch.core.errors import CloudError
+        from gpuplan.launch.core.api_call import CloudError
 
         wanted = self._wanted.get(call.operation)
         when, kind = wanted.pop(0) if wanted else ("", None)

@@ -15,12 +15,10 @@ from typing import Any
 
 import keras
 
-from .checkpoint import Checkpoints, Progress
-from .control_flags import LEAVE, ControlFlags
+from .checkpoint import LEAVE, Checkpoints, ControlFlags, Progress
 from .order import BatchOrder
 from .state import SavedState, build_model, restore_metrics, restore_model, save_model
-from .step_info import collect_fit_info, find_epoch_iterator
-from .timing import StepClock
+from .timing import StepClock, collect_fit_info, find_epoch_iterator
 
 __all__ = ["CheckpointCallback"]
 

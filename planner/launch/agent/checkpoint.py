@@ -1,4 +1,4 @@
-"""Files of a checkpoint: written under a temporary name, synced to disk, then renamed.
+"""Files of a checkpoint, written under a temporary name, synced to disk, then renamed; requests to save one.
 
 A checkpoint is a folder `step-N`: `model.weights.h5` (weights and optimizer, saved by Keras's `save_weights`),
 `state.npz`, and `state.json`, written last, with the hash of the others. An incomplete checkpoint is never
@@ -19,7 +19,25 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Checkpoints", "Progress", "write_json"]
+__all__ = ["LEAVE", "Checkpoints", "ControlFlags", "Progress", "write_json"]
+
+LEAVE = 75  # "try again later": sysexits.h, EX_TEMPFAIL
+
+
+@dataclass(slots=True)
+class ControlFlags:
+    """Requests set by signals and the stop-loss, read by training after each batch.
+
+    Args:
+        every_s: Checkpoint interval [s].
+        leave: Whether to save and leave.
+        in_fit: Whether `fit` is running; otherwise there is nothing to save.
+    """
+
+    every_s: float = 60.0
+    leave: bool = False
+    in_fit: bool = False
+
 
 KEPT = 2
 WEIGHTS = "model.weights.h5"

@@ -15,8 +15,7 @@ from types import GeneratorType
 from typing import Any
 
 from .checkpoint import Progress
-from .fingerprint import BatchStream, fingerprint_dataset
-from .randomness import capture_random_states, restore_random_states
+from .state import BatchStream, capture_random_states, fingerprint_dataset, restore_random_states
 
 __all__ = ["BatchOrder", "OrderChangedError"]
 

@@ -21,11 +21,9 @@ from types import GeneratorType
 from typing import Any
 
 from .callback import CheckpointCallback
-from .checkpoint import Checkpoints, Progress, write_json
-from .control_flags import ControlFlags
+from .checkpoint import Checkpoints, ControlFlags, Progress, write_json
 from .order import BatchOrder, OrderChangedError
-from .randomness import restore_random_states
-from .state import load_state
+from .state import load_state, restore_random_states
 from .timing import StepClock
 
 __all__ = ["wrap_fit"]

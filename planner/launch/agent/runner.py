@@ -19,8 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .checkpoint import write_json
-from .control_flags import LEAVE, ControlFlags
+from .checkpoint import LEAVE, ControlFlags, write_json
 from .timing import StepClock, check_step_times
 
 __all__ = ["main"]

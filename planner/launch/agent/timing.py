@@ -1,13 +1,14 @@
-"""Step times from the ends of batches, and their comparison with the plan."""
+"""Step times from the ends of batches, their comparison with the plan, and the facts of a running `fit`."""
 
 from __future__ import annotations
 
+import inspect
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["StepClock", "check_step_times"]
+__all__ = ["StepClock", "check_step_times", "collect_fit_info", "find_batch_size", "find_epoch_iterator"]
 
 WARM_UP_STEPS = 5  # compilation and allocation
 KEPT_STEPS = 10_000
@@ -91,3 +92,34 @@ def check_step_times(times_s: list[float], *, low_s: float, high_s: float, facto
         times = low_s / median_s
         return f"a step takes {median_s:.3g} s, {times:.3g} times less than the lower end ({low_s:.3g} s)"
     return ""
+
+
+def find_epoch_iterator() -> Any:
+    """Return the `EpochIterator` of the calling `fit()`, or None.
+
+    Keras does not pass it to callbacks, so it is read from the calling frames.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        iterator = frame.f_locals.get("epoch_iterator")
+        if hasattr(iterator, "data_adapter"):
+            return iterator
+        frame = frame.f_back
+    return None
+
+
+def find_batch_size() -> int | None:
+    """Return the batch size of the calling `fit()`."""
+    size = getattr(getattr(find_epoch_iterator(), "data_adapter", None), "batch_size", None)
+    return int(size) if size else None
+
+
+def collect_fit_info(model: Any) -> dict[str, Any]:
+    """Return batch size, precision and backend of the calling `fit()`."""
+    import keras
+
+    return {
+        "batch_size": find_batch_size(),
+        "precision": str(model.dtype_policy.name),
+        "backend": str(keras.backend.backend()),
+    }

@@ -1,15 +1,30 @@
-"""Parts common to the cloud adapters: maximum spot price, and fields of a machine that come from its tags."""
+"""Parts common to the cloud adapters: checks of options, maximum spot price, price from a vendor's list."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+import ipaddress
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ..core.resource_names import TAG_OWNER_NAME, TAG_RUN, usd_from_tag
+from ...errors import UsageError
+from ..core.api_call import CloudError, ErrorKind
+from ..core.cloud_adapter import LivePrice
+from ..core.request import LaunchCandidate
 
-__all__ = ["CENTS_OF_A_CENT", "SPOT_CEILING", "compute_spot_max_price", "parse_owner_tags", "parse_tags"]
+if TYPE_CHECKING:
+    from ...offers.refresh.http import HttpClient
+    from ...offers.refresh.source import ListedPrice
+
+__all__ = [
+    "CENTS_OF_A_CENT",
+    "SPOT_CEILING",
+    "compute_spot_max_price",
+    "find_exact_price",
+    "read_price_list",
+    "require_narrow_network",
+]
 
 SPOT_CEILING = Decimal("1.25")  # a spot price above this multiple of the planned one ends the machine
 CENTS_OF_A_CENT = Decimal("0.0001")
@@ -25,34 +40,72 @@ def compute_spot_max_price(usd_per_hour: Decimal) -> Decimal:
     return (usd_per_hour * SPOT_CEILING).quantize(CENTS_OF_A_CENT)
 
 
-def parse_owner_tags(tags: Mapping[str, str]) -> dict[str, Any]:
-    """Return run, attempt and owner of a resource; empty or 0 without a tag.
-
-    Example:
-        >>> parse_owner_tags({"gpuplan-run": "r1", "gpuplan-attempt": "2"})
-        {'run': 'r1', 'attempt': 2, 'owner': ''}
-    """
-    number = tags.get("gpuplan-attempt", "")
-    return {
-        "run": tags.get(TAG_RUN, ""),
-        "attempt": int(number) if number.isdecimal() else 0,
-        "owner": tags.get("gpuplan-owner", ""),
-    }
+# At most 2^16 IPv4 addresses, or an IPv6 /48 (the allocation of one site, RFC 6177).
+WIDEST = {4: 16, 6: 48}
 
 
-def parse_tags(tags: Mapping[str, str], *, started_at: datetime, wait_s: float = 0.0) -> dict[str, Any]:
-    """Return the fields of a `CloudMachine` that its tags contain.
+def require_narrow_network(text: str, *, option: str) -> None:
+    """Raise UsageError when a port would be opened to an unreasonably large network.
 
     Args:
-        tags: Tags or labels.
-        started_at: Start of the machine by the cloud's clock.
-        wait_s: Maximum time from that start until the cap begins [s].
+        text: In CIDR notation; `0.0.0.0/0` and `::/0` are the whole internet.
+        option: Name of the option, for the message.
     """
-    cap_s = tags.get("gpuplan-cap-s", "")
-    cap_at = started_at + timedelta(seconds=int(cap_s) + wait_s) if cap_s.isdecimal() else None
-    return {
-        **parse_owner_tags(tags),
-        "owner_name": tags.get(TAG_OWNER_NAME, ""),
-        "usd_per_hour": usd_from_tag(tags.get("gpuplan-microusd-per-hour")),
-        "cap_at": cap_at,
-    }
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise UsageError(f"`--option {option}={text}`: {error}", hint="try 203.0.113.7/32") from error
+    if network.prefixlen < WIDEST[network.version]:
+        raise UsageError(
+            f"`--option {option}={text}` opens the port to {network.num_addresses} addresses",
+            hint=f"give your own address, or a network of /{WIDEST[network.version]} or smaller: 203.0.113.7/32",
+        )
+
+
+ATTEMPTS = 2  # tries; a launch waits for the answer
+_KINDS = {"credentials": ErrorKind.CREDENTIALS, "throttled": ErrorKind.THROTTLED}
+
+
+def read_price_list(read: Callable[[HttpClient], Iterable[ListedPrice]], *, name: str) -> list[ListedPrice]:
+    """Return a vendor's price list; raise CloudError when it cannot be read.
+
+    Args:
+        read: Reads the list with an HTTP client.
+        name: Name of the list, the code of the error.
+    """
+    from ...offers.refresh.errors import FetchError
+    from ...offers.refresh.http import HttpClient, RetryPolicy
+
+    http = HttpClient(RetryPolicy(connect_s=5.0, read_s=15.0, attempts=ATTEMPTS))
+    try:
+        return list(read(http))
+    except FetchError as error:
+        raise CloudError(_KINDS.get(error.kind, ErrorKind.TRANSIENT), name, str(error)) from error
+    finally:
+        http.close()
+
+
+def find_exact_price(
+    candidate: LaunchCandidate, rows: Iterable[ListedPrice], *, name: str, read_at: datetime
+) -> LivePrice:
+    """Return the price of an offer; raise CloudError unless the list has exactly one, in US dollars.
+
+    Args:
+        candidate: The offer.
+        rows: Rows of the list.
+        name: Name of the list, for messages.
+        read_at: Time of reading, in UTC.
+    """
+    key = (candidate.instance_type, candidate.region, candidate.purchase)
+    found = {(row.usd_per_hour, row.currency): row for row in rows if row.key == key}
+    what = f"{candidate.instance_type} in {candidate.region} ({candidate.purchase.replace('_', ' ')})"
+    if len(found) != 1:
+        raise CloudError(
+            ErrorKind.INVALID,
+            "NoExactPrice",
+            f"{what} has {'several prices' if found else 'no price'} in {name}",
+        )
+    (((usd_per_hour, currency), row),) = found.items()
+    if currency != "USD":
+        raise CloudError(ErrorKind.INVALID, "OtherCurrency", f"{what} is priced in {currency} in {name}")
+    return LivePrice(usd_per_hour=usd_per_hour, source=row.url, read_at=read_at)

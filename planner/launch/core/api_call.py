@@ -1,4 +1,4 @@
-"""One API call as data: the object that `--dry-run` prints is the object that `apply` sends.
+"""One API call as data, and its errors: the object that `--dry-run` prints is the object that `apply` sends.
 
 A value that only an earlier call returns is written as a reference, an object with one key:
 
@@ -11,6 +11,8 @@ A value that only an earlier call returns is written as a reference, an object w
 An expectation is such a value too; the value in the reply must equal it. One form is for expectations only:
 
     {"$not_after": {"$time": {...}}}             a time in ISO 8601 that must not be later than this one
+
+Errors are classified alike for all providers: adapters classify, the engine decides.
 """
 
 from __future__ import annotations
@@ -19,11 +21,24 @@ import hashlib
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Call", "Data", "extract_outputs", "hash_params", "look_up", "resolve"]
+from ...errors import CredentialsError, GpuplanError
+
+__all__ = [
+    "RETRIED",
+    "Call",
+    "CloudError",
+    "Data",
+    "ErrorKind",
+    "extract_outputs",
+    "hash_params",
+    "look_up",
+    "resolve",
+]
 
 StepOutputs = Mapping[str, Mapping[str, Any]]
 
@@ -147,3 +162,57 @@ def _time(inner: Mapping[str, Any], known: StepOutputs) -> str:
 
 
 _REFERENCES: dict[str, Any] = {"$ref": _reference, "$join": _joined, "$json": _json_text, "$time": _time}
+
+
+class ErrorKind(StrEnum):
+    """Kind of a refusal, which decides the next action.
+
+    CAPACITY: No capacity here at the moment; nothing was made. The next candidate is tried.
+    QUOTA: The account's quota is exceeded; nothing was made. Candidates of the same scope are skipped.
+    CREDENTIALS: Missing, expired, invalid or insufficient. The launch stops and names what exists.
+    INVALID: The request is invalid everywhere and at any time. The launch stops.
+    THROTTLED: Too many requests; this one was not processed. Retried after a wait.
+    TRANSIENT: Certainly not done (a dependency is busy). Retried after a wait.
+    UNKNOWN: Possibly done: no answer, a partial answer, an internal error. Retried with the same token, then the
+        machine is looked up by its tags; nothing else is created before that is settled.
+    SPENT_TOKEN: The token belongs to a machine that has ended. A new attempt uses a new one.
+    EXISTS: The name is in use. The call's ``find`` reads what exists.
+    ABSENT: The thing to read or remove does not exist (or is not visible yet).
+    """
+
+    CAPACITY = "capacity"
+    QUOTA = "quota"
+    CREDENTIALS = "credentials"
+    INVALID = "invalid"
+    THROTTLED = "throttled"
+    TRANSIENT = "transient"
+    UNKNOWN = "unknown outcome"
+    SPENT_TOKEN = "spent token"
+    EXISTS = "exists"
+    ABSENT = "absent"
+
+
+RETRIED = frozenset({ErrorKind.THROTTLED, ErrorKind.TRANSIENT, ErrorKind.UNKNOWN})
+
+
+class CloudError(GpuplanError):
+    """An API call failed.
+
+    Args:
+        kind: Kind of the error.
+        code: The cloud's error code.
+        message: The cloud's message, in one line.
+        scope: Scope of a quota: `region` or `account`.
+        way_out: Advice for the user (`Call.way_out`).
+    """
+
+    def __init__(
+        self, kind: ErrorKind, code: str, message: str, *, scope: str = "region", way_out: str = ""
+    ) -> None:
+        super().__init__(f"{code}: {message}" if message else code)
+        self.kind = kind
+        if kind is ErrorKind.CREDENTIALS:
+            self.exit_code = CredentialsError.exit_code
+        self.code = code
+        self.scope = scope
+        self.way_out = way_out

@@ -7,13 +7,13 @@ The **pure half** needs no credentials, network or SDK and is deterministic:
 * ``terms``: maximum hourly cost of an offer, and how long billing can continue after its cap.
 * ``attempts``: one ``Attempt`` for each candidate (and zone, if the provider needs one): API calls as data
   (`api_call.Call`). Exactly one call has ``makes="machine"``. That call contains
-    - the idempotency token ``build_token(...)`` of `resource_names`, wherever the provider takes one, also in
+    - the idempotency token ``build_token(...)`` of `request`, wherever the provider takes one, also in
       ``Call.token``;
-    - the tags ``build_tags(...)`` of `resource_names`, never added afterwards: after a crash in between, the
+    - the tags ``build_tags(...)`` of `request`, never added afterwards: after a crash in between, the
       machine could not be found;
     - the cap that the provider itself supports, and the start-up script, whose first line arms the timer.
   A call that creates another thing that must be removed has ``makes="resource"`` and ``undo`` calls.
-  Names consist of run and attempt (`resource_names.resource_name`), so that a call without a token is safe to
+  Names consist of run and attempt (`request.resource_name`), so that a call without a token is safe to
   repeat: it answers EXISTS, and ``Call.find`` reads what exists. A long-running operation is two calls: the
   request, and a call that is repeated (``patience_s``) until it ``expects`` the state. A cap is read back by
   a call that ``arms`` the layer and ``expects`` it; a layer that fails to arm ends the machine at once. No
@@ -24,7 +24,7 @@ The **other half** talks to the cloud and imports the SDK inside its functions:
 
 * ``send``: one call, one try, with the SDK's own retries disabled. Returns the reply in
   JSON types. Raises ``CloudError`` for everything else, classified by
-  `errors.ErrorKind`: capacity, quota (with its scope), credentials, invalid, throttled, transient,
+  `api_call.ErrorKind`: capacity, quota (with its scope), credentials, invalid, throttled, transient,
   **unknown** (reset, timeout, truncated or garbled answer, 5xx without a promise), spent token, exists,
   absent. When in doubt: unknown. An answer that reports an asynchronous failure (an operation with an error,
   an instance that ended while it started) is raised as a CloudError of its kind.
@@ -41,7 +41,7 @@ The **other half** talks to the cloud and imports the SDK inside its functions:
   without one, or where the provider has no storage that outlives the machine.
 * ``missing``: reason why the provider cannot be used here (no SDK, no credentials), without a request.
 
-Register the class in `providers` and run the fault sequences of `tests/launch/` against it: they work with
+Register the class in `clouds` and run the fault sequences of `tests/launch/` against it: they work with
 any adapter whose test server has a billing meter.
 """
 
@@ -55,8 +55,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
-from .api_call import Call, Data
-from .errors import CloudError
+from .api_call import Call, CloudError, Data
 from .launch_plan import Attempt, CostBounds
 from .request import LaunchCandidate, LaunchRequest
 

@@ -12,13 +12,11 @@ from typing import Any
 
 from ...errors import CredentialsError, GpuplanError, NoAnswerError
 from ..prepare.error_messages import build_access_error, describe_retry, explain_teardown_errors
-from .api_call import Call
+from .api_call import Call, CloudError, ErrorKind
 from .clock import BackoffPolicy, Clock
 from .cloud_adapter import Adapter, CloudMachine
-from .errors import CloudError, ErrorKind
-from .events import LaunchEvent
 from .history import AttemptHistory
-from .launch_plan import Attempt, LaunchPlan
+from .launch_plan import Attempt, LaunchEvent, LaunchPlan
 from .ledger import RunLog
 from .retry import CallRunner
 from .teardown import Teardown

@@ -8,9 +8,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
+from .api_call import RETRIED, ErrorKind
 from .cloud_adapter import CloudMachine, MachineRef
-from .errors import RETRIED, ErrorKind
-from .launch_plan import Attempt, LaunchPlan
+from .launch_plan import Attempt, LaunchPlan, compute_worst_case_usd
 
 __all__ = ["AttemptHistory", "History", "RunState"]
 
@@ -129,8 +129,6 @@ class AttemptHistory:
     @property
     def cost_at_most_usd(self) -> Decimal:
         """Maximum cost of the attempt: by its life if it is known, else by its cap [USD]."""
-        from ..prepare.limits import compute_worst_case_usd
-
         if not self.begun or (self.is_over and self.machine_id is None):
             return Decimal(0)
         worst = self.plan.worst_case_usd

@@ -3,25 +3,29 @@
 One folder per run: `plan-N.json` (plan of the attempts from N on), `journal.jsonl` (one record per line,
 written and fsynced before and after each call), `lock`. Several processes may work at once, one per run. A partial
 last line is an unfinished record of a crashed process: it is ignored and never overwritten.
+
+A cloud account is recorded too, before anything is made in it, so that `ps` and `reap` find every machine.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, UsageError, near_names_hint
-from ...files import write_atomically
+from ...files import sync_folder, write_atomically
 from .clock import Clock
 from .history import History
 from .launch_plan import LaunchPlan
-from .resource_names import run_name
-from .run_files import append_durably, locked
+from .request import run_name
 
-__all__ = ["Ledger", "RunLog"]
+__all__ = ["KnownAccounts", "Ledger", "RunLog", "append_durably", "locked"]
 
 
 class RunLog:
@@ -127,3 +131,69 @@ class Ledger:
     def _folder(self, name: str) -> Path:
         """Return a run's folder."""
         return self.folder / "runs" / name
+
+
+def append_durably(path: Path, line: str) -> None:
+    """Append a line and return when it is on disk; terminate a partial last line first."""
+    is_new = not path.exists()
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        size = os.fstat(handle).st_size
+        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        data = (b"\n" if torn else b"") + line.encode() + b"\n"
+        if os.write(handle, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    if is_new:
+        sync_folder(path.parent)
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Lock a file; yield whether it is locked: False when another process has locked it and `wait` is off.
+
+    The operating system releases the lock when its process ends.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
+
+
+class KnownAccounts:
+    """Names of accounts (projects, subscriptions): one per line of a file, and the current one.
+
+    Args:
+        file: The file.
+        current: Account that the environment selects; None without one.
+    """
+
+    def __init__(self, file: Path, *, current: str | None) -> None:
+        self._file = file
+        self.current = current
+
+    def names(self) -> list[str]:
+        """Return the accounts that may contain machines of gpuplan."""
+        known = [self.current] if self.current else []
+        if self._file.exists():
+            known += self._file.read_text(encoding="utf-8").split()
+        return list(dict.fromkeys(known))
+
+    def add(self, name: str) -> None:
+        """Record an account and force it to disk."""
+        if name in self.names():
+            return
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(f"{name}\n")
+            file.flush()
+            os.fsync(file.fileno())

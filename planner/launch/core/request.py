@@ -1,24 +1,38 @@
-"""Launch request: candidates in order, the run, and its limits of time and money."""
+"""Launch request: candidates in order, the run and its limits; names, tags and tokens derived from it."""
 
 from __future__ import annotations
 
-from datetime import datetime
+import hashlib
+import re
+import uuid
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from ..prepare.packages import find_pinned_packages
+from ..prepare.shell import find_pinned_packages
 from .api_call import Data
 
 __all__ = [
     "CHECKPOINT_EVERY_S",
+    "TAG_OWNER_NAME",
+    "TAG_RUN",
     "Interruptions",
     "LaunchCandidate",
     "LaunchRequest",
     "RunSpec",
     "Seconds",
     "StopLoss",
+    "build_tags",
+    "build_token",
+    "parse_owner_tags",
+    "parse_tags",
+    "resource_name",
+    "run_name",
+    "safe_name",
+    "usd_from_tag",
 ]
 
 CHECKPOINT_EVERY_S = 60.0  # default, unless the user or the plan sets it [s]
@@ -153,3 +167,107 @@ class LaunchRequest(Data):
     options: dict[str, str] = Field(default_factory=dict)
     guest_cap_only: bool = False
     owner_name: str = ""
+
+
+TAG_RUN = "gpuplan-run"
+TAG_OWNER_NAME = "gpuplan-owner-name"
+MICRO = Decimal(10) ** 6
+_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "gpuplan.launch")
+
+
+def build_token(*, request: LaunchRequest, number: int, candidate: LaunchCandidate, zone: str | None) -> str:
+    """Return the idempotency token of an attempt: a UUID derived from its identity.
+
+    Region, zone, type and purchase option are part of it, because clouds compare a token within a region or
+    a zone only and refuse it with other parameters
+    (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
+    """
+    parts = (
+        request.owner, request.run, str(number), candidate.region, zone or "", candidate.instance_type,
+        candidate.purchase,
+    )  # fmt: skip
+    return str(uuid.uuid5(_NAMESPACE, "\n".join(parts)))
+
+
+def resource_name(request: LaunchRequest, number: int) -> str:
+    """Return the name of an attempt's resources: lower case, digits and hyphens, below 63 characters."""
+    return f"gpuplan-{request.run}-{number}"
+
+
+def build_tags(*, request: LaunchRequest, number: int, candidate: LaunchCandidate) -> dict[str, str]:
+    """Return the tags of the call that makes a machine, in characters that every cloud accepts.
+
+    The cap is a duration from the machine's start by the cloud's clock, independent of this computer's clock.
+    """
+    label = {TAG_OWNER_NAME: request.owner_name} if request.owner_name else {}
+    return {
+        TAG_RUN: request.run,
+        "gpuplan-attempt": str(number),
+        "gpuplan-owner": request.owner,
+        **label,
+        "gpuplan-cap-s": str(candidate.cap_s),
+        "gpuplan-microusd-per-hour": str(int(candidate.usd_per_hour * MICRO)),
+    }
+
+
+def usd_from_tag(text: str | None) -> Decimal | None:
+    """Return the price in a tag, or None.
+
+    Example:
+        >>> usd_from_tag("526000")
+        Decimal('0.526')
+    """
+    return Decimal(text) / MICRO if text and text.isdecimal() else None
+
+
+def run_name(fingerprint: str, sequence: int) -> str:
+    """Return the name of a run: its plan's hash and a sequence number.
+
+    Example:
+        >>> run_name("plan", 1)
+        'r64879f7d-1'
+    """
+    return f"r{hashlib.sha256(fingerprint.encode()).hexdigest()[:8]}-{sequence}"
+
+
+def safe_name(text: str) -> str:
+    """Return a text from a cloud as a folder name: letters, digits and hyphens.
+
+    Example:
+        >>> safe_name("r64879f7d-1"), safe_name("../../x")
+        ('r64879f7d-1', 'x')
+    """
+    return re.sub(r"[^A-Za-z0-9-]+", "-", text).strip("-")
+
+
+def parse_owner_tags(tags: Mapping[str, str]) -> dict[str, Any]:
+    """Return run, attempt and owner of a resource; empty or 0 without a tag.
+
+    Example:
+        >>> parse_owner_tags({"gpuplan-run": "r1", "gpuplan-attempt": "2"})
+        {'run': 'r1', 'attempt': 2, 'owner': ''}
+    """
+    number = tags.get("gpuplan-attempt", "")
+    return {
+        "run": tags.get(TAG_RUN, ""),
+        "attempt": int(number) if number.isdecimal() else 0,
+        "owner": tags.get("gpuplan-owner", ""),
+    }
+
+
+def parse_tags(tags: Mapping[str, str], *, started_at: datetime, wait_s: float = 0.0) -> dict[str, Any]:
+    """Return the fields of a `CloudMachine` that its tags contain.
+
+    Args:
+        tags: Tags or labels.
+        started_at: Start of the machine by the cloud's clock.
+        wait_s: Maximum time from that start until the cap begins [s].
+    """
+    cap_s = tags.get("gpuplan-cap-s", "")
+    cap_at = started_at + timedelta(seconds=int(cap_s) + wait_s) if cap_s.isdecimal() else None
+    return {
+        **parse_owner_tags(tags),
+        "owner_name": tags.get(TAG_OWNER_NAME, ""),
+        "usd_per_hour": usd_from_tag(tags.get("gpuplan-microusd-per-hour")),
+        "cap_at": cap_at,
+    }

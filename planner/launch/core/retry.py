@@ -7,11 +7,20 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from .api_call import Call, StepOutputs, extract_outputs, hash_params, look_up, resolve
+from .api_call import (
+    RETRIED,
+    Call,
+    CloudError,
+    ErrorKind,
+    StepOutputs,
+    extract_outputs,
+    hash_params,
+    look_up,
+    resolve,
+)
 from .clock import BackoffPolicy, Clock
 from .cloud_adapter import Adapter
-from .errors import RETRIED, CloudError, ErrorKind
-from .events import EventName, LaunchEvent
+from .launch_plan import EventName, LaunchEvent
 from .ledger import RunLog
 
 __all__ = ["CallRunner", "find_unmet_expectation"]

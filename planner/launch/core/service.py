@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import UsageError
+from ..clouds import LAUNCHABLE
 from ..prepare.error_messages import Failures, list_machines
 from .cloud_adapter import CloudMachine
-from .context import LaunchContext, is_past_cap
+from .context import LaunchContext, is_past_cap, remove_leftovers
 from .engine import apply
 from .history import AttemptHistory
 from .launch_plan import LaunchPlan
 from .ledger import RunLog
-from .leftovers import remove_leftovers
-from .providers import LAUNCHABLE
-from .resource_names import safe_name
+from .request import safe_name
 
 __all__ = ["Launcher", "StopTarget"]
 

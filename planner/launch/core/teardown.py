@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...errors import GpuplanError
-from .api_call import Call
+from .api_call import RETRIED, Call, CloudError, ErrorKind
 from .cloud_adapter import CloudMachine, MachineRef
-from .errors import RETRIED, CloudError, ErrorKind
 from .history import AttemptHistory
 from .retry import CallRunner
 

@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 from ...errors import NoAnswerError
-from .shell import build_fetch_commands, build_install_commands, build_run_command
-from .task import EngineDocument, ExportTask
+from .task import EngineDocument, ExportTask, build_fetch_commands, build_install_commands, build_run_command
 
 __all__ = ["PROVIDERS", "build_colab_link", "build_colab_task"]
 

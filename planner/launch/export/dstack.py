@@ -6,8 +6,7 @@ from typing import Any
 
 from ..clouds.google.zones import machine_type
 from .engine_names import DSTACK, find_engine_name
-from .shell import build_fetch_commands, build_install_commands, build_run_command
-from .task import EngineDocument, ExportTask
+from .task import EngineDocument, ExportTask, build_fetch_commands, build_install_commands, build_run_command
 
 __all__ = ["PROVIDERS", "build_dstack_task"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..prepare.arguments import LaunchArgs
-from . import colab, dstack, kubernetes, ray, skypilot
+from . import colab, dstack, kubernetes, skypilot
 from .task import EngineDocument, ExportTask, build_export_task
 
 __all__ = ["ENGINES", "Engine", "export_offer"]
@@ -34,7 +34,7 @@ ENGINES = {
     "dstack": Engine(title="dstack", providers=dstack.PROVIDERS, export=dstack.build_dstack_task),
     "kubernetes": Engine(title="Kubernetes", providers=kubernetes.PROVIDERS, export=kubernetes.build_jobset),
     "colab": Engine(title="Colab", providers=colab.PROVIDERS, export=colab.build_colab_task),
-    "ray": Engine(title="Ray", providers=ray.PROVIDERS, export=ray.build_rayjob),
+    "ray": Engine(title="Ray", providers=kubernetes.PROVIDERS, export=kubernetes.build_rayjob),
 }
 
 

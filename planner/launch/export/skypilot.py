@@ -11,8 +11,7 @@ from typing import Any
 from ...errors import GpuplanError, UsageError
 from ..clouds.google.zones import machine_type, runtime_version
 from .engine_names import SKYPILOT, find_engine_name
-from .shell import build_fetch_commands, build_install_commands, build_run_command
-from .task import EngineDocument, ExportTask
+from .task import EngineDocument, ExportTask, build_fetch_commands, build_install_commands, build_run_command
 
 __all__ = ["PROVIDERS", "build_skypilot_task", "launch_with_sky", "require_sky"]
 

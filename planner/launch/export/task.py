@@ -1,4 +1,7 @@
-"""Engine-independent export task from an estimate's `plan.json`. Pure but for reading the file."""
+"""Engine-independent export task from an estimate's `plan.json`, and the shell commands that run it.
+
+Pure but for reading the file.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,22 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ...errors import NoAnswerError, UsageError
-from ..core.request import LaunchCandidate, RunSpec
-from ..core.resource_names import run_name
+from ..core.launch_plan import compute_cap_s, compute_worst_case_usd
+from ..core.request import LaunchCandidate, RunSpec, run_name
 from ..prepare.arguments import LaunchArgs
 from ..prepare.build_plan import build_run_spec
-from ..prepare.fetch_code import require_plain_source
-from ..prepare.limits import compute_cap_s, compute_worst_case_usd
 from ..prepare.select_offer import read_estimate, select_candidates
+from ..prepare.shell import pin_versions, quote, quote_all, require_plain_source, split_git_source
 
-__all__ = ["EngineDocument", "ExportTask", "build_export_task"]
+__all__ = [
+    "KILL_AFTER_S",
+    "EngineDocument",
+    "ExportTask",
+    "build_export_task",
+    "build_fetch_commands",
+    "build_install_commands",
+    "build_run_command",
+]
 
 PYTHON_IMAGE = "python:3.12"  # Debian with git; GPU libraries come with the packages, drivers with the node
 
@@ -174,3 +184,42 @@ def _name(args: LaunchArgs, spec: RunSpec, provider: str, offer: LaunchCandidate
     stem = re.sub(r"[^a-z0-9]+", "-", PurePosixPath(spec.script).stem.lower()).strip("-")[:20].strip("-")
     mark = run_name(json.dumps(parts), 1).partition("-")[0]
     return "-".join(filter(None, ("gpuplan", stem, mark)))
+
+
+KILL_AFTER_S = 60  # between SIGTERM and SIGKILL, for a last checkpoint
+_PACKAGES = {"tpu": "jax[tpu]", "cpu": "jax", "gpu": "jax[cuda12]"}
+
+
+def build_fetch_commands(task: ExportTask) -> list[str]:
+    """Return the commands that clone a git source at its revision and enter its folder."""
+    kind, place = task.source
+    if kind != "git":
+        return []
+    url, reference = split_git_source(place)
+    lines = [f"[ -d code ] || git clone -q -- {quote(url)} code", "cd code"]
+    return [*lines, f"git checkout -q {quote(reference)}"] if reference else lines
+
+
+def build_install_commands(task: ExportTask) -> list[str]:
+    """Return the command that installs packages; none for a container image."""
+    if task.spec.requirements:
+        return [f"pip install -q -r {quote(task.spec.requirements)}"]
+    if task.source[0] == "image":
+        return []
+    packages = pin_versions(("keras", _PACKAGES[_kind(task)]), task.spec.packages)
+    return [f"pip install -q {quote_all(packages)}"]
+
+
+def build_run_command(task: ExportTask) -> str:
+    """Return the command that runs the script: SIGTERM at the deadline, SIGKILL a minute later."""
+    spec = task.spec
+    script = str(PurePosixPath(spec.script))
+    deadline = f"timeout --signal=TERM --kill-after={KILL_AFTER_S} {task.offer.cap_s}"
+    backend = "" if task.source[0] == "image" or spec.requirements else "KERAS_BACKEND=jax "
+    return f"{backend}{deadline} {quote_all(['python', script, *spec.arguments])}"
+
+
+def _kind(task: ExportTask) -> str:
+    """Return the kind of device: `tpu`, `cpu` or `gpu`."""
+    name = task.offer.accelerator
+    return "tpu" if name.startswith("TPU") else "cpu" if name == "CPU" else "gpu"

@@ -14,23 +14,27 @@ from ...offers.local import probe_local_offer
 from ...owner import load_or_create_owner, read_user_label
 from ...settings import Settings, get_state_folder
 from ...units import SECONDS_PER_HOUR
+from ..clouds import LAUNCHABLE
 from ..core.clock import SystemClock
 from ..core.cloud_adapter import Adapter
-from ..core.events import LaunchEvent
 from ..core.history import History
-from ..core.launch_plan import LaunchPlan
+from ..core.launch_plan import LaunchEvent, LaunchPlan
 from ..core.ledger import Ledger
-from ..core.providers import LAUNCHABLE
 from ..core.request import CHECKPOINT_EVERY_S, LaunchCandidate, LaunchRequest, RunSpec, StopLoss
 from ..core.service import Launcher
 from .arguments import FALLBACKS, LaunchArgs, parse_source
 from .check_plan_file import read_launch_plan, require_as_typed, require_sound
-from .exposure import require_outer_cap
-from .freshness import ESTIMATE_LIFE, LAUNCH_LIFE, require_fresh
-from .places import require_sendable
-from .planning import apply_cap, make_plan, rebuild_plan
-from .pricing import add_live_prices, filter_affordable, require_known_prices
+from .planning import apply_cap, make_plan, rebuild_plan, require_outer_cap
+from .pricing import (
+    ESTIMATE_LIFE,
+    LAUNCH_LIFE,
+    add_live_prices,
+    filter_affordable,
+    require_fresh,
+    require_known_prices,
+)
 from .select_offer import EstimateOffers, read_estimate, select_candidates
+from .upload import require_sendable
 
 __all__ = ["build_launch_plan", "build_run_spec", "create_launcher"]
 

@@ -13,13 +13,12 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
 
 from ...errors import UsageError
+from ..clouds import LAUNCHABLE
 from ..core.history import History
-from ..core.launch_plan import LaunchPlan
-from ..core.providers import LAUNCHABLE
+from ..core.launch_plan import SHORTEST_CAP_S, LaunchPlan
 from ..core.request import LaunchCandidate, LaunchRequest, RunSpec, Seconds, StopLoss
 from .arguments import LaunchArgs, parse_source
-from .limits import SHORTEST_CAP_S
-from .places import require_inside, require_sendable
+from .upload import require_inside, require_sendable
 
 __all__ = ["LONGEST_CAP_S", "read_launch_plan", "require_as_typed", "require_sound"]
 

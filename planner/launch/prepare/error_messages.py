@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ...errors import CredentialsError, GpuplanError
+from ..core.api_call import RETRIED, CloudError, ErrorKind
 from ..core.cloud_adapter import Adapter, CloudMachine, Listing
-from ..core.errors import RETRIED, CloudError, ErrorKind
 from ..core.history import AttemptHistory
 
 __all__ = [

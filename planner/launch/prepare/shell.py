@@ -1,13 +1,26 @@
-"""Quoting of untrusted text in shell commands."""
+"""Shell commands of a machine: quoting, a git clone or a container, and pinned packages. Pure."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from urllib.parse import urlsplit
 
 from ...errors import UsageError
 
-__all__ = ["quote", "quote_all"]
+__all__ = [
+    "PACKAGES",
+    "build_clone_commands",
+    "build_container_commands",
+    "find_pinned_packages",
+    "pin_versions",
+    "quote",
+    "quote_all",
+    "require_plain_source",
+    "split_git_source",
+]
 
 
 def quote(text: str) -> str:
@@ -33,3 +46,120 @@ def quote_all(words: Iterable[str]) -> str:
         "python train.py --name 'a b'"
     """
     return " ".join(quote(word) for word in words)
+
+
+_HOW = "`--source git:https://HOST/REPOSITORY@REF`"
+_SCHEMES = ("https://", "http://", "ssh://", "git://")
+_SCP = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:]+")  # user@host:path
+
+
+def require_plain_source(source: str) -> None:
+    """Raise UsageError for a malformed address, or one that contains a secret.
+
+    Args:
+        source: Source with its kind; start-up scripts, plans and ledgers contain it in plain text.
+    """
+    kind, _, place = source.partition(":")
+    if kind == "image" and (place.startswith("-") or not place):
+        raise UsageError(f"`--source {source}` has no image name", hint="`--source image:NAME`")
+    if kind != "git":
+        return
+    try:
+        parts = urlsplit(place)
+    except ValueError as error:
+        raise UsageError(f"`--source {source}`: {error}", hint=_HOW) from error
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise UsageError(
+            "`--source git:…` contains a user name, a token or a query, and others can read start-up scripts",
+            hint="use a public address, or a bucket that the machine may read",
+        )
+    url, reference = split_git_source(place)
+    if not (url.startswith(_SCHEMES) or _SCP.fullmatch(url)) or reference.startswith("-"):
+        raise UsageError(
+            f"`--source {source}` is not the address of a repository",
+            hint=_HOW,
+        )
+
+
+def split_git_source(place: str) -> tuple[str, str]:
+    """Split `URL@REF` into address and revision; `USER@HOST` has no revision.
+
+    Example:
+        >>> split_git_source("https://host/us/repo.git@v1.2")
+        ('https://host/us/repo.git', 'v1.2')
+        >>> split_git_source("git@host:us/repo.git")
+        ('git@host:us/repo.git', '')
+    """
+    head, slash, tail = place.rpartition("/")
+    name, _, reference = tail.partition("@")
+    return f"{head}{slash}{name}", reference
+
+
+def build_clone_commands(place: str, folder: str) -> list[str]:
+    """Return the commands that clone `URL@REF` into a folder.
+
+    Example:
+        >>> build_clone_commands("https://host/repo@v1", "code")
+        ['git clone -q -- https://host/repo code', 'git -C code checkout -q v1']
+    """
+    url, reference = split_git_source(place)
+    clone = f"git clone -q -- {quote(url)} {folder}"
+    return [clone, f"git -C {folder} checkout -q {quote(reference)}"] if reference else [clone]
+
+
+def build_container_commands(image: str, *, home: str, job: str, accelerator: str) -> list[str]:
+    """Return the commands that run the supervisor within a container that has the code and its packages.
+
+    Args:
+        image: Name of the image, which has Python as `python`, Keras, and the script below its working folder.
+        home: Folder of the supervisor's files on the machine, mounted at the same path.
+        job: Folder of the job, within `home`.
+        accelerator: Catalog name: TPUs are passed as devices, GPUs by NVIDIA's container toolkit.
+
+    The container uses the host's network, where preemption notices are served.
+    """
+    devices = (
+        "--privileged" if accelerator.startswith("TPU") else "" if accelerator == "CPU" else "--gpus all"
+    )
+    name = quote(image)
+    run = ["docker run --rm --init --network host", devices, f"-v {home}:{home} -e PYTHONPATH={home}"]
+    command = f"--entrypoint python {name} -m gpuplan_agent.supervise {job}"
+    return [f"docker pull -q {name}", " ".join(filter(None, [*run, command]))]
+
+
+PACKAGES = ("keras", "jax")
+
+
+def find_pinned_packages() -> tuple[str, ...]:
+    """Return the installed ones of the packages that every run needs, pinned to their versions."""
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name}=={version(name).partition('+')[0]}")
+        except PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
+def pin_versions(wanted: tuple[str, ...], packages: tuple[str, ...]) -> list[str]:
+    """Return requirements pinned to the versions of a plan.
+
+    Args:
+        wanted: Names, with the extras that an accelerator needs.
+        packages: Pinned packages of the plan.
+
+    Raises:
+        UsageError: The plan has no version of a package.
+
+    Example:
+        >>> pin_versions(("keras", "jax[cuda12]"), ("keras==3.15.1", "jax==0.10.2"))
+        ['keras==3.15.1', 'jax[cuda12]==0.10.2']
+    """
+    versions = dict(one.split("==", 1) for one in packages)
+    for name in wanted:
+        if name.partition("[")[0] not in versions:
+            raise UsageError(
+                f"`{name.partition('[')[0]}` is not installed here, so its version is unknown",
+                hint="install it, or give a file of the source: `--requirements requirements.txt`",
+            )
+    return [f"{name}=={versions[name.partition('[')[0]]}" for name in wanted]

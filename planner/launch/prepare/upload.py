@@ -1,4 +1,4 @@
-"""Archive of a folder for an upload, packed when it is sent; the plan contains only its path.
+"""Folder to upload: checks of its place, and its archive, packed when it is sent; the plan contains only its path.
 
 Always excluded: files with secrets, version control, virtual environments and caches. Also excluded: files that
 the folder's `.gitignore` files match, by git's rules (git-scm.com/docs/gitignore). Symbolic links are stored as
@@ -10,15 +10,50 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from ...errors import GpuplanError
+from ...errors import GpuplanError, UsageError
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-__all__ = ["LEFT_OUT", "build_archive", "insert_archive", "list_upload_files"]
+__all__ = [
+    "LEFT_OUT",
+    "build_archive",
+    "insert_archive",
+    "list_upload_files",
+    "require_inside",
+    "require_sendable",
+]
+
+_HOMES = (Path("/home"), Path("/Users"))
+
+
+def require_inside(path: str, *, what: str) -> None:
+    """Raise UsageError unless a path is relative and stays within its source.
+
+    Args:
+        path: Path of a script or of a requirements file.
+        what: Flag or field, for the message.
+    """
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts or not path.isprintable() or not pure.name:
+        raise UsageError(
+            f"{what} {path!r} is not a path within the source",
+            hint="give it relative to `--source`: `train.py`",
+        )
+
+
+def require_sendable(folder: Path) -> None:
+    """Raise UsageError for the root of the file system and for home folders."""
+    real, home = folder.resolve(), Path.home().resolve()
+    if real == home or real in home.parents or real.parent in _HOMES or real == Path("/root"):
+        raise UsageError(
+            f"the source {real} is or contains a home folder, which would be uploaded as a whole",
+            hint="move the code to a separate folder: `--source FOLDER`",
+        )
+
 
 # In the syntax of gitignore: a name without a slash matches at any depth, and a folder's name all below it.
 SECRETS = (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import CredentialsError, GpuplanError
-from gpuplan.launch.clouds.aws.role import POLICY
-from gpuplan.launch.clouds.aws.role import ROLE as MADE
+from gpuplan.launch.clouds.aws.schedule import POLICY
+from gpuplan.launch.clouds.aws.schedule import ROLE as MADE
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from launch.aws.bench import ROLE, Cloud
 

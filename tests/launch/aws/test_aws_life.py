@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import GpuplanError, NoAnswerError, UsageError
-from gpuplan.launch.core.api_call import Call
-from gpuplan.launch.core.errors import CloudError, ErrorKind
+from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from launch.aws.bench import REGIONS, ROLE, Cloud
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import CredentialsError
-from gpuplan.launch.core.errors import CloudError, ErrorKind
+from gpuplan.launch.core.api_call import CloudError, ErrorKind
 from launch.aws.bench import REGIONS, Cloud
 from launch.worlds import aws_candidate
 

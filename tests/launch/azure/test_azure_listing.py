@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import GpuplanError
+from gpuplan.launch.core.api_call import CloudError, ErrorKind
 from gpuplan.launch.core.cloud_adapter import CloudMachine
-from gpuplan.launch.core.errors import CloudError, ErrorKind
 from gpuplan.offers.catalog import load_catalog
 from launch.azure.world import OFFER, SUBSCRIPTION
 from launch.bench_on_sockets import Bench, KilledError, candidate

@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.launch.prepare.packages import find_pinned_packages
+from gpuplan.launch.prepare.shell import find_pinned_packages
 from gpuplan.render.export import format_export
 from launch.export.plans import export_of
 

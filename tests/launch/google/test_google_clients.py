@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.launch.clouds.google.access import endpoint
-from gpuplan.launch.clouds.google.clients import METHODS, _message, _plain
-from gpuplan.launch.clouds.google.error_codes import parse_error_response
-from gpuplan.launch.core.api_call import Call
-from gpuplan.launch.core.errors import CloudError, ErrorKind
+from gpuplan.launch.clouds.google.access import endpoint, parse_error_response
+from gpuplan.launch.clouds.google.calls import CLIENT_METHODS, _message, _plain
+from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from launch.bench_on_sockets import Bench
 from launch.google.test_google_plans import build_launch_plan
 
@@ -84,7 +82,7 @@ def test_what_the_plan_prints_is_what_the_client_sends(purchase: str) -> None:
     for kind in ("compute", "tpu"):
         plan = build_launch_plan(kind, purchase=purchase, service_account="a@p1.iam.gserviceaccount.com")
         for call in plan.attempts[0].calls:
-            method = METHODS.get(f"{call.service}.{call.operation}")
+            method = CLIENT_METHODS.get(f"{call.service}.{call.operation}")
             if method:
                 message = _message(_request_class(method), call.params)
                 assert _plain(message) == call.params

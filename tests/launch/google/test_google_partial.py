@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from gpuplan.errors import GpuplanError
 from gpuplan.launch.clouds.google.adapter import GoogleAdapter
-from gpuplan.launch.core.api_call import Call
-from gpuplan.launch.core.errors import ErrorKind
+from gpuplan.launch.core.api_call import Call, ErrorKind
 from gpuplan.launch.prepare.planning import make_plan
 from launch.bench_on_sockets import Bench
 

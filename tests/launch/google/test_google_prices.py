@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gpuplan.launch.clouds.google.adapter import GoogleAdapter
-from gpuplan.launch.core.errors import CloudError, ErrorKind
+from gpuplan.launch.core.api_call import CloudError, ErrorKind
 from gpuplan.offers.catalog import load_catalog
 from launch.bench_on_sockets import candidate, without_proxies
 from launch.fake_cloud import FakeClock

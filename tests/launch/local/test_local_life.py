@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.launch.clouds.local.adapter import LocalAdapter
+from gpuplan.launch.clouds.local import LocalAdapter
 from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds, StopLoss
 from gpuplan.launch.core.service import Launcher
-from gpuplan.launch.core.wait import wait_for_end
+from gpuplan.launch.outcome import wait_for_end
 from gpuplan.launch.prepare.planning import make_plan
 from launch.fake_cloud import candidate
 
@@ -232,7 +232,7 @@ def test_the_cap_ends_it_whatever_became_of_the_client(here: Here) -> None:
 
 def test_the_watchdog_ends_what_hangs(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Supervisor and script are stopped in their tracks, so no alarm rings: the second layer ends the group."""
-    monkeypatch.setattr("gpuplan.launch.clouds.local.adapter.SLACK_S", 0.5)
+    monkeypatch.setattr("gpuplan.launch.clouds.local.SLACK_S", 0.5)
     machine = here.launch(SLEEP, cap_s=2)
     os.killpg(here.group(machine), signal.SIGSTOP)
 
@@ -241,7 +241,7 @@ def test_the_watchdog_ends_what_hangs(here: Here, monkeypatch: pytest.MonkeyPatc
 
 def test_stop_ends_a_script_that_does_not_listen(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked, waited for, then made to."""
-    monkeypatch.setattr("gpuplan.launch.clouds.local.process_groups.ENDING_GRACE_S", 0.5)
+    monkeypatch.setattr("gpuplan.launch.clouds.process_groups.ENDING_GRACE_S", 0.5)
     machine = here.launch(STUBBORN)
     eventually(lambda: len(here.alive()) == 1)
     here.launcher.stop_run("r1")

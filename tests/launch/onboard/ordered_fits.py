@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpuplan.launch.agent.control_flags import ControlFlags
+from gpuplan.launch.agent.checkpoint import ControlFlags
 from gpuplan.launch.agent.resume import _ResumableFit
 from gpuplan.launch.agent.timing import StepClock
 

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gpuplan.launch.clouds import create_adapter
 from gpuplan.launch.core.clock import SystemClock
-from gpuplan.launch.core.providers import create_adapter
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
 from gpuplan.launch.prepare.planning import make_plan
 from launch.bench_on_sockets import candidate

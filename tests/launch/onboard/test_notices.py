@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from gpuplan.launch.agent import preemption_notices
+from gpuplan.launch.agent import supervise
 from launch.onboard.metadata_server import metadata_server
 from launch.onboard.rented_machine import start_machine
 
@@ -25,10 +25,10 @@ model.fit(np.ones((400, 3)), np.ones((400, 1)), batch_size=10, epochs=5, verbose
 """
 
 
-@pytest.mark.parametrize("provider", sorted(preemption_notices.WATCHERS))
+@pytest.mark.parametrize("provider", sorted(supervise.WATCHERS))
 def test_a_notice_is_seen_and_only_a_notice(provider: str) -> None:
     """Each service refuses who does not ask by its rules; a pause of the machine is no end of it."""
-    watch = preemption_notices.WATCHERS[provider]
+    watch = supervise.WATCHERS[provider]
     with metadata_server() as (cloud, url), pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPUPLAN_METADATA_URL", url)
         if provider == "gcp":
@@ -46,15 +46,15 @@ def test_a_notice_from_before_the_first_question_is_not_missed() -> None:
     """Compute Engine's waiting question alone would wait for the next change, which never comes."""
     with metadata_server() as (cloud, url):
         cloud.take_back()
-        assert preemption_notices.gcp(url)
+        assert supervise.gcp(url)
         assert len(cloud.asked) == 1
 
 
-@pytest.mark.parametrize("provider", sorted(preemption_notices.WATCHERS))
+@pytest.mark.parametrize("provider", sorted(supervise.WATCHERS))
 def test_where_nobody_answers_there_is_no_notice(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not on that cloud, or its service is down for a moment: the run goes on."""
     monkeypatch.setenv("GPUPLAN_METADATA_URL", "http://127.0.0.1:9")
-    assert not preemption_notices.WATCHERS[provider]()
+    assert not supervise.WATCHERS[provider]()
 
 
 def test_a_notice_leads_to_a_checkpoint_in_the_bucket_and_the_next_machine_goes_on(tmp_path: Path) -> None:

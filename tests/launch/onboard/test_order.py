@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuplan.launch.agent.control_flags import ControlFlags
+from gpuplan.launch.agent.checkpoint import ControlFlags
 from gpuplan.launch.agent.timing import StepClock
 from launch.onboard import ordered_fits
 from launch.onboard.ordered_fits import (

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuplan.launch.agent.checkpoint import Checkpoints, Progress
-from gpuplan.launch.agent.control_flags import LEAVE, ControlFlags
+from gpuplan.launch.agent.checkpoint import LEAVE, Checkpoints, ControlFlags, Progress
 from gpuplan.launch.agent.resume import _ResumableFit
 from gpuplan.launch.agent.timing import StepClock
 

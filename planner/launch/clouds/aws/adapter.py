@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...core.api_call import Call
+from ...core.api_call import Call, CloudError, ErrorKind
 from ...core.clock import Clock, ServerDateClock
 from ...core.cloud_adapter import (
     CloudMachine,
@@ -25,17 +25,13 @@ from ...core.cloud_adapter import (
     RunOutcome,
     collect_machines,
 )
-from ...core.errors import CloudError, ErrorKind
 from ...core.launch_plan import Attempt, CostBounds
-from ...core.request import LaunchCandidate, LaunchRequest
-from ...core.resource_names import TAG_RUN
+from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, parse_tags
 from ...prepare.upload import insert_archive
-from ..base import parse_tags
 from .attempt import build_attempt
-from .error_codes import parse_sdk_error, parse_state_error
 from .options import parse_options
-from .owned_names import list_schedules, list_security_groups
 from .prices import PRICING_REGION, max_usd_per_hour, on_demand_usd, spot_usd
+from .replies import list_schedules, list_security_groups, parse_sdk_error, parse_state_error
 
 __all__ = ["AwsAdapter", "require_starting", "to_json_types"]
 

@@ -6,16 +6,18 @@ from typing import Any
 
 from ...core.api_call import Call
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.request import LaunchCandidate, LaunchRequest
-from ...core.resource_names import build_tags, build_token, resource_name
+from ...core.request import LaunchCandidate, LaunchRequest, build_tags, build_token, resource_name
 from ...prepare.startup import archive_name
 from ...prepare.upload import LEFT_OUT
 from ..base import compute_spot_max_price
-from .options import parse_options
-from .owned_names import build_owned_name
-from .role import build_account_call, build_role_calls
-from .schedule import build_schedule_calls, build_schedule_layer
-from .startup import build_startup_script
+from .options import build_startup_script, parse_options
+from .schedule import (
+    build_account_call,
+    build_owned_name,
+    build_role_calls,
+    build_schedule_calls,
+    build_schedule_layer,
+)
 
 __all__ = ["build_attempt"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....offers.refresh.errors import FetchError
 from ....offers.refresh.sources.aws_sdk import FILTERS, LINUX, PRICING_REGION, parse_products
-from ...core.errors import CloudError, ErrorKind
+from ...core.api_call import CloudError, ErrorKind
 from ...core.request import LaunchCandidate
 from ..base import CENTS_OF_A_CENT, compute_spot_max_price
 

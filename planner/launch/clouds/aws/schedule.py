@@ -1,19 +1,34 @@
-"""Cap outside the machine: a one-time schedule of EventBridge Scheduler that terminates the instance.
+"""Cap outside the machine: a one-time schedule of EventBridge Scheduler that terminates it, and its IAM role.
 
-Its time is relative to EC2's launch time. All fields that make it work are read back; a schedule of the same name
-with other content is never accepted.
+The schedule's time is relative to EC2's launch time. All fields that make it work are read back; a schedule of the
+same name with other content is never accepted.
+
+The role is created once per account, kept, free of charge. It may only terminate instances with our tag. An
+existing role is read back and compared: trust policy, its one permission policy, and that no other policy is
+attached, which could deny the permission.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ...core.api_call import Call
 from ...core.launch_plan import CapLayer
-from ...core.request import LaunchCandidate, LaunchRequest
-from .owned_names import build_owned_name
+from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
 
-__all__ = ["SCHEDULE_SLACK_S", "build_schedule_calls", "build_schedule_layer"]
+__all__ = [
+    "POLICY",
+    "PREFIX",
+    "ROLE",
+    "SCHEDULE_SLACK_S",
+    "build_account_call",
+    "build_owned_name",
+    "build_role_calls",
+    "build_schedule_calls",
+    "build_schedule_layer",
+    "parse_owned_name",
+]
 
 SCHEDULE_SLACK_S = (
     60.0  # a schedule starts within the minute that it names: docs.aws.amazon.com/scheduler, "at"
@@ -28,7 +43,7 @@ def build_schedule_layer(cap_s: int, *, made_here: bool) -> CapLayer:
 
     Args:
         cap_s: Cap of the machine [s].
-        made_here: Whether the role is that of `role.build_role_calls`, which is read back too.
+        made_here: Whether the role is that of `build_role_calls`, which is read back too.
     """
     role = "" if made_here else "; the permissions of the given role are not checked"
     return CapLayer(
@@ -123,3 +138,133 @@ def _flat(content: dict[str, Any], above: str = "") -> dict[str, Any]:
         else:
             flat[f"{above}{key}"] = value
     return flat
+
+
+ROLE = "gpuplan-scheduler"
+POLICY = "terminate-gpuplan-instances"
+KNOWN_S = 60.0  # a new role is visible in IAM within seconds
+ACCOUNT = {"$ref": "account.id"}
+WAY_OUT = (
+    f"ask an administrator to create the role `{ROLE}`, give another with `-O scheduler_role=ARN`, or accept that "
+    "nothing outside the machine ends it with `--guest-cap-only`"
+)
+
+
+def build_account_call(region: str) -> Call:
+    """Return the call that reads the account's number."""
+    return Call(
+        step="account",
+        service="sts",
+        operation="get_caller_identity",
+        region=region,
+        params={},
+        keeps={"id": "Account"},
+    )
+
+
+def build_role_calls(region: str) -> list[Call]:
+    """Return the calls that create or check the role; they need `account.id` and keep `role.arn`."""
+    named = {"RoleName": ROLE}
+    found = _call(
+        "role",
+        "get_role",
+        region,
+        named,
+        keeps={"arn": "Role.Arn"},
+        expects={"Role.AssumeRolePolicyDocument": _build_trust_policy()},
+    )
+    made = {
+        **named,
+        "AssumeRolePolicyDocument": {"$json": _build_trust_policy()},
+        "Description": f"Lets EventBridge Scheduler terminate instances with the tag {TAG_RUN}",
+    }
+    policy = {**named, "PolicyName": POLICY}
+    allowed = _call(
+        "role-policy",
+        "get_role_policy",
+        region,
+        policy,
+        expects={"PolicyDocument": _build_policy()},
+    )
+    return [
+        _call("role", "create_role", region, made, keeps={"arn": "Role.Arn"}, find=found, find_first=True),
+        _call(
+            "role-policy",
+            "put_role_policy",
+            region,
+            {**policy, "PolicyDocument": {"$json": _build_policy()}},
+            find=allowed,
+            find_first=True,
+            patience_s=KNOWN_S,
+        ),
+        _call(
+            "role-policies",
+            "list_role_policies",
+            region,
+            named,
+            expects={"PolicyNames": [POLICY]},
+            patience_s=KNOWN_S,
+        ),
+        _call(
+            "role-attached",
+            "list_attached_role_policies",
+            region,
+            named,
+            expects={"AttachedPolicies": []},
+        ),
+    ]
+
+
+def _call(step: str, operation: str, region: str, params: dict[str, Any], **more: Any) -> Call:
+    """Return a call of IAM."""
+    return Call(
+        step=step, service="iam", operation=operation, region=region, params=params, way_out=WAY_OUT, **more
+    )
+
+
+def _build_trust_policy() -> dict[str, Any]:
+    """Return the trust policy: the scheduler, for schedules of this account.
+
+    docs.aws.amazon.com/scheduler/latest/UserGuide/cross-service-confused-deputy-prevention.html
+    """
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": "scheduler.amazonaws.com"},
+        "Action": "sts:AssumeRole",
+        "Condition": {"StringEquals": {"aws:SourceAccount": ACCOUNT}},
+    }
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+def _build_policy() -> dict[str, Any]:
+    """Return the permission policy."""
+    statement = {
+        "Effect": "Allow",
+        "Action": "ec2:TerminateInstances",
+        "Resource": {"$join": ["arn:aws:ec2:*:", ACCOUNT, ":instance/*"]},
+        "Condition": {"Null": {f"aws:ResourceTag/{TAG_RUN}": "false"}},
+    }
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+PREFIX = "gpuplan."
+_UNFIT = re.compile(r"[^0-9A-Za-z_-]")  # names of schedules: `[0-9a-zA-Z-_.]+`, 64 at most
+
+
+def build_owned_name(request: LaunchRequest, number: int) -> str:
+    """Return the name of an attempt's security group and schedule: prefix, owner, run and attempt.
+
+    A list of schedules has no tags: only names identify the owner.
+    """
+    return f"{PREFIX}{_UNFIT.sub('-', request.owner)}.{request.run}.{number}"
+
+
+def parse_owned_name(name: str) -> tuple[str, str, int] | None:
+    """Return owner, run and attempt of such a name, or None.
+
+    Example:
+        >>> parse_owned_name("gpuplan.own-1a2b.r64879f7d-1.2")
+        ('own-1a2b', 'r64879f7d-1', 2)
+    """
+    match = re.fullmatch(r"gpuplan\.([^.]+)\.([^.]+)\.(\d+)", name)
+    return (match[1], match[2], int(match[3])) if match else None

@@ -1,4 +1,4 @@
-"""Adapter of Azure."""
+"""Adapter of Azure, and its prices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import UsageError
-from ...core.api_call import Call, look_up
+from ...core.api_call import Call, CloudError, ErrorKind, look_up
 from ...core.clock import Clock
 from ...core.cloud_adapter import (
     CloudMachine,
@@ -22,22 +22,26 @@ from ...core.cloud_adapter import (
     RunOutcome,
     collect_machines,
 )
-from ...core.errors import CloudError, ErrorKind
-from ...core.known_accounts import KnownAccounts
 from ...core.launch_plan import Attempt, CostBounds
-from ...core.request import LaunchCandidate, LaunchRequest
-from ...core.resource_names import TAG_RUN
-from ..base import compute_spot_max_price
+from ...core.ledger import KnownAccounts
+from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
+from ..base import compute_spot_max_price, find_exact_price, read_price_list
 from .attempt import build_attempt
 from .caps import BOOT_ALLOWANCE_S
-from .error_codes import parse_machine_error, parse_registration_error
-from .machine import build_end_calls, is_ours, is_same, parse_leftover, parse_machine
-from .normalize import normalize_reply
+from .network import build_end_calls
 from .options import AzureOptions, parse_options, require_launchable
-from .prices import LEFT_HOURS, left_usd_per_hour, live_price
+from .replies import (
+    is_ours,
+    is_same,
+    normalize_reply,
+    parse_leftover,
+    parse_machine,
+    parse_machine_error,
+    parse_registration_error,
+)
 from .rest import AzureRest
 
-__all__ = ["AzureAdapter"]
+__all__ = ["LEFT_HOURS", "AzureAdapter", "left_usd_per_hour", "live_price"]
 
 CUSTOM_DATA_BYTES = 64 * 1024  # https://learn.microsoft.com/azure/virtual-machines/custom-data
 
@@ -235,3 +239,39 @@ def _notes(left_usd_per_hour: Decimal) -> tuple[str, ...]:
         f"{LEFT_HOURS} h of them after the cap, ${left_usd_per_hour * LEFT_HOURS:.2f}; each further day costs "
         "the same",
     )
+
+
+# Upper bounds, not prices: a standard SSD is about $0.08 a GB and month (https://azure.microsoft.com/pricing/details/
+# managed-disks), a standard address $0.005 an hour (https://azure.microsoft.com/pricing/details/ip-addresses).
+DISK_USD_PER_GB_HOUR = Decimal("0.0003")
+ADDRESS_USD_PER_HOUR = Decimal("0.01")
+LEFT_HOURS = 24  # time of disk and address after the cap that the maximum cost includes
+
+
+def left_usd_per_hour(*, disk_gb: int) -> Decimal:
+    """Return the maximum price of a deallocated machine's disk and address [USD/h].
+
+    Example:
+        >>> left_usd_per_hour(disk_gb=100)
+        Decimal('0.0400')
+    """
+    return DISK_USD_PER_GB_HOUR * disk_gb + ADDRESS_USD_PER_HOUR
+
+
+def live_price(candidate: LaunchCandidate) -> LivePrice:
+    """Return the price of a machine from the Retail Prices API, which needs no credentials.
+
+    Raises:
+        CloudError: The API is unreachable, or has no price or several prices for the machine.
+    """
+    from ....offers.refresh.source import RefreshRequest
+    from ....offers.refresh.sources.azure import read_listed
+    from ....settings import load_settings
+
+    now, one = datetime.now(UTC), candidate
+    request = RefreshRequest(environ=os.environ, endpoints=load_settings().endpoint)
+    rows = read_price_list(
+        lambda http: read_listed(request, http, region=one.region, size=one.instance_type, now=now),
+        name="RetailPrices",
+    )
+    return find_exact_price(candidate, rows, name="Azure's retail prices", read_at=now)

@@ -6,8 +6,7 @@ from typing import Any
 
 from ...core.api_call import Call
 from ...core.launch_plan import Attempt
-from ...core.request import LaunchCandidate, LaunchRequest
-from ...core.resource_names import TAG_RUN, build_tags, build_token, resource_name
+from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, build_tags, build_token, resource_name
 from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
 from ..base import compute_spot_max_price

@@ -14,7 +14,7 @@ from typing import Any
 from ...core.api_call import Call
 from ...core.launch_plan import CapLayer
 from ...prepare.shell import quote
-from .normalize import DATE
+from .replies import DATE
 
 __all__ = [
     "BOOT_ALLOWANCE_S",

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core.api_call import Call
+from ...core.cloud_adapter import MachineRef
 from .options import AzureOptions
 
-__all__ = ["build_network_calls", "build_resource_path", "group_removal"]
+__all__ = ["build_end_calls", "build_network_calls", "build_resource_path", "group_removal"]
 
 READY_S = 180.0
 PRIVATE = "10.0.0.0/24"
@@ -136,3 +137,19 @@ def _rule(name: str, access: str, protocol: str, *, source: str, port: str, prio
             "destinationPortRange": port,
         },
     }
+
+
+def build_end_calls(machine: MachineRef) -> tuple[Call, ...]:
+    """Return the calls that force the deletion of a machine, and of its group if that has the same name."""
+    name, group = machine.details["name"], machine.details["group"]
+    place = {"subscription": machine.details["subscription"], "group": group}
+    vm = Call(
+        step="end",
+        service="compute",
+        operation="virtualMachines.delete",
+        region=machine.region,
+        params={**place, "name": name, "forceDeletion": "true"},
+    )
+    if group != name or not name.startswith("gpuplan-"):
+        return (vm,)
+    return (vm, group_removal(place, machine.region)[0])

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ....errors import UsageError, near_names_hint
-from ...prepare.addresses import require_narrow_network
 from ...prepare.startup import require_fetchable
+from ..base import require_narrow_network
 
 __all__ = ["IMAGE", "UNUSABLE_PUBLIC_KEY", "AzureOptions", "parse_options", "require_launchable"]
 

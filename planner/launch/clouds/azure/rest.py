@@ -14,9 +14,9 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...core.api_call import CloudError, ErrorKind
 from ...core.clock import ServerDateClock
-from ...core.errors import CloudError, ErrorKind
-from .error_codes import parse_error_response
+from .replies import parse_error_response
 
 __all__ = ["METHODS", "AzureRest"]
 

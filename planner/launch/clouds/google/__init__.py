@@ -2,14 +2,11 @@
 
 zones        zones, machine types and TPU runtimes by name
 options      options of `--option NAME=VALUE`
-access       credentials, endpoints, the cloud's clock; translation of errors of Google's libraries
-clients      calls through google-cloud-compute, and through google-cloud-tpu where that suffices
-rest         calls over HTTPS that Google's clients do not cover
-error_codes  classification of Google's errors
+access       credentials, endpoints, the cloud's clock; classification of errors
+calls        calls through Google's clients, and over HTTPS where these do not suffice
 compute      calls and parsing of a GPU machine
 tpu          calls and parsing of a TPU slice
 upload       upload of a folder to the run's bucket
 inventory    resources with our labels in projects and buckets
-prices       current price from the Cloud Billing Catalog
-adapter      the adapter
+adapter      the adapter, and its current prices from the Cloud Billing Catalog
 """

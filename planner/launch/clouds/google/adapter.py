@@ -1,4 +1,8 @@
-"""Adapter of Google Cloud: GPU machines and TPU slices."""
+"""Adapter of Google Cloud: GPU machines and TPU slices, and their current prices.
+
+Google prices parts (cores, memory, GPUs, chips); `offers.refresh` computes machines from them. A machine with a
+part without exactly one price has no live price.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,19 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...core.api_call import Call
+from ...core.api_call import Call, CloudError, ErrorKind
 from ...core.clock import Clock
 from ...core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
-from ...core.errors import CloudError, ErrorKind
-from ...core.known_accounts import KnownAccounts
 from ...core.launch_plan import Attempt, CostBounds
+from ...core.ledger import KnownAccounts
 from ...core.request import LaunchCandidate, LaunchRequest
-from .access import GoogleAccess
-from .clients import METHODS, GoogleClients
+from ..base import find_exact_price, read_price_list
+from .access import GoogleAccess, parse_operation_error, parse_tpu_state_error
+from .calls import CLIENT_METHODS, GoogleClients, GoogleRest
 from .compute import (
     ENDED_WITHIN_S,
     SERVICE,
@@ -26,18 +31,19 @@ from .compute import (
     build_compute_end_calls,
     parse_compute_machine,
 )
-from .error_codes import parse_operation_error, parse_tpu_state_error
 from .inventory import Inventory
 from .options import GoogleOptions, parse_options, require_launchable
-from .prices import LivePrices
-from .rest import GoogleRest
 from .tpu import QUEUED, build_tpu_attempt, build_tpu_end_calls, is_tpu, parse_tpu_machine
 from .tpu import SERVICE as TPU_SERVICE
 from .upload import SERVICE as STORAGE
 from .upload import folder_of
 from .zones import list_zones, parse_region
 
-__all__ = ["GoogleAdapter"]
+if TYPE_CHECKING:
+    from ....offers.refresh.source import ListedPrice
+    from ....offers.refresh.sources.gcp import GcpBilling
+
+__all__ = ["GoogleAdapter", "LivePrices"]
 
 # Upper bounds, not prices: about twice what a balanced disk and an address usually cost.
 DISK_USD_PER_GB_HOUR = Decimal("0.0003")
@@ -167,7 +173,7 @@ class GoogleAdapter:
 
     def _ask(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once: through Google's client, or over HTTPS."""
-        via = self._clients if f"{service}.{operation}" in METHODS else self._rest
+        via = self._clients if f"{service}.{operation}" in CLIENT_METHODS else self._rest
         return via.send(service, operation, params)
 
     def _inventory(self, regions: Sequence[str] | None) -> Inventory:
@@ -208,3 +214,41 @@ def _notes(candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]
             "and its disk costs money until `gpuplan stop`"
         )
     return tuple(notes)
+
+
+class LivePrices:
+    """Prices of the billing catalog.
+
+    Args:
+        clock: Clock of price readings.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def price(self, candidate: LaunchCandidate) -> LivePrice:
+        """Return the price of an offer; raise CloudError when it cannot be computed exactly."""
+        rows = self._rows(candidate.region)
+        return find_exact_price(candidate, rows, name="the Cloud Billing Catalog", read_at=self._clock.now())
+
+    @cached_property
+    def _catalog(self) -> GcpBilling:
+        """Price source with the parts of all machines of the packaged catalog."""
+        from ....offers.catalog import load_catalog
+        from ....offers.refresh.instance_types import build_instance_specs
+        from ....offers.refresh.sources.gcp import GcpBilling
+
+        catalog = load_catalog()
+        return GcpBilling(build_instance_specs("gcp", catalog.offers, catalog.names))
+
+    def _rows(self, region: str) -> list[ListedPrice]:
+        """Return the prices of a region, without the API keys of price refreshes."""
+        from ....offers.refresh.source import PricePart, RefreshRequest
+        from ....offers.refresh.sources.gcp import KEY_VARIABLES
+
+        part = PricePart(region=region, purchases=("on_demand", "spot"), label=f"gcp {region}")
+        environ = {name: text for name, text in os.environ.items() if name not in KEY_VARIABLES}
+        return read_price_list(
+            lambda http: self._catalog.read(part, RefreshRequest(environ=environ), http),
+            name="CloudBillingCatalog",
+        )

@@ -16,11 +16,17 @@ from typing import Any
 from ...core.api_call import Call
 from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.request import LaunchCandidate, LaunchRequest
-from ...core.resource_names import TAG_RUN, build_tags, build_token, resource_name
+from ...core.request import (
+    TAG_RUN,
+    LaunchCandidate,
+    LaunchRequest,
+    build_tags,
+    build_token,
+    parse_tags,
+    resource_name,
+)
 from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
-from ..base import parse_tags
 from .options import GoogleOptions
 from .upload import FETCH, build_upload_calls
 from .zones import machine_type, parse_region

@@ -11,8 +11,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from ...core.api_call import CloudError, ErrorKind
 from ...core.cloud_adapter import CloudMachine, Leftover, Listing, collect_machines
-from ...core.errors import CloudError, ErrorKind
 from .compute import SERVICE, parse_compute_machine
 from .tpu import QUEUED, parse_tpu_machine
 from .tpu import SERVICE as TPU_SERVICE

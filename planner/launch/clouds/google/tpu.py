@@ -1,7 +1,7 @@
 """Calls that start and end a TPU slice as a queued resource, and parsing of its description.
 
 The cap is part of the create request: `runDuration.maxRunDuration`, which only the REST API `v2alpha1` has (see
-`rest`). A slice that shuts itself down is still billed, so there is no timer on the machine: the cloud's cap is
+`calls`). A slice that shuts itself down is still billed, so there is no timer on the machine: the cloud's cap is
 the only layer, and it is read back before the run counts as started.
 """
 
@@ -15,11 +15,17 @@ from ....errors import UsageError
 from ...core.api_call import Call, look_up
 from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.request import LaunchCandidate, LaunchRequest
-from ...core.resource_names import TAG_RUN, build_tags, build_token, resource_name
+from ...core.request import (
+    TAG_RUN,
+    LaunchCandidate,
+    LaunchRequest,
+    build_tags,
+    build_token,
+    parse_tags,
+    resource_name,
+)
 from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
-from ..base import parse_tags
 from .compute import ARMED_WITHIN_S, UNPROVEN, build_self_deletion
 from .options import GoogleOptions
 from .upload import FETCH, build_upload_calls

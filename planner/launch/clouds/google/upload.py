@@ -7,8 +7,7 @@ from typing import Any
 
 from ...core.api_call import Call, look_up
 from ...core.cloud_adapter import Leftover
-from ...core.request import LaunchRequest
-from ...core.resource_names import TAG_RUN
+from ...core.request import TAG_RUN, LaunchRequest
 from ...prepare.startup import archive_name
 from ...prepare.upload import LEFT_OUT
 from .options import GoogleOptions

@@ -1,4 +1,4 @@
-"""Classification of error codes of EC2, IAM, S3 and EventBridge Scheduler.
+"""Parsing of AWS's replies: error codes of EC2, IAM, S3 and EventBridge Scheduler, and resources left behind.
 
 Codes: docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html, and for the tokens
 docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html.
@@ -6,11 +6,15 @@ docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from ...core.errors import CloudError, ErrorKind
+from ...core.api_call import Call, CloudError, ErrorKind
+from ...core.cloud_adapter import Leftover
+from ...core.request import TAG_RUN, parse_owner_tags
+from .schedule import PREFIX, parse_owned_name
 
-__all__ = ["parse_sdk_error", "parse_state_error"]
+__all__ = ["list_schedules", "list_security_groups", "parse_sdk_error", "parse_state_error"]
 
 _CODES: dict[ErrorKind, frozenset[str]] = {
     ErrorKind.CAPACITY: frozenset(
@@ -113,3 +117,51 @@ def _of_answer(error: Any) -> CloudError:
     if kind is None:
         kind = ErrorKind.UNKNOWN if status >= 500 or not code else ErrorKind.INVALID
     return CloudError(kind, code, message)
+
+
+def list_security_groups(client: Any, region: str) -> Iterator[Leftover]:
+    """Yield a region's security groups with our tags; `client` is boto3's, for `ec2`."""
+    asked = [{"Name": "tag-key", "Values": [TAG_RUN]}]
+    for page in client.get_paginator("describe_security_groups").paginate(Filters=asked):
+        for group in page["SecurityGroups"]:
+            tags = {tag["Key"]: tag["Value"] for tag in group.get("Tags", [])}
+            undo = Call(
+                step="group",
+                service="ec2",
+                operation="delete_security_group",
+                region=region,
+                params={"GroupId": group["GroupId"]},
+            )
+            yield Leftover(
+                kind="security group",
+                id=group["GroupId"],
+                region=region,
+                **parse_owner_tags(tags),
+                undo=(undo,),
+            )
+
+
+def list_schedules(client: Any, region: str) -> Iterator[Leftover]:
+    """Yield a region's schedules with our names; `client` is boto3's, for `scheduler`."""
+    for page in client.get_paginator("list_schedules").paginate(GroupName="default", NamePrefix=PREFIX):
+        for schedule in page["Schedules"]:
+            parts = parse_owned_name(schedule["Name"])
+            if parts is None:
+                continue
+            owner, run, number = parts
+            undo = Call(
+                step="schedule",
+                service="scheduler",
+                operation="delete_schedule",
+                region=region,
+                params={"Name": schedule["Name"]},
+            )
+            yield Leftover(
+                kind="schedule",
+                id=schedule["Name"],
+                region=region,
+                run=run,
+                attempt=number,
+                owner=owner,
+                undo=(undo,),
+            )

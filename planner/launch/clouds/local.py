@@ -14,16 +14,21 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ....errors import UsageError
-from ...core.api_call import Call
-from ...core.clock import Clock
-from ...core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
-from ...core.errors import CloudError, ErrorKind
-from ...core.launch_plan import Attempt, CapLayer, CostBounds
-from ...core.request import LaunchCandidate, LaunchRequest
-from ...core.resource_names import TAG_OWNER_NAME, build_tags, build_token, usd_from_tag
-from ...prepare.shell import quote
-from ...prepare.supervisor_bundle import build_job
+from ...errors import UsageError
+from ..core.api_call import Call, CloudError, ErrorKind
+from ..core.clock import Clock
+from ..core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
+from ..core.launch_plan import Attempt, CapLayer, CostBounds
+from ..core.request import (
+    TAG_OWNER_NAME,
+    LaunchCandidate,
+    LaunchRequest,
+    build_tags,
+    build_token,
+    usd_from_tag,
+)
+from ..prepare.shell import quote
+from ..prepare.startup import build_job
 from .process_groups import LocalMachines
 
 __all__ = ["LocalAdapter"]

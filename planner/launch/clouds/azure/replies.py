@@ -1,19 +1,68 @@
-"""Classification of Azure's errors by their code, never by HTTP status alone.
+"""Parsing of Azure's replies: canonical spelling, errors by their code (never by HTTP status alone), machines.
+
+Paths in Azure are case-insensitive and returned in any case; dates have any offset, with or without fractions of
+a second.
+https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules
 
 Codes: https://learn.microsoft.com/azure/azure-resource-manager/troubleshooting/common-deployment-errors
-and https://learn.microsoft.com/troubleshoot/azure/virtual-machines/windows/allocation-failure.
-[unverified] None was seen at the real cloud; a server error without such a code is of unknown outcome.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-from ...core.api_call import look_up
-from ...core.errors import CloudError, ErrorKind
+from ...core.api_call import CloudError, ErrorKind, look_up
+from ...core.cloud_adapter import CloudMachine, Leftover, MachineRef, MachineState
+from ...core.request import TAG_RUN, parse_owner_tags, parse_tags
+from .network import group_removal
 
-__all__ = ["parse_error_response", "parse_machine_error", "parse_registration_error"]
+__all__ = [
+    "DATE",
+    "is_ours",
+    "is_same",
+    "normalize_reply",
+    "parse_error_response",
+    "parse_leftover",
+    "parse_machine",
+    "parse_machine_error",
+    "parse_registration_error",
+]
+
+DATE = "%Y-%m-%dT%H:%M:%SZ"
+_CASELESS = {"targetResourceId", "roleDefinitionId", "resourceId", "vmId"}
+_DATES = {"deadline"}
+
+
+def normalize_reply(value: Any) -> Any:
+    """Return an answer with paths and ids in lower case and dates in UTC, to the second.
+
+    Example:
+        >>> normalize_reply({"targetResourceId": "/subscriptions/S/resourceGroups/G", "status": "Enabled"})
+        {'targetResourceId': '/subscriptions/s/resourcegroups/g', 'status': 'Enabled'}
+        >>> normalize_reply({"deadline": "2026-11-21T14:01:00.0000000+01:00"})
+        {'deadline': '2026-11-21T13:01:00Z'}
+    """
+    if isinstance(value, list):
+        return [normalize_reply(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _field(key, inner) for key, inner in value.items()}
+
+
+def _field(key: str, value: Any) -> Any:
+    """Return a normalized field; a date without an offset is unchanged."""
+    if key in _CASELESS and isinstance(value, str):
+        return value.lower()
+    if key not in _DATES or not isinstance(value, str):
+        return normalize_reply(value)
+    try:
+        date = datetime.fromisoformat(value)
+    except ValueError:
+        return value
+    return value if date.tzinfo is None else date.astimezone(UTC).strftime(DATE)
+
 
 _CODES: dict[ErrorKind, frozenset[str]] = {
     ErrorKind.CAPACITY: frozenset(
@@ -128,3 +177,78 @@ def _by_status(status: int, *, makes: bool) -> ErrorKind:
 def _scope(message: str) -> str:
     """Return the scope of a quota: the region, or the account for limits of free subscriptions."""
     return "account" if "free trial" in message.lower() else "region"
+
+
+# A machine that is shut down but allocated (`stopped`) is billed in full, so it counts as running.
+_POWER: dict[str, MachineState] = {
+    "PowerState/starting": "starting", "PowerState/running": "running", "PowerState/stopping": "running",
+    "PowerState/stopped": "running", "PowerState/deallocating": "ending", "PowerState/deallocated": "stopped",
+}  # fmt: skip
+_PROVISIONING: dict[str, MachineState] = {"Deleting": "ending", "Failed": "stopped", "Succeeded": "running"}
+
+
+def is_ours(row: Mapping[str, Any]) -> bool:
+    """Whether a machine or a group has the tags of a launch."""
+    return TAG_RUN in (row.get("tags") or {})
+
+
+def is_same(machine: MachineRef, row: Mapping[str, Any]) -> bool:
+    """Whether a row is the recorded machine, not another of the same name.
+
+    Older records use the machine's name as its id.
+    """
+    return machine.id in {_id(row), str(row["name"]).lower()}
+
+
+def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
+    """Return a machine; without an instance view, its state is the provisioning state.
+
+    Its id is `vmId`, which is unique, unlike names.
+    """
+    tags: Mapping[str, str] = row.get("tags") or {}
+    parts = str(row["id"]).split("/")
+    started_at = datetime.fromisoformat(str(look_up(row, "properties.timeCreated"))).astimezone(UTC)
+    zones = row.get("zones") or []
+    return CloudMachine(
+        id=_id(row),
+        provider="azure",
+        region=str(row["location"]).replace(" ", "").lower(),
+        zone=zones[0] if zones else None,
+        instance_type=str(look_up(row, "properties.hardwareProfile.vmSize")),
+        purchase="spot" if look_up(row, "properties.priority") == "Spot" else "on_demand",
+        state=_state(row),
+        started_at=started_at,
+        seen_at=max(seen_at, started_at),
+        **parse_tags(tags, started_at=started_at),
+        details={"subscription": parts[2].lower(), "group": parts[4].lower(), "name": parts[8].lower()},
+    )
+
+
+def parse_leftover(row: Mapping[str, Any]) -> Leftover:
+    """Return a resource group as a leftover resource."""
+    tags: Mapping[str, str] = row["tags"]
+    region = str(row["location"]).replace(" ", "").lower()
+    place = {"subscription": str(row["id"]).split("/")[2].lower(), "group": str(row["name"]).lower()}
+    return Leftover(
+        kind="resource group",
+        id=place["group"],
+        region=region,
+        **parse_owner_tags(tags),
+        undo=group_removal(place, region),
+    )
+
+
+def _id(row: Mapping[str, Any]) -> str:
+    """Return the `vmId` of a machine; its name without one."""
+    return str(look_up(row, "properties.vmId") or row["name"]).lower()
+
+
+def _state(row: Mapping[str, Any]) -> MachineState:
+    """Return the state of a machine by its billing."""
+    provisioning = str(look_up(row, "properties.provisioningState"))
+    if provisioning == "Deleting":
+        return "ending"
+    for status in look_up(row, "properties.instanceView.statuses") or []:
+        if status.get("code") in _POWER:
+            return _POWER[status["code"]]
+    return _PROVISIONING.get(provisioning, "starting")

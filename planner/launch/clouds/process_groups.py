@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ....files import write_atomically
-from ...core.errors import CloudError, ErrorKind
-from ...core.run_files import locked
+from ...files import write_atomically
+from ..core.api_call import CloudError, ErrorKind
+from ..core.ledger import locked
 
 __all__ = ["LocalMachines"]
 

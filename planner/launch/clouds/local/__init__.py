@@ -1,1 +1,0 @@
-"""This computer as a provider: the complete flow without cost."""
