@@ -77,7 +77,7 @@ def _same_machine(row: Row, name: str | None) -> bool:
 
 def _same_devices(row: Row, accelerators: Mapping[str, float] | None) -> bool:
     """Return whether an offer has the given devices, by SkyPilot's names."""
-    from .launch.export.engine_names import SKYPILOT
+    from .launch.export.task import SKYPILOT
 
     if accelerators is None:
         return True

@@ -50,7 +50,7 @@ def export(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
     """
-    from ..launch.export.engines import export_offer
+    from ..launch.export import export_offer
     from ..launch.prepare.arguments import LaunchArgs
     from ..render.export import format_export
     from ..render.output import emit_json, emit_text, require_writable, write_text
@@ -90,7 +90,7 @@ def hand_over_to_sky(
     asked: LaunchArgs, *, dry_run: bool, output: Path | None, confirm: Callable[[str], None]
 ) -> None:
     """Write the plan's offer as a SkyPilot task and start it with `sky`; a dry run prints the task."""
-    from ..launch.export.engines import export_offer
+    from ..launch.export import export_offer
     from ..launch.export.skypilot import launch_with_sky, require_sky
     from ..render.export import format_export
     from ..render.output import emit_text, write_text

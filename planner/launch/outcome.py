@@ -25,7 +25,7 @@ from .core.service import Launcher
 __all__ = [
     "PlanComparison",
     "compare_with_plan",
-    "median_ends_s",
+    "compute_median_bounds_s",
     "profile_of_run",
     "read_outcome",
     "wait_for_end",
@@ -151,7 +151,7 @@ def profile_of_run(
     )
 
 
-def median_ends_s(quartiles_s: tuple[float, float, float], *, steps: int) -> tuple[float, float]:
+def compute_median_bounds_s(quartiles_s: tuple[float, float, float], *, steps: int) -> tuple[float, float]:
     """Return the 95 % interval of the median of step times [s].
 
     Args:
@@ -162,7 +162,7 @@ def median_ends_s(quartiles_s: tuple[float, float, float], *, steps: int) -> tup
     steps are correlated, so the interval is a lower bound.
 
     Example:
-        >>> median_ends_s((0.9, 1.0, 1.1), steps=100)
+        >>> compute_median_bounds_s((0.9, 1.0, 1.1), steps=100)
         (0.9686, 1.0314)
     """
     low, median, high = quartiles_s
@@ -221,7 +221,7 @@ def _timing(outcome: RunOutcome) -> Timing:
         "stopped": "stopped",
     }
     if outcome.step_s_quartiles is not None and outcome.timed_steps:
-        low_s, high_s = median_ends_s(outcome.step_s_quartiles, steps=outcome.timed_steps)
+        low_s, high_s = compute_median_bounds_s(outcome.step_s_quartiles, steps=outcome.timed_steps)
         found |= {"low_s": low_s, "high_s": high_s, "width": (high_s - low_s) / outcome.step_s_quartiles[1]}
     return found
 

@@ -22,10 +22,10 @@ from gpuplan.launch.core.launch_plan import Attempt, CapLayer, CostBounds
 from gpuplan.launch.core.request import (
     LaunchCandidate,
     LaunchRequest,
+    build_resource_name,
     build_tags,
     build_token,
-    resource_name,
-    usd_from_tag,
+    parse_usd_tag,
 )
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -144,7 +144,7 @@ class FakeAdapter:
         )
 
     def _attempt(self, request: LaunchRequest, candidate: LaunchCandidate, number: int) -> Attempt:
-        name, guest_only = resource_name(request, number), request.options.get("layers") == "guest"
+        name, guest_only = build_resource_name(request, number), request.options.get("layers") == "guest"
         timer = CapLayer(
             name="timer", where="machine", fires_after_s=candidate.cap_s + BOOT_S, how="the guest's timer"
         )
@@ -339,7 +339,7 @@ class FakeAdapter:
             run=tags.get("gpuplan-run", ""),
             attempt=int(tags.get("gpuplan-attempt", "0")),
             owner=tags.get("gpuplan-owner", ""),
-            usd_per_hour=usd_from_tag(tags.get("gpuplan-microusd-per-hour")),
+            usd_per_hour=parse_usd_tag(tags.get("gpuplan-microusd-per-hour")),
         )
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
@@ -364,7 +364,7 @@ def _own_tags(request: LaunchRequest, candidate: LaunchCandidate, number: int) -
 
 def _group_call(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> Call:
     """Return the call that makes the group of an attempt."""
-    name = resource_name(request, number)
+    name = build_resource_name(request, number)
     tags = _own_tags(request, candidate, number)
     return _call(
         candidate,
@@ -398,7 +398,7 @@ def _machine_call(request: LaunchRequest, candidate: LaunchCandidate, number: in
 
 def _schedule_calls(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> tuple[Call, ...]:
     """Return the calls that have the cloud end the machine at its cap, and that read this back."""
-    name = resource_name(request, number)
+    name = build_resource_name(request, number)
     at = {"$time": {"from": "machine.started", "plus_s": candidate.cap_s + SLACK_S, "format": AT}}
     proof = {"name": name, "target": MACHINE, "at": at}
     find = _call(candidate, "cap", "get_schedule", {"name": name}, expects=proof)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from ...errors import UsageError
+from ...errors import UsageError, near_names_hint
 from ..core.api_call import CloudError, ErrorKind
 from ..core.cloud_adapter import LivePrice
 from ..core.request import LaunchCandidate
@@ -23,6 +23,8 @@ __all__ = [
     "compute_spot_max_price",
     "find_exact_price",
     "read_price_list",
+    "require_disk_size",
+    "require_known_options",
     "require_narrow_network",
 ]
 
@@ -38,6 +40,20 @@ def compute_spot_max_price(usd_per_hour: Decimal) -> Decimal:
         Decimal('0.2500')
     """
     return (usd_per_hour * SPOT_CEILING).quantize(CENTS_OF_A_CENT)
+
+
+def require_known_options(options: Iterable[str], known: Sequence[str], *, provider: str) -> None:
+    """Raise UsageError for an option that a provider does not have."""
+    for name in options:
+        if name not in known:
+            hint = near_names_hint(name, known, see_all="gpuplan launch --help")
+            raise UsageError(f"`--option {name}`: the {provider} provider has no such option", hint=hint)
+
+
+def require_disk_size(disk_gb: str) -> None:
+    """Raise UsageError unless the option `disk_gb` is a whole number above zero."""
+    if not disk_gb.isdecimal() or int(disk_gb) < 1:
+        raise UsageError(f"`--option disk_gb={disk_gb}` is not a number of gigabytes", hint="try 100")
 
 
 # At most 2^16 IPv4 addresses, or an IPv6 /48 (the allocation of one site, RFC 6177).

@@ -25,7 +25,7 @@ from ..core.request import (
     LaunchRequest,
     build_tags,
     build_token,
-    usd_from_tag,
+    parse_usd_tag,
 )
 from ..prepare.shell import quote
 from ..prepare.startup import build_job
@@ -210,7 +210,7 @@ class LocalAdapter:
             attempt=int(tags["gpuplan-attempt"]),
             owner=tags["gpuplan-owner"],
             owner_name=tags.get(TAG_OWNER_NAME, ""),
-            usd_per_hour=usd_from_tag(tags["gpuplan-microusd-per-hour"]),
+            usd_per_hour=parse_usd_tag(tags["gpuplan-microusd-per-hour"]),
         )
 
 

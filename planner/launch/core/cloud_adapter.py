@@ -13,7 +13,7 @@ The **pure half** needs no credentials, network or SDK and is deterministic:
       machine could not be found;
     - the cap that the provider itself supports, and the start-up script, whose first line arms the timer.
   A call that creates another thing that must be removed has ``makes="resource"`` and ``undo`` calls.
-  Names consist of run and attempt (`request.resource_name`), so that a call without a token is safe to
+  Names consist of run and attempt (`request.build_resource_name`), so that a call without a token is safe to
   repeat: it answers EXISTS, and ``Call.find`` reads what exists. A long-running operation is two calls: the
   request, and a call that is repeated (``patience_s``) until it ``expects`` the state. A cap is read back by
   a call that ``arms`` the layer and ``expects`` it; a layer that fails to arm ends the machine at once. No

@@ -14,7 +14,7 @@ from .cloud_adapter import Adapter, CloudMachine, Leftover, RunOutcome
 from .history import AttemptHistory
 from .launch_plan import LaunchEvent
 from .ledger import Ledger, RunLog
-from .request import LaunchRequest, safe_name
+from .request import LaunchRequest, build_safe_name
 from .retry import CallRunner
 from .teardown import Teardown
 
@@ -188,7 +188,7 @@ _LATER = "the next `gpuplan reap` tries again"
 
 def _remove(context: LaunchContext, provider: str, left: Leftover) -> None:
     """Remove one resource; a missing one counts as removed."""
-    log = context.ledger.open_run(safe_name(left.run) or safe_name(left.id))
+    log = context.ledger.open_run(build_safe_name(left.run) or build_safe_name(left.id))
     with log.held(), explain_errors(provider, what=f"to remove the {left.kind} {left.id}", otherwise=_LATER):
         teardown = context.teardown(log, provider, owner=context.acting)
         for call in left.undo:

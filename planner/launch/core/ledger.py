@@ -23,7 +23,7 @@ from ...files import sync_folder, write_atomically
 from .clock import Clock
 from .history import History
 from .launch_plan import LaunchPlan
-from .request import run_name
+from .request import build_run_name
 
 __all__ = ["KnownAccounts", "Ledger", "RunLog", "append_durably", "locked"]
 
@@ -113,7 +113,7 @@ class Ledger:
     def next_run(self, fingerprint: str) -> str:
         """Return the name of a plan's unfinished run, or of its next: repeating a plan continues its run."""
         sequence = 1
-        while (folder := self._folder(run_name(fingerprint, sequence))).exists():
+        while (folder := self._folder(build_run_name(fingerprint, sequence))).exists():
             if not RunLog(folder, self._clock).history().finished:
                 break
             sequence += 1

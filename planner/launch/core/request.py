@@ -25,14 +25,14 @@ __all__ = [
     "RunSpec",
     "Seconds",
     "StopLoss",
+    "build_resource_name",
+    "build_run_name",
+    "build_safe_name",
     "build_tags",
     "build_token",
     "parse_owner_tags",
     "parse_tags",
-    "resource_name",
-    "run_name",
-    "safe_name",
-    "usd_from_tag",
+    "parse_usd_tag",
 ]
 
 CHECKPOINT_EVERY_S = 60.0  # default, unless the user or the plan sets it [s]
@@ -189,7 +189,7 @@ def build_token(*, request: LaunchRequest, number: int, candidate: LaunchCandida
     return str(uuid.uuid5(_NAMESPACE, "\n".join(parts)))
 
 
-def resource_name(request: LaunchRequest, number: int) -> str:
+def build_resource_name(request: LaunchRequest, number: int) -> str:
     """Return the name of an attempt's resources: lower case, digits and hyphens, below 63 characters."""
     return f"gpuplan-{request.run}-{number}"
 
@@ -210,31 +210,31 @@ def build_tags(*, request: LaunchRequest, number: int, candidate: LaunchCandidat
     }
 
 
-def usd_from_tag(text: str | None) -> Decimal | None:
+def parse_usd_tag(text: str | None) -> Decimal | None:
     """Return the price in a tag, or None.
 
     Example:
-        >>> usd_from_tag("526000")
+        >>> parse_usd_tag("526000")
         Decimal('0.526')
     """
     return Decimal(text) / MICRO if text and text.isdecimal() else None
 
 
-def run_name(fingerprint: str, sequence: int) -> str:
+def build_run_name(fingerprint: str, sequence: int) -> str:
     """Return the name of a run: its plan's hash and a sequence number.
 
     Example:
-        >>> run_name("plan", 1)
+        >>> build_run_name("plan", 1)
         'r64879f7d-1'
     """
     return f"r{hashlib.sha256(fingerprint.encode()).hexdigest()[:8]}-{sequence}"
 
 
-def safe_name(text: str) -> str:
+def build_safe_name(text: str) -> str:
     """Return a text from a cloud as a folder name: letters, digits and hyphens.
 
     Example:
-        >>> safe_name("r64879f7d-1"), safe_name("../../x")
+        >>> build_safe_name("r64879f7d-1"), build_safe_name("../../x")
         ('r64879f7d-1', 'x')
     """
     return re.sub(r"[^A-Za-z0-9-]+", "-", text).strip("-")
@@ -268,6 +268,6 @@ def parse_tags(tags: Mapping[str, str], *, started_at: datetime, wait_s: float =
     return {
         **parse_owner_tags(tags),
         "owner_name": tags.get(TAG_OWNER_NAME, ""),
-        "usd_per_hour": usd_from_tag(tags.get("gpuplan-microusd-per-hour")),
+        "usd_per_hour": parse_usd_tag(tags.get("gpuplan-microusd-per-hour")),
         "cap_at": cap_at,
     }

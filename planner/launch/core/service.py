@@ -14,7 +14,7 @@ from .engine import apply
 from .history import AttemptHistory
 from .launch_plan import LaunchPlan
 from .ledger import RunLog
-from .request import safe_name
+from .request import build_safe_name
 
 __all__ = ["Launcher", "StopTarget"]
 
@@ -215,9 +215,9 @@ class Launcher(LaunchContext):
         one of theirs.
         """
         run = machine.run
-        if run and safe_name(run) == run and not self.ledger.peek(run).plans:
+        if run and build_safe_name(run) == run and not self.ledger.peek(run).plans:
             return self.ledger.open_run(run)
-        return self.ledger.open_run(safe_name(machine.id))
+        return self.ledger.open_run(build_safe_name(machine.id))
 
     def _reap_machine(self, machine: CloudMachine) -> None:
         """End a machine past its cap, by the record of its run if there is one."""

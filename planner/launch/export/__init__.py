@@ -1,11 +1,80 @@
-"""Export a chosen offer as a file for another launcher, with that launcher's own way to stop.
+"""Export of a chosen offer as a file for another launcher, with that launcher's own way to stop.
 
-    task          from `plan.json` to what all engines need: machine, code, deadline, shell commands
-    engine_names  accelerator names of the engines
+    task          from `plan.json` to what all engines need: machine, code, deadline, commands
     skypilot, dstack, kubernetes    pure: a task as the engine's document, and the limits of its stop
     colab         the same as a notebook
-    engines       all engines by name
 
 Only `skypilot.launch_with_sky` starts a machine. Exported runs are not in gpuplan's ledger: the engine's own tools
 list and end them.
 """
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..prepare.arguments import LaunchArgs
+from . import colab, dstack, kubernetes, skypilot
+from .task import EngineDocument, ExportTask, build_export_task
+
+__all__ = ["ENGINES", "Engine", "export_offer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """An engine.
+
+    Args:
+        title: Name for messages.
+        providers: Providers that it can rent from.
+        export: Returns the engine's document of a task. Pure.
+    """
+
+    title: str
+    providers: tuple[str, ...]
+    export: Callable[[ExportTask], EngineDocument]
+
+
+ENGINES = {
+    "skypilot": Engine(title="SkyPilot", providers=skypilot.PROVIDERS, export=skypilot.build_skypilot_task),
+    "dstack": Engine(title="dstack", providers=dstack.PROVIDERS, export=dstack.build_dstack_task),
+    "kubernetes": Engine(title="Kubernetes", providers=kubernetes.PROVIDERS, export=kubernetes.build_jobset),
+    "colab": Engine(title="Colab", providers=colab.PROVIDERS, export=colab.build_colab_task),
+    "ray": Engine(title="Ray", providers=kubernetes.PROVIDERS, export=kubernetes.build_rayjob),
+}
+
+
+def export_offer(
+    args: LaunchArgs, *, engine: str, disk_gb: int, image: str | None, file: str
+) -> dict[str, Any]:
+    """Return a plan's offer as an engine's document, with commands and limits.
+
+    Args:
+        args: The flags.
+        engine: One of ``ENGINES``.
+        disk_gb: Size of the disk [GB].
+        image: Container to run in; None: the engine's default.
+        file: Path of the document.
+
+    Raises:
+        UsageError, NoAnswerError: The request cannot be exported; see each check.
+    """
+    chosen = ENGINES[engine]
+    task = build_export_task(
+        args, engine=chosen.title, providers=chosen.providers, disk_gb=disk_gb, image=image
+    )
+    found = chosen.export(task)
+    return {
+        "engine": engine,
+        "name": task.name,
+        "provider": task.provider,
+        "offer": task.offer.model_dump(mode="json"),
+        "worst_case_usd": task.worst_case_usd,
+        "apply": found.apply.replace("FILE", shlex.quote(file)),
+        "stop": found.stop,
+        "stops": list(found.stops),
+        "open": list(found.open),
+        "document": found.document,
+    }

@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ..clouds.google.zones import machine_type
-from .engine_names import DSTACK, find_engine_name
-from .task import EngineDocument, ExportTask, build_fetch_commands, build_install_commands, build_run_command
+from .task import (
+    DSTACK,
+    EngineDocument,
+    ExportTask,
+    build_fetch_commands,
+    build_install_commands,
+    build_run_command,
+    find_engine_name,
+)
 
 __all__ = ["PROVIDERS", "build_dstack_task"]
 

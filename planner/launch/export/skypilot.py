@@ -10,8 +10,15 @@ from typing import Any
 
 from ...errors import GpuplanError, UsageError
 from ..clouds.google.zones import machine_type, runtime_version
-from .engine_names import SKYPILOT, find_engine_name
-from .task import EngineDocument, ExportTask, build_fetch_commands, build_install_commands, build_run_command
+from .task import (
+    SKYPILOT,
+    EngineDocument,
+    ExportTask,
+    build_fetch_commands,
+    build_install_commands,
+    build_run_command,
+    find_engine_name,
+)
 
 __all__ = ["PROVIDERS", "build_skypilot_task", "launch_with_sky", "require_sky"]
 

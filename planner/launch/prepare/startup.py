@@ -32,11 +32,11 @@ __all__ = [
     "HOME",
     "UNPACKING",
     "BootConfig",
-    "agent_archive",
-    "archive_name",
+    "build_agent_archive",
+    "build_archive_name",
     "build_job",
     "build_startup_script",
-    "in_container",
+    "is_in_container",
     "require_fetchable",
 ]
 
@@ -63,7 +63,7 @@ class BootConfig(Data):
     bucket: str = ""
 
 
-def archive_name(run: str) -> str:
+def build_archive_name(run: str) -> str:
     """Return the name of the uploaded source archive in the bucket."""
     return f"{run}-source.tar.gz"
 
@@ -84,7 +84,7 @@ def build_startup_script(
     request: LaunchRequest, candidate: LaunchCandidate, number: int, boot: BootConfig
 ) -> str:
     """Return the start-up script of one attempt."""
-    folder = None if in_container(request) else f"{HOME}/code"
+    folder = None if is_in_container(request) else f"{HOME}/code"
     job = build_job(request, candidate, number, work=f"{HOME}/work", folder=folder, notices=boot.notices)
     params = json.dumps(job, sort_keys=True)
     remote = f"{boot.bucket}/{request.run}" if boot.bucket else ""
@@ -96,7 +96,7 @@ def build_startup_script(
         "trap end EXIT",
         f"mkdir -p {HOME}/run {HOME}/work {HOME}/code && cd {HOME}",
         f"exec > >(tee -a work/log-{number}.txt) 2>&1",  # an earlier attempt left its own
-        f"{UNPACKING} <<'END'\n{agent_archive()}\nEND",
+        f"{UNPACKING} <<'END'\n{build_agent_archive()}\nEND",
         f"cat > run/params.json <<'END'\n{params}\nEND",
         *_build_fetching(request, boot, remote),
         *_build_installing(request, boot),
@@ -114,7 +114,7 @@ def _build_fetching(request: LaunchRequest, boot: BootConfig, remote: str) -> li
     elif kind == "image":
         lines = []
     elif kind == "folder":
-        archive = quote(f"{boot.bucket}/{archive_name(request.run)}")
+        archive = quote(f"{boot.bucket}/{build_archive_name(request.run)}")
         lines = [f"{boot.unpack.format(source=archive)} | tar xz -C code"]
     elif place.endswith((".tar.gz", ".tgz")):
         lines = [f"{boot.unpack.format(source=quote(_address(kind, place)))} | tar xz -C code"]
@@ -137,7 +137,7 @@ def _address(kind: str, place: str) -> str:
 
 def _build_installing(request: LaunchRequest, boot: BootConfig) -> list[str]:
     """Return the commands that install packages; none for a container."""
-    if in_container(request):
+    if is_in_container(request):
         return []
     if request.spec.requirements:
         what = f"-r {quote(f'code/{request.spec.requirements}')}"
@@ -148,7 +148,7 @@ def _build_installing(request: LaunchRequest, boot: BootConfig) -> list[str]:
 
 def _build_running(request: LaunchRequest, candidate: LaunchCandidate) -> list[str]:
     """Return the commands that run the script under the supervisor."""
-    if not in_container(request):
+    if not is_in_container(request):
         return ["venv/bin/python -m gpuplan_agent.supervise run"]
     image = request.spec.source.partition(":")[2]
     return build_container_commands(image, home=HOME, job=f"{HOME}/run", accelerator=candidate.accelerator)
@@ -179,13 +179,13 @@ UNPACKING = (
 )
 
 
-def in_container(request: LaunchRequest) -> bool:
+def is_in_container(request: LaunchRequest) -> bool:
     """Whether the code is in a container image."""
     return request.spec.source.startswith("image:")
 
 
 @functools.cache
-def agent_archive() -> str:
+def build_agent_archive() -> str:
     """Return the supervisor's files without docstrings and comments, compressed and base85-encoded. Deterministic.
 
     The result is cached: a plan has one script for every zone of every candidate. `UNPACKING` extracts it.

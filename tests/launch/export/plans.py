@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gpuplan.launch.export.engines import export_offer
+from gpuplan.launch.export import export_offer
 from gpuplan.launch.prepare.arguments import LaunchArgs
 
 __all__ = ["GIT", "OFFERS", "export_of", "offer", "write_plan"]

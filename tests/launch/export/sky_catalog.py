@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpuplan.errors import NoAnswerError
 from gpuplan.launch.clouds.google.zones import list_zones, machine_type
-from gpuplan.launch.export.engine_names import SKYPILOT, find_engine_name
+from gpuplan.launch.export.task import SKYPILOT, find_engine_name
 from gpuplan.offers.rows import Offer
 
 __all__ = ["aws_zone_id", "write_catalogs"]

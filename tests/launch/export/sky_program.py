@@ -75,7 +75,7 @@ def dryrun(documents: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def _picked(sky: Any, estimator: Any, path: str) -> dict[str, Any]:
     """Return what is picked from all devices that AWS has in the plan."""
-    from gpuplan.launch.export.engine_names import SKYPILOT
+    from gpuplan.launch.export.task import SKYPILOT
 
     offers = json.loads(Path(path).read_text())["offers"]
     devices = {

@@ -30,30 +30,19 @@ from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, parse_tags
 from ...prepare.upload import insert_archive
 from .attempt import build_attempt
 from .options import parse_options
-from .prices import PRICING_REGION, max_usd_per_hour, on_demand_usd, spot_usd
-from .replies import list_schedules, list_security_groups, parse_sdk_error, parse_state_error
+from .replies import (
+    PRICING_REGION,
+    list_schedules,
+    list_security_groups,
+    max_usd_per_hour,
+    parse_sdk_error,
+    read_on_demand_usd,
+    read_spot_usd,
+    require_starting,
+    to_json_types,
+)
 
-__all__ = ["AwsAdapter", "require_starting", "to_json_types"]
-
-
-def require_starting(reply: Mapping[str, Any]) -> None:
-    """Raise CloudError when an instance ended while it started."""
-    for reservation in reply["Reservations"]:
-        for instance in reservation["Instances"]:
-            fault = parse_state_error(instance)
-            if fault is not None:
-                raise fault
-
-
-def to_json_types(value: Any) -> Any:
-    """Return an answer in JSON types: times as ISO 8601, without `ResponseMetadata`."""
-    if isinstance(value, Mapping):
-        return {key: to_json_types(inner) for key, inner in value.items() if key != "ResponseMetadata"}
-    if isinstance(value, (list, tuple)):
-        return [to_json_types(inner) for inner in value]
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+__all__ = ["AwsAdapter"]
 
 
 BOOT_ALLOWANCE_S = 600.0  # from the start of billing until the start-up script sets its timer
@@ -175,11 +164,11 @@ class AwsAdapter:
         now = self.cloud_time() or datetime.now(UTC)
         if candidate.purchase == "spot":
             zones, client = parse_options(options).zones, self._client("ec2", candidate.region)
-            usd = self._answered(lambda: spot_usd(client, candidate, zones=zones, now=now))
+            usd = self._answered(lambda: read_spot_usd(client, candidate, zones=zones, now=now))
             source = "ec2.describe_spot_price_history"
         else:
             client = self._client("pricing", PRICING_REGION)
-            usd = self._answered(lambda: on_demand_usd(client, candidate))
+            usd = self._answered(lambda: read_on_demand_usd(client, candidate))
             source = "pricing.get_products"
         return LivePrice(usd_per_hour=usd, source=source, read_at=now)
 

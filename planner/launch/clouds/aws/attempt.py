@@ -6,8 +6,8 @@ from typing import Any
 
 from ...core.api_call import Call
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.request import LaunchCandidate, LaunchRequest, build_tags, build_token, resource_name
-from ...prepare.startup import archive_name
+from ...core.request import LaunchCandidate, LaunchRequest, build_resource_name, build_tags, build_token
+from ...prepare.startup import build_archive_name
 from ...prepare.upload import LEFT_OUT
 from ..base import compute_spot_max_price
 from .options import build_startup_script, parse_options
@@ -107,18 +107,9 @@ class _CallBuilder:
         """Check the bucket's owner: code and checkpoints must not go to another account."""
         if not self.options.bucket:
             return []
-        return [
-            self._call(
-                "bucket",
-                "s3",
-                "head_bucket",
-                self._in_bucket(),
-                way_out=(
-                    f"if `{self.options.bucket}` belongs to another account that may have the files: "
-                    "`-O bucket_owner=ACCOUNT`"
-                ),
-            )
-        ]
+        name = self.options.bucket
+        way_out = f"if `{name}` belongs to another account that may have the files: `-O bucket_owner=ACCOUNT`"
+        return [self._call("bucket", "s3", "head_bucket", self._in_bucket(), way_out=way_out)]
 
     def _in_bucket(self) -> dict[str, Any]:
         """Return the bucket and its required owner."""
@@ -137,7 +128,7 @@ class _CallBuilder:
         kind, _, folder = self.request.spec.source.partition(":")
         if kind != "folder" or not self.options.bucket:
             return []
-        where = {**self._in_bucket(), "Key": archive_name(self.request.run)}
+        where = {**self._in_bucket(), "Key": build_archive_name(self.request.run)}
         params = {**where, "Body": {"tar_gz_of": folder, "except": list(LEFT_OUT)}}
         undo = self._call("code", "s3", "delete_object", where)
         return [self._call("code", "s3", "put_object", params, makes="resource", undo=(undo,))]
@@ -283,7 +274,7 @@ class _CallBuilder:
 
     def _tagged(self, kind: str) -> dict[str, Any]:
         """Return the tags of a resource for the call that makes it."""
-        tags = {**self.tags, "Name": resource_name(self.request, self.number)}
+        tags = {**self.tags, "Name": build_resource_name(self.request, self.number)}
         return {"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
 
 

@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from ....errors import UsageError, near_names_hint
+from ....errors import UsageError
 from ...core.request import LaunchCandidate, LaunchRequest
 from ...prepare.startup import BootConfig, require_fetchable
 from ...prepare.startup import build_startup_script as build_common_script
-from ..base import require_narrow_network
+from ..base import require_disk_size, require_known_options, require_narrow_network
 
 __all__ = ["DLAMI", "USER_DATA_BYTES", "AwsOptions", "build_startup_script", "parse_options"]
 
@@ -61,14 +61,9 @@ def parse_options(options: Mapping[str, str]) -> AwsOptions:
     Raises:
         UsageError: An option is unknown, malformed, or lacks another that it needs.
     """
-    known = [field.name for field in fields(AwsOptions)]
-    for name in options:
-        if name not in known:
-            hint = near_names_hint(name, known, see_all="gpuplan launch --help")
-            raise UsageError(f"`--option {name}`: the aws provider has no such option", hint=hint)
+    require_known_options(options, [field.name for field in fields(AwsOptions)], provider="aws")
     chosen = AwsOptions(**options)
-    if not chosen.disk_gb.isdecimal() or int(chosen.disk_gb) < 1:
-        raise UsageError(f"`--option disk_gb={chosen.disk_gb}` is not a number of gigabytes", hint="try 100")
+    require_disk_size(chosen.disk_gb)
     if chosen.bucket_owner and not re.fullmatch(r"\d{12}", chosen.bucket_owner):
         raise UsageError(
             f"`--option bucket_owner={chosen.bucket_owner}` is not an account number", hint="it has 12 digits"

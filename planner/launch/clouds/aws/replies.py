@@ -1,20 +1,35 @@
-"""Parsing of AWS's replies: error codes of EC2, IAM, S3 and EventBridge Scheduler, and resources left behind.
+"""Parsing of AWS's replies: error codes, resources left behind, prices.
 
-Codes: docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html, and for the tokens
-docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html.
+Codes of EC2, IAM, S3 and EventBridge Scheduler: docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html, and
+for the tokens docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
+from ....offers.refresh.errors import FetchError
+from ....offers.refresh.sources.aws_sdk import FILTERS, LINUX, PRICING_REGION, parse_products
 from ...core.api_call import Call, CloudError, ErrorKind
 from ...core.cloud_adapter import Leftover
-from ...core.request import TAG_RUN, parse_owner_tags
+from ...core.request import TAG_RUN, LaunchCandidate, parse_owner_tags
+from ..base import CENTS_OF_A_CENT, compute_spot_max_price
 from .schedule import PREFIX, parse_owned_name
 
-__all__ = ["list_schedules", "list_security_groups", "parse_sdk_error", "parse_state_error"]
+__all__ = [
+    "PRICING_REGION",
+    "list_schedules",
+    "list_security_groups",
+    "max_usd_per_hour",
+    "parse_sdk_error",
+    "read_on_demand_usd",
+    "read_spot_usd",
+    "require_starting",
+    "to_json_types",
+]
 
 _CODES: dict[ErrorKind, frozenset[str]] = {
     ErrorKind.CAPACITY: frozenset(
@@ -165,3 +180,92 @@ def list_schedules(client: Any, region: str) -> Iterator[Leftover]:
                 owner=owner,
                 undo=(undo,),
             )
+
+
+def read_on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
+    """Return the price of Linux on shared hardware; the highest of several [USD/h].
+
+    Args:
+        client: boto3 client for `pricing`.
+        candidate: Type and region.
+    """
+    asked = {**FILTERS, "instanceType": candidate.instance_type, "regionCode": candidate.region}
+    pages = client.get_paginator("get_products").paginate(
+        ServiceCode="AmazonEC2",
+        Filters=[{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in asked.items()],
+    )
+    texts = [text for page in pages for text in page["PriceList"]]
+    try:
+        rows = [row for text in texts for row in parse_products(text, "")]
+    except (KeyError, TypeError, ValueError, FetchError) as error:
+        raise CloudError(
+            ErrorKind.UNKNOWN, "Malformed", f"unexpected form of the price list: {error}"
+        ) from error
+    prices = [row.usd_per_hour for row in rows if row.currency == "USD" and row.usd_per_hour > 0]
+    if not prices:
+        raise CloudError(ErrorKind.ABSENT, "NoPrice", _no_price(candidate))
+    return max(prices)
+
+
+def read_spot_usd(client: Any, candidate: LaunchCandidate, *, zones: str, now: datetime) -> Decimal:
+    """Return the highest current spot price of the usable zones [USD/h].
+
+    Args:
+        client: boto3 client for `ec2` in the candidate's region.
+        candidate: Type and region.
+        zones: Last letters of the zones; empty: any.
+        now: Time by the cloud's clock.
+    """
+    pages = client.get_paginator("describe_spot_price_history").paginate(
+        InstanceTypes=[candidate.instance_type], ProductDescriptions=[LINUX], StartTime=now, EndTime=now
+    )
+    newest: dict[str, Mapping[str, Any]] = {}
+    for entry in (entry for page in pages for entry in page["SpotPriceHistory"]):
+        zone = entry["AvailabilityZone"]
+        if zone not in newest or newest[zone]["Timestamp"] < entry["Timestamp"]:
+            newest[zone] = entry
+    prices = [Decimal(entry["SpotPrice"]) for zone, entry in newest.items() if not zones or zone[-1] in zones]
+    if not prices:
+        raise CloudError(ErrorKind.ABSENT, "NoPrice", _no_price(candidate))
+    return max(prices)
+
+
+def _no_price(candidate: LaunchCandidate) -> str:
+    """Return the message for an offer without a price."""
+    how = candidate.purchase.replace("_", " ")
+    return f"no price of {candidate.instance_type} {how} in {candidate.region}"
+
+
+# gp3 is $0.08 a GB-month in us-east-1 and below $0.16 wherever it is sold (aws.amazon.com/ebs/pricing); a month
+# there has 730 hours. A public IPv4 address is $0.005 an hour (aws.amazon.com/vpc/pricing).
+GP3_USD_PER_GB_MONTH = Decimal("0.16")
+HOURS_PER_MONTH = Decimal(730)
+ADDRESS_USD_PER_HOUR = Decimal("0.005")
+
+
+def max_usd_per_hour(candidate: LaunchCandidate, *, disk_gb: int) -> Decimal:
+    """Return the highest hourly price of an instance, its disk and its address [USD/h]."""
+    spot = candidate.purchase == "spot"
+    machine = compute_spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
+    disk = (disk_gb * GP3_USD_PER_GB_MONTH / HOURS_PER_MONTH).quantize(CENTS_OF_A_CENT)
+    return machine + disk + ADDRESS_USD_PER_HOUR
+
+
+def require_starting(reply: Mapping[str, Any]) -> None:
+    """Raise CloudError when an instance ended while it started."""
+    for reservation in reply["Reservations"]:
+        for instance in reservation["Instances"]:
+            fault = parse_state_error(instance)
+            if fault is not None:
+                raise fault
+
+
+def to_json_types(value: Any) -> Any:
+    """Return an answer in JSON types: times as ISO 8601, without `ResponseMetadata`."""
+    if isinstance(value, Mapping):
+        return {key: to_json_types(inner) for key, inner in value.items() if key != "ResponseMetadata"}
+    if isinstance(value, (list, tuple)):
+        return [to_json_types(inner) for inner in value]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

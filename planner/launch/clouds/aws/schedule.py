@@ -30,12 +30,34 @@ __all__ = [
     "parse_owned_name",
 ]
 
+PREFIX = "gpuplan."
+_UNFIT = re.compile(r"[^0-9A-Za-z_-]")  # names of schedules: `[0-9a-zA-Z-_.]+`, 64 at most
+
 SCHEDULE_SLACK_S = (
     60.0  # a schedule starts within the minute that it names: docs.aws.amazon.com/scheduler, "at"
 )
 TERMINATE = "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
 READ_BACK_S = 60.0
 ASSUMABLE_S = 180.0  # a new role propagates within seconds, rarely a minute
+
+
+def build_owned_name(request: LaunchRequest, number: int) -> str:
+    """Return the name of an attempt's security group and schedule: prefix, owner, run and attempt.
+
+    A list of schedules has no tags: only names identify the owner.
+    """
+    return f"{PREFIX}{_UNFIT.sub('-', request.owner)}.{request.run}.{number}"
+
+
+def parse_owned_name(name: str) -> tuple[str, str, int] | None:
+    """Return owner, run and attempt of such a name, or None.
+
+    Example:
+        >>> parse_owned_name("gpuplan.own-1a2b.r64879f7d-1.2")
+        ('own-1a2b', 'r64879f7d-1', 2)
+    """
+    match = re.fullmatch(r"gpuplan\.([^.]+)\.([^.]+)\.(\d+)", name)
+    return (match[1], match[2], int(match[3])) if match else None
 
 
 def build_schedule_layer(cap_s: int, *, made_here: bool) -> CapLayer:
@@ -245,26 +267,3 @@ def _build_policy() -> dict[str, Any]:
         "Condition": {"Null": {f"aws:ResourceTag/{TAG_RUN}": "false"}},
     }
     return {"Version": "2012-10-17", "Statement": [statement]}
-
-
-PREFIX = "gpuplan."
-_UNFIT = re.compile(r"[^0-9A-Za-z_-]")  # names of schedules: `[0-9a-zA-Z-_.]+`, 64 at most
-
-
-def build_owned_name(request: LaunchRequest, number: int) -> str:
-    """Return the name of an attempt's security group and schedule: prefix, owner, run and attempt.
-
-    A list of schedules has no tags: only names identify the owner.
-    """
-    return f"{PREFIX}{_UNFIT.sub('-', request.owner)}.{request.run}.{number}"
-
-
-def parse_owned_name(name: str) -> tuple[str, str, int] | None:
-    """Return owner, run and attempt of such a name, or None.
-
-    Example:
-        >>> parse_owned_name("gpuplan.own-1a2b.r64879f7d-1.2")
-        ('own-1a2b', 'r64879f7d-1', 2)
-    """
-    match = re.fullmatch(r"gpuplan\.([^.]+)\.([^.]+)\.(\d+)", name)
-    return (match[1], match[2], int(match[3])) if match else None

@@ -6,7 +6,14 @@ from typing import Any
 
 from ...core.api_call import Call
 from ...core.launch_plan import Attempt
-from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, build_tags, build_token, resource_name
+from ...core.request import (
+    TAG_RUN,
+    LaunchCandidate,
+    LaunchRequest,
+    build_resource_name,
+    build_tags,
+    build_token,
+)
 from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
 from ..base import compute_spot_max_price
@@ -52,7 +59,7 @@ class _CallBuilder:
         self.request, self.candidate, self.number = request, candidate, number
         self.zone, self.chosen = zone, chosen
         self.token = build_token(request=request, number=number, candidate=candidate, zone=zone)
-        self.name = f"{resource_name(request, number)}-{self.token[:8]}"
+        self.name = f"{build_resource_name(request, number)}-{self.token[:8]}"
         self.tags = build_tags(request=request, number=number, candidate=candidate)
         self.path = build_resource_path(chosen, self.name, "Microsoft.Compute/virtualMachines", self.name)
         self.place = {"subscription": chosen.subscription, "group": self.name}

@@ -15,7 +15,7 @@ from ...core.api_call import Call
 from ...core.cloud_adapter import MachineRef
 from .options import AzureOptions
 
-__all__ = ["build_end_calls", "build_network_calls", "build_resource_path", "group_removal"]
+__all__ = ["build_end_calls", "build_group_removal", "build_network_calls", "build_resource_path"]
 
 READY_S = 180.0
 PRIVATE = "10.0.0.0/24"
@@ -88,7 +88,7 @@ def build_network_calls(
     ]
 
 
-def group_removal(place: Mapping[str, str], region: str) -> tuple[Call, Call]:
+def build_group_removal(place: Mapping[str, str], region: str) -> tuple[Call, Call]:
     """Return the calls that delete a group with its content and read back that the deletion has begun."""
     remove = Call(
         step="group",
@@ -110,7 +110,7 @@ def _group_call(place: dict[str, str], region: str, tags: dict[str, str]) -> Cal
         region=region,
         params={**place, "body": {"location": region, "tags": tags}},
         makes="resource",
-        undo=group_removal(place, region),
+        undo=build_group_removal(place, region),
     )
 
 
@@ -152,4 +152,4 @@ def build_end_calls(machine: MachineRef) -> tuple[Call, ...]:
     )
     if group != name or not name.startswith("gpuplan-"):
         return (vm,)
-    return (vm, group_removal(place, machine.region)[0])
+    return (vm, build_group_removal(place, machine.region)[0])

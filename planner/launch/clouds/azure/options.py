@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from ....errors import UsageError, near_names_hint
+from ....errors import UsageError
 from ...prepare.startup import require_fetchable
-from ..base import require_narrow_network
+from ..base import require_disk_size, require_known_options, require_narrow_network
 
 __all__ = ["IMAGE", "UNUSABLE_PUBLIC_KEY", "AzureOptions", "parse_options", "require_launchable"]
 
@@ -54,11 +54,7 @@ def parse_options(options: Mapping[str, str], *, subscription: str | None) -> Az
     Raises:
         UsageError: An option is unknown, malformed, or lacks another; or the subscription is missing.
     """
-    known = [field.name for field in fields(AzureOptions)]
-    for name in options:
-        if name not in known:
-            hint = near_names_hint(name, known, see_all="gpuplan launch --help")
-            raise UsageError(f"`--option {name}`: the azure provider has no such option", hint=hint)
+    require_known_options(options, [field.name for field in fields(AzureOptions)], provider="azure")
     payer = options.get("subscription") or subscription or ""
     if not SUBSCRIPTION.fullmatch(payer):
         raise UsageError(
@@ -79,8 +75,7 @@ def require_launchable(*, source: str) -> None:
 
 def _require_readable(chosen: AzureOptions) -> None:
     """Raise UsageError for a malformed option, or one that lacks another."""
-    if not chosen.disk_gb.isdecimal() or int(chosen.disk_gb) < 1:
-        raise UsageError(f"`--option disk_gb={chosen.disk_gb}` is not a number of gigabytes", hint="try 100")
+    require_disk_size(chosen.disk_gb)
     if not set(chosen.zones) <= set("123"):
         raise UsageError(f"`--option zones={chosen.zones}`: Azure has the zones 1, 2 and 3", hint="try 123")
     parts = chosen.image.split(":")

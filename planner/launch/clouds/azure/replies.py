@@ -16,7 +16,7 @@ from typing import Any
 from ...core.api_call import CloudError, ErrorKind, look_up
 from ...core.cloud_adapter import CloudMachine, Leftover, MachineRef, MachineState
 from ...core.request import TAG_RUN, parse_owner_tags, parse_tags
-from .network import group_removal
+from .network import build_group_removal
 
 __all__ = [
     "DATE",
@@ -234,7 +234,7 @@ def parse_leftover(row: Mapping[str, Any]) -> Leftover:
         id=place["group"],
         region=region,
         **parse_owner_tags(tags),
-        undo=group_removal(place, region),
+        undo=build_group_removal(place, region),
     )
 
 

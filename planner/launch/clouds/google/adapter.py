@@ -36,7 +36,7 @@ from .options import GoogleOptions, parse_options, require_launchable
 from .tpu import QUEUED, build_tpu_attempt, build_tpu_end_calls, is_tpu, parse_tpu_machine
 from .tpu import SERVICE as TPU_SERVICE
 from .upload import SERVICE as STORAGE
-from .upload import folder_of
+from .upload import build_folder_address
 from .zones import list_zones, parse_region
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class GoogleAdapter:
         if call.makes == "machine":
             self._projects.add(params.get("project") or str(params["parent"]).split("/")[1])
         elif call.makes == "resource":
-            self._buckets.add(folder_of(params))
+            self._buckets.add(build_folder_address(params))
         reply = self._ask(call.service, call.operation, params)
         fault = parse_operation_error(reply)
         if call.operation == "zoneOperations.list":

@@ -20,10 +20,10 @@ from ...core.request import (
     TAG_RUN,
     LaunchCandidate,
     LaunchRequest,
+    build_resource_name,
     build_tags,
     build_token,
     parse_tags,
-    resource_name,
 )
 from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
@@ -63,7 +63,7 @@ def build_compute_attempt(
     request: LaunchRequest, candidate: LaunchCandidate, number: int, zone: str, chosen: GoogleOptions
 ) -> Attempt:
     """Return the calls that start a GPU machine in a zone. Pure."""
-    name, place = resource_name(request, number), {"project": chosen.project, "zone": zone}
+    name, place = build_resource_name(request, number), {"project": chosen.project, "zone": zone}
     token = build_token(request=request, number=number, candidate=candidate, zone=zone)
     get = {**place, "instance": name}
     insert = Call(
@@ -172,7 +172,7 @@ def _body(
     """Return the instance to insert."""
     labels, name = (
         build_tags(request=request, number=number, candidate=candidate),
-        resource_name(request, number),
+        build_resource_name(request, number),
     )
     base, attached = machine_type(candidate.instance_type)
     script = build_startup_script(request, candidate, number, _boot(candidate, name, zone, chosen))

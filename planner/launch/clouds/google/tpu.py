@@ -19,10 +19,10 @@ from ...core.request import (
     TAG_RUN,
     LaunchCandidate,
     LaunchRequest,
+    build_resource_name,
     build_tags,
     build_token,
     parse_tags,
-    resource_name,
 )
 from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
@@ -60,7 +60,7 @@ def build_tpu_attempt(
     """Return the calls that start a TPU slice in a zone. Pure."""
     _require_startable(candidate)
     parent = f"projects/{chosen.project}/locations/{zone}"
-    name = resource_name(request, number)
+    name = build_resource_name(request, number)
     token = build_token(request=request, number=number, candidate=candidate, zone=zone)
     node = "tpu.nodeSpec.0.node"
     ours = {f"{node}.labels.{TAG_RUN}": request.run, f"{node}.labels.gpuplan-owner": request.owner}
@@ -177,7 +177,9 @@ def _body(
         scope = ["https://www.googleapis.com/auth/cloud-platform"]  # the TPU API has no narrower scope
         node["serviceAccount"] = {"email": chosen.service_account, "scope": scope}
     return {
-        "tpu": {"nodeSpec": [{"parent": parent, "nodeId": resource_name(request, number), "node": node}]},
+        "tpu": {
+            "nodeSpec": [{"parent": parent, "nodeId": build_resource_name(request, number), "node": node}]
+        },
         "runDuration": {"maxRunDuration": f"{candidate.cap_s}s"},
         "queueingPolicy": {"validUntilDuration": f"{chosen.wait_s}s"},
         "provisioningModel": _provisioning_model(candidate),
@@ -201,7 +203,7 @@ def _provisioning_model(candidate: LaunchCandidate) -> str:
 
 def _boot(request: LaunchRequest, number: int, parent: str, chosen: GoogleOptions) -> BootConfig:
     """Return the parts of the start-up script for Cloud TPU: self-deletion, with a service account."""
-    name = f"{parent}/queuedResources/{resource_name(request, number)}"
+    name = f"{parent}/queuedResources/{build_resource_name(request, number)}"
     delete = build_self_deletion(f"https://tpu.googleapis.com/v2alpha1/{name}?force=true")
     return BootConfig(
         timer=": runDuration is the timer, a shutdown does not end the billing of a TPU",

@@ -8,11 +8,18 @@ from typing import Any
 from ...core.api_call import Call, look_up
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, LaunchRequest
-from ...prepare.startup import archive_name
+from ...prepare.startup import build_archive_name
 from ...prepare.upload import LEFT_OUT
 from .options import GoogleOptions
 
-__all__ = ["FETCH", "SERVICE", "build_archive_query", "build_upload_calls", "folder_of", "parse_archive"]
+__all__ = [
+    "FETCH",
+    "SERVICE",
+    "build_archive_query",
+    "build_folder_address",
+    "build_upload_calls",
+    "parse_archive",
+]
 
 SERVICE = "storage.v1"
 FETCH = "gcloud storage cat {source}"
@@ -24,7 +31,7 @@ def build_upload_calls(request: LaunchRequest, zone: str, chosen: GoogleOptions)
     if kind != "folder":
         return ()
     bucket, below = _split(chosen.bucket)
-    name = "/".join(filter(None, (below, archive_name(request.run))))
+    name = "/".join(filter(None, (below, build_archive_name(request.run))))
     tags = {TAG_RUN: request.run, "gpuplan-owner": request.owner}
     return (
         Call(
@@ -52,7 +59,7 @@ def build_archive_query(address: str) -> dict[str, Any]:
         {'bucket': 'mine', 'matchGlob': 'below/*-source.tar.gz'}
     """
     bucket, below = _split(address)
-    return {"bucket": bucket, "matchGlob": "/".join(filter(None, (below, archive_name("*"))))}
+    return {"bucket": bucket, "matchGlob": "/".join(filter(None, (below, build_archive_name("*"))))}
 
 
 def parse_archive(row: Mapping[str, Any]) -> Leftover | None:
@@ -71,11 +78,11 @@ def parse_archive(row: Mapping[str, Any]) -> Leftover | None:
     )
 
 
-def folder_of(params: Mapping[str, Any]) -> str:
+def build_folder_address(params: Mapping[str, Any]) -> str:
     """Return the `gs://` address of an upload's folder.
 
     Example:
-        >>> folder_of({"bucket": "mine", "body": {"name": "below/r1-source.tar.gz"}})
+        >>> build_folder_address({"bucket": "mine", "body": {"name": "below/r1-source.tar.gz"}})
         'gs://mine/below'
     """
     return f"gs://{params['bucket']}/{params['body']['name']}".rpartition("/")[0]
