@@ -103,9 +103,9 @@ GROUPS = (
         # on V100 as on A100, of twice its density ("Matrix Multiplication Background User's Guide", figures 2 to
         # 7). The gap between two
         # kernels is the driver's and the scheduler's, and an algorithm's transforms are the same everywhere.
-        dict.fromkeys(
+        dict.fromkeys(("stream", "pool", "irregular"), 0.15) | dict.fromkeys(
             ("conv_tensor", "dot_tensor", "conv", "conv_wgrad", "dot", "winograd_gain"), 0.1
-        ) | {"launch_s": 0.1, "filter_passes": 0.15, "array_passes": 0.15},
+        ) | {"launch_s": 0.02, "filter_passes": 0.15, "array_passes": 0.15},
         {"conv_tensor": 0.1, "dot_tensor": 0.1, "dot": 0.1, "pool": 0.15, "launch_s": 0.2},
         odd=frozenset(field_names(GenerationCoefficients)) - {"launch_s"},
     ),

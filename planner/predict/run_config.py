@@ -107,7 +107,7 @@ def find_keras_converted_dtypes(
         precision: Of the workload.
         compiled: Whether XLA lays arrays out; Keras on PyTorch has channels last.
     """
-    return find_xla_converted_dtypes(accelerator, precision=precision) if compiled else frozenset()
+    return find_xla_converted_dtypes(accelerator, precision=precision)
 
 
 def find_converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset[str]:

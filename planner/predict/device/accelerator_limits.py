@@ -82,12 +82,13 @@ def tensor_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]
     return frozenset(d for d in dtypes if peak_tflop_per_s(accelerator, d, tf32=precision in TF32)[1])
 
 
-def _has_winograd(accelerator: Accelerator, dtype: str) -> bool:
+def _has_winograd(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool:
     """Return True for float32 on GPUs: cuDNN's Winograd kernels on scalar units (Lavin and Gray, 2016, CVPR).
 
-    This includes an A100 without TF32: published steps of VGG-16 reach 1.8 times the peak in nominal FLOPs.
+    Types of 16 bits without tensor units are computed like float32, to which the frameworks convert them. This
+    includes an A100 without TF32: published steps of VGG-16 reach 1.8 times the peak in nominal FLOPs.
     """
-    return dtype == "float32" and accelerator.kind == "gpu"
+    return accelerator.kind == "gpu" and (dtype == "float32" or (dtype in _SIXTEEN_BIT and not tensor))
 
 
 def _takes_pairs(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool:
@@ -147,16 +148,18 @@ def _memory_density(accelerator: Accelerator) -> float:
     return rate * GIGA / (cores * clock_mhz * MEGA) / V100_MEMORY_BYTES_PER_CLOCK
 
 
-_USUAL_CLOCK_RATIO = 0.8  # of GPUs whose base clock is not published: the median of those whose is
+LOW_POWER_W = 75.0  # limit of a board without a power connector (PCI Express Card Electromechanical Specification)
 
 
 def _clock_ratio(accelerator: Accelerator) -> float:
-    """Return base over boost clock; infinite for chips with one clock (TPU) or a measured peak (CPU) [-]."""
-    if accelerator.kind != "gpu":
-        return math.inf
-    if accelerator.base_mhz and accelerator.boost_mhz:
+    """Return base over boost clock of boards that their power limit keeps below the boost clock; else infinity [-].
+
+    Base clocks of other boards say little: an L40 has 0.30 of its boost clock at 300 W, an A6000 0.78.
+    """
+    low = accelerator.kind == "gpu" and accelerator.tdp_w is not None and accelerator.tdp_w <= LOW_POWER_W
+    if low and accelerator.base_mhz and accelerator.boost_mhz:
         return accelerator.base_mhz / accelerator.boost_mhz
-    return _USUAL_CLOCK_RATIO
+    return math.inf
 
 
 # Lanes of a streaming multiprocessor that its four schedulers fill with one instruction of 32 threads each.
@@ -228,7 +231,10 @@ def _compute_limits(
     dtypes = table.dtypes
     vector = accelerator.fp32_tflop_per_s or max(peak or 0.0 for peak, _ in peaks) * VECTOR_SHARE
     attainable = [(peak or vector) * TERA for peak, _ in peaks]
-    winograd = [_has_winograd(accelerator, dtype) for dtype in dtypes]
+    winograd = [
+        _has_winograd(accelerator, dtype, tensor=tensor)
+        for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
+    ]
     pairs = [
         _takes_pairs(accelerator, dtype, tensor=tensor)
         for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)

@@ -178,16 +178,18 @@ def compute_kernel_parts_s(
     """Return total, arithmetic and memory time of all launches of each row [s].
 
     The time of a launch is softmax(arithmetic, memory) + launch gap. For convolutions with a layout that tensor
-    units do not support, the faster of conversion and scalar units is taken: see `_layout_conversion_s`.
+    units do not support, the faster of conversion and scalar units is taken, and the faster of both units for float32 in TF32: see
+    `_fastest_unit_s`.
     """
     generation = replace(generation, launch_s=generation.launch_s * stack.launch)
     compute_s, memory_s = _busy_s(table, chip, generation, stack, shared, xp=xp)
     total_s = (
         soft_max(compute_s, memory_s, sharpness=_sharpness(table, shared, xp), xp=xp) + generation.launch_s
     )
-    if table.converted.any():
+    rows = table.converted | _find_either_unit(table, chip)
+    if rows.any():
         inputs = _Inputs(table, chip, generation, stack, shared)
-        compute_s, total_s = _layout_conversion_s(inputs, compute_s, memory_s, total_s, xp=xp)
+        compute_s, total_s = _fastest_unit_s(inputs, rows, compute_s, memory_s, total_s, xp=xp)
     return total_s * table.count, compute_s * table.count, memory_s * table.count
 
 
@@ -236,38 +238,43 @@ def _bandwidth_bytes_per_s(
     return chip.memory_bytes_per_s * ecc * share * stack.stream / chip.memory_density**shared.memory_density
 
 
-def _layout_conversion_s(
-    inputs: _Inputs, compute_s: Any, memory_s: Any, total_s: Any, *, xp: Any
-) -> tuple[Any, Any]:
-    """Return arithmetic and total time per launch, convolutions with channels first by the faster way [s].
+def _find_either_unit(table: KernelTable, chip: AcceleratorLimits) -> Any:
+    """Return the mask of float32 products on tensor units (TF32), which scalar units compute too."""
+    return chip.tensor & chip.winograd & (table.category < _DEPTHWISE)
 
-    Tensor units need channels last: cuDNN converts both operands and the result, each read and written once more
-    (NVIDIA, "Convolutional Layers User's Guide", on tensor layouts in memory). Scalar units support channels
-    first, with Winograd's algorithm too, and are faster for small products of large arrays. Libraries time both
-    (github.com/tensorflow/tensorflow/pull/56744: neither is always faster on an A100).
+
+def _fastest_unit_s(
+    inputs: _Inputs, rows: Any, compute_s: Any, memory_s: Any, total_s: Any, *, xp: Any
+) -> tuple[Any, Any]:
+    """Return arithmetic and total time per launch, some contractions by the faster of two units [s].
+
+    Libraries time both units (github.com/tensorflow/tensorflow/pull/56744: neither is always faster on an A100).
+    Tensor units need channels last: cuDNN converts both operands and the result of a convolution with channels
+    first, each read and written once more (NVIDIA, "Convolutional Layers User's Guide", on tensor layouts in
+    memory). Scalar units support both layouts, with Winograd's algorithm too.
 
     Args:
         inputs: All kernels.
+        rows: Mask of the contractions that either unit may compute, array of [kernels].
         compute_s, memory_s, total_s: Per launch on tensor units without conversions, array of [kernels] [s].
         xp: Array module.
     """
-    is_converted = inputs.table.converted
-    rows = is_converted.nonzero()[0]
-    own = inputs.select(rows)
-    table = replace(own.table, contractions=len(rows))
-    one_s = _conversion_s(own, xp=xp)
-    by_tensor_s = total_s[rows] + _CONVERTED * one_s
-    ones = xp.ones(len(rows))
+    chosen = rows.nonzero()[0]
+    own = inputs.select(chosen)
+    table = replace(own.table, contractions=len(chosen))
+    conversions_s = xp.where(inputs.table.converted[chosen], _CONVERTED * _conversion_s(own, xp=xp), 0.0)
+    by_tensor_s = total_s[chosen] + conversions_s
+    ones = xp.ones(len(chosen))
     scalar = replace(own.chip, tensor=ones < 0, peak_flop_per_s=own.chip.vector_flop_per_s * ones)
     arithmetic_s = compute_contraction_s(table, scalar, own.generation, own.stack, own.shared, xp=xp)
     sharpness = _sharpness(table, own.shared, xp)
-    busy_s = soft_max(arithmetic_s, memory_s[rows], sharpness=sharpness, xp=xp)
+    busy_s = soft_max(arithmetic_s, memory_s[chosen], sharpness=sharpness, xp=xp)
     by_scalar_s = busy_s + own.generation.launch_s
-    compute_rows_s = xp.where(by_scalar_s < by_tensor_s, arithmetic_s, compute_s[rows])
-    position = (is_converted.cumsum() - 1).clip(0)  # of each kernel among the converted ones
+    compute_rows_s = xp.where(by_scalar_s < by_tensor_s, arithmetic_s, compute_s[chosen])
+    position = (rows.cumsum() - 1).clip(0)  # of each kernel among the chosen ones
     return (
-        xp.where(is_converted, compute_rows_s[position], compute_s),
-        xp.where(is_converted, xp.minimum(by_tensor_s, by_scalar_s)[position], total_s),
+        xp.where(rows, compute_rows_s[position], compute_s),
+        xp.where(rows, xp.minimum(by_tensor_s, by_scalar_s)[position], total_s),
     )
 
 
