@@ -121,7 +121,12 @@ class Measurement(Frozen):
         return get_chip_name(self.accelerator)
 
 
-PARTS_OF_A_SOURCE = ("_vision", "_language", "_infer")  # files that hold one publisher's rows between them
+PARTS_OF_A_SOURCE = (
+    "_vision",
+    "_language",
+    "_infer",
+    "_train_rtx3090",
+)  # files that hold one publisher's rows between them
 # Architectures whose variants are near copies of each other: what is left out together when one is left out.
 FAMILIES = (
     "alexnet", "bert", "cifar10_cnn", "efficientnet", "inception_v1", "mobilenet_v3", "nnunet", "resnet18",
