@@ -83,7 +83,7 @@ def test_the_packaged_kernels_and_gradients_come_out_again() -> None:
 
 def test_only_runs_that_are_not_packaged_are_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row with a new batch size is traced and joined to the others; rows that are gone take theirs along."""
-    kept, changed = (m for m in few_rows() if m.architecture == "mnist_cnn" and m.accelerator == "T4")
+    kept, changed, *_ = (m for m in few_rows() if m.architecture == "mnist_cnn" and m.accelerator == "T4")
     new = replace(changed, batch_size=3)
     traced: list[Measurement] = []
 
