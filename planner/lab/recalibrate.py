@@ -22,7 +22,7 @@ from .multi_device_data import (
 from .multi_device_fit import fit_exchange_forms, parallel_to_json
 from .transfer_score import fit_error_model
 
-__all__ = ["PARTS", "rebuild_profiles", "write_profiles"]
+__all__ = ["PARTS", "rebuild_profiles", "rebuild_traces", "write_profiles"]
 
 
 Progress = Callable[[str], None]
@@ -55,16 +55,7 @@ def rebuild_profiles(
         part: Is told which file is begun.
         retrace: Trace every model again, as after a change of the tracer; else only those that are new.
     """
-    found: dict[str, bytes] = {}
-    part("published/kernels.json.gz")
-    traces = _traces(corpus, retrace=retrace, progress=progress)
-    found["published/kernels.json.gz"] = encode_store(traces)
-    part("gradients.json")
-    several = [m for m in corpus if m.mode == "train" and m.devices > 1]
-    gradients = scaling_facts_to_json(
-        several, load_measured_workload, known=(lambda _: None) if retrace else find_packaged_facts
-    )
-    found["gradients.json"] = _rows_apart(gradients)
+    traces, gradients, found = rebuild_traces(corpus, progress=progress, part=part, retrace=retrace)
     part("efficiency.json")
     samples = build_samples(select_single_gpu_rows(corpus), accelerators, progress=progress, known=traces)
     calibration = calibrate(samples, accelerators, progress=progress)
@@ -78,6 +69,35 @@ def rebuild_profiles(
     pairs, _ = pair_measurements(corpus, accelerators, facts=index_scaling_facts(gradients))
     found["parallel.json"] = _json(parallel_to_json(fit_exchange_forms(pairs)), indent=2)
     return found
+
+
+def rebuild_traces(
+    corpus: Sequence[Measurement],
+    *,
+    progress: Progress,
+    part: Progress = lambda _: None,
+    retrace: bool = False,
+) -> tuple[dict[str, TracedRun], dict[str, Any], dict[str, bytes]]:
+    """Return the kernels of every run, the gradients, and the content of the two files that hold them.
+
+    Nothing is fitted: after rows were added, only their runs are traced and joined to those that are packaged.
+    ``write_profiles(rebuild_traces(load_published_measurements(), progress=print)[2], Path("profiles"))``
+
+    Args:
+        corpus: All published rows; traces of no other runs are kept.
+        progress: Is told what is being traced.
+        part: Is told which file is begun.
+        retrace: Trace every model again.
+    """
+    kernels, exchanged = "published/kernels.json.gz", "gradients.json"
+    part(kernels)
+    traces = _traces(corpus, retrace=retrace, progress=progress)
+    part(exchanged)
+    several = [m for m in corpus if m.mode == "train" and m.devices > 1]
+    gradients = scaling_facts_to_json(
+        several, load_measured_workload, known=(lambda _: None) if retrace else find_packaged_facts
+    )
+    return traces, gradients, {kernels: encode_store(traces), exchanged: _rows_apart(gradients)}
 
 
 def _traces(corpus: Sequence[Measurement], *, retrace: bool, progress: Progress) -> dict[str, TracedRun]:

@@ -17,6 +17,7 @@ from language_layers import (
     Bias,
     GatherPositions,
     LearnedPositions,
+    RotaryPositions,
     SinusoidPositions,
     TokenEmbedding,
     encoder_block,
@@ -24,7 +25,9 @@ from language_layers import (
 )
 from tensorflow1_layers import rewritten_block
 
-__all__ = ["bert_classification", "bert_pretraining", "bert_span", "bert_tagging", "mpt", "transformer"]
+__all__ = [
+    "bert_classification", "bert_pretraining", "bert_span", "bert_tagging", "llama", "mpt", "transformer",
+]  # fmt: skip
 
 Tensor = Any
 SEGMENTS = 2
@@ -177,6 +180,48 @@ def mpt(
         x = _mpt_block(x, heads)
     logits = tokens(keras.layers.LayerNormalization(epsilon=1e-5)(x), reverse=True)
     model = keras.Model(ids, logits, name="mpt")
+    model.compile(optimizer="adamw", loss=_cross_entropy())
+    return model
+
+
+def _llama_block(x: Tensor, *, heads: int, key_heads: int, inner: int, base: float) -> Tensor:
+    length, width = x.shape[1:]
+    size = width // heads
+
+    def project(y: Tensor, n: int) -> Tensor:
+        return layers.Reshape((length, n, size))(layers.Dense(n * size, use_bias=False)(y))
+
+    y = layers.RMSNormalization(epsilon=1e-5)(x)
+    q, k = (RotaryPositions(base)(project(y, n)) for n in (heads, key_heads))
+    attended = ops.dot_product_attention(q, k, project(y, key_heads), is_causal=True)
+    x = layers.Add()([x, layers.Dense(width, use_bias=False)(layers.Reshape((length, width))(attended))])
+    y = layers.RMSNormalization(epsilon=1e-5)(x)
+    gate = layers.Dense(inner, activation="silu", use_bias=False)(y)
+    gated = layers.Multiply()([gate, layers.Dense(inner, use_bias=False)(y)])
+    return layers.Add()([x, layers.Dense(width, use_bias=False)(gated)])
+
+
+def llama(
+    *, layers: int = 32, width: int = 4096, heads: int = 32, key_heads: int = 8, inner: int = 14336,
+    sequence_length: int = 8192, vocabulary: int = 128256, base: float = 5e5,
+) -> keras.Model:  # fmt: skip
+    """Llama 2 and 3 (Touvron et al., 2023, arXiv:2307.09288; Grattafiori et al., 2024, arXiv:2407.21783).
+
+    RMS normalization first, rotary positions, several heads of queries to one of keys and values, a feed-forward
+    layer gated by SiLU, no biases, and a table of its own for the logits; AdamW.
+
+    Args:
+        key_heads: Heads of keys and values.
+        inner: Width between the dense layers of a block.
+        base: Of the rotary positions: 10,000 in Llama 2, 500,000 in Llama 3.
+    """
+    ids = _token_ids("token_ids", sequence_length)
+    x = keras.layers.Embedding(vocabulary, width)(ids)
+    for _ in range(layers):
+        x = _llama_block(x, heads=heads, key_heads=key_heads, inner=inner, base=base)
+    x = keras.layers.RMSNormalization(epsilon=1e-5)(x)
+    logits = keras.layers.Dense(vocabulary, use_bias=False)(x)
+    model = keras.Model(ids, logits, name="llama")
     model.compile(optimizer="adamw", loss=_cross_entropy())
     return model
 

@@ -8,8 +8,8 @@ import keras
 from keras import layers, ops
 
 __all__ = [
-    "Bias", "GatherPositions", "LearnedPositions", "SinusoidPositions", "TokenEmbedding", "encoder_block",
-    "feed_forward",
+    "Bias", "GatherPositions", "LearnedPositions", "RotaryPositions", "SinusoidPositions", "TokenEmbedding",
+    "encoder_block", "feed_forward",
 ]  # fmt: skip
 
 Tensor = Any
@@ -71,6 +71,34 @@ class SinusoidPositions(layers.Layer):
     def call(self, inputs: Tensor) -> Tensor:
         """Return the inputs plus the table."""
         return inputs + ops.cast(self.table, inputs.dtype)
+
+
+class RotaryPositions(layers.Layer):
+    """Turns pairs of features by angles that grow with the position; inputs (batch, length, heads, size).
+
+    Su et al., 2021, arXiv:2104.09864; the first half of the features is paired with the second.
+
+    Args:
+        base: Of the angles' wavelengths [-].
+    """
+
+    def __init__(self, base: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.base = base
+
+    def call(self, inputs: Tensor) -> Tensor:
+        """Return the inputs, turned."""
+        length, size = inputs.shape[1], inputs.shape[3]
+        wavelengths = self.base ** (ops.arange(0, size, 2, dtype="float32") / size)
+        angles = ops.expand_dims(ops.arange(length, dtype="float32"), -1) / wavelengths
+        sine, cosine = (ops.cast(f(angles)[:, None], inputs.dtype) for f in (ops.sin, ops.cos))
+        first, second = inputs[..., : size // 2], inputs[..., size // 2 :]
+        turned = [first * cosine - second * sine, second * cosine + first * sine]
+        return ops.concatenate(turned, axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what the constructor takes."""
+        return {**super().get_config(), "base": self.base}
 
 
 class Bias(layers.Layer):

@@ -53,13 +53,14 @@ def test_no_other_network_hides_under_two_names() -> None:
 
 
 def test_files_of_one_publisher_are_one_source() -> None:
-    """NVIDIA's three files are left out together; every source keeps all its rows."""
+    """NVIDIA's three files are left out together, and so are timm's two; every source keeps all its rows."""
     corpus = load_published_measurements()
     assert {m.collection for m in corpus if m.origin == "nvidia_dle"} == {
         "nvidia_dle_vision",
         "nvidia_dle_language",
         "nvidia_dle_infer",
     }
+    assert {m.collection for m in corpus if m.origin == "timm"} == {"timm_train_rtx3090", "timm_infer"}
     assert not any(m.origin.endswith(("_vision", "_language", "_infer")) for m in corpus)
 
 

@@ -23,13 +23,18 @@ def test_every_release_has_a_month_and_a_source() -> None:
     rows = releases()
     assert len({row["software"] for row in rows}) == len(rows)
     for row in rows:
-        assert date.fromisoformat(f"{row['released']}-01").year in range(2016, 2024)
+        assert date.fromisoformat(f"{row['released']}-01").year in range(2016, 2027)
         assert row["source"]
 
 
 def test_what_was_fitted_on_is_dated_but_for_one() -> None:
     """Whatever else is taken for the newest would be silently young."""
-    undated = {m.software for m in judged_rows() if software_year(m.software) == NEWEST_SOFTWARE}
+    names = [row["software"] for row in releases()]
+    undated = {
+        m.software
+        for m in judged_rows()
+        if "NGC " not in m.software and not any(name in m.software for name in names)
+    }
     assert undated == NO_DATE
     years = [software_year(m.software) for m in judged_rows()]
     assert min(years) < SOFTWARE_EPOCH < max(years) <= NEWEST_SOFTWARE

@@ -5,23 +5,26 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from gpuplan.lab import recalibrate
+from gpuplan.lab import dataset, recalibrate
 from gpuplan.lab.calibrate import Calibration, build_measured_index, is_plain_fit
 from gpuplan.lab.cross_validation import CrossValidation, LabelledSample, predict_sample_s
-from gpuplan.lab.kernel_store import encode_store, load_store
+from gpuplan.lab.dataset import load_measured_workload
+from gpuplan.lab.kernel_store import build_run_key, encode_store, load_store
 from gpuplan.lab.multi_device_data import find_packaged_facts, scaling_facts_to_json
-from gpuplan.lab.recalibrate import PARTS, rebuild_profiles, write_profiles
+from gpuplan.lab.recalibrate import PARTS, rebuild_profiles, rebuild_traces, write_profiles
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.from_profile.error_model import load_error_model
 from gpuplan.predict.interval.time_breakdown import TimeBreakdown
 from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
 from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficients
+from gpuplan.workload.model import Workload
 
 PROFILES = Path(str(resources.files("gpuplan.profiles")))
 
@@ -77,6 +80,27 @@ def test_the_packaged_kernels_and_gradients_come_out_again() -> None:
     assert (
         scaling_facts_to_json(several, lambda m: pytest.fail(m.model), known=find_packaged_facts) == gradients
     )
+
+
+def test_only_runs_that_are_not_packaged_are_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row with a new batch size is traced and joined to the others; rows that are gone take theirs along."""
+    kept, changed, *_ = (m for m in few_rows() if m.architecture == "mnist_cnn" and m.accelerator == "T4")
+    new = replace(changed, batch_size=3)
+    traced: list[Measurement] = []
+
+    def load(m: Measurement) -> Workload:
+        traced.append(m)
+        return load_measured_workload(m)
+
+    monkeypatch.setattr(dataset, "load_measured_workload", load)
+    traces, gradients, files = rebuild_traces([kept, new], progress=quiet)
+
+    assert traced == [new]
+    assert set(traces) == {build_run_key(kept), build_run_key(new)}
+    assert traces[build_run_key(kept)] == load_store()[build_run_key(kept)]
+    assert gradients["facts"] == []
+    assert list(files) == list(PARTS)[:2]
+    assert set(json.loads(gzip.decompress(files["published/kernels.json.gz"]))["runs"]) == set(traces)
 
 
 def test_one_command_makes_everything_that_belongs_together_with_a_fake_fit(

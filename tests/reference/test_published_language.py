@@ -26,6 +26,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 PUBLISHED = Path(__file__).parents[2] / "profiles" / "published"
 TABLES = sorted(set(PUBLISHED.glob("*_language.csv")) - {PUBLISHED / "left_out_language.csv"})
 LARGE = {"layers": 24, "width": 1024, "heads": 16}
+LLAMA_70B = {"layers": 80, "width": 8192, "heads": 64, "inner": 28672}
 XL_LARGE = {
     "layers": 18, "width": 1024, "heads": 16, "inner": 4096, "sequence_length": 384, "memory_length": 384,
     "division": 4,
@@ -120,6 +121,31 @@ def test_mpt_has_the_parameters_of_the_published_table(
     )
 
     assert model.count_params() / 1e6 == pytest.approx(published_millions, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "published"),
+    [
+        (LLAMA_70B | {"vocabulary": 32000, "sequence_length": 4096, "base": 1e4}, 68_976_648_192),
+        (LLAMA_70B, 70_553_706_496),
+        ({}, 8_030_261_248),
+    ],
+    ids=["llama2-70b", "llama3.1-70b", "llama3.1-8b"],
+)
+def test_llama_has_as_many_parameters_as_its_checkpoints(arguments: dict[str, Any], published: int) -> None:
+    """huggingface.co/meta-llama: parameters of Llama-2-70b-hf, Llama-3.1-70B and Llama-3.1-8B."""
+    assert _trainable(_build("language", "llama", **arguments)) == published
+
+
+def test_a_llama_step_does_the_work_of_its_matrices() -> None:
+    """Chowdhery et al., 2022, arXiv:2204.02311, appendix B: 6 N + 12 l d s FLOPs a token; N without the table."""
+    tokens, length, width, inner, vocabulary = 2 * 512, 512, 4096, 14336, 128256
+    matrices = 2 * width**2 + 2 * width * 1024 + 3 * width * inner + width * vocabulary
+
+    workload = _workload("language.py:llama?layers=1&sequence_length=512", batch_size=2)
+
+    by_hand = tokens * (6 * matrices + 12 * width * length)
+    assert _flops(workload) == pytest.approx(by_hand, rel=0.01)
 
 
 def test_neumf_has_mlperfs_parameters() -> None:
@@ -259,6 +285,7 @@ def test_predicting_every_position_costs_more_logits() -> None:
         "transformer_xl.py:transformer_xl?layers=2&division=4",
         "language.py:transformer?layers=1",
         "language.py:mpt?layers=1&sequence_length=512",
+        "language.py:llama?layers=1&sequence_length=512",
         "language.py:bert_tagging?layers=1",
         "language.py:bert_span?layers=1&rewritten=true",
         "transformer_xl.py:transformer_xl?layers=2&rewritten=true",
@@ -323,9 +350,27 @@ def test_bert_rows_stay_below_the_peak() -> None:
         assert rate < 0.85 * peaks[row.accelerator[:4], row.precision], row.source
 
 
+def test_llama_rows_have_the_model_flops_that_were_published() -> None:
+    """The log line gives TFLOP/s a chip: (6 N + 12 l d s) FLOPs a token, attention counted whole or causal."""
+    rows = _table(PUBLISHED / "tpu_recipes_maxtext_language.csv")
+    assert len(rows) == 11
+    for row in rows:
+        a = parse_reference(row["model"], base=PUBLISHED).arguments
+        depth, d, s = a["layers"], a["width"], a["sequence_length"]
+        keys = d // a["heads"] * a["key_heads"]
+        matrices = depth * (2 * d**2 + 2 * d * keys + 3 * d * a["inner"]) + d * a["vocabulary"]
+        tokens_per_s = int(row["batch_size"]) * s / float(row["step_ms"]) * 1e3
+
+        whole, causal = (tokens_per_s * (6 * matrices + n * depth * d * s) / 1e12 for n in (12, 6))
+
+        published = float(row["notes"].split("published ")[1].split(" TFLOP")[0])
+        assert published == pytest.approx(whole, rel=0.01) or published == pytest.approx(causal, rel=0.01)
+
+
 def test_mpt_rows_have_the_model_flops_utilization_that_was_published() -> None:
     """llm-foundry's README gives it beside each rate: (6 N + 12 l d s) FLOPs a token (Chowdhery et al., 2022,
-    arXiv:2204.02311, appendix B) over the A100's 312 TFLOP/s."""
+    arXiv:2204.02311, appendix B) over the A100's 312 or the H100's 989 TFLOP/s."""
+    peaks = {"A100": 312e12, "H100": 989e12}
     rows = _table(PUBLISHED / "llm_foundry_language.csv")
     assert len(rows) > 100
     for row in rows:
@@ -334,7 +379,7 @@ def test_mpt_rows_have_the_model_flops_utilization_that_was_published() -> None:
         parameters = depth * (12 * d**2 + 13 * d) + (s + arguments["vocabulary"] + 2) * d
         tokens_per_s = int(row["batch_size"]) * s / float(row["step_ms"]) * 1e3
 
-        utilization = tokens_per_s * (6 * parameters + 12 * depth * d * s) / 312e12
+        utilization = tokens_per_s * (6 * parameters + 12 * depth * d * s) / peaks[row["accelerator"][:4]]
 
         published = float(row["notes"].split("MFU ")[1].split(" %")[0])
         assert utilization * 100 == pytest.approx(published, abs=0.25), row["source"]

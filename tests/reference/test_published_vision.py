@@ -89,6 +89,8 @@ TIMM_MILLIONS = {
     ("transformer", "vit", (("variant", "tiny"),)): 5.72,
     ("transformer", "vit", (("variant", "small"),)): 22.05,
     ("transformer", "vit", (("variant", "small"), ("image_size", 384))): 22.20,
+    ("transformer", "vit", (("variant", "small"), ("patch", 32))): 22.88,
+    ("efficientnet", "efficientnet", (("variant", "b7"),)): 66.35,
     ("transformer", "vit", (("variant", "large"), ("image_size", 384))): 304.72,
 }
 

@@ -23,6 +23,9 @@ ROW_ID = re.compile(r"\(([a-z0-9_]+):(\d{4})\)$")
 # Rows of each source about images: training on one device, on several, inference, left out.
 TOTALS = {
     "lambda_tensorflow": (58, 158, 240, 0),
+    "lambda_pytorch_v0": (16, 57, 0, 59),
+    "lambda_pytorch_v1": (40, 65, 0, 27),
+    "timm_infer": (0, 0, 1153, 0),
     "tf_benchmarks_page": (28, 84, 0, 32),
     "tensorpack_benchmarks": (18, 46, 0, 6),
     "keras_mxnet_aws": (22, 16, 4, 17),

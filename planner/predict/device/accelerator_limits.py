@@ -148,7 +148,9 @@ def _memory_density(accelerator: Accelerator) -> float:
     return rate * GIGA / (cores * clock_mhz * MEGA) / V100_MEMORY_BYTES_PER_CLOCK
 
 
-LOW_POWER_W = 75.0  # limit of a board without a power connector (PCI Express Card Electromechanical Specification)
+LOW_POWER_W = (
+    75.0  # limit of a board without a power connector (PCI Express Card Electromechanical Specification)
+)
 
 
 def _clock_ratio(accelerator: Accelerator) -> float:
