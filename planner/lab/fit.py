@@ -209,7 +209,7 @@ def _searched(
     from scipy.optimize import least_squares
 
     search = partial(
-        least_squares, residuals, start, jac=jacobian, bounds=bounds, xtol=1e-5, ftol=1e-5, max_nfev=200
+        least_squares, residuals, start, jac=jacobian, bounds=bounds, xtol=1e-5, ftol=1e-4, max_nfev=200
     )
     try:
         return search().x

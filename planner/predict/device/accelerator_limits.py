@@ -148,20 +148,21 @@ def _memory_density(accelerator: Accelerator) -> float:
     return rate * GIGA / (cores * clock_mhz * MEGA) / V100_MEMORY_BYTES_PER_CLOCK
 
 
-LOW_POWER_W = (
-    75.0  # limit of a board without a power connector (PCI Express Card Electromechanical Specification)
-)
+# Power limit of a board without a power connector (PCI Express Card Electromechanical Specification).
+LOW_POWER_W = 75.0
+UNLIMITED = 1e3  # clock ratio without a power limit; finite, so that gradients are
 
 
 def _clock_ratio(accelerator: Accelerator) -> float:
-    """Return base over boost clock of boards that their power limit keeps below the boost clock; else infinity [-].
+    """Return base over boost clock of boards that their power limit keeps below the boost clock [-].
 
-    Base clocks of other boards say little: an L40 has 0.30 of its boost clock at 300 W, an A6000 0.78.
+    A large number for others, whose base clocks say little: an L40 has 0.30 of its boost clock at 300 W, an A6000
+    0.78.
     """
     low = accelerator.kind == "gpu" and accelerator.tdp_w is not None and accelerator.tdp_w <= LOW_POWER_W
     if low and accelerator.base_mhz and accelerator.boost_mhz:
         return accelerator.base_mhz / accelerator.boost_mhz
-    return math.inf
+    return UNLIMITED
 
 
 # Lanes of a streaming multiprocessor that its four schedulers fill with one instruction of 32 threads each.

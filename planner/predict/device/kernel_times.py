@@ -12,7 +12,7 @@ from ..coefficients import (
     SharedCoefficients,
     StackCoefficients,
 )
-from ..framework_versions import SOFTWARE_EPOCH
+from ..framework_versions import SOFTWARE_EPOCH, SOFTWARE_PLATEAU
 from ..kernels.table import CATEGORIES, CONTRACTIONS, KernelTable
 from .roofline import best_tiling_s, memory_traffic_s, soft_max, soft_min, transforms_s
 
@@ -73,14 +73,17 @@ def clock_share(chip: AcceleratorLimits, shared: SharedCoefficients) -> Any:
 def with_software_year(
     software_year: Any, stack: StackCoefficients, shared: SharedCoefficients, *, xp: Any
 ) -> StackCoefficients:
-    """Return the stack's coefficients with tensor * g^max(year - `SOFTWARE_EPOCH`, 0), g = `tensor_per_year`.
+    """Return the stack's coefficients with tensor * g^(y - `SOFTWARE_EPOCH`), g = `tensor_per_year`.
+
+    y is the year, not before `SOFTWARE_EPOCH` and not after `SOFTWARE_PLATEAU`.
 
     Args:
         software_year: Release date of the framework [years].
         stack: Fitted coefficients of the stack.
         shared: Fitted shared coefficients.
     """
-    gain = shared.tensor_per_year ** xp.maximum(software_year - SOFTWARE_EPOCH, 0.0)
+    years = xp.clip(software_year, SOFTWARE_EPOCH, SOFTWARE_PLATEAU) - SOFTWARE_EPOCH
+    gain = shared.tensor_per_year**years
     return replace(stack, tensor=stack.tensor * gain)
 
 
@@ -178,8 +181,8 @@ def compute_kernel_parts_s(
     """Return total, arithmetic and memory time of all launches of each row [s].
 
     The time of a launch is softmax(arithmetic, memory) + launch gap. For convolutions with a layout that tensor
-    units do not support, the faster of conversion and scalar units is taken, and the faster of both units for float32 in TF32: see
-    `_fastest_unit_s`.
+    units do not support, the faster of conversion and scalar units is taken, and the faster of both units for
+    float32 in TF32: see `_fastest_unit_s`.
     """
     generation = replace(generation, launch_s=generation.launch_s * stack.launch)
     compute_s, memory_s = _busy_s(table, chip, generation, stack, shared, xp=xp)
