@@ -11,10 +11,19 @@ from ..offers.rows import Accelerator, Offer
 from ..plain import to_plain
 from ..predict.measurements import Measurement
 from ..predict.predictor import Predictor
+from ..predict.run_config import name_stack
 from .evaluation import Evaluator, HeldOutPredictions
 from .evaluation_protocols import HEADLINE, EvaluationSetting
 from .regret import PriceOf, build_options, evaluate_choices, summarize_decisions
-from .scores import ScoredRow, Summary, average_over_groups, row_to_json, summarize, summarize_by
+from .scores import (
+    ScoredRow,
+    Summary,
+    average_over_groups,
+    classify_network,
+    row_to_json,
+    summarize,
+    summarize_by,
+)
 from .user_rows import find_fitted_publications, find_publication, predict_user_rows
 
 __all__ = [
@@ -121,6 +130,8 @@ class SettingScore:
             "by_accelerator": to_plain(summarize_by(rows, lambda m: m.accelerator)),
             "by_model": to_plain(summarize_by(rows, lambda m: m.architecture)),
             "by_precision": to_plain(summarize_by(rows, lambda m: m.precision)),
+            "by_stack": to_plain(summarize_by(rows, name_stack)),
+            "by_network": to_plain(summarize_by(rows, classify_network)),
             "rules_of_thumb": {name: to_plain(summarize(judged)) for name, judged in baselines.items()},
             "rules_decision": {
                 name: build_decision_json([group.baselines[name] for group in self.choices], self.prices)

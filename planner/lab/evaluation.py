@@ -153,6 +153,11 @@ class Evaluator:
         return _predicted(self.source_held_out, basis="modelled", judged=is_training)
 
     @cached_property
+    def inference_without_source(self) -> HeldOutPredictions:
+        """Predictions of inference calls by fits that have seen no row of the publisher."""
+        return _predicted(self.source_held_out, basis="modelled", judged=lambda m: m.mode == "infer")
+
+    @cached_property
     def source_held_out(self) -> CrossValidation | None:
         """Fits that have seen no row of a publisher; None when there is but one."""
         if len({e.measurement.origin for e in self.samples}) < 2:

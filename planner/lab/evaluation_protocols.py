@@ -14,8 +14,8 @@ __all__ = ["HEADLINE", "SETTINGS", "EvaluationSetting", "build_profile_setting",
 PROFET = "profet_keras_aws"
 TRANSFORMERS = ("bert", "mpt", "transformer", "transformer_xl")
 KNOWN_PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16")
-DATASHEET_CHIPS = ("P100", "V100", "T4", "A100")
-PASCAL_TO_AMPERE = (*DATASHEET_CHIPS, "RTX3090")
+DATASHEET_CHIPS = ("P100", "V100", "T4", "A100", "H100")
+SINCE_PASCAL = (*DATASHEET_CHIPS, "RTX3090", "RTX4090", "RTX6000Ada", "A10", "A6000")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def _is_transformer(m: Measurement) -> bool:
 
 
 def _has_known_stack(m: Measurement) -> bool:
-    return m.chip in PASCAL_TO_AMPERE and m.precision in KNOWN_PRECISIONS and not m.assumed
+    return m.chip in SINCE_PASCAL and m.precision in KNOWN_PRECISIONS and not m.assumed
 
 
 def _is_one_host(m: Measurement) -> bool:
@@ -96,7 +96,7 @@ SETTINGS: dict[str, EvaluationSetting] = {
         EvaluationSetting(
             name="source",
             title="Source left out",
-            protocol="Every single-device training row from Pascal to Ampere in fp32, TF32 or mixed precision "
+            protocol="Every single-device training row on chips since Pascal in float32, TF32 or mixed precision "
             "whose precision and compilation were published, predicted by coefficients fitted on the rows of "
             "all other publishers. Machines are chosen among all chips.",
             predict=lambda evaluator: evaluator.without_source.where(_has_known_stack),
@@ -105,8 +105,8 @@ SETTINGS: dict[str, EvaluationSetting] = {
         EvaluationSetting(
             name="accelerator",
             title="Accelerator left out",
-            protocol="Every single-device training row on P100, V100, T4 and A100, predicted from the datasheet "
-            "by coefficients fitted on the rows of all other chips; all memory sizes and forms of a chip are "
+            protocol="Every single-device training row on P100, V100, T4, A100 and H100, predicted from the "
+            "datasheet by coefficients fitted on the rows of all other chips; all memory sizes and forms of a chip are "
             "left out together. Machines are chosen among all chips, each left out in its turn.",
             predict=_from_datasheets,
             among=lambda evaluator: (evaluator.without_accelerator,),
@@ -114,9 +114,9 @@ SETTINGS: dict[str, EvaluationSetting] = {
         EvaluationSetting(
             name="accelerator-new",
             title="One accelerator left out, the others known",
-            protocol="The same rows and fits. Machines are chosen as by somebody to whom one chip is new: P100, "
-            "V100, T4 and A100 in turn, which the fit has not seen, beside the other chips that a workload was "
-            "measured on, which it has.",
+            protocol="The same rows and fits. Machines are chosen with one new chip: P100, V100, T4, A100 and "
+            "H100 in turn, which the fit has not seen, next to the other chips that a workload was measured on, "
+            "which it has.",
             predict=_from_datasheets,
             among=lambda evaluator: evaluator.with_one_chip_new(DATASHEET_CHIPS),
         ),
@@ -155,7 +155,7 @@ SETTINGS: dict[str, EvaluationSetting] = {
             name="devices-older",
             title="Parameter servers and one process for all devices, source left out",
             protocol="The same for parameter servers and for one process that splits each batch, which most "
-            "frameworks have left behind.",
+            "frameworks no longer use.",
             predict=lambda evaluator: evaluator.scaling_without_source(
                 ("parameter_server", "one_process")
             ).where(_is_one_host),
@@ -177,6 +177,13 @@ SETTINGS: dict[str, EvaluationSetting] = {
             "predicted as a forward pass by coefficients fitted on the training steps and inference calls of all "
             "other architectures on one GPU.",
             predict=lambda evaluator: evaluator.inference,
+        ),
+        EvaluationSetting(
+            name="inference-source",
+            title="Inference, source left out",
+            protocol="Every published inference call on one GPU, predicted by coefficients fitted on the training "
+            "steps and inference calls of all other publishers.",
+            predict=lambda evaluator: evaluator.inference_without_source,
         ),
         EvaluationSetting(
             name="tpu",

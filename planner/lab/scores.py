@@ -15,6 +15,7 @@ __all__ = [
     "ScoredRow",
     "Summary",
     "average_over_groups",
+    "classify_network",
     "percentile",
     "row_to_json",
     "summarize",
@@ -86,6 +87,22 @@ def summarize(rows: Sequence[ScoredRow]) -> Summary:
         median_log_ratio=percentile([abs(log) for log in logs], 0.5),
         mean_log_ratio=sum(abs(log) for log in logs) / len(logs),
     )
+
+
+def classify_network(m: Measurement) -> str:
+    """Return the kind of a published network by the file that builds it, or by its name.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> classify_network(SimpleNamespace(model="vision_transformer.py:vit?patch=16", architecture="vit"))
+        'transformer'
+    """
+    file = m.model.split(":")[0].removesuffix(".py").rsplit("/", 1)[-1]
+    if file in ("language", "transformer_xl") or m.architecture.startswith(("vit", "swin")):
+        return "transformer"
+    if file in ("recurrent", "forecasting"):
+        return "recurrent"
+    return "recommender" if file == "recommenders" else "convolutional"
 
 
 def summarize_by(rows: Sequence[ScoredRow], key: Callable[[Measurement], str]) -> dict[str, Summary]:

@@ -12,8 +12,8 @@ __all__ = ["NEWEST_SOFTWARE", "SOFTWARE", "SOFTWARE_EPOCH", "SOFTWARE_PLATEAU", 
 # The middle of the published years, which a framework's fitted rates are of. All published steps on tensor units
 # but four, of one network and one publisher, are of later software: they do not tell how libraries changed before.
 SOFTWARE_EPOCH = 2019.5
-# Libraries of later years are hardly faster: networks without attention gain 1 to 2 % in the median between PyTorch
-# 1.13 (2022), 2.1, 2.4 and 2.9 (2025) on an RTX 3090 and an RTX 4090 (profiles/published/timm_infer.csv).
+# Libraries of later years are hardly faster: networks without attention gain 1 to 2 % in the median from PyTorch
+# 1.13 (2022) to 2.1, to 2.4 and to 2.9 (2025) on an RTX 3090 and an RTX 4090 (profiles/published/timm_infer.csv).
 SOFTWARE_PLATEAU = 2022.5
 NEWEST_SOFTWARE = 2025.5  # end of the published years
 SOFTWARE = "software.csv"

@@ -23,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 Scores = Mapping[str, Any]
-GROUPS = ("source", "accelerator", "precision", "model")
+GROUPS = ("source", "accelerator", "precision", "stack", "network", "model")
 
 
 def format_percent(value: float) -> str:
