@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from multiprocessing import get_context
 from typing import Any
 
 from ..predict.coefficients import Coefficients
@@ -31,6 +34,7 @@ __all__ = [
 ]
 
 Progress = Callable[[str], None]
+FEWEST_FOR_PROCESSES = 5_000  # samples of all subsets: a process takes seconds to start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,10 +248,11 @@ def cross_validate(
         progress: Callback with the name of the group that is fitted without.
     """
     groups = [group_of(sample) for sample in samples]
-    fits: dict[str, FittedCoefficients] = {"": fit([sample.fit_sample for sample in samples])}
-    for group in sorted(set(groups)):
-        progress(group)
-        fits[group] = fit([e.fit_sample for e, g in zip(samples, groups, strict=True) if g != group])
+    subsets = {
+        group: [e.fit_sample for e, g in zip(samples, groups, strict=True) if g != group]
+        for group in ("", *sorted(set(groups)))
+    }
+    fits = _fit_subsets(subsets, progress=progress)
     steps = [model_sample(e.fit_sample, fits[g]) for e, g in zip(samples, groups, strict=True)]
     return CrossValidation(
         samples=tuple(samples),
@@ -257,6 +262,32 @@ def cross_validate(
         fits=fits,
         breakdowns=tuple(step.breakdown for step in steps),
     )
+
+
+def _fit_subsets(
+    subsets: Mapping[str, Sequence[FitSample]], *, progress: Progress
+) -> dict[str, FittedCoefficients]:
+    """Return the fit of each subset by name; many samples are fitted in as many processes as there are cores."""
+    if sum(map(len, subsets.values())) < FEWEST_FOR_PROCESSES:
+        found = {}
+        for name, subset in subsets.items():
+            progress(name)
+            found[name] = fit(subset)
+        return found
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _use_one_thread) as pool:
+        futures = {pool.submit(fit, subset): name for name, subset in subsets.items()}
+        try:
+            for done in as_completed(futures):
+                progress(f"fitted without {futures[done] or 'nothing'}")
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return {name: future.result() for future, name in futures.items()}
+
+
+def _use_one_thread() -> None:
+    """Keep XLA to one thread, in a process that has not loaded it yet: the others have the other cores."""
+    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 def cross_validate_baselines(

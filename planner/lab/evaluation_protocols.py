@@ -106,8 +106,8 @@ SETTINGS: dict[str, EvaluationSetting] = {
             name="accelerator",
             title="Accelerator left out",
             protocol="Every single-device training row on P100, V100, T4, A100 and H100, predicted from the "
-            "datasheet by coefficients fitted on the rows of all other chips; all memory sizes and forms of a chip are "
-            "left out together. Machines are chosen among all chips, each left out in its turn.",
+            "datasheet by coefficients fitted on the rows of all other chips; all memory sizes and forms of a "
+            "chip are left out together. Machines are chosen among all chips, each left out in its turn.",
             predict=_from_datasheets,
             among=lambda evaluator: (evaluator.without_accelerator,),
         ),
