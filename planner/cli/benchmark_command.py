@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def benchmark(
+    *,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write the rows here, as CSV.")
     ] = None,
@@ -70,7 +71,7 @@ def benchmark(
     _report(found, output)
     step = "add `-o rows.csv` to keep the rows"
     if output is not None:
-        step = format_command("calibrate", **{"from": output})
+        step = format_command("calibrate", "--from", str(output))
     suggest_next(step, as_json=json_)
 
 
@@ -108,8 +109,8 @@ def _report(found: Benchmark, output: Path | None) -> None:
         typer.echo(f"skipped {one.name}: {one.reason}", err=True)
     if found.accelerator is None:
         typer.echo(
-            f"`{found.device['name']}` is not in the catalog: the rows have that name. Add it with its datasheet to"
-            " a catalog of your own (docs/catalog.md), or to catalog/accelerators.toml and send both",
+            f"`{found.device['name']}` is not in the catalog: the rows have that name. Add it with its datasheet"
+            " to a catalog of your own (docs/catalog.md), or to catalog/accelerators.toml and send both",
             err=True,
         )
     if found.rows and output is not None:

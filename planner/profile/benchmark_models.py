@@ -1,7 +1,7 @@
 """Models of `gpuplan benchmark`, as MODEL references: `gpuplan.profile.benchmark_models:resnet50?image_size=224`.
 
-Published rows name these functions: a change of what one computes needs a new name. Images are in Keras's own layout
-(channels last), classifiers end in logits, and nothing is regularized but by the dropout that is said.
+Published rows name these functions: a change of what one computes needs a new name. Images are in Keras's own
+layout (channels last), classifiers end in logits, and nothing is regularized but by the dropout that is said.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import keras
 from keras import layers
 
 __all__ = [
-    "bert_encoder", "efficientnet_b0", "gpt_decoder", "lstm_text", "mlp", "mobilenet_v2", "resnet50", "unet", "vgg16",
+    "bert_encoder", "efficientnet_b0", "gpt_decoder", "lstm_text", "mlp", "mobilenet_v2", "resnet50", "unet",
+    "vgg16",
 ]  # fmt: skip
 
 Tensor = Any
@@ -36,7 +37,7 @@ def _compiled_application(name: str, image_size: int, classes: int) -> keras.Mod
 
 
 def resnet50(*, image_size: int = 224, classes: int = 1000) -> keras.Model:
-    """ResNet-50 as in Keras, which strides in the first convolution of a block (He et al., 2015, arXiv:1512.03385)."""
+    """ResNet-50 v1, which strides in the first convolution of a block (He et al., 2015, arXiv:1512.03385)."""
     return _compiled_application("ResNet50", image_size, classes)
 
 
@@ -73,7 +74,7 @@ def lstm_text(
     return _compiled(keras.Model(tokens, layers.Dense(2)(x), name="lstm_text"))
 
 
-class _Positions(layers.Layer):
+class _Positions(layers.Layer):  # type: ignore[misc]
     """Adds a learnt vector for each position."""
 
     def build(self, input_shape: Any) -> None:
@@ -134,9 +135,7 @@ def gpt_decoder(
         x = layers.Add()([x, _attention(y, heads=heads, causal=True)])
         x = layers.Add()([x, _feed_forward(layers.LayerNormalization(epsilon=1e-5)(x))])
     x = layers.LayerNormalization(epsilon=1e-5)(x)
-    return _compiled(
-        keras.Model(tokens, layers.Dense(vocabulary, use_bias=False)(x), name="gpt_decoder")
-    )
+    return _compiled(keras.Model(tokens, layers.Dense(vocabulary, use_bias=False)(x), name="gpt_decoder"))
 
 
 def unet(*, image_size: int = 128, filters: int = 32, depth: int = 4, classes: int = 3) -> keras.Model:

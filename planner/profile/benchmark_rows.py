@@ -26,7 +26,11 @@ CSV_COLUMNS = (
     "layout", "optimizer", "distribution", "hosts", "work", "attention", "precision_known", "compiled_known",
     "core", "notes",
 )  # fmt: skip
-FRAMEWORKS = {"jax": ("jax", "JAX"), "tensorflow": ("tensorflow2", "TensorFlow"), "torch": ("pytorch", "PyTorch")}
+FRAMEWORKS = {
+    "jax": ("jax", "JAX"),
+    "tensorflow": ("tensorflow2", "TensorFlow"),
+    "torch": ("pytorch", "PyTorch"),
+}
 PACKAGES = {"jax": ("jax",), "tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch",)}
 CLEAR_WIDTH = 0.05  # of the interval of the median, relative to it: wider ones are of quality b [-]
 Row = dict[str, Any]
@@ -88,13 +92,15 @@ def build_row(
 
 def _describe(document: ProfileDocument) -> str:
     """Return how sure the median is, and the machine, in one line."""
-    fit, environment = document["rows"][0]["fit"] or {}, document["environment"] or {}
-    width, windows = fit.get("width"), fit.get("windows", 0)
+    fit, environment = document["rows"][0]["fit"], document["environment"] or {}
+    width, windows = (fit.get("width"), fit.get("windows", 0)) if fit else (None, 0)
     host, state = environment.get("host") or {}, environment.get("device_state") or {}
     parts = [f"median of {windows} windows"]
     if isinstance(width, float):
         parts.append(f"its 95 % interval is {width:.1%} wide")
-    parts.append(f"host {host.get('processor')}, {host.get('usable_cores') or host.get('logical_cores')} cores")
+    parts.append(
+        f"host {host.get('processor')}, {host.get('usable_cores') or host.get('logical_cores')} cores"
+    )
     if state.get("driver"):
         parts.append(f"driver {state['driver']}")
     return "; ".join(parts)

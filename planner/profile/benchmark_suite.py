@@ -174,8 +174,6 @@ def configure_suite(
         size = one.cpu if platform == "cpu" else one.device
         precision = MIXED[platform] if one.mixed else single
         model = f"{MODELS}:{one.function}?{size.arguments}"
-        configured = Configured(
-            workload=one, model=model, batch_size=size.batch_size, precision=precision
-        )
+        configured = Configured(workload=one, model=model, batch_size=size.batch_size, precision=precision)
         found.setdefault((model, size.batch_size, precision, one.mode), configured)
     return list(found.values())

@@ -23,9 +23,7 @@ def _build_columns() -> list[Column]:
         Column(key="step_ms", header="step ms", format=format_short, justify="right"),
     ]
     rest = [name for name in CSV_COLUMNS if name != "step_ms"]
-    return first + [
-        Column(key=name, header=name.replace("_", " "), terminal=name in _SHOWN) for name in rest
-    ]
+    return first + [Column(key=name, header=name.replace("_", " "), terminal=name in _SHOWN) for name in rest]
 
 
 def emit_benchmark(found: Benchmark, *, as_json: bool) -> None:
