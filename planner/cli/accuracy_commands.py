@@ -181,16 +181,21 @@ def calibrate(
 
       gpuplan calibrate --retrace -o /tmp/profiles
     """
+    if from_ or forget:
+        _keep_own(from_ or (), forget=forget, others=retrace or accuracy)
+        suggest_next(format_command("estimate", "MODEL"))
+        return
+    _rebuild_profiles(output, retrace=retrace, accuracy=accuracy)
+
+
+def _rebuild_profiles(output: Path, *, retrace: bool, accuracy: bool) -> None:
+    """Rebuild and write all calibration files of a folder of profiles."""
     from ..errors import UsageError
     from ..lab.recalibrate import PARTS, rebuild_profiles, write_profiles
     from ..offers.catalog import load_catalog
     from ..predict.measurements import load_published_measurements
     from ..render.progress import parts
 
-    if from_ or forget:
-        _keep_own(from_ or (), forget=forget, others=retrace or accuracy)
-        suggest_next(format_command("estimate", "MODEL"))
-        return
     if not output.is_dir():
         raise UsageError(f"`{output}` is not a folder", hint="create it, or name another with `-o`")
     if accuracy and not is_packaged(output):

@@ -57,7 +57,7 @@ def find_cudnn_layers(m: Measurement) -> frozenset[str]:
     """Return the recurrent layers that cuDNN executed in a measurement.
 
     PyTorch's LSTM and GRU are cuDNN's on every GPU, and so are those of Keras in TensorFlow 2 unless XLA compiles
-    them. Keras on TensorFlow 1, MXNet and CNTK looped. On JAX it depends on the version of Keras that the row states.
+    them. Keras on TensorFlow 1, MXNet and CNTK looped. On JAX it depends on the version of Keras.
     """
     if m.framework == "jax" and m.compiled and not m.accelerator.startswith(("CPU", "TPU")):
         keras = re.search(r"Keras (\d+)\.(\d+)", m.software)

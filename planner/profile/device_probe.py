@@ -1,6 +1,7 @@
 """Device that a backend computes on, asked in a process of its own.
 
-`python -m gpuplan.profile.device_probe BACKEND` ends before anything is measured: a TPU belongs to one process at a time.
+`python -m gpuplan.profile.device_probe BACKEND` ends before anything is measured: a TPU belongs to one process at
+a time.
 """
 
 from __future__ import annotations
