@@ -18,12 +18,12 @@ from gpuplan.predict.measurements import read_measurements
 pytestmark = pytest.mark.slow
 
 COMMAND = (sys.executable, "-m", "gpuplan", "benchmark", "--device", "cpu")
-FRAMEWORKS = {"jax": ("jax", True), "tensorflow": ("tensorflow2", True), "torch": ("pytorch", False)}
+FRAMEWORKS = {"jax": ("jax", True), "tensorflow": ("tensorflow2", False), "torch": ("pytorch", False)}
 
 
 @pytest.mark.parametrize("backend", list(FRAMEWORKS))
 def test_one_workload_on_each_backend(backend: str, tmp_path: Path) -> None:
-    """A valid document, a row under the backend's own framework, and whether XLA compiled it."""
+    """A valid document, and a row of the backend: on a CPU alone Keras has XLA compile for JAX only."""
     if find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed; the extra `test` brings it")
     path = tmp_path / "rows.csv"
