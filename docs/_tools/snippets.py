@@ -41,7 +41,7 @@ NOT_RUN = {
     "launch plan.json --via": "an installed SkyPilot", "export": "a plan for a cloud; tests/launch/export runs it",
     "reconcile plan.json RUN": "a run", "breakeven --live": "a notebook account",
     "profile ResNet50": "minutes", "profile train.py --data": "a script that reads --images",
-    "calibrate": "an hour",
+    "calibrate": "an hour", "benchmark": "minutes", "accuracy rows.csv": "rows of `gpuplan benchmark`",
     "accuracy --setting": "minutes", "accuracy --laws": "minutes",
     "accuracy --check": "a quarter of an hour", "accuracy --output": "a quarter of an hour",
 }  # fmt: skip

@@ -31,6 +31,7 @@ COMMANDS = {
     "catalog_commands": ("offers", "accelerators", "quota", "catalog"),
     "accuracy_commands": ("accuracy", "calibrate"),
     "profile_commands": ("profile", "reconcile"),
+    "benchmark_command": ("benchmark",),
     "launch_commands": ("launch", "ps", "stop", "reap"),
     "doctor_command": ("doctor",),
     "export_command": ("export",),

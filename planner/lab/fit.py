@@ -37,7 +37,9 @@ from ..predict.parameter_vector import (
 )
 from ..predict.priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG, era_sign
 
-__all__ = ["FitSample", "fit"]
+__all__ = [
+    "FitSample", "compile_log_step", "fit", "scatter_slopes", "search_least_squares", "soften", "soften_slope",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +179,7 @@ def fit(samples: Sequence[FitSample]) -> FittedCoefficients:
     low, high, start, spread = compute_bounds(layout)
     robust = compute_robust_scales(layout)
     with enable_x64(False):
-        value, slopes = _compiled(samples)
+        value, slopes = compile_log_step(samples)
 
         def local(logs: Any) -> Any:
             found = logs[: len(RANGES), None] + np.where(columns >= 0, logs[columns], 0.0).T
@@ -185,23 +187,23 @@ def fit(samples: Sequence[FitSample]) -> FittedCoefficients:
             return found
 
         def residuals(logs: Any) -> Any:
-            odd = _soft(np.asarray(value(local(logs))) - measured, scale=ROBUST_LOG)
-            return np.concatenate([odd, _soft((logs - start) / spread, scale=robust) * robust])
+            odd = soften(np.asarray(value(local(logs))) - measured, scale=ROBUST_LOG)
+            return np.concatenate([odd, soften((logs - start) / spread, scale=robust) * robust])
 
         def jacobian(logs: Any) -> Any:
             point = local(logs)
-            bend = _soft_slope(np.asarray(value(point)) - measured, scale=ROBUST_LOG)
+            bend = soften_slope(np.asarray(value(point)) - measured, scale=ROBUST_LOG)
             local_slopes = np.asarray(slopes(point)).T * bend[:, None]
-            matrix = _scattered(local_slopes, columns, layout.size)
+            matrix = scatter_slopes(local_slopes, columns, layout.size)
             matrix[:, gains] = local_slopes[:, : len(ERA_SPREAD_LOG)] * eras[:, None]
-            pull = _soft_slope((logs - start) / spread, scale=robust) * robust / spread
+            pull = soften_slope((logs - start) / spread, scale=robust) * robust / spread
             return np.vstack([matrix, np.diag(pull)])
 
-        found = _searched(residuals, jacobian, start, spread, bounds=(low, high))
+        found = search_least_squares(residuals, jacobian, start, spread, bounds=(low, high))
     return unpack_coefficients(found, layout)
 
 
-def _searched(
+def search_least_squares(
     residuals: Callable[[Any], Any],
     jacobian: Callable[[Any], Any],
     start: Any,
@@ -233,7 +235,7 @@ def _searched(
         return search(tr_solver="lsmr").x
 
 
-def _compiled(samples: Sequence[FitSample]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def compile_log_step(samples: Sequence[FitSample]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Return log step times, [cases], and their slopes to each local log, [len(RANGES), cases].
 
     A case depends on its own local logs alone, so one pass a local log gives the slopes of all cases.
@@ -250,7 +252,7 @@ def _compiled(samples: Sequence[FitSample]) -> tuple[Callable[[Any], Any], Calla
     return jax.jit(log_step), jax.jit(slopes)
 
 
-def _scattered(local_slopes: Any, columns: Any, size: int) -> Any:
+def scatter_slopes(local_slopes: Any, columns: Any, size: int) -> Any:
     """Return the matrix of slopes to the whole vector of logs: means first, then each case's own additions."""
     import numpy as np
 
@@ -261,7 +263,7 @@ def _scattered(local_slopes: Any, columns: Any, size: int) -> Any:
     return matrix
 
 
-def _soft(residual: Any, *, scale: Any) -> Any:
+def soften(residual: Any, *, scale: Any) -> Any:
     """Return the signed square root of the soft-L1 loss in units of ``scale``: its square is the loss."""
     import numpy as np
 
@@ -269,11 +271,11 @@ def _soft(residual: Any, *, scale: Any) -> Any:
     return np.sign(residual) * np.sqrt(loss)
 
 
-def _soft_slope(residual: Any, *, scale: Any) -> Any:
-    """Return the derivative of `_soft`."""
+def soften_slope(residual: Any, *, scale: Any) -> Any:
+    """Return the derivative of `soften`."""
     import numpy as np
 
     bent = np.sqrt(1.0 + (residual / scale) ** 2)
-    soft = np.abs(_soft(residual, scale=scale))
+    soft = np.abs(soften(residual, scale=scale))
     flat = soft < 1e-6
     return np.where(flat, 1.0, np.abs(residual) / scale / bent / np.where(flat, 1.0, soft)) / scale

@@ -12,6 +12,7 @@ from ..predict.from_profile.predictor import ProfiledPredictor, read_profile_row
 from ..predict.keras_defaults import select_executed_workload
 from ..predict.predictor import Predictor
 from ..predict.step_time import NoPrediction, StepTime
+from ..settings import load_settings
 from ..workload.model import Workload
 from .compilation import ProgramSource, StepCompiler
 from .execution.memory import available_bytes, memory_verdict, stated_verdict
@@ -60,7 +61,7 @@ def add_compiled(
         compiling: Compiler of steps.
     """
     known = ProfiledPredictor(
-        Predictor.load(),
+        Predictor.load(load_settings()),
         read_profile_rows(document, source="this profile"),
         own_cpu=None,
         accelerators=catalog.accelerators,

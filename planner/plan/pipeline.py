@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..predict.from_profile.predictor import ProfileRow
     from ..predict.predictor import Predictor
     from ..predict.step_time import StepPredictor
+    from ..settings import Settings
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import ProgramSource, StepCompiler
@@ -147,13 +148,15 @@ def build_context(
     """
     from ..offers.catalog import load_catalog
     from ..predict.predictor import Predictor
+    from ..settings import load_settings
 
     catalog = catalog or load_catalog()
     if compiling is not None:
         compiling.require_named(question.filters.accelerators, model)
     selection = select(question.filters, catalog=catalog)
-    measurements = _measurements(model, profiles)
-    predictor: StepPredictor = _add_measurements(Predictor.load(), measurements, catalog, selection)
+    settings = load_settings()
+    measurements = _measurements(model, profiles, settings)
+    predictor: StepPredictor = _add_measurements(Predictor.load(settings), measurements, catalog, selection)
     if compiling is not None:
         from .compilation import count_visible_devices
 
@@ -206,16 +209,15 @@ def _feed(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeli
     return build_measured_pipeline(measurements, workload)
 
 
-def _measurements(model: Any, profiles: Sequence[Path]) -> tuple[ProfileRow, ...]:
+def _measurements(model: Any, profiles: Sequence[Path], settings: Settings) -> tuple[ProfileRow, ...]:
     """Read the measurements of the files, of the model if it is a profile, and of the saved runs."""
     from ..profile.run_store import load_own_measurements
-    from ..settings import load_settings
 
     files = [Path(path) for path in profiles]
     if isinstance(model, str) and model.endswith(".json") and _is_profile(Path(model)):
         files.append(Path(model))
     named = [m for path in dict.fromkeys(files) for m in _measured_in(path)]
-    return (*named, *load_own_measurements(load_settings()))
+    return (*named, *load_own_measurements(settings))
 
 
 def _measured_in(path: Path) -> Sequence[ProfileRow]:

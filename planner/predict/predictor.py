@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -37,6 +38,7 @@ from .keras_defaults import (
 from .kernels.table import KernelTable
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
+from .own_coefficients import OwnCoefficients, load_own_coefficients
 from .priors import LAST_YEAR, era_sign
 from .run_config import (
     append_mode,
@@ -48,6 +50,7 @@ from .run_config import (
 from .step_time import Basis, Limiter, NoPrediction, StepTime, join_notes
 
 if TYPE_CHECKING:
+    from ..settings import Settings
     from .parameter_vector import FittedCoefficients
 
 __all__ = [
@@ -202,15 +205,33 @@ class _WorkloadCache:
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predicts step times; caches the results of each workload for further accelerators."""
+    """Predicts step times; caches the results of each workload for further accelerators.
+
+    Args:
+        coefficients: Packaged coefficients.
+        measured: Packaged measurements.
+        own: The user's own coefficients, by the name of the accelerator that they were measured on.
+    """
 
     coefficients: Coefficients
     measured: MeasuredSteps
+    own: Mapping[str, OwnCoefficients] = field(default_factory=dict)
 
     @classmethod
-    def load(cls) -> Predictor:
-        """Return the predictor with the packaged coefficients and measurements."""
-        return cls(load_coefficients(), load_measured_steps())
+    def load(cls, settings: Settings | None = None) -> Predictor:
+        """Return the predictor with the packaged coefficients and measurements.
+
+        Args:
+            settings: Settings whose data folder may hold the user's own coefficients; None leaves them out.
+        """
+        packaged = load_coefficients()
+        own = {} if settings is None else load_own_coefficients(settings, packaged)
+        return cls(packaged, load_measured_steps(), own)
+
+    def get_coefficients(self, accelerator: Accelerator) -> tuple[Coefficients, str]:
+        """Return the coefficients of an accelerator, and a note if they are the user's own."""
+        own = self.own.get(accelerator.name)
+        return (self.coefficients, "") if own is None else (own.coefficients, own.note)
 
     @cached_property
     def _caches(self) -> dict[int, _WorkloadCache]:
@@ -311,11 +332,12 @@ class Predictor:
         if isinstance(chip, NoPrediction):
             return chip
         framework = name_user_stack(stack, mode=workload.mode, compiled=workload.compiled)
+        coefficients, own_note = self.get_coefficients(accelerator)
         memory_bytes = select_executed_workload(workload, accelerator).memory.total_bytes
         step = model_step(
             table,
             _part_of(chip, share),
-            self.coefficients,
+            coefficients,
             generation=find_generation(accelerator),
             year=accelerator.year or LAST_YEAR,
             stack=framework,
@@ -326,15 +348,13 @@ class Predictor:
             paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
         )
         mode, compiled = workload.mode, workload.compiled
-        basis, note = find_basis(
-            accelerator, self.coefficients, precision=precision, mode=mode, compiled=compiled
-        )
+        basis, note = find_basis(accelerator, coefficients, precision=precision, mode=mode, compiled=compiled)
         return StepTime(
             time_s=compute_step_interval(
                 step,
                 chip,
                 accelerator,
-                self.coefficients,
+                coefficients,
                 mode=mode,
                 compiled=compiled,
                 traffic_s=_compute_variable_traffic_s(workload, accelerator) if share == 1.0 else 0.0,
@@ -343,7 +363,10 @@ class Predictor:
             limiter=find_limiter(step.parts_s),
             parts_s=step.parts_s,
             note=join_notes(
-                describe_tf32(workload, accelerator), choose_attention(workload, accelerator).note, note
+                describe_tf32(workload, accelerator),
+                choose_attention(workload, accelerator).note,
+                note,
+                own_note,
             ),
         )
 

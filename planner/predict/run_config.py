@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..offers.rows import Accelerator
 from ..units import GIB, GIGA
 from .device.accelerator_limits import tensor_dtypes
@@ -55,8 +57,11 @@ def find_cudnn_layers(m: Measurement) -> frozenset[str]:
     """Return the recurrent layers that cuDNN executed in a measurement.
 
     PyTorch's LSTM and GRU are cuDNN's on every GPU, and so are those of Keras in TensorFlow 2 unless XLA compiles
-    them. Keras on TensorFlow 1, MXNet and CNTK looped.
+    them. Keras on TensorFlow 1, MXNet and CNTK looped. On JAX it depends on the version of Keras.
     """
+    if m.framework == "jax" and m.compiled and not m.accelerator.startswith(("CPU", "TPU")):
+        keras = re.search(r"Keras (\d+)\.(\d+)", m.software)
+        return _list_jax_cudnn_layers(tuple(map(int, keras.groups())) if keras else (0, 0))
     looped = m.compiled or m.framework not in ("pytorch", "tensorflow2")
     return frozenset() if looped else CUDNN
 
@@ -77,8 +82,12 @@ def find_keras_cudnn_layers(accelerator: Accelerator, *, keras: str, compiled: b
         return frozenset()
     if not compiled:
         return CUDNN
-    version = tuple(int(part) for part in keras.split(".")[:2])
-    return frozenset({"lstm"}) if version >= FIRST_WITH_LSTM_ON_JAX else frozenset()
+    return _list_jax_cudnn_layers(tuple(int(part) for part in keras.split(".")[:2]))
+
+
+def _list_jax_cudnn_layers(keras: tuple[int, ...]) -> frozenset[str]:
+    """Return the recurrent layers that a version of Keras executes by cuDNN on JAX."""
+    return frozenset({"lstm"}) if keras >= FIRST_WITH_LSTM_ON_JAX else frozenset()
 
 
 def find_xla_converted_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]:

@@ -152,6 +152,7 @@ def _measure(
     facts["draw_data_s"] = time.perf_counter() - started_s
     facts |= {"parameters": model.count_params(), "samples": concrete.samples, "notes": list(concrete.notes)}
     facts["precision"] = str(model.dtype_policy.name)
+    facts["jit_compile"] = backend != "torch" and bool(model.jit_compile)
     _send(
         out,
         event="ready",

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from ..workload.capture.process import ScriptProcess, build_process_environment
 from ..workload.options import ScriptOptions
 from ..workload.reference import parse_reference
 from .background_load import LoadMonitor, ProcessorUse
-from .statistics import summarize
+from .statistics import MIN_WINDOWS, summarize
 
 __all__ = ["MeasuringProcess", "ProcessResult", "build_child_environment"]
 
@@ -74,7 +75,12 @@ class MeasuringProcess:
     """A child process that measures one configuration."""
 
     def __init__(
-        self, request: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None], terms: ScriptOptions
+        self,
+        request: Mapping[str, Any],
+        on_event: Callable[[dict[str, Any]], None],
+        terms: ScriptOptions,
+        *,
+        limit_s: float | None = None,
     ) -> None:
         """Start the process; call `stop` at the end.
 
@@ -82,7 +88,9 @@ class MeasuringProcess:
             request: Request to `profile.child`.
             on_event: Callback for every message.
             terms: Options for running the user's code until there is a model.
+            limit_s: Time after which it is stopped, with the windows that it has by then; None for no limit [s].
         """
+        self._limit_s, self._began_s = limit_s, time.monotonic()
         self._on_event = on_event
         self._folder = tempfile.TemporaryDirectory(prefix="gpuplan-")
         folder, base, reference = Path(self._folder.name), Path(request["base"]), request["reference"]
@@ -123,14 +131,14 @@ class MeasuringProcess:
             try:
                 line = self._lines.get(timeout=POLL_S)
             except queue.Empty:
-                if self._stop_if_over_limit():
+                if self._stop_if_over_limit() or self._stop_if_too_late():
                     return self.result
                 continue
             if line is None:
                 return self._explain_exit()
             message = json.loads(line)
             self._on_event(message)
-            if self._receive(message):
+            if self._receive(message) or self._stop_if_too_late():
                 return self.result
 
     def _stop_if_over_limit(self) -> bool:
@@ -146,6 +154,19 @@ class MeasuringProcess:
             self._finish("out_of_memory", "the host's memory was nearly used up; the process was stopped")
             return True
         return False
+
+    def _stop_if_too_late(self) -> bool:
+        """Stop the process at its time limit; return whether it did. Enough windows are a measurement."""
+        if self._limit_s is None or time.monotonic() - self._began_s < self._limit_s:
+            return False
+        self.stop()
+        windows = self._windows.get("fit", [])
+        if len(windows) >= MIN_WINDOWS:
+            self.result.values["fit"] = _build_timing(windows)
+            self._finish("measured", f"stopped after {self._limit_s:.0f} s, with {len(windows)} windows")
+        else:
+            self._finish("failed", f"not measured within {self._limit_s:.0f} s")
+        return True
 
     def _receive(self, message: dict[str, Any]) -> bool:
         """Process a message; return whether it was the last."""

@@ -27,7 +27,7 @@ from .measuring_process import MeasuringProcess, ProcessResult
 from .statistics import ProcessLimits, is_enough
 from .windows import MeasurementRules
 
-__all__ = ["BACKENDS", "ProfileRequest", "profile"]
+__all__ = ["BACKENDS", "ProfileRequest", "profile", "select_backend"]
 
 BACKENDS = ("jax", "tensorflow", "torch")
 SWEEP = 4  # ratio of the two batch sizes of the default sweep [-]
@@ -51,6 +51,7 @@ class ProfileRequest:
         rules: Start and stop rules of each process.
         several: Number of processes for each configuration.
         trace: Whether to add the workload of each row, which estimates need.
+        limit_s: Time limit of each process, from its start; None for no limit [s].
         typed: Command-line options given, so that no advice repeats them.
     """
 
@@ -65,6 +66,7 @@ class ProfileRequest:
     rules: MeasurementRules = field(default_factory=MeasurementRules)
     several: ProcessLimits = field(default_factory=ProcessLimits)
     trace: bool = True
+    limit_s: float | None = None
     typed: str = ""
 
 
@@ -88,7 +90,7 @@ def profile(
         raise UsageError(
             f"`{request.model}` contains results, not a model", hint="give the model from which it was made"
         )
-    backend = _select_backend(request.backend)
+    backend = select_backend(request.backend)
     document = create_profile(
         model=request.model,
         mode=request.options.mode,
@@ -151,7 +153,7 @@ class _Measurement:
         on_event({"event": "begin", "process": len(self.results) + 1, **self.asked})
         child = _build_child_request(request, backend, self.asked, base) | {"pipeline": not self.results}
         began_s = time.monotonic()
-        process = MeasuringProcess(child, on_event, request.options.script)
+        process = MeasuringProcess(child, on_event, request.options.script, limit_s=request.limit_s)
         try:
             self.results.append(process.run())
         except KeyboardInterrupt:
@@ -219,7 +221,8 @@ def _compare_memory(memory: MemoryRecord | None, predicted_bytes: int) -> None:
     memory["measured_over_predicted"] = peak / predicted_bytes if peak else None
 
 
-def _select_backend(wanted: str | None) -> str:
+def select_backend(wanted: str | None) -> str:
+    """Return the Keras backend to measure; UsageError if it is unknown or not installed."""
     name = wanted or os.environ.get("KERAS_BACKEND") or "jax"
     if name not in BACKENDS:
         raise UsageError(f"unknown backend `{name}`", hint=f"choose one of {', '.join(BACKENDS)}")

@@ -45,7 +45,7 @@ ANSWERS = {
     "export {cloud} --to skypilot --source {git} -o {folder}/task.yaml": "sky launch",
     "reconcile --forget": "gpuplan estimate MODEL",
 }
-NOT_RUN = {"profile", "quota", "calibrate", "stop", "reap", "catalog refresh"}
+NOT_RUN = {"profile", "benchmark", "quota", "calibrate", "stop", "reap", "catalog refresh"}
 
 
 @pytest.fixture(scope="module")

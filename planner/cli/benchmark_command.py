@@ -1,0 +1,119 @@
+"""`gpuplan benchmark`: measure canonical workloads on the present device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from .messages import format_command, suggest_next
+
+if TYPE_CHECKING:
+    from ..profile.benchmark import Benchmark, BenchmarkRequest
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command()(benchmark)
+
+
+def benchmark(
+    *,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also write the rows here, as CSV.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="Time in which all of it ends [min].")] = 10.0,
+    only: Annotated[list[str] | None, typer.Option(help="Workload to measure; repeatable.")] = None,
+    backend: Annotated[
+        Literal["jax", "tensorflow", "torch"] | None,
+        typer.Option(help="Keras's backend. Default: KERAS_BACKEND, else jax."),
+    ] = None,
+    device: Annotated[Literal["cpu", "gpu", "tpu"] | None, typer.Option(help="Device to compute on.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Measure canonical Keras workloads on this device, as rows of measurements.
+
+    Each workload has a process of its own: compilation and warm-up are kept apart, and the median of windows of
+    steps of fit() or predict() is its time. On a CPU they are smaller. What does not fit in the memory or in the
+    time is named and left out. Ctrl-C keeps what was measured. The rows update your own coefficients, and are in
+    the form of a contribution to profiles/published/.
+
+    Workloads: mlp, resnet50-mixed, bert-128, resnet50-float32, lstm-text, gpt-512, mobilenet-v2, unet,
+    resnet50-infer, bert-512, resnet50-mixed-small, vgg16-small-images, bert-128-infer, efficientnet-b0,
+    resnet50-float32-small.
+
+    Examples:
+
+      gpuplan benchmark -o rows.csv
+
+      gpuplan benchmark --only mlp --only lstm-text --minutes 2 --backend torch
+    """
+    from ..errors import UsageError
+    from ..profile.benchmark import BenchmarkRequest
+    from ..profile.benchmark_suite import select_workloads
+    from ..profile.run import select_backend
+    from ..render.output import require_writable
+
+    if not minutes > 0:
+        raise UsageError(f"--minutes {minutes:g} is not above 0", hint="give minutes, as in `--minutes 10`")
+    if output is not None:
+        require_writable(output, flag="-o")
+    request = BenchmarkRequest(
+        workloads=select_workloads(only or ()),
+        backend=select_backend(backend),
+        device=device,
+        minutes=minutes,
+    )
+    found = _measure(request, output, as_json=json_)
+    _report(found, output)
+    step = "add `-o rows.csv` to keep the rows"
+    if output is not None:
+        step = format_command("calibrate", "--from", str(output))
+    suggest_next(step, as_json=json_)
+
+
+def _measure(request: BenchmarkRequest, output: Path | None, *, as_json: bool) -> Benchmark:
+    """Measure, keep the rows after each workload, and print them, also after an interruption."""
+    from ..profile.benchmark import run_benchmark
+    from ..profile.benchmark_rows import format_csv
+    from ..render.benchmark import emit_benchmark
+    from ..render.output import write_text
+    from ..render.progress import bar
+
+    so_far: list[Benchmark] = []
+
+    def keep(found: Benchmark) -> None:
+        if output is not None:
+            write_text(output, format_csv(found.rows))
+
+    try:
+        with bar("measuring") as tell:
+            found = run_benchmark(request, begun=so_far.append, tell=tell, keep=keep)
+    except KeyboardInterrupt:
+        for found in so_far:
+            emit_benchmark(found, as_json=as_json)
+            _report(found, output)
+        raise
+    emit_benchmark(found, as_json=as_json)
+    return found
+
+
+def _report(found: Benchmark, output: Path | None) -> None:
+    """Print what was skipped and written on standard error; GpuplanError if nothing was measured."""
+    from ..errors import GpuplanError
+
+    for one in found.skipped:
+        typer.echo(f"skipped {one.name}: {one.reason}", err=True)
+    if found.accelerator is None:
+        typer.echo(
+            f"`{found.device['name']}` is not in the catalog: the rows have that name. Add it with its datasheet"
+            " to a catalog of your own (docs/catalog.md), or to catalog/accelerators.toml and send both",
+            err=True,
+        )
+    if found.rows and output is not None:
+        typer.echo(f"wrote {output} ({len(found.rows)} rows)", err=True)
+    if not found.rows and found.status == "complete":
+        raise GpuplanError("nothing was measured", hint="see above; `--only mlp` is the smallest workload")

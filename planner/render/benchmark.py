@@ -1,0 +1,36 @@
+"""Results of `gpuplan benchmark` as a table, TSV or JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..profile.benchmark_rows import CSV_COLUMNS
+from .numbers import format_short
+from .output import Column, emit_json, emit_rows
+
+if TYPE_CHECKING:
+    from ..profile.benchmark import Benchmark
+
+__all__ = ["emit_benchmark"]
+
+_SHOWN = ("batch_size", "mode", "precision", "compiled", "attention")  # on a terminal, beside name and time
+
+
+def _build_columns() -> list[Column]:
+    """Return the workload's name and time, then the columns of the CSV."""
+    first = [
+        Column(key="workload", header="workload"),
+        Column(key="step_ms", header="step ms", format=format_short, justify="right"),
+    ]
+    rest = [name for name in CSV_COLUMNS if name != "step_ms"]
+    return first + [Column(key=name, header=name.replace("_", " "), terminal=name in _SHOWN) for name in rest]
+
+
+def emit_benchmark(found: Benchmark, *, as_json: bool) -> None:
+    """Write the measured rows to standard output; skipped workloads are in the JSON alone."""
+    payload = found.to_json()
+    if as_json:
+        emit_json("gpuplan.benchmark/1", payload)
+        return
+    name = found.accelerator or found.device["name"]
+    emit_rows(_build_columns(), payload["rows"], title=f"{name} · {found.backend}")
