@@ -26,7 +26,7 @@ __all__ = ["Benchmark", "BenchmarkRequest", "Skipped", "run_benchmark"]
 
 LEAST_S = 20.0  # below this no workload is started
 MOST_SHARES = 3.0  # of the time that is left for each workload, the most that one may take [-]
-WINDOWS_SHARE = 0.15  # of a workload's time for each phase of its windows; the rest starts and compiles [-]
+WINDOWS_SHARE = 0.2  # of a workload's time for warm-up, and for windows; the rest starts and compiles [-]
 LEAST_WINDOWS_S, MOST_WINDOWS_S = 0.5, 10.0
 Tell = Callable[[str, int, int], None]
 
@@ -162,6 +162,7 @@ def _measure(
         rules=MeasurementRules.for_each_process(processes=1, together_s=windows_s),
         several=ProcessLimits(fewest=1, most=1),
         trace=False,
+        brief=True,
         limit_s=limit_s,
     )
     try:

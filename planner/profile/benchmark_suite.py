@@ -66,12 +66,12 @@ class Configured(Frozen):
 
 
 def _image_network(name: str, function: str, batch_size: int, *, cpu: int, mixed: bool) -> BenchmarkWorkload:
-    """Return the training of a network of `keras.applications`, at 64 pixels and batch size `cpu` on CPUs."""
+    """Return the training of a network of `keras.applications`, at 32 pixels and batch size `cpu` on CPUs."""
     return BenchmarkWorkload(
         name=name,
         function=function,
         device=Size(arguments="image_size=224&classes=1000", batch_size=batch_size),
-        cpu=Size(arguments="image_size=64&classes=100", batch_size=cpu),
+        cpu=Size(arguments="image_size=32&classes=10", batch_size=cpu),
         mixed=mixed,
         images=True,
         optimizer="sgd",
@@ -79,19 +79,19 @@ def _image_network(name: str, function: str, batch_size: int, *, cpu: int, mixed
 
 
 def _encoder(name: str, length: int, batch_size: int, *, cpu: int) -> BenchmarkWorkload:
-    """Return the training of BERT's encoder; on CPUs of two blocks, a third as wide."""
+    """Return the training of BERT's encoder; on CPUs of two blocks, a sixth as wide."""
     return BenchmarkWorkload(
         name=name,
         function="bert_encoder",
         device=Size(arguments=f"depth=12&width=768&heads=12&length={length}", batch_size=batch_size),
-        cpu=Size(arguments=f"depth=2&width=256&heads=4&length={length}", batch_size=cpu),
+        cpu=Size(arguments=f"depth=2&width=128&heads=4&length={length}&vocabulary=2000", batch_size=cpu),
         mixed=True,
         attends=True,
     )
 
 
 # In order of what tells most, so that what the time does not suffice for is at the end. Sizes fit into 15 GiB.
-_RESNET = _image_network("resnet50-mixed", "resnet50", 64, cpu=16, mixed=True)
+_RESNET = _image_network("resnet50-mixed", "resnet50", 64, cpu=8, mixed=True)
 _BERT = _encoder("bert-128", 128, 32, cpu=8)
 SUITE = (
     BenchmarkWorkload(
@@ -99,25 +99,25 @@ SUITE = (
         device=Size(arguments="features=784&width=2048&depth=4", batch_size=512),
         cpu=Size(arguments="features=784&width=256&depth=2", batch_size=128),
     ),
-    _RESNET,
     _BERT,
-    _image_network("resnet50-float32", "resnet50", 32, cpu=4, mixed=False),
     BenchmarkWorkload(
         name="lstm-text", function="lstm_text",
         device=Size(arguments="length=200&units=128", batch_size=128),
         cpu=Size(arguments="length=50&units=32", batch_size=32),
     ),
+    _RESNET,
     BenchmarkWorkload(
         name="gpt-512", function="gpt_decoder",
         device=Size(arguments="depth=12&width=768&heads=12&length=512", batch_size=4),
-        cpu=Size(arguments="depth=2&width=256&heads=4&length=128&vocabulary=8000", batch_size=4),
+        cpu=Size(arguments="depth=2&width=128&heads=4&length=64&vocabulary=2000", batch_size=4),
         mixed=True, attends=True,
     ),
-    _image_network("mobilenet-v2", "mobilenet_v2", 64, cpu=16, mixed=False),
+    _image_network("resnet50-float32", "resnet50", 32, cpu=4, mixed=False),
+    _image_network("mobilenet-v2", "mobilenet_v2", 64, cpu=8, mixed=False),
     BenchmarkWorkload(
         name="unet", function="unet",
         device=Size(arguments="image_size=128&filters=64", batch_size=32),
-        cpu=Size(arguments="image_size=64&filters=8", batch_size=4),
+        cpu=Size(arguments="image_size=32&filters=8", batch_size=4),
         mixed=True, images=True,
     ),
     replace(_RESNET, name="resnet50-infer", mode="infer"),
@@ -131,7 +131,7 @@ SUITE = (
     ),
     replace(_BERT, name="bert-128-infer", mode="infer"),
     _image_network("efficientnet-b0", "efficientnet_b0", 32, cpu=8, mixed=True),
-    _image_network("resnet50-float32-small", "resnet50", 8, cpu=8, mixed=False),
+    _image_network("resnet50-float32-small", "resnet50", 8, cpu=2, mixed=False),
 )  # fmt: skip
 
 

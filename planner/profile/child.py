@@ -166,6 +166,7 @@ def _measure(
         batch_size=concrete.batch_size,
         backend=backend,
         mode=mode,
+        brief=request.get("brief", False),
         fed=(concrete.arguments or {}) if own else {},
     )
     asked = own and mode == "train" and request["pipeline"]

@@ -62,6 +62,7 @@ class MeasuredModel:
         fed: Arguments of the script's own `fit()`, to use its data; if empty, ``data`` is used.
         backend: Keras backend.
         mode: Training or inference.
+        brief: Whether the steps of the loop are all that is measured: neither the step alone nor epochs.
     """
 
     model: Any
@@ -70,6 +71,7 @@ class MeasuredModel:
     fed: Mapping[str, Any] = field(default_factory=dict)
     backend: str
     mode: Literal["train", "infer"] = "train"
+    brief: bool = False
 
     @property
     def first_batch(self) -> tuple[Any, ...]:
@@ -106,7 +108,7 @@ def measure_model(subject: MeasuredModel, *, rules: MeasurementRules, tell: Tell
     fit, prepare, epoch = loop(subject, rules, tell)
     values: MeasuredValues = {"fit": fit.to_json(), "prepare": prepare, "epoch": epoch}
     values["state_while_timed"] = read_device_state()
-    step = _measure_step(subject, rules, tell)
+    step = None if subject.brief else _measure_step(subject, rules, tell)
     values["step"] = None if step is None else step.to_json()
     peak_bytes = read_resident_peak_bytes()
     values["memory"] = {
@@ -149,7 +151,7 @@ def _measure_epochs(
     """
     from .recorder import StepRecorder
 
-    if step_s is None or subject.fed:
+    if step_s is None or subject.fed or subject.brief:
         return {"beside_steps_s": None}
     short = []
     for _ in range(max(EPOCHS_MEASURED - len(whole), 0)):

@@ -52,6 +52,7 @@ class ProfileRequest:
         several: Number of processes for each configuration.
         trace: Whether to add the workload of each row, which estimates need.
         limit_s: Time limit of each process, from its start; None for no limit [s].
+        brief: Whether the steps of the loop are all that is measured: neither the step alone nor epochs.
         typed: Command-line options given, so that no advice repeats them.
     """
 
@@ -67,6 +68,7 @@ class ProfileRequest:
     several: ProcessLimits = field(default_factory=ProcessLimits)
     trace: bool = True
     limit_s: float | None = None
+    brief: bool = False
     typed: str = ""
 
 
@@ -278,5 +280,6 @@ def _build_child_request(
         "backend": backend,
         "device": request.device,
         "data": request.data,
+        "brief": request.brief,
         "rules": to_plain(rules),
     }
