@@ -21,7 +21,7 @@ from gpuplan.predict.compile.compiled import CompiledStep
 from gpuplan.predict.device.accelerator_limits import compute_limits, find_generation
 from gpuplan.predict.kernels.table import CATEGORIES, Kernel, build_kernel_table
 from gpuplan.predict.measurements import Measurement
-from gpuplan.predict.predictor import compute_kernel_times_s
+from gpuplan.predict.modelled_step import compute_kernel_times_s
 from gpuplan.predict.priors import LAST_YEAR
 from gpuplan.predict.run_config import find_software_year, find_xla_converted_dtypes
 from scipy.optimize import linprog

@@ -43,9 +43,9 @@ from gpuplan.predict.interval.quantiles import weighted_quantile
 from gpuplan.predict.kernels.executed_ops import list_gradient_passes
 from gpuplan.predict.kernels.table import Kernel, build_kernel_table
 from gpuplan.predict.measurements import Measurement, load_published_measurements
+from gpuplan.predict.modelled_step import model_step
 from gpuplan.predict.multi_device.collectives import ring_all_reduce_s
 from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficients
-from gpuplan.predict.predictor import model_step
 from gpuplan.predict.priors import LAST_YEAR
 from gpuplan.predict.run_config import (
     compute_memory_pressure,

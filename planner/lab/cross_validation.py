@@ -16,8 +16,8 @@ from ..predict.coefficients import Coefficients
 from ..predict.interval.adaptive import FEATURES, IntervalModel, compute_features
 from ..predict.interval.time_breakdown import TimeBreakdown
 from ..predict.measurements import Measurement
+from ..predict.modelled_step import ModelledStep, model_step
 from ..predict.parameter_vector import FittedCoefficients
-from ..predict.predictor import ModelledStep, model_step
 from .baselines import BASELINES, predict_baseline_s
 from .fit import FitSample, fit
 from .interval_fit import FeaturedResidual, fit_interval_model

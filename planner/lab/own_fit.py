@@ -19,9 +19,9 @@ from ..offers.aliases import get_chip_name
 from ..offers.rows import Accelerator
 from ..predict.coefficients import Coefficients, field_names
 from ..predict.measurements import Measurement
+from ..predict.modelled_step import MEAN, extrapolate_generation
 from ..predict.own_coefficients import DeviceUpdate, apply_update
 from ..predict.parameter_vector import RANGES, VectorLayout
-from ..predict.predictor import MEAN, extrapolate_generation
 from ..predict.priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG
 from ..predict.run_config import append_mode, name_measured_run_kind, name_user_stack
 from ..predict.step_time import NoPrediction

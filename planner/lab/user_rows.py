@@ -10,8 +10,9 @@ from ..predict.coefficients import Coefficients
 from ..predict.keras_defaults import choose_attention
 from ..predict.measurements import Measurement, load_published_measurements
 from ..predict.multi_device.data_parallel import scale_to_devices
-from ..predict.predictor import Predictor, compute_step_interval, find_basis, find_limiter
+from ..predict.predictor import Predictor
 from ..predict.run_config import append_mode, find_software_year, find_wait_factor, name_user_stack
+from ..predict.step_description import compute_step_interval, find_basis, find_limiter
 from ..predict.step_time import NoPrediction, StepTime
 from ..workload.model import Workload
 from .baselines import BASELINES, predict_baseline_s

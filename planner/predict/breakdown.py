@@ -16,7 +16,7 @@ from .device.accelerator_limits import compute_limits, find_generation, peak_tfl
 from .execution import find_keras_execution
 from .keras_defaults import find_execution_precision
 from .kernels.table import moved_bytes
-from .predictor import compute_kernel_times_s
+from .modelled_step import compute_kernel_times_s
 from .priors import LAST_YEAR
 from .run_config import append_mode
 from .step_time import NoPrediction, StepTime

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from ..frozen import Frozen
-from ..offers.aliases import get_chip_name
 from ..offers.rows import Accelerator
-from ..units import GIGA, MIB, Interval
 from ..workload.model import Workload
-from .coefficients import AcceleratorLimits, Coefficients, GenerationCoefficients, load_coefficients
-from .device.accelerator_limits import compute_limits, find_generation, is_modern_data_center_gpu
-from .device.kernel_times import (
-    compute_bound_s,
-    compute_kernel_parts_s,
-    compute_step_s,
-    count_dispatches,
-    with_software_year,
-)
+from .coefficients import AcceleratorLimits, Coefficients, load_coefficients
+from .device.accelerator_limits import compute_limits, find_generation
 from .device.measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
-from .device.systolic_array import systolic_parts_s
 from .execution import Execution, find_keras_execution
-from .framework_versions import NEWEST_SOFTWARE
-from .interval.adaptive import WIDEST, compute_features
 from .interval.quantiles import interval_around
-from .interval.time_breakdown import TimeBreakdown, compute_time_breakdown
 from .keras_defaults import (
     choose_attention,
     describe_tf32,
@@ -36,160 +21,32 @@ from .keras_defaults import (
     select_executed_workload,
 )
 from .kernels.table import KernelTable
+from .modelled_step import model_step
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from .own_coefficients import OwnCoefficients, load_own_coefficients
-from .priors import LAST_YEAR, era_sign
+from .priors import LAST_YEAR
 from .run_config import (
     append_mode,
     compute_memory_pressure,
     compute_paging_s,
-    name_run_kind,
     name_user_stack,
 )
-from .step_time import Basis, Limiter, NoPrediction, StepTime, join_notes
+from .step_description import (
+    compute_step_interval,
+    compute_variable_traffic_s,
+    find_basis,
+    find_limiter,
+)
+from .step_time import NoPrediction, StepTime, join_notes
 
 if TYPE_CHECKING:
     from ..settings import Settings
-    from .parameter_vector import FittedCoefficients
 
-__all__ = [
-    "ModelledStep",
-    "Predictor",
-    "compute_kernel_times_s",
-    "compute_step_interval",
-    "find_basis",
-    "find_limiter",
-    "model_step",
-]
+__all__ = ["Predictor"]
 
 BITS_PER_BYTE = 8.0
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
-
-
-class ModelledStep(Frozen):
-    """A modelled step and its time by part and kernel.
-
-    Args:
-        total_s: The step [s].
-        parts_s: What limits it and how much; they add up [s].
-        category: Of each kernel, codes into `kernels.CATEGORIES`, array of [kernels].
-        kernels_s: What each takes, all its launches together, array of [kernels] [s].
-        bound_s: Physical lower bound of the step, see `compute_bound_s` [s].
-    """
-
-    total_s: float
-    parts_s: dict[str, float]
-    category: Any
-    kernels_s: Any
-    bound_s: float = 0.0
-
-    @property
-    def breakdown(self) -> TimeBreakdown:
-        """Time breakdown of the step; computed on demand, since estimates do not use it."""
-        return compute_time_breakdown(self.category, self.kernels_s, step_s=self.total_s)
-
-
-def model_step(
-    table: KernelTable,
-    chip: AcceleratorLimits,
-    coefficients: FittedCoefficients | Coefficients,
-    *,
-    generation: str,
-    year: int,
-    compiled: bool,
-    input_bytes: float,
-    pressure: float = 0.0,
-    paging_s: float | None = None,
-    stack: str = MEAN,
-    host: str = MEAN,
-    software_year: float = NEWEST_SOFTWARE,
-) -> ModelledStep:
-    """Return the modelled time of one step on one device.
-
-    Args:
-        table: Kernels of the step.
-        chip: What the accelerator can attain, for these kernels.
-        coefficients: What was fitted.
-        generation, stack, host: Which coefficients apply; those without measurements get the mean.
-        year: When the accelerator came out: it says which era a generation is of that was not measured.
-        compiled: True: the host launches one program; False: it dispatches every kernel.
-        input_bytes: One batch, fed from the host [bytes].
-        pressure: Memory needed over memory usable [-].
-        paging_s: See `compute_step_s` [s].
-        software_year: When the framework was released [years].
-    """
-    import numpy as np
-
-    shared = coefficients.shared
-    machine = coefficients.hosts.get(host, coefficients.hosts[MEAN])
-    launch_s, total, compute, memory = compute_kernel_times_s(
-        table, chip, coefficients, generation=generation, year=year, stack=stack, software_year=software_year
-    )
-    gaps_s = float(launch_s * table.count.sum())
-    busy = total - launch_s * table.count
-    compute_s = float(busy[compute >= memory].sum())
-    device_s = float(total.sum())
-    feed_s = input_bytes / machine.feed_bytes_per_s
-    whole_s = float(
-        compute_step_s(
-            device_s=device_s,
-            launches=count_dispatches(table, compiled=compiled),
-            input_bytes=input_bytes,
-            pressure=pressure,
-            paging_s=paging_s,
-            host=machine,
-            shared=shared,
-            xp=np,
-        )
-    )
-    return ModelledStep(
-        total_s=whole_s,
-        parts_s={
-            "compute": compute_s,
-            "memory bandwidth": device_s - gaps_s - compute_s,
-            "launch": gaps_s + whole_s - device_s - feed_s,
-            "input": feed_s,
-        },
-        category=table.category,
-        kernels_s=total,
-        bound_s=compute_bound_s(table, chip),
-    )
-
-
-def compute_kernel_times_s(
-    table: KernelTable,
-    chip: AcceleratorLimits,
-    coefficients: FittedCoefficients | Coefficients,
-    *,
-    generation: str,
-    year: int,
-    stack: str = MEAN,
-    software_year: float = NEWEST_SOFTWARE,
-) -> tuple[float, Any, Any, Any]:
-    """Return the gap of a launch, and of each kernel the total, arithmetic and memory time [s].
-
-    See `model_step` for the arguments.
-    """
-    import numpy as np
-
-    if chip.lanes:
-        return 0.0, *systolic_parts_s(table, chip, xp=np)
-    own = coefficients.generations.get(generation) or extrapolate_generation(coefficients, year=year)
-    framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
-    framework = with_software_year(software_year, framework, coefficients.shared, xp=np)
-    launch_s = own.launch_s * framework.launch
-    return launch_s, *compute_kernel_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
-
-
-def extrapolate_generation(
-    coefficients: FittedCoefficients | Coefficients, *, year: int
-) -> GenerationCoefficients:
-    """Return the expected coefficients of an unmeasured generation: mean * exp(gain * era)."""
-    mean, era = coefficients.generations[MEAN], era_sign(year)
-    return GenerationCoefficients(
-        **{name: getattr(mean, name) * math.exp(gain * era) for name, gain in coefficients.era.items()}
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +214,7 @@ class Predictor:
                 coefficients,
                 mode=mode,
                 compiled=compiled,
-                traffic_s=_compute_variable_traffic_s(workload, accelerator) if share == 1.0 else 0.0,
+                traffic_s=compute_variable_traffic_s(workload, accelerator) if share == 1.0 else 0.0,
             ),
             basis=basis,
             limiter=find_limiter(step.parts_s),
@@ -371,77 +228,6 @@ class Predictor:
         )
 
 
-def compute_step_interval(
-    step: ModelledStep,
-    chip: AcceleratorLimits,
-    accelerator: Accelerator,
-    coefficients: Coefficients,
-    *,
-    mode: str,
-    compiled: bool,
-    traffic_s: float = 0.0,
-) -> Interval:
-    """Return the interval of a modelled step of a user, whose runs no publisher has measured.
-
-    Args:
-        step: The step.
-        chip: Limits of the accelerator for its kernels.
-        accelerator: Row of the catalog.
-        coefficients: Fitted coefficients with their intervals.
-        mode: `train` or `infer`.
-        compiled: Whether it is one program.
-        traffic_s: Compulsory traffic at the datasheet's bandwidth, a physical bound [s].
-    """
-    fitted_on = coefficients.fitted_on
-    features = compute_features(
-        step.breakdown,
-        on_tensor_units=bool(chip.tensor.any()),
-        mode=mode,
-        compiled=compiled,
-        is_chip_measured=get_chip_name(accelerator.name) in fitted_on["chips"],
-        is_vendor_measured=accelerator.vendor in fitted_on["vendors"],
-    )
-    widest = WIDEST if is_modern_data_center_gpu(accelerator) else math.inf
-    return coefficients.intervals.compute_interval(
-        step.total_s, features, bound_s=max(step.bound_s, traffic_s), widest=widest
-    )
-
-
-def _compute_variable_traffic_s(workload: Workload, accelerator: Accelerator) -> float:
-    """Return the time to read and write trainable variables and optimizer state once, beyond the caches [s].
-
-    0 for inference, on TPUs, whose compiler may keep variables on the chip, and where the bandwidth is unknown.
-    """
-    if workload.mode != "train" or accelerator.kind == "tpu" or not accelerator.memory_gb_per_s:
-        return 0.0
-    variables = 4.0 * workload.trainable_parameters + workload.memory.optimizer_bytes
-    cached = (accelerator.l2_mib or 0.0) * MIB
-    return 2.0 * max(0.0, variables - cached) / (accelerator.memory_gb_per_s * GIGA)
-
-
-def find_basis(
-    accelerator: Accelerator, coefficients: Coefficients, *, precision: str, mode: str, compiled: bool
-) -> tuple[Basis, str]:
-    """Return `modelled` if this kind of run was fitted, else `datasheet` with a note.
-
-    Args:
-        accelerator: Row of the catalog.
-        coefficients: Fitted coefficients.
-        precision: Precision on the accelerator, see `find_execution_precision`.
-        mode: `train` or `infer`.
-        compiled: Whether it is one program.
-    """
-    kind = name_run_kind(accelerator.name, precision.removesuffix("_convolutions"), compiled=compiled)
-    runs = coefficients.fitted_on["runs"]
-    if kind in runs or append_mode(kind, mode) in runs:
-        return "modelled", ""
-    if accelerator.kind == "tpu":
-        return "datasheet", f"no measurement of {kind} was fitted: the datasheet's rates on padded arrays"
-    known = find_generation(accelerator) in coefficients.generations
-    whose = f"of {accelerator.architecture}" if known else "the mean of all chips"
-    return "datasheet", f"no measurement of {kind} was fitted: efficiencies are {whose}"
-
-
 def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:
     if share >= 1.0:
         return chip
@@ -453,8 +239,3 @@ def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:
         cores=max(chip.cores * share, 1.0),
         l2_bytes=chip.l2_bytes * share,
     )
-
-
-def find_limiter(parts_s: dict[str, float]) -> Limiter:
-    """Return the largest part of a step."""
-    return cast("Limiter", max(parts_s, key=lambda name: parts_s[name]))

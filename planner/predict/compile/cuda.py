@@ -10,7 +10,7 @@ from ..coefficients import load_coefficients
 from ..device.accelerator_limits import compute_limits, find_generation
 from ..framework_versions import NEWEST_SOFTWARE
 from ..kernels.table import Kernel, build_kernel_table
-from ..predictor import model_step
+from ..modelled_step import model_step
 from ..priors import LAST_YEAR
 from ..run_config import (
     compute_memory_pressure,
