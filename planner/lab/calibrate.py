@@ -40,26 +40,36 @@ Progress = Callable[[str], None]
 # workloads; 90th percentile 3.9 %: nine repeats each, ddps-lab/profet@e69477fe6ea4). An 80 % interval of a
 # normal distribution is 1.28 standard deviations wide; the 90th percentile is taken as the deviation.
 REPEAT_NOISE = 0.039
-ALONE_FROM = 85  # least rows of a family of architectures for a separate fold
-FOLDS = 5  # for the others
+ALONE_FROM = 120  # least rows of a family of architectures for a separate fold
+FOLDS = 4  # for the others
 MEASURED_LOG = math.log1p(1.28 * REPEAT_NOISE)
 
 
-def cross_validate_architectures(samples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
+def cross_validate_architectures(
+    samples: Sequence[LabelledSample], *, progress: Progress, whole: FittedCoefficients | None = None
+) -> CrossValidation:
     """Predict every family of architectures by a fit that has seen none of it, on no chip and in no source."""
     folds = assign_folds([e.measurement.family for e in samples], alone_from=ALONE_FROM, folds=FOLDS)
-    return cross_validate(samples, group_of=lambda e: folds[e.measurement.family], progress=progress)
+    return cross_validate(
+        samples, group_of=lambda e: folds[e.measurement.family], progress=progress, whole=whole
+    )
 
 
-def cross_validate_accelerators(samples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
+def cross_validate_accelerators(
+    samples: Sequence[LabelledSample], *, progress: Progress, whole: FittedCoefficients | None = None
+) -> CrossValidation:
     """Predict every accelerator from its datasheet alone; a generation that only it had gets the mean."""
-    return cross_validate(samples, group_of=lambda e: e.measurement.chip, progress=progress)
+    return cross_validate(samples, group_of=lambda e: e.measurement.chip, progress=progress, whole=whole)
 
 
-def cross_validate_sources(samples: Sequence[LabelledSample], *, progress: Progress) -> CrossValidation:
+def cross_validate_sources(
+    samples: Sequence[LabelledSample], *, progress: Progress, whole: FittedCoefficients | None = None
+) -> CrossValidation:
     """Predict every source by a fit without it."""
-    folds = assign_folds([e.measurement.origin for e in samples], alone_from=ALONE_FROM // 2, folds=2)
-    return cross_validate(samples, group_of=lambda e: folds[e.measurement.origin], progress=progress)
+    folds = assign_folds([e.measurement.origin for e in samples], alone_from=ALONE_FROM // 3, folds=2)
+    return cross_validate(
+        samples, group_of=lambda e: folds[e.measurement.origin], progress=progress, whole=whole
+    )
 
 
 def select_single_gpu_rows(measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -87,12 +97,14 @@ class Calibration:
         coefficients: With their intervals, as they are packaged.
         fitted: The fit of everything.
         models: Fits without each architecture.
+        chips: Fits without each chip.
         sources: Fits without each publisher.
     """
 
     coefficients: Coefficients
     fitted: FittedCoefficients
     models: CrossValidation
+    chips: CrossValidation
     sources: CrossValidation
 
 
@@ -106,9 +118,9 @@ def calibrate(
     """
     progress("everything")
     fitted = fit([sample.fit_sample for sample in samples])
-    models = cross_validate_architectures(samples, progress=progress)
-    chips = cross_validate_accelerators(samples, progress=progress)
-    sources = cross_validate_sources(samples, progress=progress)
+    models = cross_validate_architectures(samples, progress=progress, whole=fitted)
+    chips = cross_validate_accelerators(samples, progress=progress, whole=fitted)
+    sources = cross_validate_sources(samples, progress=progress, whole=fitted)
     publishers = [sample.measurement.origin for sample in samples]
     residuals = [
         one._replace(group=publisher)
@@ -133,7 +145,7 @@ def calibrate(
             "rows": len(rows),
         },
     )
-    return Calibration(coefficients=coefficients, fitted=fitted, models=models, sources=sources)
+    return Calibration(coefficients=coefficients, fitted=fitted, models=models, chips=chips, sources=sources)
 
 
 def compute_class_means(members: Mapping[str, Any], *, classes: Sequence[str] = STACKS) -> dict[str, Any]:

@@ -237,6 +237,7 @@ def cross_validate(
     *,
     group_of: Callable[[LabelledSample], str],
     progress: Progress,
+    whole: FittedCoefficients | None = None,
 ) -> CrossValidation:
     """Fit once without each group and predict the group.
 
@@ -246,13 +247,14 @@ def cross_validate(
         samples: All samples.
         group_of: Group of a sample.
         progress: Callback with the name of the group that is fitted without.
+        whole: Fit on all samples, if there is one already.
     """
     groups = [group_of(sample) for sample in samples]
     subsets = {
         group: [e.fit_sample for e, g in zip(samples, groups, strict=True) if g != group]
-        for group in ("", *sorted(set(groups)))
+        for group in ([] if whole else [""]) + sorted(set(groups))
     }
-    fits = _fit_subsets(subsets, progress=progress)
+    fits = ({"": whole} if whole else {}) | _fit_subsets(subsets, progress=progress)
     steps = [model_sample(e.fit_sample, fits[g]) for e, g in zip(samples, groups, strict=True)]
     return CrossValidation(
         samples=tuple(samples),

@@ -226,8 +226,8 @@ def search_least_squares(
         bounds=bounds,
         x_scale=spread,
         xtol=1e-4,
-        ftol=1e-4,
-        max_nfev=40,
+        ftol=2e-4,
+        max_nfev=18,
     )
     try:
         return search().x
