@@ -53,7 +53,7 @@ def parts_s(
     chip, found = compute_limits(board, table=table, precision=precision), load_coefficients()
     assert not isinstance(chip, NoPrediction)
     return compute_kernel_parts_s(
-        table, chip, found.generations["Ampere"], found.stacks["keras"], found.shared, xp=np
+        table, chip, found.generations["Ampere"], found.stacks["tensorflow2 keras"], found.shared, xp=np
     )
 
 

@@ -14,6 +14,7 @@ from ..kernels.table import CONTRACTIONS, CONVOLUTIONS, KernelTable
 from ..step_time import NoPrediction
 
 __all__ = [
+    "UNLIMITED",
     "compute_limits",
     "find_generation",
     "is_modern_data_center_gpu",
