@@ -20,7 +20,7 @@ from ..predict.parameter_vector import FittedCoefficients
 from ..predict.run_config import append_mode, name_measured_run_kind, split_mode
 from .cross_validation import CrossValidation, LabelledSample, assign_folds, cross_validate
 from .fit import fit
-from .interval_fit import fit_interval_model
+from .interval_fit import FeaturedResidual, fit_interval_model
 from .kernel_store import TracedRun, build_run_key
 
 __all__ = [
@@ -121,12 +121,7 @@ def calibrate(
     models = cross_validate_architectures(samples, progress=progress, whole=fitted)
     chips = cross_validate_accelerators(samples, progress=progress, whole=fitted)
     sources = cross_validate_sources(samples, progress=progress, whole=fitted)
-    publishers = [sample.measurement.origin for sample in samples]
-    residuals = [
-        one._replace(group=publisher)
-        for validation in (sources, chips)
-        for one, publisher in zip(validation.residuals, publishers, strict=True)
-    ]
+    intervals = fit_interval_model(_list_user_residuals((sources, chips)))
     rows = [sample.measurement for sample in samples]
     coefficients = Coefficients(
         generations=fitted.generations,
@@ -135,7 +130,7 @@ def calibrate(
         stacks=fitted.stacks | compute_class_means(fitted.stacks, classes=("tuned",)),
         hosts=fitted.hosts | compute_class_means(fitted.hosts),
         measured_log=MEASURED_LOG,
-        intervals=fit_interval_model(residuals),
+        intervals=intervals,
         fitted_on={
             "runs": sorted({name_measured_run_kind(m) for m in rows}),
             "chips": sorted({m.chip for m in rows}),
@@ -146,6 +141,19 @@ def calibrate(
         },
     )
     return Calibration(coefficients=coefficients, fitted=fitted, models=models, chips=chips, sources=sources)
+
+
+def _list_user_residuals(validations: Sequence[CrossValidation]) -> list[FeaturedResidual]:
+    """Return the residuals that calibrate a user's intervals, grouped by publisher.
+
+    No measurement of a user is in the fit. Residuals on left-out chips are of known publishers, and nearly no others
+    are on unmeasured chips: the two effects cannot be separated, and all of it is attributed to the chip.
+    """
+    return [
+        one._replace(group=sample.measurement.origin, features={**one.features, "known publisher": 0.0})
+        for validation in validations
+        for one, sample in zip(validation.residuals, validation.samples, strict=True)
+    ]
 
 
 def compute_class_means(members: Mapping[str, Any], *, classes: Sequence[str] = STACKS) -> dict[str, Any]:

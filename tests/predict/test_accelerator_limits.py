@@ -227,11 +227,16 @@ def test_most_boards_boost_all_the_time_and_one_of_70_w_cannot() -> None:
 def test_tensor_units_gain_with_the_years_of_the_libraries() -> None:
     """By hand: two years at 1.1 a year, none before the epoch or after the plateau; other rates stay."""
     coefficients = load_coefficients()
-    stack, shared = coefficients.stacks["tensorflow2 keras"], replace(coefficients.shared, tensor_per_year=1.1)
+    stack, shared = (
+        coefficients.stacks["tensorflow2 keras"],
+        replace(coefficients.shared, tensor_per_year=1.1),
+    )
     later = with_software_year(SOFTWARE_EPOCH + 2, stack, shared, xp=np)
     assert with_software_year(SOFTWARE_EPOCH - 2, stack, shared, xp=np).tensor == stack.tensor
     assert later.tensor == pytest.approx(stack.tensor * 1.21)
-    last, later_still = (with_software_year(year, stack, shared, xp=np) for year in (SOFTWARE_PLATEAU, 2030.0))
+    last, later_still = (
+        with_software_year(year, stack, shared, xp=np) for year in (SOFTWARE_PLATEAU, 2030.0)
+    )
     assert last == later_still
     assert (later.contraction, later.stream) == (stack.contraction, stack.stream)
 
