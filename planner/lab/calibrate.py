@@ -146,8 +146,8 @@ def calibrate(
 def _list_user_residuals(validations: Sequence[CrossValidation]) -> list[FeaturedResidual]:
     """Return the residuals that calibrate a user's intervals, grouped by publisher.
 
-    No measurement of a user is in the fit. Residuals on left-out chips are of known publishers, and nearly no others
-    are on unmeasured chips: the two effects cannot be separated, and all of it is attributed to the chip.
+    No measurement of a user is in the fit. Residuals on left-out chips are of known publishers, and nearly no
+    others are on unmeasured chips: the two effects cannot be separated, and all of it is attributed to the chip.
     """
     return [
         one._replace(group=sample.measurement.origin, features={**one.features, "known publisher": 0.0})

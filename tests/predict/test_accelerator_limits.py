@@ -42,7 +42,7 @@ def chip(name: str, *, table: KernelTable = TABLE, precision: str = "float32") -
 
 
 def test_base_clocks_limit_boards_of_75_w_alone() -> None:
-    """Base over boost clock: T4 585/1590 MHz at 70 W; a V100 of 300 W and an L40 with a base clock of 0.3 boost."""
+    """Base over boost clock: T4 585/1590 MHz at 70 W; a V100 and an L40 of 300 W are not limited."""
     assert chip("T4").clock_ratio == pytest.approx(585 / 1590)
     assert chip("V100-16GB").clock_ratio == chip("L40").clock_ratio == UNLIMITED
 
