@@ -76,7 +76,8 @@ class Model(Frozen):
     def workload(self, mode: Mode, precision: str, batch_size: int) -> Workload:
         """Return the workload at a batch size."""
         one, other = self.traces[mode, POLICIES[precision]]
-        return replace(interpolate_workload(one, other, batch_size=batch_size), precision=precision)
+        found = interpolate_workload(one, other, batch_size=batch_size)
+        return replace(found, precision=precision, tf32="none")
 
 
 def trace_models(
