@@ -242,8 +242,13 @@ def _bandwidth_bytes_per_s(
 
 
 def _find_either_unit(table: KernelTable, chip: AcceleratorLimits) -> Any:
-    """Return the mask of float32 products on tensor units (TF32), which scalar units compute too."""
-    return chip.tensor & chip.winograd & (table.category < _DEPTHWISE)
+    """Return the mask of float32 products on tensor units (TF32) that scalar units may compute as fast.
+
+    These are convolutions with Winograd's algorithm, and all products where the peak of tensor units is less than
+    twice that of scalar units.
+    """
+    close = table.winograd | (chip.peak_flop_per_s < 2.0 * chip.vector_flop_per_s)
+    return chip.tensor & chip.winograd & (table.category != _DEPTHWISE) & close
 
 
 def _fastest_unit_s(
