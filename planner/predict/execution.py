@@ -23,9 +23,9 @@ from .measurements import Measurement
 from .run_config import (
     find_converted_dtypes,
     find_cudnn_layers,
-    find_keras_converted_dtypes,
     find_keras_cudnn_layers,
     find_unfused_parts,
+    find_xla_converted_dtypes,
 )
 
 __all__ = ["Execution", "find_keras_execution", "find_measured_execution"]
@@ -76,12 +76,13 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
     """Return the execution of a workload by the installed version of Keras."""
     compiled = workload.compiled
     layers = find_keras_cudnn_layers(accelerator, keras=workload.versions["keras"], compiled=compiled)
+    # TensorFlow lays arrays out as XLA does; Keras on PyTorch has channels last.
+    precision = find_execution_precision(workload, accelerator)
+    converted = find_xla_converted_dtypes(accelerator, precision=precision)
     return Execution(
         compiled=compiled,
         cudnn_layers=layers & {op.loop.layer for op in workload.ops if op.loop is not None},
-        converted=find_keras_converted_dtypes(
-            accelerator, precision=find_execution_precision(workload, accelerator), compiled=compiled
-        ),
+        converted=frozenset() if "torch" in workload.versions else converted,
         cores=CORES_PER_CHIP.get(accelerator.name, 1),
         fused_attention=choose_attention(workload, accelerator).fused,
     )

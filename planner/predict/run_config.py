@@ -20,7 +20,6 @@ __all__ = [
     "compute_paging_s",
     "find_converted_dtypes",
     "find_cudnn_layers",
-    "find_keras_converted_dtypes",
     "find_keras_cudnn_layers",
     "find_software_year",
     "find_unfused_parts",
@@ -104,19 +103,6 @@ def find_xla_converted_dtypes(accelerator: Accelerator, *, precision: str) -> fr
     """
     older = accelerator.vendor == "NVIDIA" and float(accelerator.compute_capability or 0.0) < HOPPER
     return tensor_dtypes(accelerator, precision=precision) & {"float32"} if older else frozenset()
-
-
-def find_keras_converted_dtypes(
-    accelerator: Accelerator, *, precision: str, compiled: bool
-) -> frozenset[str]:
-    """Return the types of convolutions with channels first on tensor units in current Keras.
-
-    Args:
-        accelerator: A row of the catalog.
-        precision: Of the workload.
-        compiled: Whether XLA lays arrays out; Keras on PyTorch has channels last.
-    """
-    return find_xla_converted_dtypes(accelerator, precision=precision)
 
 
 def find_converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset[str]:

@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from factories import make_workload
 from gpuplan.lab.dataset import build_samples
 from gpuplan.lab.kernel_store import load_store
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.device.accelerator_limits import compute_limits, tensor_dtypes
 from gpuplan.predict.device.kernel_times import compute_kernel_parts_s
+from gpuplan.predict.execution import find_keras_execution
 from gpuplan.predict.kernels.table import CATEGORIES, Kernel, build_kernel_table
 from gpuplan.predict.measurements import Measurement, read_published_file
 from gpuplan.predict.run_config import (
     find_converted_dtypes,
-    find_keras_converted_dtypes,
     find_xla_converted_dtypes,
 )
 from gpuplan.predict.step_time import NoPrediction
@@ -172,8 +173,11 @@ def test_tensorflow_and_xla_lay_float32_channels_first(
 def test_xla_lays_channels_last_from_hopper_on(name: str, dtypes: set[str]) -> None:
     """TF32 begins with Ampere; a TPU has no cuDNN."""
     assert find_xla_converted_dtypes(ACCELERATORS[name], precision="tf32") == dtypes
-    assert find_keras_converted_dtypes(ACCELERATORS[name], precision="tf32", compiled=True) == dtypes
-    assert not find_keras_converted_dtypes(ACCELERATORS[name], precision="tf32", compiled=False)
+    for compiled in (True, False):
+        workload = replace(make_workload(), precision="tf32", compiled=compiled)
+        assert find_keras_execution(workload, ACCELERATORS[name]).converted == dtypes
+        on_torch = replace(workload, versions={**workload.versions, "torch": "2.13.0"})
+        assert not find_keras_execution(on_torch, ACCELERATORS[name]).converted
 
 
 def test_an_example_with_channels_first_is_marked(pair: tuple[Measurement, Measurement]) -> None:

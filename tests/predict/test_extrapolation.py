@@ -123,14 +123,19 @@ def test_tpus_are_predicted_from_their_datasheets(without_resnet50: CrossValidat
     small = [
         pair for pair in pair_measurements(corpus, ACCELERATORS)[0] if pair.measurement.origin == "dlperf"
     ]
-    ends = {"keras": (-0.5, 0.4), "tuned": (-0.6, 0.3)}
+    intervals = load_coefficients().intervals
     found = predict_new_accelerators(
-        without_resnet50, select_tpu_rows(corpus), ACCELERATORS, scaling=small, ends=ends, progress=quiet
+        without_resnet50,
+        select_tpu_rows(corpus),
+        ACCELERATORS,
+        scaling=small,
+        intervals=intervals,
+        progress=quiet,
     )
 
     rows = [replace(m, waits=False) for m in select_tpu_rows(corpus)]
     awake = predict_new_accelerators(
-        without_resnet50, rows, ACCELERATORS, scaling=small, ends=ends, progress=quiet
+        without_resnet50, rows, ACCELERATORS, scaling=small, intervals=intervals, progress=quiet
     )
 
     assert {row.measurement.accelerator for row in found} == {"TPU-v2", "TPU-v3"}

@@ -46,7 +46,8 @@ def test_what_was_fitted_on_is_dated_but_for_one() -> None:
         ("TensorFlow 2.5.0 tf.keras fit", 2021 + 4 / 12),
         ("TensorFlow1 NGC 19.08", 2019 + 7 / 12),
         ("TensorFlow 1.12 tf_cnn_benchmarks", 2018 + 10 / 12),  # not 1.2
-        ("PyTorch NGC 25.01", NEWEST_SOFTWARE),
+        ("PyTorch NGC 25.01", 2025.0),
+        ("PyTorch NGC 31.01", NEWEST_SOFTWARE),
         ("a framework of one's own", NEWEST_SOFTWARE),
     ],
 )

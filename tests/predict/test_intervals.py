@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from gpuplan.lab.interval_fit import FeaturedResidual, fit_interval_model
@@ -14,7 +15,9 @@ from gpuplan.predict.interval.adaptive import FEATURES, WIDEST, IntervalModel, c
 from gpuplan.predict.interval.time_breakdown import TimeBreakdown
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
+from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import Workload
+from gpuplan.workload.options import WorkloadOptions
 
 ACCELERATORS = load_catalog().accelerators
 BLANK = dict.fromkeys(FEATURES, 0.0)
@@ -73,13 +76,17 @@ def test_the_fit_finds_which_steps_are_harder() -> None:
     assert sum(inside) / len(rows) == pytest.approx(0.8, abs=0.04)
 
 
+@pytest.fixture(scope="module")
+def resnet50() -> Workload:
+    """Return ResNet-50 at batch size 32."""
+    return load_workload("ResNet50", options=WorkloadOptions(batch_size=32))
+
+
 @pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
 def test_packaged_intervals_are_narrower_on_measured_chips_and_at_most_threefold(
     resnet50: Workload, precision: str
 ) -> None:
     """No data-centre GPU of NVIDIA since Volta has an interval of more than 3 (high over low)."""
-    from dataclasses import replace
-
     workload, predictor = replace(resnet50, precision=precision), Predictor.load()
     ratios = {}
     for name, accelerator in ACCELERATORS.items():

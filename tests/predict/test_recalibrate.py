@@ -52,7 +52,9 @@ def fake_calibration(samples: Sequence[LabelledSample], *_: object, **__: object
         predicted_s=tuple(predict_sample_s(e.fit_sample, packaged) for e in samples),
         fits=cast("Any", dict.fromkeys(groups, packaged)),
     )
-    return Calibration(coefficients=packaged, fitted=cast("Any", packaged), models=models, sources=models)
+    return Calibration(
+        coefficients=packaged, fitted=cast("Any", packaged), models=models, chips=models, sources=models
+    )
 
 
 def quiet(_: str) -> None:

@@ -26,16 +26,15 @@ HEADER = "model,batch_size,accelerator,devices,mode,precision,compiled,stack,ste
 
 def user_row(**changes: Any) -> Measurement:
     """Return a row as a user's file gives it: nothing but the columns of the contract."""
-    return replace(
-        PROFET[0],
-        framework="",
-        software="",
-        layout="",
-        attention="",
-        exact_precision=False,
-        host="",
-        **changes,
-    )
+    blank = {
+        "framework": "",
+        "software": "",
+        "layout": "",
+        "attention": "",
+        "exact_precision": False,
+        "host": "",
+    }
+    return replace(PROFET[0], **{**blank, **changes})
 
 
 def attending() -> Workload:
@@ -103,7 +102,6 @@ def test_a_named_machine_is_known_and_others_are_not_guessed(monkeypatch: pytest
         asked.append(circumstances)
         return single
 
-    monkeypatch.setattr(user_rows, "load_measured_workload", lambda _: make_workload())
     monkeypatch.setattr(user_rows, "scale_to_devices", fake_scale)
     row = replace(PROFET[0], accelerator="V100-16GB", devices=16, hosts=2)
     rows = [replace(row, host="p3.16xlarge"), replace(row, host="a rig")]
@@ -118,9 +116,8 @@ def test_a_named_machine_is_known_and_others_are_not_guessed(monkeypatch: pytest
     assert set(found.baselines) == {"flops_ratio", "bandwidth_ratio", "datasheet_roofline"}
 
 
-def test_rows_of_fitted_publications_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_fitted_publications_are_counted_apart() -> None:
     """One row of PROFET's repository and one of a user's own: `summary` holds both, `summary_unseen` one."""
-    monkeypatch.setattr(user_rows, "load_measured_workload", lambda _: make_workload())
     rows = [PROFET[0], replace(PROFET[0], source="my own measurement")]
     board = score_measurements(
         rows, CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None

@@ -50,7 +50,7 @@ def test_the_bill_follows_from_the_step(judged: list[PredictedRun]) -> None:
     one = dgx.billed
     assert one is not None
     assert one.bill is not None
-    assert one.projection.run.steps == steps
+    assert one.device_estimate.run.steps == steps
     training = next(line for line in one.bill.lines if line.item == "training")
     assert float(training.usd.mid) == pytest.approx(
         dgx.step_s * steps / 3600 * float(one.offer.usd_per_hour or 0)

@@ -246,9 +246,9 @@ def _compute_limits(
     contraction = table.category < len(CONTRACTIONS)
     return AcceleratorLimits(
         peak_flop_per_s=np.array(attainable)[table.dtype],
-        winograd=np.array(winograd)[table.dtype],
-        tensor=np.array([tensor for _, tensor in peaks])[table.dtype] & contraction,
-        pairs=np.array(pairs)[table.dtype],
+        winograd=np.array(winograd, dtype=bool)[table.dtype],
+        tensor=np.array([tensor for _, tensor in peaks], dtype=bool)[table.dtype] & contraction,
+        pairs=np.array(pairs, dtype=bool)[table.dtype],
         tensor_density=_tensor_density(accelerator, np.array(attainable)[table.dtype]),
         memory_density=_memory_density(accelerator),
         vector_flop_per_s=vector * TERA,
