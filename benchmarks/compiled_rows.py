@@ -28,8 +28,8 @@ from typing import Any
 from gpuplan.errors import GpuplanError
 from gpuplan.files import write_atomically
 from gpuplan.lab.kernel_store import TracedRun, build_run_key, load_store
-from gpuplan.lab.multi_device_data import pair_measurements
-from gpuplan.lab.multi_device_fit import predict_pair_s
+from gpuplan.lab.multi_device.data import pair_measurements
+from gpuplan.lab.multi_device.fit import predict_pair_s
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.coefficients import load_coefficients

@@ -230,7 +230,7 @@ def report_memory_accuracy(flags: SettingFlags) -> None:
 
 def report_laws(*, as_json: bool) -> None:
     """Check the laws of the whole surface and print them; NoAnswerError (exit code 3) if one is broken."""
-    from ..lab.surface_laws import check_all_laws
+    from ..lab.laws.laws import check_all_laws
     from ..offers.catalog import load_catalog
     from ..render import accuracy_laws
     from ..render.output import emit_json, emit_rows, emit_text

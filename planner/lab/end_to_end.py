@@ -133,8 +133,8 @@ def _steps_s(steps: Sequence[Measurement], chips: Mapping[str, Accelerator]) -> 
     from ..predict.multi_device.data_parallel import load_parallel_coefficients
     from .cross_validation import predict_sample_s
     from .dataset import build_samples
-    from .multi_device_data import pair_measurements
-    from .multi_device_fit import predict_pair_s
+    from .multi_device.data import pair_measurements
+    from .multi_device.fit import predict_pair_s
 
     coefficients, constants = load_coefficients(), load_parallel_coefficients()
     samples = build_samples(steps, chips, progress=lambda _: None)

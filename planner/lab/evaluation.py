@@ -25,8 +25,8 @@ from .extrapolation import (
     select_multi_gpu_rows,
     select_tpu_rows,
 )
-from .multi_device_data import ExchangeForm, ScalingPair, pair_measurements
-from .multi_device_fit import cross_validate_scaling
+from .multi_device.data import ExchangeForm, ScalingPair, pair_measurements
+from .multi_device.fit import cross_validate_scaling
 from .regret import build_workload_key
 from .scores import ScoredRow
 from .transfer_score import Batches, predict_transfers, score_transfer_baselines, score_transfers

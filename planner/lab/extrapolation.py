@@ -15,8 +15,8 @@ from ..predict.measurements import Measurement
 from ..predict.run_config import find_wait_factor
 from .cross_validation import CrossValidation, cross_validate_baselines, model_sample, predict_sample_s
 from .dataset import build_samples
-from .multi_device_data import ScalingPair, pair_measurements
-from .multi_device_fit import cross_validate_scaling
+from .multi_device.data import ScalingPair, pair_measurements
+from .multi_device.fit import cross_validate_scaling
 from .scores import ScoredRow
 
 __all__ = [

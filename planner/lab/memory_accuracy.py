@@ -29,7 +29,7 @@ from ..workload.load import WorkloadOptions, load_workload
 from ..workload.model import Memory
 from .dataset import load_measured_workload
 from .kernel_store import build_run_key, load_store
-from .multi_device_data import SHARDED
+from .multi_device.data import SHARDED
 
 __all__ = [
     "RECORD",

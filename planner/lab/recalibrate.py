@@ -13,13 +13,13 @@ from ..predict.measurements import Measurement
 from .calibrate import build_measured_index, calibrate, is_plain_fit, select_single_gpu_rows
 from .dataset import build_samples, load_measured_workload, trace_runs
 from .kernel_store import TracedRun, build_run_key, encode_store
-from .multi_device_data import (
+from .multi_device.data import (
     find_packaged_facts,
     index_scaling_facts,
     pair_measurements,
     scaling_facts_to_json,
 )
-from .multi_device_fit import fit_exchange_forms, parallel_to_json
+from .multi_device.fit import fit_exchange_forms, parallel_to_json
 from .transfer_score import fit_error_model
 
 __all__ = ["PARTS", "rebuild_profiles", "rebuild_traces", "write_profiles"]

@@ -20,7 +20,7 @@ from .cross_validation import model_sample
 from .dataset import build_fit_sample, load_measured_workload
 from .fit import FitSample
 from .kernel_store import build_traced_run
-from .multi_device_data import find_host_spec
+from .multi_device.data import find_host_spec
 from .scores import ScoredRow
 
 __all__ = [

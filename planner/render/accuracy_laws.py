@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..lab.surface_laws import LawReport, Violation
+from ..lab.laws.laws import LawReport, Violation
 from .accuracy import format_percent
 from .output import Column
 

@@ -71,7 +71,7 @@ def test_laws_are_printed_and_a_broken_one_exits_with_3(
     gpuplan: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two laws, of which one is broken: rows, the JSON contract, and the exit code; 0 without a violation."""
-    from gpuplan.lab import surface_laws
+    from gpuplan.lab.laws import laws as surface_laws
 
     one = surface_laws.Violation("tf32", "m", "T4", "float32", 8, "tf32", True, "train", 2.0, 1.0)
     laws = [law for law, _ in surface_laws.LAWS[:2]]

@@ -17,7 +17,7 @@ from gpuplan.lab.extrapolation import (
     select_multi_gpu_rows,
     select_tpu_rows,
 )
-from gpuplan.lab.multi_device_data import pair_measurements
+from gpuplan.lab.multi_device.data import pair_measurements
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
 from gpuplan.predict.interval.time_breakdown import TimeBreakdown

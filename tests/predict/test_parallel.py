@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.lab.dataset import load_measured_workload
-from gpuplan.lab.multi_device_data import (
+from gpuplan.lab.multi_device.data import (
     ScalingPair,
     classify_exchange,
     compute_scaling_facts,
@@ -17,7 +17,7 @@ from gpuplan.lab.multi_device_data import (
     name_method,
     pair_measurements,
 )
-from gpuplan.lab.multi_device_fit import (
+from gpuplan.lab.multi_device.fit import (
     ScalingCrossValidation,
     cross_validate_scaling,
     fit_parallel,

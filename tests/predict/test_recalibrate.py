@@ -16,7 +16,7 @@ from gpuplan.lab.calibrate import Calibration, build_measured_index, is_plain_fi
 from gpuplan.lab.cross_validation import CrossValidation, LabelledSample, predict_sample_s
 from gpuplan.lab.dataset import load_measured_workload
 from gpuplan.lab.kernel_store import build_run_key, encode_store, load_store
-from gpuplan.lab.multi_device_data import find_packaged_facts, scaling_facts_to_json
+from gpuplan.lab.multi_device.data import find_packaged_facts, scaling_facts_to_json
 from gpuplan.lab.recalibrate import PARTS, rebuild_profiles, rebuild_traces, write_profiles
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gpuplan.lab.physical_bound import LeastWork, compute_bound_s
-from gpuplan.lab.surface import BATCHES, DEVICES, Surface
-from gpuplan.lab.surface_comparisons import is_at_least_as_good
-from gpuplan.lab.surface_laws import LAWS, LawReport, check_all_laws, check_laws
+from gpuplan.lab.laws.comparisons import is_at_least_as_good
+from gpuplan.lab.laws.laws import LAWS, LawReport, check_all_laws, check_laws
+from gpuplan.lab.laws.physical_bound import LeastWork, compute_bound_s
+from gpuplan.lab.laws.surface import BATCHES, DEVICES, Surface
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.device.kernel_times import MOST_FITTED_PRESSURE

@@ -10,20 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import nlargest
 from typing import NamedTuple
 
-from ..frozen import Frozen
-from ..offers.rows import Accelerator
-from ..predict.predictor import Predictor
-from .surface import (
-    COMPILED,
-    MODELS,
-    MODES,
-    PRECISIONS,
-    TRACED_POLICIES,
-    Surface,
-    compute_surface,
-    trace_models,
-)
-from .surface_comparisons import (
+from ...frozen import Frozen
+from ...offers.rows import Accelerator
+from ...predict.predictor import Predictor
+from .comparisons import (
     LEAST_BATCH,
     SAMPLE_FACTOR,
     Comparison,
@@ -38,6 +28,16 @@ from .surface_comparisons import (
     compare_samples,
     compare_tensor_units,
     compare_tf32,
+)
+from .surface import (
+    COMPILED,
+    MODELS,
+    MODES,
+    PRECISIONS,
+    TRACED_POLICIES,
+    Surface,
+    compute_surface,
+    trace_models,
 )
 
 __all__ = [

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..offers.rows import Accelerator
-from ..predict.device.accelerator_limits import find_generation, peak_tflop_per_s, tensor_dtypes
-from ..predict.run_config import UNKNOWN_HOST_LINK_GB_PER_S
-from ..units import GIGA
+from ...offers.rows import Accelerator
+from ...predict.device.accelerator_limits import find_generation, peak_tflop_per_s, tensor_dtypes
+from ...predict.run_config import UNKNOWN_HOST_LINK_GB_PER_S
+from ...units import GIGA
 from .surface import COMPILED, DISPATCH_S, LAUNCH_S, PRECISIONS, Surface
 
 __all__ = [

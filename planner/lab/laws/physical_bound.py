@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..frozen import Frozen
-from ..offers.rows import Accelerator
-from ..predict.device.accelerator_limits import peak_tflop_per_s
-from ..predict.kernels.table import WINOGRAD_FILTERS
-from ..units import GIGA, MIB, TERA
-from ..workload.model import Workload
-from ..workload.ops import Op, OpKind
+from ...frozen import Frozen
+from ...offers.rows import Accelerator
+from ...predict.device.accelerator_limits import peak_tflop_per_s
+from ...predict.kernels.table import WINOGRAD_FILTERS
+from ...units import GIGA, MIB, TERA
+from ...workload.model import Workload
+from ...workload.ops import Op, OpKind
 
 __all__ = ["LeastWork", "compute_bound_s", "count_least_work"]
 

@@ -11,18 +11,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from ..frozen import Frozen
-from ..offers.rows import Accelerator
-from ..predict.execution import find_keras_execution
-from ..predict.kernels.table import CONTRACTIONS, build_kernels
-from ..predict.predictor import Predictor
-from ..predict.run_config import compute_memory_pressure
-from ..predict.step_time import StepTime
-from ..units import GIGA, TERA
-from ..workload.load import load_workload
-from ..workload.model import Workload
-from ..workload.options import WorkloadOptions
-from ..workload.resize import can_resize, interpolate_workload
+from ...frozen import Frozen
+from ...offers.rows import Accelerator
+from ...predict.execution import find_keras_execution
+from ...predict.kernels.table import CONTRACTIONS, build_kernels
+from ...predict.predictor import Predictor
+from ...predict.run_config import compute_memory_pressure
+from ...predict.step_time import StepTime
+from ...units import GIGA, TERA
+from ...workload.load import load_workload
+from ...workload.model import Workload
+from ...workload.options import WorkloadOptions
+from ...workload.resize import can_resize, interpolate_workload
 from .physical_bound import LeastWork, compute_bound_s, count_least_work
 
 __all__ = [

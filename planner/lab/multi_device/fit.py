@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..plain import to_plain
-from ..predict.interval.quantiles import compute_nested_log_bounds, interval_around
-from ..predict.measurements import Measurement
-from ..predict.multi_device.data_parallel import (
+from ...plain import to_plain
+from ...predict.interval.quantiles import compute_nested_log_bounds, interval_around
+from ...predict.measurements import Measurement
+from ...predict.multi_device.data_parallel import (
     ANY_METHOD,
     FORMAT,
     ExchangeCoefficients,
@@ -23,8 +23,8 @@ from ..predict.multi_device.data_parallel import (
     compute_parallel_step_s,
     interval_spread,
 )
-from .multi_device_data import EXCHANGE_FORMS, ScalingPair
-from .scores import ScoredRow
+from ..scores import ScoredRow
+from .data import EXCHANGE_FORMS, ScalingPair
 
 __all__ = [
     "ScalingCrossValidation",

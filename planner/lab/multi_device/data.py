@@ -11,12 +11,12 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from ..frozen import Frozen
-from ..offers.rows import Accelerator
-from ..predict.measurements import Measurement
-from ..predict.multi_device.data_parallel import IMAGE_BYTES
-from ..predict.multi_device.interconnect import HOST_SPECS, UNKNOWN_HOST, HostSpec, Link, find_slowest_link
-from ..workload.model import Workload
+from ...frozen import Frozen
+from ...offers.rows import Accelerator
+from ...predict.measurements import Measurement
+from ...predict.multi_device.data_parallel import IMAGE_BYTES
+from ...predict.multi_device.interconnect import HOST_SPECS, UNKNOWN_HOST, HostSpec, Link, find_slowest_link
+from ...workload.model import Workload
 
 __all__ = [
     "EXCHANGE_FORMS",

@@ -1,0 +1,1 @@
+"""Laws of the whole surface of predictions: evaluation, comparisons, physical bound."""

@@ -1,0 +1,1 @@
+"""Fit and cross-validation of steps on several devices."""
