@@ -64,6 +64,6 @@ def test_choosing_by_prediction_loses_little(board: Scoreboard) -> None:
 def test_the_scoreboard_is_complete_and_matches_its_schema(board: Scoreboard) -> None:
     """A line for everything, each source, GPU, precision, model and rule; the JSON validates."""
     assert len(build_scoreboard_rows(board)) == 1 + 4 + 9 + 3
-    assert len(build_setting_rows(board.settings)) == 1 + (1 + 4 + 1 + 9) + 3
+    assert len(build_setting_rows(board.settings)) == 1 + (1 + 4 + 1 + 1 + 1 + 9) + 3
     schema = json.loads((resources.files("gpuplan.schemas") / "gpuplan.accuracy.json").read_text())
     jsonschema.validate({"schema": "gpuplan.accuracy/1", **board.to_json()}, schema)
