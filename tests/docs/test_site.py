@@ -107,7 +107,7 @@ def test_the_readme_is_not_told_twice(site: Path) -> None:
     """Quick start and limits hold README's own sections, so that neither can go out of date alone."""
     limits = (site / "limits.html").read_text(encoding="utf-8")
 
-    assert "Every time carries its basis" in limits
+    assert "Every time states its basis" in limits
     assert "<!-- README" not in limits + (site / "index.html").read_text(encoding="utf-8")
 
 
