@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..offers.rows import Accelerator
 from ..predict.coefficients import Coefficients
+from ..predict.device.accelerator_limits import runs_tf32_by_default
 from ..predict.keras_defaults import choose_attention
 from ..predict.measurements import Measurement, load_published_measurements
 from ..predict.multi_device.data_parallel import scale_to_devices
@@ -64,9 +65,9 @@ def resolve_defaults(m: Measurement, workload: Workload, accelerator: Accelerato
 
 def _resolve_precision(m: Measurement, accelerator: Accelerator) -> str:
     """Return `float32` as the framework runs it: with TF32 for all products, for convolutions, or for none."""
-    has_tf32 = accelerator.vendor == "NVIDIA" and accelerator.tf32_tensor_tflop_per_s is not None
     year = find_software_year(m)
-    if m.precision != "float32" or m.exact_precision or not has_tf32 or year < FIRST_WITH_TF32:
+    may_differ = runs_tf32_by_default(accelerator) and not m.exact_precision and year >= FIRST_WITH_TF32
+    if m.precision != "float32" or not may_differ:
         return m.precision
     if m.framework == "pytorch" and m.stack != "tuned" and year >= FIRST_WITH_FLOAT32_PRODUCTS:
         return "tf32_convolutions"

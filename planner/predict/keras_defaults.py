@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..offers.rows import Accelerator
 from ..workload.model import AttentionCall, Workload
+from .device.accelerator_limits import runs_tf32_by_default
 
 __all__ = [
     "AttentionChoice",
@@ -105,8 +106,7 @@ def find_execution_precision(workload: Workload, accelerator: Accelerator) -> st
     `jax_default_matmul_precision`; tensorflow.org, `tf.config.experimental.enable_tensor_float_32_execution`;
     docs.pytorch.org, "CUDA semantics").
     """
-    has_tf32 = accelerator.vendor == "NVIDIA" and accelerator.tf32_tensor_tflop_per_s is not None
-    if workload.precision != "float32" or not has_tf32:
+    if workload.precision != "float32" or not runs_tf32_by_default(accelerator):
         return workload.precision
     return {"all": "tf32", "convolutions": "tf32_convolutions", "none": "float32"}[workload.tf32]
 

@@ -91,7 +91,7 @@ def build_row(
 
 
 def _describe(document: ProfileDocument) -> str:
-    """Return how sure the median is, and the machine, in one line."""
+    """Return one line on the precision of the median and on the machine."""
     fit, environment = document["rows"][0]["fit"], document["environment"] or {}
     width, windows = (fit.get("width"), fit.get("windows", 0)) if fit else (None, 0)
     host, state = environment.get("host") or {}, environment.get("device_state") or {}

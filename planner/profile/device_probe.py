@@ -23,7 +23,7 @@ TIMEOUT_S = 180.0
 
 
 def probe_device(backend: str, device: Literal["cpu", "gpu", "tpu"] | None) -> dict[str, Any]:
-    """Return what `read_backend_facts` says of the device that a backend uses.
+    """Return the facts of `read_backend_facts` on the device that a backend uses.
 
     Args:
         backend: Keras backend.

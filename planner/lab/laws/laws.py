@@ -91,7 +91,7 @@ class Violation(NamedTuple):
 
 
 class LawReport(Frozen):
-    """How often a law was checked and broken.
+    """Numbers of comparisons and violations of a law.
 
     Args:
         law: The law.

@@ -34,7 +34,7 @@ SCRATCHPAD_BYTES = 256 * MIB
 
 
 class LeastWork(Frozen):
-    """What no implementation of a step can leave out.
+    """Least work of a step: a lower bound for every implementation.
 
     Args:
         flops: Of products, by operand type and whether Winograd's algorithm applies, as counted [FLOP].

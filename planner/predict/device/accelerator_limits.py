@@ -19,6 +19,7 @@ __all__ = [
     "find_generation",
     "is_modern_data_center_gpu",
     "peak_tflop_per_s",
+    "runs_tf32_by_default",
     "tensor_dtypes",
 ]
 
@@ -50,6 +51,11 @@ def is_modern_data_center_gpu(accelerator: Accelerator) -> bool:
     """Return True for NVIDIA's data-centre GPUs since Volta: with tensor units, and no RTX or TITAN board."""
     brand = accelerator.name.startswith(("RTX", "TITAN", "Quadro"))
     return accelerator.vendor == "NVIDIA" and bool(accelerator.fp16_tensor_tflop_per_s) and not brand
+
+
+def runs_tf32_by_default(accelerator: Accelerator) -> bool:
+    """Return True for NVIDIA GPUs with TF32, where frameworks may use it for float32 without being asked."""
+    return accelerator.vendor == "NVIDIA" and accelerator.tf32_tensor_tflop_per_s is not None
 
 
 def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tuple[float | None, bool]:

@@ -67,7 +67,7 @@ def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
     """Return the operations of a measured pass.
 
     No optimizer where only forward and backward were timed; its share of the optimizer step where passes are
-    accumulated; what is done to gradients beside it; the forward pass twice where activations are recomputed;
+    accumulated; other operations on gradients; the forward pass twice where activations are recomputed;
     attention as one kernel where it was.
     """
     ops = (workload.with_fused_attention if m.attention == "flash" else workload).ops

@@ -24,7 +24,7 @@ def note_attention_dropout(model: Any) -> Iterator[str]:
 
 
 def find_tf32_products() -> Literal["all", "convolutions", "none"]:
-    """Return which float32 products may run in TF32, by the settings of the backend after the user's code ran.
+    """Return the float32 products that may run in TF32, by the backend's settings after the user's code ran.
 
     JAX: `jax_default_matmul_precision`; TensorFlow: `enable_tensor_float_32_execution`, also if the model itself
     is traced on JAX; PyTorch: `set_float32_matmul_precision` and `torch.backends.cudnn.allow_tf32`.
