@@ -142,12 +142,12 @@ class Resizer:
 
     def _trace(self, batch_size: int) -> Workload:
         found = self._tracer(batch_size)
-        return with_run_length_of(found, self.workload)
+        return _with_length_of(found, self.workload)
 
 
-def with_run_length_of(workload: Workload, own: Workload) -> Workload:
-    """Return a workload at another batch size with the samples and epochs of another, phase by phase."""
+def _with_length_of(workload: Workload, own: Workload) -> Workload:
+    """Return a workload at another batch size with the samples and epochs of its own, phase by phase."""
     further = workload.further
     if len(further) == len(own.further):
-        further = tuple(with_run_length_of(a, b) for a, b in zip(further, own.further, strict=True))
+        further = tuple(_with_length_of(a, b) for a, b in zip(further, own.further, strict=True))
     return replace(workload, samples=own.samples, epochs=own.epochs, further=further)

@@ -64,8 +64,14 @@ class StandIns:
 
 
 def _name_metrics(model: Any) -> list[str]:
-    known = getattr(getattr(model, "_compile_metrics", None), "metrics", ())
-    return list(dict.fromkeys(["loss", *(metric.name for metric in known)]))
+    """Return the loss and the metrics given to `compile()`, which a model knows before it is built."""
+    import keras
+
+    compiled = getattr(model, "_compile_metrics", None)
+    given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
+    leaves = [leaf for leaf in keras.tree.flatten(given) if leaf is not None]
+    names = (leaf if isinstance(leaf, str) else getattr(leaf, "name", None) for leaf in leaves)
+    return ["loss", *(name or getattr(leaf, "__name__", "metric") for name, leaf in zip(names, leaves, strict=True))]
 
 
 def find_early_end(arguments: dict[str, Any]) -> str | None:
