@@ -98,7 +98,7 @@ def test_a_loop_of_single_epochs(tmp_path: Path) -> None:
 
     assert lengths(workload) == [(200, 200, 800, WHOLE)]
     assert workload.programs == 1
-    assert any("line 16 depends on a metric" in note and "as true" in note for note in workload.notes)
+    assert any("line 14 depends on a metric" in note and "as true" in note for note in workload.notes)
 
 
 @pytest.mark.slow
@@ -261,11 +261,14 @@ def test_a_task_of_keras_hub_with_a_frozen_backbone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rest", "note"),
     [
-        ("1 / 0", "failed at train.py, line 12 (ZeroDivisionError"),
+        ("1 / 0", "failed at train.py, line 11 (ZeroDivisionError"),
         ("import os; os._exit(3)", "ended by itself (exit code 3)"),
         ("import time; time.sleep(300)", "took longer than 12s"),
-        ("build().fit(42)", "fit() at train.py, line 12 is not counted: cannot read the data"),
-        ("open('weights.txt', 'w').write('new'); import os; os.remove('weights.txt')", "os.remove after fit()"),
+        ("build().fit(42)", "fit() at train.py, line 11 is not counted: cannot read the data"),
+        (
+            "open('weights.txt', 'w').write('new'); import os; os.remove('weights.txt')",
+            "os.remove after fit()",
+        ),
     ],
 )
 def test_phases_until_an_early_end_are_kept(

@@ -178,7 +178,9 @@ def with_input_bottleneck(
     """
     if projection.phases:
         limited = [with_input_bottleneck(one, offer, feed, accelerator) for one in projection.phases]
-        longest = next(index for index, one in enumerate(projection.phases) if one.step_time is projection.step_time)
+        longest = next(
+            index for index, one in enumerate(projection.phases) if one.step_time is projection.step_time
+        )
         return combine_phases(limited, longest=longest)
     step, found = projection.step_time, feed.narrowest(offer, accelerator)
     if not isinstance(step, StepTime) or found is None or min(found[1]) <= 0:

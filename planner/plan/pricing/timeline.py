@@ -168,9 +168,8 @@ class TimelineBuilder:
             if not samples or step_s is None or workload.epochs is None or workload.mode == "infer":
                 continue
             steps = math.ceil(samples / device_estimate.run.global_batch_size) * workload.epochs
-            because = (
-                f"{samples:,.0f} samples after each of {workload.epochs} epochs, {share:.0%} of a training step"
-            )
+            each = f"{samples:,.0f} samples after each of {workload.epochs} epochs"
+            because = f"{each}, {share:.0%} of a training step"
             found.append(TimelinePhase("validation", step_s.scaled(steps * share), because))
         if len(found) < 2:
             return found
@@ -242,9 +241,7 @@ def _compilation(workload: Workload, terms: CostTerms) -> TimelinePhase:
         return TimelinePhase("compile", _interval((given, given, given)), f"compile_s = {given:g}, as given")
     base = terms.bounds("compile_base_s", "any") or NOTHING
     each = terms.bounds("compile_s_per_contraction", "any") or NOTHING
-    count = sum(
-        one.programs * sum(1 for op in one.ops if op.m) for one in workload.phases if one.compiled
-    )
+    count = sum(one.programs * sum(1 for op in one.ops if op.m) for one in workload.phases if one.compiled)
     low, mid, high = (b + count * e for b, e in zip(base, each, strict=True))
     because = f"{count} products and convolutions; {terms.because('compile_s_per_contraction', 'any')}"
     return TimelinePhase("compile", _interval((low, mid, high)), because)

@@ -167,5 +167,7 @@ def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceE
 def _add_times(times: Sequence[Interval]) -> Interval:
     """Return the sum of times that are early or late together [s]."""
     return Interval(
-        low=sum(one.low for one in times), mid=sum(one.mid for one in times), high=sum(one.high for one in times)
+        low=sum(one.low for one in times),
+        mid=sum(one.mid for one in times),
+        high=sum(one.high for one in times),
     )

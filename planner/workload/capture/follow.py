@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import GpuplanError
 from ..build.assemble import RunProperties, assemble_workload
 from ..build.fit_inputs import FitInputs, read_fit_inputs
-from ..errors import is_own_file
+from ..errors import BackendError, is_own_file
 from ..model import Workload
 from ..options import WorkloadOptions
 from .phases import PhaseRecorder, count_epochs
@@ -80,7 +80,7 @@ class ScriptFollower:
                 feed = read_fit_inputs(arguments)
                 is_new = self._recorder.add(model, feed, arguments, fit_call=self._calls, calls=calls)
             except GpuplanError as error:
-                if not self.reached:
+                if not self.reached or isinstance(error, BackendError):
                     raise
                 self._note(f"{self._line('fit()')} is not counted: {error}")
                 is_new = False

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from ...errors import GpuplanError
-from ..errors import WAY_OUT, CaptureError, build_user_code_error, find_user_line, to_one_line
+from ..errors import WAY_OUT, BackendError, CaptureError, build_user_code_error, find_user_line, to_one_line
 from .training_calls import TrainingCalls, replace_training_calls
 
 __all__ = ["follow_script", "skip_pretrained_weights"]
@@ -67,9 +67,13 @@ def _describe_failure(error: Exception, folders: Sequence[str]) -> str:
 
 
 def _raise_before_fit(faults: list[GpuplanError], calls: TrainingCalls) -> None:
-    """Raise the first error of a training call, which the script may have caught."""
-    if faults and not calls.reached:
-        raise faults[0]
+    """Raise the first error of a training call, which the script may have caught.
+
+    After the first `fit()`, only another backend is worth a new start.
+    """
+    for fault in faults:
+        if not calls.reached or isinstance(fault, BackendError):
+            raise fault
 
 
 def _run_as_main(path: Path, *, text: str, argv: Sequence[str]) -> None:

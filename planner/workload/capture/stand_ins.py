@@ -70,8 +70,13 @@ def _name_metrics(model: Any) -> list[str]:
     compiled = getattr(model, "_compile_metrics", None)
     given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
     leaves = [leaf for leaf in keras.tree.flatten(given) if leaf is not None]
-    names = (leaf if isinstance(leaf, str) else getattr(leaf, "name", None) for leaf in leaves)
-    return ["loss", *(name or getattr(leaf, "__name__", "metric") for name, leaf in zip(names, leaves, strict=True))]
+    return ["loss", *map(_get_metric_name, leaves)]
+
+
+def _get_metric_name(metric: Any) -> str:
+    if isinstance(metric, str):
+        return metric
+    return str(getattr(metric, "name", None) or getattr(metric, "__name__", "metric"))
 
 
 def find_early_end(arguments: dict[str, Any]) -> str | None:
@@ -79,7 +84,11 @@ def find_early_end(arguments: dict[str, Any]) -> str | None:
     callbacks = arguments.get("callbacks") or ()
     listed = getattr(callbacks, "callbacks", callbacks)
     for callback in listed if isinstance(listed, (list, tuple)) else (listed,):
-        methods = (getattr(vars(cls).get(name), "__code__", None) for cls in type(callback).__mro__ for name in vars(cls))
+        methods = (
+            getattr(vars(cls).get(name), "__code__", None)
+            for cls in type(callback).__mro__
+            for name in vars(cls)
+        )
         if any(code is not None and "stop_training" in code.co_names for code in methods):
             return type(callback).__name__
     return None

@@ -102,7 +102,7 @@ def replace_training_calls(
 
     def take_over_tuner(module: Any) -> None:
         def search(self: Any, *args: Any, **kwargs: Any) -> None:
-            with _kept(faults):
+            with patches.suspended(), _kept(faults):
                 calls.search(self, args, kwargs)
 
         patches.replace(module.Tuner, "search", search)
@@ -140,7 +140,10 @@ def _build_torch_refusal(script: str, faults: list[GpuplanError]) -> Callable[..
         import keras
 
         if any(issubclass(type(one), keras.Model) for one in gc.get_objects()):
-            message, hint = f"{script} trains with a loop of its own, not with fit()", WAY_OUT.format(name=script)
+            message, hint = (
+                f"{script} trains with a loop of its own, not with fit()",
+                WAY_OUT.format(name=script),
+            )
         else:
             message, hint = f"{script} trains a PyTorch module, not a Keras model", TORCH_ONLY
         error = CaptureError(message, hint=hint)

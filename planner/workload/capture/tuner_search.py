@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 __all__ = ["SearchBudget", "find_budget", "stand_in_for_results"]
@@ -37,9 +38,8 @@ def find_budget(tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any])
         arguments, options: Arguments of `search()`, which are those of `fit()`.
     """
     import keras
-    import keras_tuner
 
-    hyperparameters = keras_tuner.HyperParameters()
+    hyperparameters = import_module("keras_tuner").HyperParameters()
     model = tuner.hypermodel.build(hyperparameters)
     bound = inspect.signature(keras.Model.fit).bind(model, *arguments, **options)
     bound.apply_defaults()

@@ -53,7 +53,9 @@ class MetricUse:
                 f"{'true' if outcome else 'false'}, and may turn out otherwise"
             )
         elif CHOICE.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)):
-            self.notes[place] = f"{place} chooses by a metric, which is unknown: the last epoch counted as the best"
+            self.notes[place] = (
+                f"{place} chooses by a metric, which is unknown: the last epoch counted as the best"
+            )
 
 
 class UnknownMetric(float):
@@ -97,7 +99,7 @@ class UnknownMetric(float):
     __str__ = __repr__
     __hash__ = float.__hash__
 
-    def __round__(self, digits: int | None = None) -> Any:
+    def __round__(self, digits: Any = None) -> Any:
         return self if digits is not None else round(float(self))
 
     def item(self) -> UnknownMetric:
@@ -136,7 +138,10 @@ for _name in COMPARISONS:
     setattr(UnknownMetric, f"__{_name}__", _build_comparison(_name))
 for _name in (*ARITHMETIC, *(f"r{name}" for name in ARITHMETIC), "neg", "abs"):
     setattr(UnknownMetric, f"__{_name}__", _build_arithmetic(_name))
-for _name, _function in {"sqrt": math.sqrt, "exp": math.exp, "log": math.log, "conjugate": operator.pos}.items():
+_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "conjugate": operator.pos,
+}  # fmt: skip
+for _name, _function in _FUNCTIONS.items():
     setattr(UnknownMetric, _name, _build_function(_function))
 
 

@@ -1,7 +1,7 @@
 """Protection of the user's files from a script whose `fit()` trained nothing.
 
-After its first `fit()` a script saves weights, histories and plots that would replace real ones. What it writes from
-then on goes to a temporary folder, and it reads it from there; deleting, renaming and starting programs fail.
+After its first `fit()` a script saves weights, histories and plots that would replace real ones. What it writes
+from then on goes to a temporary folder, and it reads it from there; deleting, renaming and starting programs fail.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def protect_files(scratch: Path) -> None:
             path = redirection.find(path, writes=bool(flags & WRITING), keeps=not flags & os.O_TRUNC)
         return opened_raw(path, flags, *args, **kwargs)
 
-    builtins.open = io.open = open_file  # type: ignore[assignment]
+    builtins.open = io.open = open_file
     os.open = open_raw
     sys.addaudithook(redirection.refuse)
     _keep_models_unsaved()
