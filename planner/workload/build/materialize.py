@@ -80,7 +80,7 @@ def build_and_use(
     options: WorkloadOptions,
     argv: Sequence[str] = (),
 ) -> NoReturn:
-    """Build the model of a reference and pass it on; for a script, from inside its first `fit()`.
+    """Build the model of a reference and pass it on; for a script, from inside the wanted `fit()`.
 
     Args:
         reference: A script, function, application or saved model.
