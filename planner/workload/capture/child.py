@@ -169,7 +169,7 @@ def _run_script(
         _end()
 
     if request.get("lower") is not None:
-        calls = SingleFit(lower, fit_call=options.fit_call, own=path.parent)
+        calls = SingleFit(lower, fit_call=options.fit_call, own=path.parent, folder=result_path.parent)
         follow_script(path, text=reference.text, argv=request["argv"], calls=calls)
         raise calls.build_missing_error(reference.text)
     follower = ScriptFollower(describe, options=options, own=path.parent, result_path=result_path, save=save)

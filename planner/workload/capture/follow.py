@@ -22,14 +22,13 @@ from .phases import PhaseRecorder, count_epochs
 from .stand_ins import StandIns, find_early_end
 from .tuner_search import find_budget, stand_in_for_results
 from .unknown_metrics import MetricUse
-from .written_files import protect_files
+from .written_files import make_scratch, protect_files
 
 __all__ = ["ScriptFollower"]
 
 LONGEST_REST_S = 60.0  # from one `fit()` to the next, until the rest of a script is left out
 WATCH_S = 0.5
 SAVE_EVERY_S = 2.0
-SCRATCH = "written"
 LINES_NAMED = 3  # that depend on a metric [-]
 
 
@@ -162,9 +161,7 @@ class ScriptFollower:
 
     def _begin_rest(self) -> None:
         """Protect the user's files from what follows, and limit its time."""
-        scratch = self._folder / SCRATCH
-        scratch.mkdir(exist_ok=True)
-        protect_files(scratch)
+        protect_files(make_scratch(self._folder))
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:

@@ -10,6 +10,7 @@ from ..errors import CaptureError
 from .phases import count_epochs
 from .stand_ins import StandIns
 from .unknown_metrics import MetricUse
+from .written_files import make_scratch, protect_files
 
 __all__ = ["SingleFit"]
 
@@ -17,15 +18,23 @@ __all__ = ["SingleFit"]
 class SingleFit:
     """Training calls of a script of which one is used; the others return stand-ins."""
 
-    def __init__(self, use: Callable[[Any, dict[str, Any]], NoReturn], *, fit_call: int, own: Path) -> None:
+    def __init__(
+        self,
+        use: Callable[[Any, dict[str, Any]], NoReturn],
+        *,
+        fit_call: int,
+        own: Path,
+        folder: Path | None = None,
+    ) -> None:
         """Start before the first call.
 
         Args:
             use: Function that receives the model and the arguments of `fit()`; must end the process or raise.
             fit_call: Number of `fit()` calls before the one to use [-].
             own: Folder of the user's own files.
+            folder: Folder for what the script writes after its first `fit()`; None for a temporary one.
         """
-        self._use, self._fit_call = use, fit_call
+        self._use, self._fit_call, self._folder = use, fit_call, folder
         self._stand_ins = StandIns(MetricUse(str(own)))
         self._calls = 0
 
@@ -38,6 +47,8 @@ class SingleFit:
         """Use the model, or return a stand-in of the history."""
         if self._calls == self._fit_call:
             self._use(model, arguments)
+        if self._calls == 0:
+            protect_files(make_scratch(self._folder))
         self._calls += 1
         return self._stand_ins.fit(model, arguments, epochs=count_epochs(arguments))
 

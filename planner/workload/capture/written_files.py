@@ -15,13 +15,20 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-__all__ = ["protect_files"]
+__all__ = ["make_scratch", "protect_files"]
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 REFUSED = frozenset({
     "os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.system", "os.exec",
     "os.posix_spawn", "subprocess.Popen",
 })  # fmt: skip
+
+
+def make_scratch(folder: Path | None) -> Path:
+    """Make the folder of redirected files in a folder, or in a new temporary one."""
+    scratch = (folder or Path(tempfile.mkdtemp(prefix="gpuplan-"))) / "written"
+    scratch.mkdir(exist_ok=True)
+    return scratch
 
 
 def protect_files(scratch: Path) -> None:
