@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..build.fit_inputs import FitInputs
@@ -28,17 +30,34 @@ def compute_step_key(model: Any, feed: FitInputs) -> str:
     """
     layers = list(model._flatten_layers())
     facts = {
-        "model": _describe(model),
+        "model": model,
         "attributes": {name: value for name, value in vars(model).items() if _is_plain(name, value)},
-        "layers": [_describe(layer) for layer in layers[1:]],
+        "layers": layers[1:],
         "variables": [(v.shape, str(v.dtype), bool(v.trainable)) for v in model.variables],
         "compiled": _describe_compilation(model),
         "feed": (feed.x, feed.y, feed.sample_weight, feed.batch_size),
     }
-    text = json.dumps(facts, default=_describe, sort_keys=True)
+    with _without_tensorflow():
+        text = json.dumps(facts, default=_describe, sort_keys=True)
     for number, name in enumerate(dict.fromkeys(layer.name for layer in layers)):
         text = text.replace(f'"{name}"', f'"#{number}"')
     return hashlib.sha256(_IRRELEVANT.sub("", text).encode()).hexdigest()
+
+
+@contextmanager
+def _without_tensorflow() -> Iterator[None]:
+    """Keep Keras from importing TensorFlow, which takes seconds, to tell whether an object is one of its own."""
+    from keras.src.utils import module_utils
+
+    lazy = getattr(module_utils, "tensorflow", None)
+    if lazy is None or "tensorflow" in sys.modules or getattr(lazy, "_available", True) is not None:
+        yield
+        return
+    lazy._available = False
+    try:
+        yield
+    finally:
+        lazy._available = None
 
 
 def _is_plain(name: str, value: Any) -> bool:

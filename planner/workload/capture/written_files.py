@@ -87,6 +87,8 @@ class _Redirection:
         if event not in REFUSED:
             return
         path = arguments[0]
+        if isinstance(path, int):  # a file that is open already
+            return
         if isinstance(path, (str, os.PathLike)) and event.startswith("os."):
             path = os.path.abspath(os.fsdecode(os.fspath(path)))
             if path in self.own or path.startswith((*self._kept, _temporary_prefix())):
