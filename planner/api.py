@@ -97,7 +97,7 @@ def estimate(
         spot_life, checkpoint_every, checkpoint_time, restart_time: Properties of spot machines: `"5h"`,
             `"20m"`, `"30s"`, `"5m"`.
         live: Query the official clients of Colab and Kaggle first.
-        script_timeout: Time limit of a script until `fit()`: `"30m"`, or a number of seconds; None: 10 min
+        script_timeout: Time limit of a script: `"30m"`, or a number of seconds; None: 10 min
             [s].
         script_env: Names of environment variables to pass to a script, in addition to the default ones.
 

@@ -108,6 +108,10 @@ def run(arguments: Sequence[str]) -> int:
         arguments: Arguments without the program name.
     """
     debug = "--debug" in takewhile(lambda argument: argument.startswith("-"), arguments)
+    if debug:
+        from ..workload.capture.script_output import show_script_output
+
+        show_script_output.set(True)
     try:
         code = _command_for(arguments)(args=list(arguments), prog_name="gpuplan", standalone_mode=False)
     except GpuplanError as error:

@@ -53,7 +53,7 @@ class ScriptFlags(Frozen):
     """Execution of the user's code."""
 
     script_timeout: Annotated[
-        str | None, typer.Option(help="Time limit of a script until fit(): 90s, 30m. Default: 10m.")
+        str | None, typer.Option(help="Time limit of a script: 90s, 30m. Default: 10m.")
     ] = None
     script_env: Annotated[
         list[str] | None,

@@ -20,7 +20,7 @@ from .execution.memory_parts import compute_batch_bytes, find_remedies
 from .execution.scaling_mode import BatchScaling
 from .pricing.offers import price_offers
 from .question import Question
-from .result.device_estimate import DeviceEstimate
+from .result.device_estimate import DeviceEstimate, combine_phases
 from .result.estimate import Estimate
 from .select import OfferContext, Selection
 
@@ -94,6 +94,14 @@ def estimate_on_device(
         predictor: Predictor of step times.
         spread: Division of the batch over several devices.
     """
+    phases = [_estimate_phase(one, selected, predictor, spread) for one in workload.phases]
+    longest = next(index for index, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
+    return combine_phases(phases, longest=longest)
+
+
+def _estimate_phase(
+    workload: Workload, selected: OfferContext, predictor: StepPredictor, spread: BatchScaling
+) -> DeviceEstimate:
     from ..offers.compat import load_compatibility
 
     matrix = load_compatibility()

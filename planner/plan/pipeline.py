@@ -176,6 +176,7 @@ def build_context(
         return context
     from .compilation import build_program_source
 
+    options = replace(options, fit_call=workload.fit_call)
     return _add_compiler(context, compiling, build_program_source(model, options, script_arguments, question))
 
 

@@ -205,10 +205,12 @@ def _trace(document: ProfileDocument, request: ProfileRequest, base: Path, on_ev
             compiled=False if document["backend"] == "torch" else None,
         ).with_callback(lambda line: on_event({"event": "script", "at": line}))
         try:
-            workload = load_workload(request.model, options=options, base=base, argv=request.argv)
+            whole = load_workload(request.model, options=options, base=base, argv=request.argv)
         except GpuplanError as error:
             document["notes"].append(f"not traced, so estimates cannot use it: {error}")
             return
+        # The first call of fit() is the one that was measured.
+        workload = min(whole.phases, key=lambda one: one.fit_call)
         row["workload"] = len(document["workloads"])
         document["workloads"].append(workload.to_json())
         _compare_memory(row["memory"], workload.memory.total_bytes)

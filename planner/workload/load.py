@@ -132,6 +132,15 @@ def _get_policy(precision: str | None) -> str | None:
 
 def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
     """Return the workload with the requested run length and execution mode."""
+    is_given = any((options.samples, options.epochs, options.steps)) or options.mode == "infer"
+    if workload.further and is_given:
+        note = f"the length of the run is as given: of {len(workload.phases)} phases, the longest alone is planned"
+        workload = replace(workload, notes=(*workload.notes, note))
+    if is_given:
+        workload = replace(workload, further=(), calls=1, programs=1)
+    if workload.further:
+        further = tuple(_apply_options(one, options) for one in workload.further)
+        workload = replace(workload, further=further)
     samples = options.samples or workload.samples
     epochs = replace(options, mode=workload.mode).passes or workload.epochs
     counted = compute_run_steps(samples=samples, batch_size=workload.batch_size, epochs=epochs)

@@ -59,6 +59,7 @@ class WorkloadOptions(Frozen):
         loss: A Keras loss by name, for a model that is not compiled.
         optimizer: A Keras optimizer by name, for a model that is not compiled.
         use_cache: Whether a cached trace of the same content may be used.
+        fit_call: Number of `fit()` calls of a script before the one to measure or lower [-].
         devices: Devices visible to user code that distributes the model; None for one [-].
         script: How the user's code is run; changes nothing of what is computed.
 
@@ -76,6 +77,7 @@ class WorkloadOptions(Frozen):
     loss: str | None = None
     optimizer: str | None = None
     use_cache: bool = True
+    fit_call: int = 0
     devices: int | None = None
     script: ScriptOptions = ScriptOptions()
 

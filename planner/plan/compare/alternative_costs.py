@@ -13,7 +13,7 @@ from ..execution.scaling_mode import ScalingMode, compute_run_length
 from ..pricing.bill import UnpricedRun
 from ..pricing.money import USD_OF_A_NANO
 from ..pricing.offers import Pricer
-from ..result.device_estimate import DeviceEstimate
+from ..result.device_estimate import DeviceEstimate, combine_phases
 from ..select import OfferContext
 from .alternatives import HOURS_PER_DAY, Alternative, calendar_hours, own_hours
 
@@ -134,13 +134,18 @@ class AlternativeCostModel:
     def _build_run(self, pricer: Pricer, workload: Workload, index: int) -> UnpricedRun:
         """Lay out the run of the workload's epochs on the machine of an alternative."""
         known, selected = self.alternatives[index].offer.device_estimate, self.selected[index]
-        run = compute_run_length(workload, selected.offer.devices, self.scaling)
-        step_s = known.step_time_s
-        train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
-        device_estimate = DeviceEstimate(
-            run=run, step_time=known.step_time, train_time_s=train_time_s, memory=known.memory
-        )
-        return pricer.build_run(selected, device_estimate)
+        phases = []
+        for one, estimate in zip(workload.phases, known.phases or (known,), strict=True):
+            run = compute_run_length(one, selected.offer.devices, self.scaling)
+            step_s = estimate.step_time_s
+            train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
+            phases.append(
+                DeviceEstimate(
+                    run=run, step_time=estimate.step_time, train_time_s=train_time_s, memory=estimate.memory
+                )
+            )
+        longest = next(i for i, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
+        return pricer.build_run(selected, combine_phases(phases, longest=longest))
 
     def _compute_cost(self, index: int, run: UnpricedRun, runs: int) -> AlternativeCost:
         """Compute the cost of all runs on one alternative."""

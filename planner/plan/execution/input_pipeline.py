@@ -11,7 +11,7 @@ from ...frozen import Frozen
 from ...predict.step_time import StepTime
 from ...units import GIB, Interval
 from ..cost_terms import Bounds, CostTerms
-from ..result.device_estimate import DeviceEstimate
+from ..result.device_estimate import DeviceEstimate, combine_phases
 from .workload_sizes import dataset_gb
 
 if TYPE_CHECKING:
@@ -176,6 +176,12 @@ def with_input_bottleneck(
         feed: Input pipeline.
         accelerator: Device with its PCIe rate.
     """
+    if projection.phases:
+        limited = [with_input_bottleneck(one, offer, feed, accelerator) for one in projection.phases]
+        longest = next(
+            index for index, one in enumerate(projection.phases) if one.step_time is projection.step_time
+        )
+        return combine_phases(limited, longest=longest)
     step, found = projection.step_time, feed.narrowest(offer, accelerator)
     if not isinstance(step, StepTime) or found is None or min(found[1]) <= 0:
         return projection

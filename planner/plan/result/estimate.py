@@ -83,6 +83,7 @@ class Estimate(Frozen):
             "catalog": {"as_of": self.catalog_as_of},
             "options": dict(self.options),
             "workload": _workload_json(self.workload),
+            "phases": self.phases_json(),
             "offers": (offer.to_json(breakdown=breakdown) for offer in self.offers),
             "recommendation": self._recommendation_json(),
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
@@ -90,6 +91,10 @@ class Estimate(Frozen):
             "not_billed": list(NOT_BILLED),
             **({} if self.details is None else {"details": self.details.to_json(self.offers)}),
         }
+
+    def phases_json(self) -> list[dict[str, Any]]:
+        """Return `phases[]`: equal calls of `fit()`, in the order of the script."""
+        return [_phase_json(one) for one in self.workload.phases]
 
     def _recommendation_json(self) -> dict[str, Any]:
         """Return each recommended offer by position and by name."""
@@ -133,8 +138,8 @@ def _workload_json(workload: Workload) -> dict[str, Any]:
         "precision": workload.precision,
         "compiled": workload.compiled,
         "samples": workload.samples,
-        "epochs": workload.epochs,
-        "steps": workload.steps,
+        "epochs": workload.total_epochs,
+        "steps": workload.total_steps,
         "parameters": workload.parameters,
         "trainable_parameters": workload.trainable_parameters,
         "flops_per_step": workload.flops_per_step,
@@ -142,6 +147,24 @@ def _workload_json(workload: Workload) -> dict[str, Any]:
         "memory_parts_bytes": memory_parts(workload),
         "notes": list(workload.notes),
         "versions": dict(workload.versions),
+    }
+
+
+def _phase_json(workload: Workload) -> dict[str, Any]:
+    """Return one entry of `phases[]`: equal calls of `fit()`, with the length of one and their number."""
+    times = workload.calls
+    return {
+        "epochs": None if workload.epochs is None else workload.epochs // times,
+        "steps": None if workload.steps is None else workload.steps // times,
+        "times": times,
+        "total_epochs": workload.epochs,
+        "total_steps": workload.steps,
+        "parameters": workload.parameters,
+        "trainable_parameters": workload.trainable_parameters,
+        "batch_size": workload.batch_size,
+        "samples": workload.samples,
+        "validation_samples": workload.validation_samples,
+        "flops_per_step": workload.flops_per_step,
     }
 
 

@@ -23,6 +23,7 @@ from ..numbers import (
 )
 from ..output import UNKNOWN, Column
 from .notes import format_footnotes, format_summary_lines, format_usd_per_million
+from .phases import format_phases
 
 if TYPE_CHECKING:
     from ...plan.cost_terms import Currency
@@ -195,7 +196,9 @@ def format_title(estimate: Estimate) -> str:
         f"{format_count(workload.parameters)} parameters",
         f"{format_count(workload.flops_per_step, 'FLOP')} a step",
     ]
-    if workload.steps is None:
+    if phases := format_phases(estimate.phases_json()):
+        parts.append(phases)
+    elif workload.steps is None:
         parts.append("run length unknown")
     elif workload.samples is None or workload.epochs is None:
         parts.append(f"{workload.steps:,} steps")

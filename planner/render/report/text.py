@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...units import MS_PER_S
+from ..estimate.phases import format_phases
 from ..numbers import (
     format_count,
     format_device,
@@ -174,6 +175,8 @@ def describe_workload(plan: Mapping[str, Any]) -> list[str]:
         f"{format_count(work['flops_per_step'], 'FLOP')} a step",
         "XLA" if work["compiled"] else "kernel by kernel",
     ]
+    if phases := format_phases(plan.get("phases") or ()):
+        return [*parts, phases]
     if work["samples"] is not None and work["epochs"] is not None:
         return [*parts, f"{work['samples']:,} samples × {work['epochs']:,} epochs"]
     return [*parts, "run length unknown" if work["steps"] is None else f"{work['steps']:,} steps"]

@@ -14,7 +14,7 @@ from ..device_mesh import get_distribution_name
 from ..errors import build_user_code_error
 from ..model import Workload
 from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
-from .backend_settings import find_tf32_products, note_attention_dropout
+from .backend_settings import find_tf32_products, note_attention_dropout, require_backend_of_step
 from .fit_inputs import FitInputs, build_target_specs, choose_loss, validate_names
 
 __all__ = [
@@ -60,6 +60,7 @@ def assemble_workload(model: Any, *, run: RunProperties, options: WorkloadOption
         CaptureError: Building or tracing failed in the model's own code.
     """
     validate_names(loss=options.loss, optimizer=options.optimizer)
+    require_backend_of_step(model, run.text)
     notes = list(run.notes)
     batch_size = resolve_batch_size(model, run, options, notes)
     try:
