@@ -175,25 +175,21 @@ def _compiler(
 
 def _build_process_limits(processes: int | None) -> ProcessLimits:
     """Return the limits on the number of processes; UsageError for fewer than one."""
-    from ..errors import UsageError
+    from ..limits import MAX_PROCESSES, require_count
     from ..profile.statistics import ProcessLimits
 
     if processes is None:
         return ProcessLimits()
-    if processes < 1:
-        raise UsageError(f"--processes {processes} is below 1", hint="give a number, as in `--processes 5`")
+    require_count(processes, what="--processes", example="5", most=MAX_PROCESSES)
     return ProcessLimits(fewest=processes, most=processes)
 
 
 def _build_measurement_rules(max_time: float, *, processes: int) -> MeasurementRules:
     """Build the stop rules of each process; UsageError for a time limit of 0."""
-    from ..errors import UsageError
+    from ..limits import MAX_DURATION_S, require_positive
     from ..profile.windows import MeasurementRules
 
-    if not max_time > 0:
-        raise UsageError(
-            f"--max-time {max_time:g} is not above 0", hint="give seconds, as in `--max-time 20`"
-        )
+    require_positive(max_time, what="--max-time", example="20", most=MAX_DURATION_S)
     return MeasurementRules.for_each_process(processes=processes, together_s=max_time)
 
 

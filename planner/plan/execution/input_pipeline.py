@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import UsageError
 from ...frozen import Frozen
+from ...limits import MAX_AMOUNT
 from ...predict.step_time import StepTime
 from ...units import GIB, Interval
 from ..cost_terms import Bounds, CostTerms
@@ -36,6 +37,7 @@ PCIE_SHARES: Bounds = (0.25, 0.5, 0.75)
 # Factor by which the loading rate of a core on another host may be lower or higher than the measured one. Assumed:
 # the all-core clocks in `catalog/hosts.toml` differ by about as much. [-]
 OTHER_HOSTS = 1.5
+SLOWEST_FEED_PER_S = 1e-6  # a sample in 12 days [1/s]
 FEEDS = "`arrays`, `jpeg`, or samples per second of one vCPU"
 
 
@@ -205,8 +207,11 @@ def _number(text: str) -> Bounds:
         rate = float(text)
     except ValueError:
         rate = 0.0
-    if not 0 < rate < float("inf"):
-        raise UsageError(f"invalid `--feed {text}`", hint=f"give {FEEDS}")
+    if not SLOWEST_FEED_PER_S <= rate <= MAX_AMOUNT:
+        raise UsageError(
+            f"`--feed {text}` is neither a kind of input nor a rate from {SLOWEST_FEED_PER_S:g} to {MAX_AMOUNT:g}",
+            hint=f"give {FEEDS}",
+        )
     return (rate, rate, rate)
 
 
