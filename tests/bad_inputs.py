@@ -1,6 +1,7 @@
 """Malformed command lines: flags times malformed values, damaged files, and lines written by hand.
 
-Each case is a command line with its exit code and words of its error. `{name}` stands for a file of `write_damaged_files`.
+Each case is a command line with its exit code and words of its error. `{name}` stands for a file of
+`write_damaged_files`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ NOT_COUNTS = (
 )
 NOT_AMOUNTS = ("", "-1", "nan", "inf", "-inf", "ten", "$5", "1e999", "1e300", "5 USD", "½")
 NOT_DURATIONS = ("", "0s", "-5m", "12", "12 parsecs", "h", "nan", "1e3s", "99999999999d", "∞", "5m!", "1h 2x")
-NOT_NAMES = ("", " ", "nope", "A1000", "💥", "../..", "a" * 500, "T4;rm", "\t", "K80\n")
+NOT_NAMES = ("", " ", "nope", "A1000", "💥", "../..", "a" * 500, "T4;rm", "\t", "K80x\n")
 NOT_RATES = ("", "png", "-5", "0", "nan", "inf", "1e300", "fast", "JPEG ")
 
 COUNTS = {
@@ -167,8 +168,8 @@ BY_HAND = (
     BadInput(("sweep", "{good.json}", "--batch-sizes", "a,b"), says="--batch-sizes"),
     BadInput(("sweep", "{good.json}", "--batch-sizes", "99999999999999999999"), says="--batch-sizes"),
     BadInput(("sweep", "{good.json}", "--batch-sizes", ""), says="--batch-sizes"),
-    BadInput(("rig", "{good.json}", "--price", "nan"), says="--price"),
-    BadInput(("rig", "{good.json}", "--price", "-1"), says="--price"),
+    BadInput(("rig", "{good.json}", "--accelerator", "T4", "--price", "nan"), says="--price"),
+    BadInput(("rig", "{good.json}", "--accelerator", "T4", "--price", "-1"), says="--price"),
     BadInput(("offers", "--accelerator", "nope"), says="nope"),
     BadInput(("offers", "--provider", "google"), says="gcp"),
     BadInput(("offers", "--region", "moon-1"), says="moon-1"),
@@ -178,7 +179,7 @@ BY_HAND = (
     BadInput(("catalog", "frobnicate"), says="frobnicate"),
     BadInput(("catalog", "refresh", "--provider", "google"), says="google"),
     BadInput(("quota", "google"), (USAGE, FAILED)),
-    BadInput(("launch", "{good.json}", "--max-usd", "nan"), says="good.json"),
+    BadInput(("launch", "{good.json}", "--max-usd", "nan"), says="--max-usd"),
     BadInput(("stop", "nobody"), (USAGE, FAILED, NO), says="nobody"),
     BadInput(("stop",), says="stop"),
     BadInput(("export", "{good.json}", "--to", "moon"), says="moon"),

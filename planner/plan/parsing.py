@@ -63,7 +63,7 @@ def parse_seconds_until(text: str, *, now: datetime) -> float:
 
 def _moment(text: str, now: datetime) -> datetime | None:
     """Return the next point in time described by a text, or None for an invalid text."""
-    *day, clock = text.split()
+    *day, clock = text.split() or ("",)
     try:
         time = datetime.strptime(clock, "%H:%M").time()
         today = datetime.combine(now.date(), time)
