@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 # Far above the largest published runs, and small enough that times and costs stay exact in their units.
-MAX_BATCH_SIZE = 10**7
+MAX_BATCH_SIZE = 10**9
 MAX_SAMPLES = 10**15
 MAX_EPOCHS = 10**9
 MAX_STEPS = 10**12

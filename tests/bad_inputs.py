@@ -56,7 +56,8 @@ COUNTS = {
 AMOUNTS = {"estimate": ("--budget", "--devices"), "breakeven": ("--hours-a-day", "--hour-value")}
 DURATIONS = {
     "estimate": (
-        "--deadline", "--script-timeout", "--spot-life", "--checkpoint-every", "--checkpoint-time", "--restart-time",
+        "--deadline", "--script-timeout", "--spot-life", "--checkpoint-every", "--checkpoint-time",
+        "--restart-time",
     ),
 }  # fmt: skip
 NAMES = {

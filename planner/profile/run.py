@@ -24,6 +24,7 @@ from .document import (
     find_accelerator_name,
 )
 from .measuring_process import MeasuringProcess, ProcessResult
+from .schedule import Schedule
 from .statistics import ProcessLimits, is_enough
 from .windows import MeasurementRules
 
@@ -51,6 +52,8 @@ class ProfileRequest:
         rules: Start and stop rules of each process.
         several: Number of processes for each configuration.
         trace: Whether to add the workload of each row, which estimates need.
+        answer_s: Time until the answer; processes that would end later are not started, except a first one of
+            each configuration, and only that one also measures the step alone and epochs. None for no limit [s].
         limit_s: Time limit of each process, from its start; None for no limit [s].
         brief: Whether the steps of the loop are all that is measured: neither the step alone nor epochs.
         typed: Command-line options given, so that no advice repeats them.
@@ -67,6 +70,7 @@ class ProfileRequest:
     rules: MeasurementRules = field(default_factory=MeasurementRules)
     several: ProcessLimits = field(default_factory=ProcessLimits)
     trace: bool = True
+    answer_s: float | None = None
     limit_s: float | None = None
     brief: bool = False
     typed: str = ""
@@ -79,7 +83,8 @@ def profile(
 
     Args:
         request: Request for a profile.
-        on_event: Callback for events: `begin`, `ready`, `warm`, `window`, `done`, `failed`.
+        on_event: Callback for events: `left` (expected seconds until the answer), `begin`, `ready`, `warm`,
+            `window`, `done`, `failed`.
         keep: Callback with the whole document after each process, also after an interruption.
 
     Raises:
@@ -102,14 +107,21 @@ def profile(
         source="profile",
     )
     configurations: list[_Measurement] = []
+    schedule = Schedule(began_s=time.monotonic(), answer_s=request.answer_s, fewest=request.several.fewest)
 
     def measure(configuration: _Measurement) -> None:
+        counts = [len(one.results) for one in configurations]
+        unseen = max(_count_configurations(request) - len(counts), 0)
+        left_s = schedule.left_s(time.monotonic(), [*counts, *[0] * unseen])
+        on_event({"event": "left", "left_s": left_s})
+        began_s = time.monotonic()
         try:
             configuration.run(request, backend=backend, base=base, on_event=on_event)
         except KeyboardInterrupt:
             document["status"] = "interrupted"
             raise
         finally:
+            schedule.took_s.append(time.monotonic() - began_s)
             if configuration.results:
                 configuration.row = build_row(
                     configuration.results,
@@ -127,7 +139,12 @@ def profile(
     # Round by round, so that temporary slowdowns of the machine affect all configurations equally.
     while due := [one for one in configurations if one.is_due(request)]:
         for configuration in due:
+            if not schedule.has_time(time.monotonic()):
+                break
             measure(configuration)
+        else:
+            continue
+        break
     document["status"] = "complete"
     if request.trace:
         _trace(document, request, base, on_event)
@@ -153,7 +170,9 @@ class _Measurement:
     def run(self, request: ProfileRequest, *, backend: str, base: Path, on_event: OnEvent) -> None:
         """Measure in one more process; an interruption adds the values that had arrived."""
         on_event({"event": "begin", "process": len(self.results) + 1, **self.asked})
-        child = _build_child_request(request, backend, self.asked, base) | {"pipeline": not self.results}
+        first = not self.results
+        child = _build_child_request(request, backend, self.asked, base) | {"pipeline": first}
+        child["brief"] = request.brief or (request.answer_s is not None and not first)
         began_s = time.monotonic()
         process = MeasuringProcess(child, on_event, request.options.script, limit_s=request.limit_s)
         try:
@@ -248,6 +267,12 @@ def _iter_configurations(request: ProfileRequest, document: ProfileDocument) -> 
             fixed = any("fixed" in (row["message"] or "") for row in document["rows"])
             if not fixed:
                 yield from _skip_too_large(document, other, precision)
+
+
+def _count_configurations(request: ProfileRequest) -> int:
+    """Return the number of configurations that `_iter_configurations` yields if all fit in memory."""
+    derived = not request.batch_sizes and request.data == "synthetic"
+    return max(len(request.precisions), 1) * (2 if derived else max(len(request.batch_sizes), 1))
 
 
 def _skip_too_large(
