@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from ..plain import to_plain
 from ..profile_schema import MemoryRecord, ProfileDocument, RowRecord
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
+from .configurations import count_configurations, iter_configurations
 from .document import (
     Configuration,
     build_row,
@@ -31,7 +32,6 @@ from .windows import MeasurementRules
 __all__ = ["BACKENDS", "ProfileRequest", "profile", "select_backend"]
 
 BACKENDS = ("jax", "tensorflow", "torch")
-SWEEP = 4  # ratio of the two batch sizes of the default sweep [-]
 OnEvent = Callable[[dict[str, Any]], None]
 Keep = Callable[[ProfileDocument], None]
 
@@ -111,7 +111,7 @@ def profile(
 
     def measure(configuration: _Measurement) -> None:
         counts = [len(one.results) for one in configurations]
-        unseen = max(_count_configurations(request) - len(counts), 0)
+        unseen = max(count_configurations(request) - len(counts), 0)
         left_s = schedule.left_s(time.monotonic(), [*counts, *[0] * unseen])
         on_event({"event": "left", "left_s": left_s})
         began_s = time.monotonic()
@@ -133,7 +133,7 @@ def profile(
                 _add_environment(document, configuration.results[-1])
                 keep(complete_profile(document))
 
-    for asked in _iter_configurations(request, document):
+    for asked in iter_configurations(request, document):
         configurations.append(_Measurement(asked=asked))
         measure(configurations[-1])
     # Round by round, so that temporary slowdowns of the machine affect all configurations equally.
@@ -252,43 +252,6 @@ def select_backend(wanted: str | None) -> str:
     if find_spec(name) is None:
         raise UsageError(f"{name} is not installed", hint=f"`pip install 'gpuplan[{name}]'`")
     return name
-
-
-def _iter_configurations(request: ProfileRequest, document: ProfileDocument) -> Iterator[Configuration]:
-    """Yield batch sizes and precisions; by default the model's own batch size and another one derived from it."""
-    for precision in request.precisions or (None,):
-        tried: set[int] = set()
-        for batch_size in request.batch_sizes or (request.options.batch_size,):
-            yield from _skip_too_large(document, batch_size, precision)
-            tried |= {size for row in document["rows"] if (size := row["batch_size"])}
-        if not request.batch_sizes and tried and request.data == "synthetic":
-            own = max(tried)
-            other = own // SWEEP if own >= SWEEP else own * SWEEP
-            fixed = any("fixed" in (row["message"] or "") for row in document["rows"])
-            if not fixed:
-                yield from _skip_too_large(document, other, precision)
-
-
-def _count_configurations(request: ProfileRequest) -> int:
-    """Return the number of configurations that `_iter_configurations` yields if all fit in memory."""
-    derived = not request.batch_sizes and request.data == "synthetic"
-    return max(len(request.precisions), 1) * (2 if derived else max(len(request.batch_sizes), 1))
-
-
-def _skip_too_large(
-    document: ProfileDocument, batch_size: int | None, precision: str | None
-) -> Iterator[Configuration]:
-    """Yield a configuration unless a batch of at most its size ran out of memory at its precision."""
-    full = [
-        size
-        for row in document["rows"]
-        if row["status"] == "out_of_memory"
-        and row["asked_precision"] == precision
-        and (size := row["batch_size"])
-    ]
-    if batch_size is not None and full and batch_size >= min(full):
-        return
-    yield {"batch_size": batch_size, "precision": precision}
 
 
 def _build_child_request(

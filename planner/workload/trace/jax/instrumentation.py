@@ -40,7 +40,8 @@ def recompute_with_flags() -> Iterator[list[str]]:
     """
     from keras.src.backend.jax import core
 
-    usual, notes = core.remat, []
+    usual = core.remat
+    notes: list[str] = []
 
     def remat(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
