@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ..profile_schema import ProfileDocument
 from .document import Configuration
-
-if TYPE_CHECKING:
-    from .run import ProfileRequest
+from .profile_request import ProfileRequest
 
 __all__ = ["count_configurations", "iter_configurations"]
 
