@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import UsageError
+from ..limits import MAX_BATCH_SIZE, require_count
 from .flags import (
     LimitFlags,
     ModelArgument,
@@ -20,6 +21,7 @@ from .flags import (
     expand_flag_groups,
 )
 from .messages import changed_flags, format_command, show_estimate_progress, suggest_next
+from .option_values import LONGEST_NUMBER
 
 if TYPE_CHECKING:
     from ..plan.compare.sweep import SweepResult
@@ -289,8 +291,12 @@ def _build_default_batch_sizes(context: EstimateContext) -> list[int]:
 def _parse_batch_sizes(text: str) -> list[int]:
     """Parse batch sizes; UsageError for anything but integers of at least 1."""
     sizes = [part.strip() for part in text.split(",") if part.strip()]
-    if not sizes or not all(part.isdigit() and int(part) > 0 for part in sizes):
+    if not sizes or not all(
+        part.isascii() and part.isdecimal() and len(part) <= LONGEST_NUMBER for part in sizes
+    ):
         raise UsageError(
             f"`--batch-sizes {text}` is not a list of batch sizes", hint="give e.g. `--batch-sizes 32,64,128`"
         )
-    return [int(part) for part in sizes]
+    for size in (found := [int(part) for part in sizes]):
+        require_count(size, what="--batch-sizes", most=MAX_BATCH_SIZE, example="32,64,128")
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
-from .aliases import AcceleratorNames
+from .aliases import PROVIDER_ALIASES, AcceleratorNames
 from .catalog import load_catalog
 from .rows import CPU, Offer, Status
 
@@ -84,7 +84,8 @@ def _match_names(wanted: Sequence[str], names: Iterable[str], *, what: str, opti
     found = set()
     for name in wanted:
         if name.lower() not in by_lower:
-            hint = near_names_hint(name, known, see_all="gpuplan offers")
+            aliases = PROVIDER_ALIASES if what == "provider" else {}
+            hint = near_names_hint(name, known, see_all="gpuplan offers", aliases=aliases)
             raise UsageError(f"unknown {what} `{name}` in `{option}`", hint=hint)
         found.add(by_lower[name.lower()])
     return found

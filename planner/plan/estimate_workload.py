@@ -18,6 +18,7 @@ from .execution.input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_
 from .execution.memory import available_bytes, memory_verdict, stated_verdict
 from .execution.memory_parts import compute_batch_bytes, find_remedies
 from .execution.scaling_mode import BatchScaling
+from .pricing.bill import INPUT_STALLS
 from .pricing.offers import price_offers
 from .question import Question
 from .result.device_estimate import DeviceEstimate, combine_phases
@@ -80,6 +81,7 @@ def estimate_workload(
         terms=terms,
         catalog_as_of=selection.catalog_as_of,
         version=__version__,
+        not_billed=() if feed is not None or question.feed is not None else (INPUT_STALLS,),
     )
 
 

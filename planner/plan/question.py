@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import NoAnswerError
 from ..frozen import Frozen
+from ..limits import MAX_DURATION_S, require_positive
 from ..predict.step_time import NoPrediction
 from ..units import GIB, SECONDS_PER_HOUR
 from .execution.scaling_mode import ScalingMode
-from .parsing import require_positive
 from .select import Filters
 from .spot.preemption import SpotTerms
 
@@ -56,7 +56,7 @@ class Question(Frozen):
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None:
-            require_positive(self.deadline_s, what="--deadline", example="12h")
+            require_positive(self.deadline_s, what="--deadline", example="12h", most=MAX_DURATION_S)
         if self.budget_usd is not None:
             require_positive(self.budget_usd, what="--budget", example="20")
 

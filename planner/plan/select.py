@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
 from ..frozen import Frozen
+from ..limits import MAX_DEVICES, MAX_HOSTS, require_count, require_positive
 from ..units import SECONDS_PER_HOUR
 from .cost_terms import OWNED
-from .parsing import require_positive
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -154,9 +154,9 @@ class Filters(Frozen):
 
     def __post_init__(self) -> None:
         for count in self.devices:
-            require_positive(count, what="--devices", example="1")
+            require_positive(count, what="--devices", example="1", most=MAX_DEVICES)
         for number in self.hosts:
-            require_positive(number, what="--hosts", example="2")
+            require_count(number, what="--hosts", example="2", most=MAX_HOSTS)
 
 
 class OfferContext(NamedTuple):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..plain import parse_json
 from ..profile_schema import PROFILE_SCHEMA
 from .cache import compute_entry_key, read_entry, write_entry
 from .capture.tracing_process import trace_in_child
@@ -82,7 +82,7 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
     """Read a saved workload from JSON."""
     path = reference.path or Path()
     try:
-        data = json.loads(path.read_bytes())
+        data = parse_json(path.read_bytes())
         schema = data["schema"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(

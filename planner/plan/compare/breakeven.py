@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
+from ...limits import MAX_RUNS, require_count, require_not_negative, require_positive
 from ...units import SECONDS_PER_HOUR
 from ..estimate_workload import estimate_workload
-from ..parsing import require_positive
 from ..pricing.offers import build_preemption_forecaster
 from ..question import Question
 from ..select import OfferContext
@@ -112,14 +112,13 @@ class BreakevenQuery:
     hours_a_day: float = 8.0
 
     def __post_init__(self) -> None:
-        require_positive(self.runs, what="--runs", example="10")
+        require_count(self.runs, what="--runs", example="10", most=MAX_RUNS)
         require_positive(self.hours_a_day, what="--hours-a-day", example="8")
         if self.hours_a_day > HOURS_PER_DAY:
             raise UsageError(
                 f"--hours-a-day {self.hours_a_day:g}: a day has 24", hint="try `--hours-a-day 8`"
             )
-        if self.hour_value_usd < 0:
-            raise UsageError("--hour-value must be at least zero", hint="try `--hour-value 20`")
+        require_not_negative(self.hour_value_usd, what="--hour-value", example="20")
 
 
 def compare_alternatives(context: EstimateContext, query: BreakevenQuery, *, question: Question) -> Breakeven:

@@ -10,7 +10,6 @@ from ...frozen import Frozen
 from ...plain import to_plain
 from ..cost_terms import CostTerms
 from ..execution.memory_parts import memory_parts
-from ..pricing.bill import NOT_BILLED
 from ..pricing.offer_table import OfferTable
 from .offer_estimate import OfferEstimate
 
@@ -37,6 +36,7 @@ class Estimate(Frozen):
         catalog_as_of: Date of the newest price; None if unknown.
         version: Version of gpuplan.
         details: Details of a report; None unless requested.
+        not_billed: Items of a real bill that are not in the bills, by name.
     """
 
     workload: Workload
@@ -47,6 +47,7 @@ class Estimate(Frozen):
     catalog_as_of: str | None
     version: str
     details: ReportDetails | None = None
+    not_billed: tuple[str, ...] = ()
 
     def best_per_devices(self) -> tuple[int, ...]:
         """Return the position of the best offer of each kind and number of devices, best first.
@@ -88,7 +89,7 @@ class Estimate(Frozen):
             "recommendation": self._recommendation_json(),
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
             "terms": self.terms.to_json(),
-            "not_billed": list(NOT_BILLED),
+            "not_billed": list(self.not_billed),
             **({} if self.details is None else {"details": self.details.to_json(self.offers)}),
         }
 

@@ -174,11 +174,10 @@ def _format_prices_note(shown: Sequence[OfferEstimate]) -> str:
 
 def _format_bill_note(estimate: Estimate) -> str:
     """Return the items included in and excluded from the bill."""
-    from ...plan.pricing.bill import NOT_BILLED
-
+    missing = f" Not included: {', '.join(estimate.not_billed)}." if estimate.not_billed else ""
     terms = estimate.terms
     if terms.costs is None:
-        return f"Included in the bill: training only. Not included: {', '.join(NOT_BILLED)}."
+        return f"Included in the bill: training only.{missing}"
     tax = "no tax" if terms.tax is None else f"with {terms.tax.percent:g} % {terms.tax.name}"
     rate = (
         ""
@@ -186,8 +185,8 @@ def _format_bill_note(estimate: Estimate) -> str:
         else f" 1 USD = {terms.currency.per_usd:f} {terms.currency.code}."
     )
     return (
-        f"Included in the bill: boot to shutdown, disk, egress, {tax} (--breakdown itemizes it). "
-        f"Not included: {', '.join(NOT_BILLED)}.{rate}"
+        f"Included in the bill: boot to shutdown, disk, egress, {tax} (--breakdown itemizes it)."
+        f"{missing}{rate}"
     )
 
 

@@ -152,9 +152,21 @@ def _build_input_spec(tensor: Any, text: str) -> ArraySpec:
     if None in shape:
         raise UsageError(
             f"the input `{tensor.name}` of `{text}` has no fixed shape: {tuple(tensor.shape)}",
-            hint="give the builder arguments that fix it, as in `?input_shape=[224,224,3]`, or use a script",
+            hint=f"{_suggest_shape(tensor)}, or use a script that calls fit()",
         )
     return ArraySpec(shape, str(tensor.dtype))
+
+
+def _suggest_shape(tensor: Any) -> str:
+    """Return how a builder fixes the shape of an input, by the kind of data that its axes and type suggest."""
+    axes = len(tensor.shape) - 1
+    if axes == 1:
+        return (
+            "fix the length of its sequences: return `keras.Model(x, model(x))`, where `x` holds "
+            f"`keras.Input((128,), dtype='{tensor.dtype}', name='{tensor.name}')` and so on for each input"
+        )
+    example = {3: "[224,224,3]", 4: "[16,224,224,3]"}.get(axes, "[128,64]")
+    return f"give the builder arguments that fix it, as in `?input_shape={example}`"
 
 
 def _read_build_specs(model: Any, text: str) -> SpecTree:
@@ -163,7 +175,8 @@ def _read_build_specs(model: Any, text: str) -> SpecTree:
     if not shape or not all(isinstance(n, int) for n in tuple(shape)[1:]):
         raise UsageError(
             f"the input shape of `{text}` is unknown",
-            hint="call `model.build((None, height, width, channels))` before returning it, or use a script",
+            hint="call it before returning it on `keras.Input` tensors of its shape (`(128,)` for token ids, "
+            "`(224, 224, 3)` for images), or use a script that calls fit()",
         )
     return ArraySpec(tuple(shape)[1:], "float32")
 

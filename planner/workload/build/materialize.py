@@ -13,6 +13,7 @@ from ..array_spec import SpecTree
 from ..errors import build_user_code_error
 from ..options import WorkloadOptions, get_keras_policy
 from ..reference import Reference
+from ..trace.jax.instrumentation import recompute_with_flags
 from .assemble import (
     RunProperties,
     build_symbolic_output,
@@ -168,7 +169,8 @@ def abstract_variables() -> Iterator[bool]:
     for owner, name, _ in replaced:
         setattr(owner, name, _REPLACEMENTS[name])
     try:
-        yield True
+        with recompute_with_flags():  # a layer's shapes are found by tracing its call
+            yield True
     finally:
         for owner, name, original in replaced:
             setattr(owner, name, original)
