@@ -30,6 +30,7 @@ __all__ = [
     "ScriptArguments",
     "ScriptFlags",
     "SpotFlags",
+    "ValueFlags",
     "WorkFlags",
     "expand_flag_groups",
 ]
@@ -124,6 +125,15 @@ class LimitFlags(Frozen):
     sort: Annotated[Literal["cost", "time", "co2"], typer.Option(help="Order of the offers.")] = "cost"
 
 
+class ValueFlags(Frozen):
+    """Values of hours, which decide whether paying for speed is worth it."""
+
+    hour_value: Annotated[float, typer.Option(help="Value of an hour of your own time in dollars.")] = 0.0
+    wait_value: Annotated[
+        float, typer.Option(help="Value of an unattended hour until the run ends, in dollars.")
+    ] = 0.0
+
+
 class SpotFlags(Frozen):
     """Properties of spot machines that replace the catalog's assumptions."""
 
@@ -190,14 +200,17 @@ class OfferFlags(Frozen):
     ] = False
 
     def build_request(
-        self, limits: LimitFlags | None = None, spot: SpotFlags | None = None
+        self,
+        limits: LimitFlags | None = None,
+        spot: SpotFlags | None = None,
+        values: ValueFlags | None = None,
     ) -> EstimateRequest:
-        """Combine offer filters, limits and spot properties."""
+        """Combine offer filters, limits, spot properties and values of hours."""
         from ..plan.request import EstimateRequest
 
         if self.live:
             _ask_notebooks()
-        within, interrupted = limits or LimitFlags(), spot or SpotFlags()
+        within, interrupted, hours = limits or LimitFlags(), spot or SpotFlags(), values or ValueFlags()
         return EstimateRequest(
             accelerators=self.accelerator or (),
             providers=self.provider or (),
@@ -216,6 +229,8 @@ class OfferFlags(Frozen):
             sort=within.sort,
             assume=within.assume or (),
             spot=interrupted.terms(),
+            hour_value=hours.hour_value,
+            wait_value=hours.wait_value,
         )
 
 

@@ -8,9 +8,16 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..numbers import (
+    format_device,
+    format_duration,
+    format_offer_name,
+    format_range,
+    format_short,
+    format_usd,
+)
 from ..units import SECONDS_PER_HOUR
 from .estimate.notes import format_age_line
-from .numbers import format_device, format_duration, format_offer_name, format_range, format_short, format_usd
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from gpuplan.plan.question import Question
 from gpuplan.plan.result.estimate import Estimate
 from gpuplan.render.estimate import notes
 from gpuplan.render.estimate.emit import emit_estimate, format_estimate_json
-from gpuplan.render.estimate.table import format_estimate_html
+from gpuplan.render.estimate.html import format_estimate_html
 from gpuplan.workload.model import Unmodelled
 
 ACCELERATORS = {

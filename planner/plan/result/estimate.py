@@ -12,6 +12,7 @@ from ..cost_terms import CostTerms
 from ..execution.memory_parts import memory_parts
 from ..pricing.bill import NOT_BILLED
 from ..pricing.offer_table import OfferTable
+from .decision import DECISION_ROLES, Decision
 from .offer_estimate import OfferEstimate
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Estimate(Frozen):
         workload: Traced workload.
         offers: Estimates, best first by ``options["sort"]``; offers that do not fit or are unknown come last.
         recommendation: Positions in ``offers``.
+        decision: What to take, with positions in ``offers``.
         options: The question as plain JSON types.
         terms: Costs and assumptions besides the training.
         catalog_as_of: Date of the newest price; None if unknown.
@@ -42,6 +44,7 @@ class Estimate(Frozen):
     workload: Workload
     offers: Sequence[OfferEstimate]
     recommendation: Recommendation
+    decision: Decision
     options: Mapping[str, Any]
     terms: CostTerms
     catalog_as_of: str | None
@@ -85,10 +88,31 @@ class Estimate(Frozen):
             "workload": _workload_json(self.workload),
             "offers": (offer.to_json(breakdown=breakdown) for offer in self.offers),
             "recommendation": self._recommendation_json(),
+            "decision": self.decision_json(),
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
             "terms": self.terms.to_json(),
             "not_billed": list(NOT_BILLED),
             **({} if self.details is None else {"details": self.details.to_json(self.offers)}),
+        }
+
+    def decision_json(self) -> dict[str, Any]:
+        """Return the decision, each offer in it with its time and cost."""
+        picked = {role: self._choice(getattr(self.decision, role)) for role in DECISION_ROLES}
+        return {"sentence": self.decision.sentence, **picked}
+
+    def _choice(self, index: int | None) -> dict[str, Any] | None:
+        """Return a picked offer with its time and cost."""
+        reference = self._reference(index)
+        if index is None or reference is None:
+            return None
+        one = self.offers[index]
+        return {
+            **reference,
+            "accelerator": one.offer.accelerator,
+            "devices": one.offer.devices,
+            "train_time_s": to_plain(one.device_estimate.train_time_s),
+            "run_time_s": to_plain(one.run_time_s),
+            "cost_usd": one.bill.total_json() if one.bill else None,
         }
 
     def _recommendation_json(self) -> dict[str, Any]:

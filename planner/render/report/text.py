@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...units import MS_PER_S
-from ..numbers import (
+from ...numbers import (
     format_count,
     format_device,
     format_duration,
@@ -16,6 +15,7 @@ from ..numbers import (
     format_short,
     format_usd,
 )
+from ...units import MS_PER_S
 from ..output import UNKNOWN
 
 __all__ = [
