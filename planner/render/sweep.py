@@ -20,7 +20,7 @@ _COLUMNS = [
     Column(key="precision", header="precision"),
     Column(key="device", header="accelerator"),
     Column(key="offer", header="offer"),
-    Column(key="region", header="region"),
+    Column(key="region", header="region", dispensable=1),
     Column(key="purchase", header="buy"),
     Column(key="time", header="run", justify="right"),
     Column(key="cost", header="cost", justify="right"),

@@ -110,8 +110,9 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
     columns = build_table_columns(estimate, width)
     if estimate.has_best_batches:
         columns = add_best_batch_column(columns, width)
-    sys.stdout.write("\n".join([*_wrap(estimate.decision.sentence, width), "", ""]))
-    emit_rows(columns, build_table_rows(estimate, shown), title=format_title(estimate))
+    head = [*_wrap(estimate.decision.sentence, width), "", *_wrap_title(format_title(estimate), width)]
+    sys.stdout.write("\n".join([*head, ""]))
+    emit_rows(columns, build_table_rows(estimate, shown))
     remedies = _format_remedies(estimate)
     if explain:
         summary, notes = format_summary_lines(estimate), format_footnotes(estimate, shown)
@@ -125,6 +126,13 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
 def _wrap(text: str, width: int) -> list[str]:
     """Wrap a paragraph at spaces; words are never broken."""
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _wrap_title(title: str, width: int) -> list[str]:
+    """Wrap a title between its parts."""
+    separator, unbroken = " · ", "\u00a0"
+    parts = (part.replace(" ", unbroken) for part in title.split(separator))
+    return [line.replace(unbroken, " ") for line in _wrap(f"{unbroken}· ".join(parts), width)]
 
 
 def _fit_lines(blocks: Iterable[str], width: int) -> list[str]:

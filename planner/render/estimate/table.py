@@ -109,8 +109,8 @@ def build_table_columns(estimate: Estimate, width: int) -> list[Column]:
         (True, Column(key="mark", header="")),
         (True, Column(key="device", header="accelerator", format=_build_clipper(13 if width < 90 else 18))),
         (True, Column(key="offer", header="offer", format=_build_clipper(_max_offer_length(width)))),
-        (width >= REGION_COLUMN_FROM_WIDTH, Column(key="region", header="region", format=_build_clipper(15))),
-        (True, Column(key="price", header="$/h", justify="right")),
+        (True, Column(key="region", header="region", format=_build_clipper(15), dispensable=2)),
+        (True, Column(key="price", header="$/h", justify="right", dispensable=1)),
         (is_wide and not is_served, Column(key="step", header="step ms", justify="right")),
         (
             is_served and width >= REGION_COLUMN_FROM_WIDTH,
