@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import UsageError
+from .flag_groups import expand_flag_groups
 from .flags import (
     LimitFlags,
     ModelArgument,
@@ -18,7 +19,6 @@ from .flags import (
     SpotFlags,
     ValueFlags,
     WorkFlags,
-    expand_flag_groups,
 )
 from .messages import changed_flags, format_command, show_estimate_progress, suggest_next
 

@@ -10,6 +10,7 @@ import typer
 
 from ..errors import UsageError
 from ..plain import to_plain
+from .flag_groups import expand_flag_groups
 from .flags import (
     LimitFlags,
     ModelArgument,
@@ -20,7 +21,6 @@ from .flags import (
     SpotFlags,
     ValueFlags,
     WorkFlags,
-    expand_flag_groups,
 )
 from .messages import DRY_RUN, format_command, suggest_next
 

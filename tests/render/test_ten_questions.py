@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -21,6 +22,7 @@ from gpuplan.plan.select import Filters, OfferContext, Selection
 from gpuplan.render.estimate import notes
 from gpuplan.render.estimate.emit import emit_estimate, format_estimate_json
 from gpuplan.render.estimate.html import format_estimate_html
+from gpuplan.render.estimate.table import select_shown_offers
 from gpuplan.render.report.text import ReportCurrency, build_recommendations, format_headline
 
 RATES = {
@@ -102,8 +104,6 @@ def asked(request: pytest.FixtureRequest) -> tuple[str, Estimate]:
         workload, selection=selection, predictor=FakePredictor(), question=Question(filters=filters, **limits)
     )
     if workload.mode == "infer":
-        from dataclasses import replace
-
         served = add_serving(answer.offers, None, selection.offers, FakePredictor())
         answer = replace(answer, offers=tuple(served))
     return request.param, answer
@@ -162,6 +162,4 @@ def test_every_named_accelerator_has_its_row(monkeypatch: pytest.MonkeyPatch) ->
         predictor=FakePredictor(),
         question=Question(filters=Filters(accelerators=tuple(names))),
     )
-    from gpuplan.render.estimate.table import select_shown_offers
-
     assert {one.offer.accelerator for one in select_shown_offers(answer, show_all=False)[0]} == set(names)
