@@ -19,7 +19,9 @@ class Estimate(PlanEstimate):
 
     def __repr__(self) -> str:
         model, count = self.workload.model, len(self.offers)
-        return f"<gpuplan.Estimate of {model} on {count} offers: {self.decision.sentence}>"
+        taken = self.decision.recommended
+        best = "" if taken is None else f": take {self.offers[taken].offer.instance_type}"
+        return f"<gpuplan.Estimate of {model} on {count} offers{best}>"
 
     def _repr_html_(self) -> str:
         from .render.estimate.html import format_estimate_html

@@ -25,8 +25,8 @@ def format_estimate_html(estimate: Estimate) -> str:
     notes = [left_out, *format_summary_lines(estimate), *format_footnotes(estimate, shown)]
     body = _format_body(columns, build_table_rows(estimate, shown))
     return (
-        f"<p><strong>{escape(estimate.decision.sentence)}</strong></p>"
-        f"<table><caption>{escape(format_title(estimate))}</caption>{_format_head(columns)}{body}"
+        f"<table><caption><strong>{escape(estimate.decision.sentence)}</strong><br>{escape(format_title(estimate))}"
+        f"</caption>{_format_head(columns)}{body}"
         f"</table>{''.join(f'<p>{escape(note)}</p>' for note in notes)}"
     )
 
