@@ -94,9 +94,8 @@ def breakeven(
     from ..plan.compare.breakeven import BreakevenQuery, compare_alternatives
     from ..render.comparison import build_breakeven_json, emit_breakeven
 
-    names = tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip())
     query = BreakevenQuery(
-        against=names,
+        against=tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip()),
         runs=rivals.runs,
         hour_value_usd=values.hour_value,
         wait_value_usd=values.wait_value,

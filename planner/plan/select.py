@@ -269,7 +269,6 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
     """Return a function that finds an offer's device and session limit, cached by instance type."""
     from ..offers.catalog import find_device, find_links
     from ..offers.costs import classify_host
-    from ..offers.notebooks import find_session_limits
 
     hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
     known: dict[
@@ -281,12 +280,19 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
         if machine not in known:
             device = find_device(catalog, offer)
             place = classify_host(*machine, kind=device.kind if device else None)
-            limits = find_session_limits(catalog.notebooks, offer) if offer.provider in hosted else None
+            limits = _find_limits(catalog, offer) if offer.provider in hosted else None
             attended = limits is not None and not limits.background
             known[machine] = (device, _session_s(limits), place, find_links(catalog, offer), attended)
         return OfferContext(offer, *known[machine])
 
     return describe
+
+
+def _find_limits(catalog: Catalog, offer: Offer) -> SessionLimits | None:
+    """Return the session limits of a notebook."""
+    from ..offers.notebooks import find_session_limits
+
+    return find_session_limits(catalog.notebooks, offer)
 
 
 def _session_s(limits: SessionLimits | None) -> float | None:
