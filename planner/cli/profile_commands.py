@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .flags import ScriptArguments, ScriptFlags, expand_flag_groups
+from .flag_groups import expand_flag_groups
+from .flags import ScriptArguments, ScriptFlags
 from .messages import format_command, suggest_next
 from .option_values import complete_accelerators
 

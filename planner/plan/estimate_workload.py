@@ -12,6 +12,7 @@ from ..predict.keras_defaults import select_executed_workload
 from ..predict.multi_device.interconnect import build_host_spec
 from ..predict.step_time import NoPrediction, StepTime
 from ..units import SECONDS_PER_HOUR
+from .compare.decision import decide
 from .compare.ranking import rank_offers, recommend
 from .cost_terms import NO_TERMS, CostTerms
 from .execution.input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
@@ -77,6 +78,7 @@ def estimate_workload(
         workload=workload,
         offers=ranked.offers,
         recommendation=recommend(ranked, question),
+        decision=decide(ranked, question, workload=workload, terms=terms),
         options=_echo(question),
         terms=terms,
         catalog_as_of=selection.catalog_as_of,
@@ -183,5 +185,7 @@ def _echo(question: Question) -> dict[str, Any]:
         "deadline_s": question.deadline_s,
         "feed": question.feed,
         "scaling": question.scaling,
+        "hour_value_usd": question.hour_value_usd,
+        "wait_value_usd": question.wait_value_usd,
         "budget_usd": None if budget_usd is None else str(Decimal(str(budget_usd))),
     }

@@ -71,6 +71,7 @@ class EstimateRequest(Frozen):
         sort: Sort criterion of the offers.
         assume: Overrides of the catalog's assumptions: `boot_s=90`.
         spot: Overrides for spot machines.
+        hour_value, wait_value: Value of an hour of the user's time, and of an unattended one [USD/h].
     """
 
     accelerators: Sequence[str] = ()
@@ -90,6 +91,8 @@ class EstimateRequest(Frozen):
     sort: SortBy = "cost"
     assume: Sequence[str] = ()
     spot: SpotTerms = field(default_factory=SpotTerms)
+    hour_value: float = 0.0
+    wait_value: float = 0.0
 
     def resolve(self) -> ResolvedRequest:
         """Read the settings, and return the question with the catalog and terms.
@@ -119,6 +122,8 @@ class EstimateRequest(Frozen):
             feed=self.feed,
             scaling=self.scaling,
             spot=self.spot,
+            hour_value_usd=self.hour_value,
+            wait_value_usd=self.wait_value,
         )
         catalog = load_user_catalog(settings)
         terms = build_cost_terms(settings, catalog.costs, assume=self.assume)

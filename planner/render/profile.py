@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ..numbers import format_short
 from ..profile_schema import CompiledStepRecord, MemoryRecord, ProfileDocument, RowRecord
 from ..units import GIB, MS_PER_S
-from .numbers import format_short
 from .output import Column, emit_json, emit_rows, format_json
 
 __all__ = [

@@ -212,4 +212,4 @@ def test_a_terminal_gets_a_table(saved: str) -> None:
     assert "Prices: list prices of" in text
     assert "Included in the bill: boot to shutdown" in text
     assert "cheapest" in text
-    assert "--all shows all" in " ".join(text.split())
+    assert "more: --all, --explain" in " ".join(text.split())

@@ -13,7 +13,9 @@ from ...errors import UsageError
 from ...limits import require_not_negative, require_positive
 
 __all__ = [
+    "FARTHEST_MONTHS",
     "SCHEMA",
+    "USEFUL_MONTHS",
     "BuyRentComparison",
     "OwnedMachine",
     "compare_buy_rent",
@@ -28,6 +30,7 @@ HOURS_PER_WEEK = 168.0
 MONTHS_PER_YEAR = 12.0
 W_PER_KW = 1000.0
 FARTHEST_MONTHS = 240
+USEFUL_MONTHS = 60  # after five years a machine is replaced (assumed, as in straight-line depreciation)
 BISECTIONS = 60
 
 

@@ -11,6 +11,7 @@ from ...plain import to_plain
 from ..cost_terms import CostTerms
 from ..execution.memory_parts import memory_parts
 from ..pricing.offer_table import OfferTable
+from .decision import DECISION_ROLES, Decision
 from .offer_estimate import OfferEstimate
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Estimate(Frozen):
         workload: Traced workload.
         offers: Estimates, best first by ``options["sort"]``; offers that do not fit or are unknown come last.
         recommendation: Positions in ``offers``.
+        decision: What to take, with positions in ``offers``.
         options: The question as plain JSON types.
         terms: Costs and assumptions besides the training.
         catalog_as_of: Date of the newest price; None if unknown.
@@ -42,6 +44,7 @@ class Estimate(Frozen):
     workload: Workload
     offers: Sequence[OfferEstimate]
     recommendation: Recommendation
+    decision: Decision
     options: Mapping[str, Any]
     terms: CostTerms
     catalog_as_of: str | None
@@ -87,6 +90,7 @@ class Estimate(Frozen):
             "phases": self.phases_json(),
             "offers": (offer.to_json(breakdown=breakdown) for offer in self.offers),
             "recommendation": self._recommendation_json(),
+            "decision": self.decision_json(),
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
             "terms": self.terms.to_json(),
             "not_billed": list(self.not_billed),
@@ -96,6 +100,26 @@ class Estimate(Frozen):
     def phases_json(self) -> list[dict[str, Any]]:
         """Return `phases[]`: equal calls of `fit()`, in the order of the script."""
         return [_phase_json(one) for one in self.workload.phases]
+
+    def decision_json(self) -> dict[str, Any]:
+        """Return the decision, each offer in it with its time and cost."""
+        picked = {role: self._choice(getattr(self.decision, role)) for role in DECISION_ROLES}
+        return {"sentence": self.decision.sentence, **picked}
+
+    def _choice(self, index: int | None) -> dict[str, Any] | None:
+        """Return a picked offer with its time and cost."""
+        reference = self._reference(index)
+        if index is None or reference is None:
+            return None
+        one = self.offers[index]
+        return {
+            **reference,
+            "accelerator": one.offer.accelerator,
+            "devices": one.offer.devices,
+            "train_time_s": to_plain(one.device_estimate.train_time_s),
+            "run_time_s": to_plain(one.run_time_s),
+            "cost_usd": one.bill.total_json() if one.bill else None,
+        }
 
     def _recommendation_json(self) -> dict[str, Any]:
         """Return each recommended offer by position and by name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..numbers import format_count
+from ...numbers import format_count
 
 __all__ = ["format_phases"]
 
