@@ -99,8 +99,8 @@ def breakeven(
     query = BreakevenQuery(
         against=tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip()),
         runs=rivals.runs,
-        hour_value_usd=values.hour_value,
-        wait_value_usd=values.wait_value,
+        hour_value_usd=values.hour_value or 0.0,
+        wait_value_usd=values.wait_value or 0.0,
         hours_a_day=rivals.hours_a_day,
     )
     options = work.options(script)

@@ -124,10 +124,13 @@ class LimitFlags(Frozen):
 class ValueFlags(Frozen):
     """Values of hours, which decide whether paying for speed is worth it."""
 
-    hour_value: Annotated[float, typer.Option(help="Value of an hour of your own time in dollars.")] = 0.0
+    hour_value: Annotated[
+        float | None, typer.Option(help="Value of an hour of your own time in dollars. Default: 0.")
+    ] = None
     wait_value: Annotated[
-        float, typer.Option(help="Value of an unattended hour until the run ends, in dollars.")
-    ] = 0.0
+        float | None,
+        typer.Option(help="Value of an unattended hour until the run ends, in dollars. Default: 0."),
+    ] = None
 
 
 class SpotFlags(Frozen):
@@ -225,8 +228,8 @@ class OfferFlags(Frozen):
             sort=within.sort,
             assume=within.assume or (),
             spot=interrupted.terms(),
-            hour_value=hours.hour_value,
-            wait_value=hours.wait_value,
+            hour_value=hours.hour_value or 0.0,
+            wait_value=hours.wait_value or 0.0,
         )
 
 
