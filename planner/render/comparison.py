@@ -150,7 +150,7 @@ def _format_crossovers(result: Breakeven) -> list[str]:
 
 
 def _format_crossover(turn: Crossover, what: str) -> str:
-    return f"From {turn.at:,} {what} on, {turn.to} is cheaper than {turn.before}."
+    return f"From {turn.at:,} {what} on, take {turn.to} instead of {turn.before}."
 
 
 def _format_assumptions(result: Breakeven) -> list[str]:

@@ -206,7 +206,7 @@ def _build_line(line: Mapping[str, Any], money: ReportCurrency) -> dict[str, str
 
 
 def _format_crossover(turn: Mapping[str, Any]) -> str:
-    return f"From {turn['from']:,} epochs on, {turn['cheapest']} is cheaper than {turn['instead_of']}."
+    return f"From {turn['from']:,} epochs on, take {turn['cheapest']} instead of {turn['instead_of']}."
 
 
 def _build_notes(plan: Mapping[str, Any]) -> list[str]:
