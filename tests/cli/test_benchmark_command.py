@@ -151,7 +151,7 @@ def test_rows_that_cannot_be_used_are_one_clear_line(
     ("arguments", "says"),
     [
         (("benchmark", "--only", "mpl"), "no workload `mpl`"),
-        (("benchmark", "--minutes", "0"), "--minutes 0 is not above 0"),
+        (("benchmark", "--minutes", "0"), "--minutes must be above zero"),
         (("benchmark", "-o", "nowhere/rows.csv"), "there is no folder `nowhere`"),
         (("benchmark", "--device", "tpu", "--only", "mlp", "--backend", "torch"), "torch uses a cpu"),
         (("calibrate", "--forget", "--from", "x.csv"), "exclude each other"),

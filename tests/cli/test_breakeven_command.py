@@ -45,7 +45,7 @@ def test_a_pipe_gets_tsv(gpuplan: Run, saved: str) -> None:
     ("flags", "message", "hint"),
     [
         (["--against", "colab-fre-t5"], "`colab-fre-t5` in `--against` matches no offer", "`colab-free`"),
-        (["--runs", "0"], "--runs must be above zero", "--runs 10"),
+        (["--runs", "0"], "--runs must be a whole number of at least 1", "--runs 10"),
         (["--assume", "bot_s=1"], "unknown assumption `bot_s`", "did you mean `boot_s`"),
     ],
 )

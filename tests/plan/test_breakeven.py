@@ -165,7 +165,7 @@ def test_crossovers_are_found_where_they_are(at: list[int]) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ({"runs": 0}, "--runs must be above zero"),
+        ({"runs": 0}, "--runs must be a whole number of at least 1"),
         ({"hours_a_day": 25.0}, "a day has 24"),
         ({"hour_value_usd": -1.0}, "--hour-value must be at least zero"),
     ],

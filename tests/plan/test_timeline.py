@@ -283,9 +283,9 @@ def test_any_currency_round_trips(usd: Decimal, rate: Decimal) -> None:
     [
         ("boot_s", "is not `key=value`", "boot_s, "),
         ("bot_s=3", "unknown assumption `bot_s`", "did you mean `boot_s`"),
-        ("boot_s=soon", "`soon` is not a number of at least 0", "boot_s=90"),
-        ("boot_s=-1", "`-1` is not a number of at least 0", "boot_s=90"),
-        ("boot_s=inf", "`inf` is not a number of at least 0", "boot_s=90"),
+        ("boot_s=soon", re.escape("`soon` is not a number from 0 to 1e+12"), "boot_s=90"),
+        ("boot_s=-1", re.escape("`-1` is not a number from 0 to 1e+12"), "boot_s=90"),
+        ("boot_s=inf", re.escape("`inf` is not a number from 0 to 1e+12"), "boot_s=90"),
     ],
 )
 def test_bad_assumptions(text: str, message: str, hint: str) -> None:
