@@ -162,11 +162,12 @@ def find_software_year(m: Measurement) -> float:
 def name_stack(m: Measurement) -> str:
     """Return the name of a measurement's stack: what launches its kernels, whoever published it.
 
-    One compiler is one stack (`xla`, `inductor`), whatever was compiled. XLA beside a graph of TensorFlow is another
-    one than XLA of a whole step: it compiles clusters of operations, and the graph's executor launches what is
-    between them ("XLA: Optimizing Compiler for Machine Learning", `auto_jit`, openxla.org/xla/tf2xla). Keras compiles
-    whole steps since version 3. Without a compiler, a stack is a framework and a class of stack. A script of TensorFlow 1 stays one on TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs
-    it in a session there, too ("TensorFlow 1 benchmarks", README.md of github.com/tensorflow/benchmarks).
+    One compiler is one stack (`xla`, `inductor`), whatever was compiled. XLA beside a graph of TensorFlow is
+    another one than XLA of a whole step: it compiles clusters of operations, and the graph's executor launches
+    what is between them ("XLA: Optimizing Compiler for Machine Learning", `auto_jit`, openxla.org/xla/tf2xla).
+    Keras compiles whole steps since version 3. Without a compiler, a stack is a framework and a class of stack. A
+    script of TensorFlow 1 stays one on TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs it in a session
+    there, too ("TensorFlow 1 benchmarks", README.md of github.com/tensorflow/benchmarks).
 
     MXNet channels last on scalar units is up to 13 times slower than channels first (its own performance page),
     and is a stack of its own. So is inference: graphs are rewritten, and nothing is kept for a backward pass.
