@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class WarmProcess:
 
 @contextmanager
 def warm_processes() -> Iterator[Any]:
-    """Yield a replacement of `subprocess.Popen`; its server starts with the first process and ends with the context."""
+    """Yield a replacement of `subprocess.Popen`; its server starts with the first process."""
     with tempfile.TemporaryDirectory(prefix="warm-") as folder:
         path = Path(folder, "server")
         servers: list[subprocess.Popen[bytes]] = []
@@ -90,9 +91,8 @@ def _start_server(path: Path) -> subprocess.Popen[bytes]:
 
 
 def _serve(path: str) -> None:
-    import gpuplan.workload.build.lowering
-    import gpuplan.workload.trace.jax.step
-    import keras  # noqa: F401
+    for module in ("keras", "gpuplan.workload.build.lowering", "gpuplan.workload.trace.jax.step"):
+        import_module(module)
 
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
