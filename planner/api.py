@@ -19,12 +19,12 @@ class Estimate(PlanEstimate):
 
     def __repr__(self) -> str:
         model, count = self.workload.model, len(self.offers)
-        cheapest = self.recommendation.cheapest
-        best = "" if cheapest is None else f", cheapest {self.offers[cheapest].offer.instance_type}"
+        taken = self.decision.recommended
+        best = "" if taken is None else f": take {self.offers[taken].offer.instance_type}"
         return f"<gpuplan.Estimate of {model} on {count} offers{best}>"
 
     def _repr_html_(self) -> str:
-        from .render.estimate.table import format_estimate_html
+        from .render.estimate.html import format_estimate_html
 
         return format_estimate_html(self)
 
@@ -52,6 +52,8 @@ def estimate(
     deadline: str | float | None = None,
     by: str | None = None,
     budget: float | None = None,
+    hour_value: float = 0.0,
+    wait_value: float = 0.0,
     assume: Mapping[str, float] | None = None,
     profiles: Sequence[str | Path] = (),
     feed: str | None = None,
@@ -87,6 +89,7 @@ def estimate(
         deadline: Maximum time of the run: `"12h"`, or a number of seconds [s].
         by: Time by which the run must end: `"Mon 08:00"`.
         budget: Maximum cost of the run [USD].
+        hour_value, wait_value: Value of an hour of your time, and of an unattended one [USD/h].
         assume: Values that replace the catalog's assumptions: `{"boot_s": 90, "dataset_gb": 150}`.
         profiles: Files written by `gpuplan profile` or `StepTimer`.
         feed: Input pipeline: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None for no limit.
@@ -97,7 +100,7 @@ def estimate(
         spot_life, checkpoint_every, checkpoint_time, restart_time: Properties of spot machines: `"5h"`,
             `"20m"`, `"30s"`, `"5m"`.
         live: Query the official clients of Colab and Kaggle first.
-        script_timeout: Time limit of a script until `fit()`: `"30m"`, or a number of seconds; None: 10 min
+        script_timeout: Time limit of a script: `"30m"`, or a number of seconds; None: 10 min
             [s].
         script_env: Names of environment variables to pass to a script, in addition to the default ones.
 
@@ -126,6 +129,8 @@ def estimate(
         deadline=deadline,
         by=by,
         budget=budget,
+        hour_value=hour_value,
+        wait_value=wait_value,
         feed=feed,
         sort=sort,
         assume=[f"{key}={value}" for key, value in (assume or {}).items()],

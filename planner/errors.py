@@ -12,7 +12,8 @@ keeps its traceback.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 __all__ = ["CredentialsError", "GpuplanError", "NoAnswerError", "UsageError", "near_names_hint"]
 
@@ -50,15 +51,32 @@ class CredentialsError(GpuplanError):
     exit_code = 4
 
 
-def near_names_hint(name: str, known: Iterable[str], *, see_all: str) -> str:
-    """Return a hint with similar known names.
+CUTOFF = 0.6  # least share of equal characters of similar names
+NO_ALIASES: Mapping[str, str] = MappingProxyType({})
+
+
+def near_names_hint(
+    name: str, known: Iterable[str], *, see_all: str, aliases: Mapping[str, str] = NO_ALIASES
+) -> str:
+    """Return a hint with the known name that a name stands for, or else with similar known names.
+
+    Args:
+        name: Unknown name.
+        known: Known names.
+        see_all: Command that lists all names.
+        aliases: Other names in lower case, with the known name that each stands for.
 
     Example:
         >>> near_names_hint("A1O0-40GB", ["A100-40GB", "T4"], see_all="gpuplan accelerators")
         'did you mean `A100-40GB`? See all with `gpuplan accelerators`'
     """
     by_lower = {candidate.lower(): candidate for candidate in known}
-    near = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)]
+    meant = aliases.get(name.strip().lower())
+    if meant in by_lower.values():
+        return f"did you mean `{meant}`? See all with `{see_all}`"
+    near = [
+        by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=CUTOFF)
+    ]
     if not near:
         return f"see all with `{see_all}`"
     return f"did you mean {' or '.join(f'`{n}`' for n in near)}? See all with `{see_all}`"

@@ -1,7 +1,8 @@
-"""Conversion of records into JSON values, the same for all records."""
+"""Conversion of records into JSON values, the same for all records, and parsing of JSON that a user gives."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date
@@ -9,7 +10,7 @@ from decimal import Decimal
 from pathlib import PurePath
 from typing import Any
 
-__all__ = ["to_plain"]
+__all__ = ["parse_json", "to_plain"]
 
 _known: dict[type, Callable[[Any], Any]] = {}  # conversions by type, filled on first use
 
@@ -58,3 +59,11 @@ _CONVERSIONS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] =
     ((set, frozenset), lambda value: sorted(map(to_plain, value))),
     (Sequence, lambda value: list(map(to_plain, value))),
 )
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; ValueError for invalid, undecodable or too deeply nested text."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

@@ -10,7 +10,7 @@ A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
     providers        providers whose offers are considered             default: all
     regions          regions whose offers are considered               default: all
     currency         currency of displayed amounts                     default: USD
-    script_timeout   time limit of a script until fit()                default: 10m
+    script_timeout   time limit of a script                            default: 10m
 
 Lists are TOML arrays in files, and separated by commas in the environment. Files may also contain the entries of
 `settings_entries` (`tax`, `exchange_rate`, `discount`, `committed`, `machine`) and `endpoint`, a table of base

@@ -239,6 +239,6 @@ def _find_accelerator_name(device: dict[str, Any]) -> str | None:
 
 
 def _format_duration(seconds: float) -> str:
-    from .render.numbers import format_duration
+    from .numbers import format_duration
 
     return format_duration(seconds)

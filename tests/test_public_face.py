@@ -46,7 +46,16 @@ def test_python_and_command_line_take_the_same_questions() -> None:
         "region": "regions",
         "profile": "profiles",
     }
-    only_command = {"script_arguments", "show_all", "output", "json_", "catalog", "no_cache", "breakdown"}
+    only_command = {
+        "script_arguments",
+        "show_all",
+        "output",
+        "json_",
+        "catalog",
+        "no_cache",
+        "breakdown",
+        "explain",
+    }
     flags = {plural.get(name, name) for name in inspect.signature(command).parameters} - only_command
 
     assert flags == set(inspect.signature(api.estimate).parameters)

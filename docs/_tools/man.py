@@ -18,7 +18,7 @@ ENVIRONMENT = (
     ("GPUPLAN_CATALOG_DIR", "a catalog of your own"),
     ("GPUPLAN_STATE_DIR", "folder of launched runs"),
     ("GPUPLAN_PROVIDERS, GPUPLAN_REGIONS", "whose offers to look at, separated by commas"),
-    ("GPUPLAN_SCRIPT_TIMEOUT", "longest time of a script until fit(): 90s, 30m; 10m without it"),
+    ("GPUPLAN_SCRIPT_TIMEOUT", "longest time of a script: 90s, 30m; 10m without it"),
     ("KERAS_BACKEND", "jax, tensorflow or torch: what a script is run with, and what a profile measures"),
     ("NO_COLOR", "no colours"),
 )

@@ -13,7 +13,7 @@ import typer
 
 from ..errors import GpuplanError
 from .accuracy_settings import SettingFlags
-from .flags import expand_flag_groups
+from .flag_groups import expand_flag_groups
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ __all__ = ["COMMANDS", "app", "app_for", "run"]  # noqa: F822 - ``app`` is made 
 
 USAGE = 2
 INTERRUPTED = 130
+LONGEST_WORD = 200
 
 # Modules in the order of the help page, with their commands; only the module of the executed command is loaded.
 COMMANDS = {
@@ -108,6 +109,10 @@ def run(arguments: Sequence[str]) -> int:
         arguments: Arguments without the program name.
     """
     debug = "--debug" in takewhile(lambda argument: argument.startswith("-"), arguments)
+    if debug:
+        from ..workload.capture.script_output import show_script_output
+
+        show_script_output.set(True)
     try:
         code = _command_for(arguments)(args=list(arguments), prog_name="gpuplan", standalone_mode=False)
     except GpuplanError as error:
@@ -130,9 +135,15 @@ def run(arguments: Sequence[str]) -> int:
 
 def _print_error(message: str, *, hint: str | None) -> None:
     """Print an error with its place, a blank line, and the hint."""
-    typer.echo(f"error: {message}", err=True)
+    typer.echo(f"error: {_shorten(message)}", err=True)
     if hint:
-        typer.echo(f"\nhint: {hint}", err=True)
+        typer.echo(f"\nhint: {_shorten(hint)}", err=True)
+
+
+def _shorten(message: str) -> str:
+    """Return one line, in which very long words (a pasted file as a name) are cut."""
+    words = " ".join(message.splitlines()).split(" ")
+    return " ".join(word if len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}…" for word in words)
 
 
 def _one_line(message: str) -> str:

@@ -51,14 +51,13 @@ def benchmark(
 
       gpuplan benchmark --only mlp --only lstm-text --minutes 2 --backend torch
     """
-    from ..errors import UsageError
+    from ..limits import MAX_MINUTES, require_positive
     from ..profile.benchmark import BenchmarkRequest
     from ..profile.benchmark_suite import select_workloads
     from ..profile.run import select_backend
     from ..render.output import require_writable
 
-    if not minutes > 0:
-        raise UsageError(f"--minutes {minutes:g} is not above 0", hint="give minutes, as in `--minutes 10`")
+    require_positive(minutes, what="--minutes", example="10", most=MAX_MINUTES)
     if output is not None:
         require_writable(output, flag="-o")
     request = BenchmarkRequest(

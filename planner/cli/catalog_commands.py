@@ -62,7 +62,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the offers with their prices.
+    """List the offers with their prices, the cheapest per device first.
 
     Example: gpuplan offers --accelerator T4 --purchase spot --no-retired
 
@@ -70,7 +70,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
     """
     from ..offers.catalog import load_user_catalog
     from ..offers.local import probe_local_offer
-    from ..offers.query import select_offers
+    from ..offers.query import select_offers, sort_by_device_price
     from ..render.catalog import OFFER_COLUMNS, build_offer_row
     from ..render.output import emit_json, emit_rows
     from ..settings import load_settings
@@ -86,6 +86,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
         include_retired=retired,
         names=catalog.names,
     )
+    found = sort_by_device_price(found)
     rows = [build_offer_row(offer) for offer in found]
     if as_json:
         emit_json("gpuplan.offers/1", {"as_of": catalog.as_of, "offers": rows})

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import UsageError
+from ..limits import MAX_BATCH_SIZE, require_count
+from .flag_groups import expand_flag_groups
 from .flags import (
     LimitFlags,
     ModelArgument,
@@ -16,10 +18,11 @@ from .flags import (
     ScriptArguments,
     ScriptFlags,
     SpotFlags,
+    ValueFlags,
     WorkFlags,
-    expand_flag_groups,
 )
 from .messages import changed_flags, format_command, show_estimate_progress, suggest_next
+from .option_values import LONGEST_NUMBER
 
 if TYPE_CHECKING:
     from ..plan.compare.sweep import SweepResult
@@ -61,7 +64,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakevenFlags:
-    """Alternatives to compare, number of runs, and value of the user's time."""
+    """Alternatives to compare, and number of runs."""
 
     against: Annotated[
         str | None,
@@ -69,7 +72,6 @@ class BreakevenFlags:
             help="Alternatives, comma-separated: colab-free,local,aws:g4dn.xlarge,cloud:spot. Default: six."
         ),
     ] = None
-    hour_value: Annotated[float, typer.Option(help="Value of an hour of your own time in dollars.")] = 0.0
     runs: Annotated[int, typer.Option(help="Number of runs.")] = 1
     hours_a_day: Annotated[
         float, typer.Option(help="Hours per day at a notebook that must be kept open.")
@@ -82,6 +84,7 @@ def breakeven(
     script_arguments: ScriptArguments = None,
     *,
     rivals: BreakevenFlags,
+    values: ValueFlags,
     work: WorkFlags,
     script: ScriptFlags,
     offers: OfferFlags,
@@ -93,13 +96,16 @@ def breakeven(
     from ..plan.compare.breakeven import BreakevenQuery, compare_alternatives
     from ..render.comparison import build_breakeven_json, emit_breakeven
 
-    names = tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip())
     query = BreakevenQuery(
-        against=names, runs=rivals.runs, hour_value_usd=rivals.hour_value, hours_a_day=rivals.hours_a_day
+        against=tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip()),
+        runs=rivals.runs,
+        hour_value_usd=values.hour_value or 0.0,
+        wait_value_usd=values.wait_value or 0.0,
+        hours_a_day=rivals.hours_a_day,
     )
     options = work.options(script)
     out.require_writable()
-    asked = offers.build_request(limits, spot).resolve()
+    asked = offers.build_request(limits, spot, values).resolve()
     with show_estimate_progress(model) as tell:
         context = _build_context(model, asked, options.with_callback(tell), script_arguments)
         result = compare_alternatives(context, query, question=asked.question)
@@ -289,8 +295,12 @@ def _build_default_batch_sizes(context: EstimateContext) -> list[int]:
 def _parse_batch_sizes(text: str) -> list[int]:
     """Parse batch sizes; UsageError for anything but integers of at least 1."""
     sizes = [part.strip() for part in text.split(",") if part.strip()]
-    if not sizes or not all(part.isdigit() and int(part) > 0 for part in sizes):
+    if not sizes or not all(
+        part.isascii() and part.isdecimal() and len(part) <= LONGEST_NUMBER for part in sizes
+    ):
         raise UsageError(
             f"`--batch-sizes {text}` is not a list of batch sizes", hint="give e.g. `--batch-sizes 32,64,128`"
         )
-    return [int(part) for part in sizes]
+    for size in (found := [int(part) for part in sizes]):
+        require_count(size, what="--batch-sizes", most=MAX_BATCH_SIZE, example="32,64,128")
+    return found

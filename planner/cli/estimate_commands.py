@@ -10,6 +10,7 @@ import typer
 
 from ..errors import UsageError
 from ..plain import to_plain
+from .flag_groups import expand_flag_groups
 from .flags import (
     LimitFlags,
     ModelArgument,
@@ -18,8 +19,8 @@ from .flags import (
     ScriptArguments,
     ScriptFlags,
     SpotFlags,
+    ValueFlags,
     WorkFlags,
-    expand_flag_groups,
 )
 from .messages import DRY_RUN, format_command, suggest_next
 
@@ -56,6 +57,7 @@ def estimate(
     script: ScriptFlags,
     offers: OfferFlags,
     limits: LimitFlags,
+    values: ValueFlags,
     spot: SpotFlags,
     profile: Annotated[
         list[Path] | None,
@@ -63,6 +65,9 @@ def estimate(
     ] = None,
     show_all: Annotated[
         bool, typer.Option("--all", help="List every offer, not only the best per device.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Add bottleneck, margins and assumptions below the table.")
     ] = False,
     breakdown: Annotated[
         bool, typer.Option("--breakdown", help="Itemize the bills, each item with its basis.")
@@ -78,15 +83,15 @@ def estimate(
 ) -> None:
     """Estimate time, cost and memory of a training run on every accelerator that can be rented.
 
-    Nothing is trained. On a terminal the best offer of each kind and number of devices is shown; a pipe gets
-    every offer as TSV.
+    Nothing is trained. On a terminal the first line says what to take; at most twelve rows follow, the picked
+    ones first. A pipe gets every offer as TSV.
     """
     from ..plan.pipeline import estimate_model
     from .messages import build_step_compiler, show_estimate_progress
 
     options = work.options(script)
     out.require_writable()
-    asked = offers.build_request(limits, spot).resolve()
+    asked = offers.build_request(limits, spot, values).resolve()
     with show_estimate_progress(model) as tell:
         result = estimate_model(
             model,
@@ -100,10 +105,18 @@ def estimate(
             best_batch=best_batch,
             compiling=build_step_compiler(tell) if compile else None,
         )
-    _show(result, asked.question, out, show_all=show_all, breakdown=breakdown)
+    _show(result, asked.question, out, show_all=show_all, explain=explain, breakdown=breakdown)
 
 
-def _show(result: Estimate, question: Question, out: OutputFlags, *, show_all: bool, breakdown: bool) -> None:
+def _show(
+    result: Estimate,
+    question: Question,
+    out: OutputFlags,
+    *,
+    show_all: bool,
+    explain: bool,
+    breakdown: bool,
+) -> None:
     """Write the result and the file; NoAnswerError if no offer fits."""
     from ..plan.question import explain_no_answer
     from ..render.estimate.emit import emit_estimate, format_estimate_json
@@ -111,7 +124,7 @@ def _show(result: Estimate, question: Question, out: OutputFlags, *, show_all: b
 
     if out.output is not None:
         write_text(out.output, format_estimate_json(result))
-    emit_estimate(result, as_json=out.json_, show_all=show_all, breakdown=breakdown)
+    emit_estimate(result, as_json=out.json_, show_all=show_all, explain=explain, breakdown=breakdown)
     why = explain_no_answer(result, question)
     if why is not None:
         raise why

@@ -1,13 +1,10 @@
-"""Arguments and flags shared by commands, grouped by subject; `expand_flag_groups` adds a group to a command."""
+"""Arguments and flags shared by commands, grouped by subject."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
-from functools import wraps
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -30,8 +27,8 @@ __all__ = [
     "ScriptArguments",
     "ScriptFlags",
     "SpotFlags",
+    "ValueFlags",
     "WorkFlags",
-    "expand_flag_groups",
 ]
 
 
@@ -53,7 +50,7 @@ class ScriptFlags(Frozen):
     """Execution of the user's code."""
 
     script_timeout: Annotated[
-        str | None, typer.Option(help="Time limit of a script until fit(): 90s, 30m. Default: 10m.")
+        str | None, typer.Option(help="Time limit of a script: 90s, 30m. Default: 10m.")
     ] = None
     script_env: Annotated[
         list[str] | None,
@@ -124,6 +121,18 @@ class LimitFlags(Frozen):
     sort: Annotated[Literal["cost", "time", "co2"], typer.Option(help="Order of the offers.")] = "cost"
 
 
+class ValueFlags(Frozen):
+    """Values of hours, which decide whether paying for speed is worth it."""
+
+    hour_value: Annotated[
+        float | None, typer.Option(help="Value of an hour of your own time in dollars. Default: 0.")
+    ] = None
+    wait_value: Annotated[
+        float | None,
+        typer.Option(help="Value of an unattended hour until the run ends, in dollars. Default: 0."),
+    ] = None
+
+
 class SpotFlags(Frozen):
     """Properties of spot machines that replace the catalog's assumptions."""
 
@@ -190,14 +199,17 @@ class OfferFlags(Frozen):
     ] = False
 
     def build_request(
-        self, limits: LimitFlags | None = None, spot: SpotFlags | None = None
+        self,
+        limits: LimitFlags | None = None,
+        spot: SpotFlags | None = None,
+        values: ValueFlags | None = None,
     ) -> EstimateRequest:
-        """Combine offer filters, limits and spot properties."""
+        """Combine offer filters, limits, spot properties and values of hours."""
         from ..plan.request import EstimateRequest
 
         if self.live:
             _ask_notebooks()
-        within, interrupted = limits or LimitFlags(), spot or SpotFlags()
+        within, interrupted, hours = limits or LimitFlags(), spot or SpotFlags(), values or ValueFlags()
         return EstimateRequest(
             accelerators=self.accelerator or (),
             providers=self.provider or (),
@@ -216,6 +228,8 @@ class OfferFlags(Frozen):
             sort=within.sort,
             assume=within.assume or (),
             spot=interrupted.terms(),
+            hour_value=hours.hour_value or 0.0,
+            wait_value=hours.wait_value or 0.0,
         )
 
 
@@ -250,45 +264,3 @@ def _ask_notebooks() -> None:
     with status("asking the clients of Colab and Kaggle"):
         for told in refresh_notebook_accounts(load_settings()):
             typer.echo(f"note: {told}", err=True)
-
-
-R = TypeVar("R")
-
-
-def expand_flag_groups(command: Callable[..., R]) -> Callable[..., R]:
-    """Expand dataclass parameters of a command into their fields.
-
-    The command line has one flag per field, in their order; the command receives the object. Groups must
-    follow the command's positional parameters.
-    """
-    hints = get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint) and isinstance(hint, type)}
-
-    @wraps(command)
-    def flat(*args: Any, **flags: Any) -> R:
-        for name, group in groups.items():
-            flags[name] = group(**{field.name: flags.pop(field.name) for field in fields(group)})
-        return command(*args, **flags)
-
-    signature = inspect.signature(command)
-    parameters = [
-        one
-        for name, parameter in signature.parameters.items()
-        for one in (
-            _iter_parameters(groups[name])
-            if name in groups
-            else [parameter.replace(annotation=hints.get(name, parameter.annotation))]
-        )
-    ]
-    flat.__signature__ = signature.replace(parameters=parameters, return_annotation=None)  # type: ignore[attr-defined]
-    return flat
-
-
-def _iter_parameters(group: type) -> Iterator[inspect.Parameter]:
-    """Yield a keyword parameter for each field of a dataclass."""
-    hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
-        )

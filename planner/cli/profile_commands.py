@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .flags import ScriptArguments, ScriptFlags, expand_flag_groups
+from .flag_groups import expand_flag_groups
+from .flags import ScriptArguments, ScriptFlags
 from .messages import format_command, suggest_next
 from .option_values import complete_accelerators
 
@@ -59,12 +60,17 @@ def profile(  # noqa: PLR0917 - one argument a flag
     processes: Annotated[
         int | None,
         typer.Option(
-            help="Processes that measure each configuration. Default: 3, up to 6 until they agree to 2 %."
+            help="Processes that measure each configuration. Default: up to 3, with --precise up to 6."
         ),
     ] = None,
     max_time: Annotated[
-        float, typer.Option(help="Time limit of windows, twice per configuration [s].")
-    ] = 20.0,
+        float | None,
+        typer.Option(help="Time limit of windows, twice per configuration [s]. Default: 6, or 20."),
+    ] = None,
+    precise: Annotated[
+        bool,
+        typer.Option("--precise", help="Measure for minutes: 3 to 6 processes, until they agree to 2 %."),
+    ] = False,
     *,
     script: ScriptFlags,
     compile: Annotated[
@@ -83,8 +89,8 @@ def profile(  # noqa: PLR0917 - one argument a flag
     """Measure the step time of a model on this machine, as fit() runs it and alone.
 
     Each configuration has processes of its own. In each, compilation and warm-up are kept apart, and windows
-    of many steps follow; more processes measure until the 95 % interval of the median is 2 % wide. Ctrl-C
-    keeps what was measured.
+    of many steps follow. It ends after about a minute; --precise adds processes until the 95 % interval of the
+    median is 2 % wide. Ctrl-C keeps what was measured.
 
     Examples:
 
@@ -97,6 +103,7 @@ def profile(  # noqa: PLR0917 - one argument a flag
       gpuplan profile train.py --compile --accelerator TPU-v5e
     """
     from ..profile.run import ProfileRequest, profile
+    from ..profile.schedule import QUICK_ANSWER_S
     from ..render.output import require_writable
     from ..render.profile import emit_profile, show_progress
     from ..workload.options import WorkloadOptions
@@ -114,7 +121,8 @@ def profile(  # noqa: PLR0917 - one argument a flag
         options=WorkloadOptions(mode=mode, loss=loss, optimizer=optimizer, script=script.terms()),
         argv=tuple(script_arguments or ()),
         several=several,
-        rules=_build_measurement_rules(max_time, processes=several.fewest),
+        rules=_build_measurement_rules(max_time, processes=several.fewest, precise=precise),
+        answer_s=None if precise or processes is not None or max_time is not None else QUICK_ANSWER_S,
         typed=" ".join(sys.argv),
     )
     _require_sensible(request)
@@ -175,26 +183,26 @@ def _compiler(
 
 def _build_process_limits(processes: int | None) -> ProcessLimits:
     """Return the limits on the number of processes; UsageError for fewer than one."""
-    from ..errors import UsageError
+    from ..limits import MAX_PROCESSES, require_count
     from ..profile.statistics import ProcessLimits
 
     if processes is None:
         return ProcessLimits()
-    if processes < 1:
-        raise UsageError(f"--processes {processes} is below 1", hint="give a number, as in `--processes 5`")
+    require_count(processes, what="--processes", example="5", most=MAX_PROCESSES)
     return ProcessLimits(fewest=processes, most=processes)
 
 
-def _build_measurement_rules(max_time: float, *, processes: int) -> MeasurementRules:
+def _build_measurement_rules(max_time: float | None, *, processes: int, precise: bool) -> MeasurementRules:
     """Build the stop rules of each process; UsageError for a time limit of 0."""
-    from ..errors import UsageError
+    from ..limits import MAX_DURATION_S, require_positive
+    from ..profile.schedule import PRECISE_WINDOWS_S, QUICK_WINDOWS_S
     from ..profile.windows import MeasurementRules
 
-    if not max_time > 0:
-        raise UsageError(
-            f"--max-time {max_time:g} is not above 0", hint="give seconds, as in `--max-time 20`"
-        )
-    return MeasurementRules.for_each_process(processes=processes, together_s=max_time)
+    if max_time is not None:
+        require_positive(max_time, what="--max-time", example="20", most=MAX_DURATION_S)
+    return MeasurementRules.for_each_process(
+        processes=processes, together_s=max_time or (PRECISE_WINDOWS_S if precise else QUICK_WINDOWS_S)
+    )
 
 
 def _write_profile(output: Path | None, document: ProfileDocument) -> None:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from decimal import Decimal
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
-from .aliases import AcceleratorNames
+from .aliases import PROVIDER_ALIASES, AcceleratorNames
 from .catalog import load_catalog
 from .rows import CPU, Offer, Status
 
-__all__ = ["CLOUDS", "PURCHASES", "find_reference_prices", "select_offers"]
+__all__ = ["CLOUDS", "PURCHASES", "find_reference_prices", "select_offers", "sort_by_device_price"]
 
 PURCHASES = ("any", "on-demand", "spot")
 UNAVAILABLE: tuple[Status, ...] = ("retired", "historical")  # listed, but no longer available
+
+
+def sort_by_device_price(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    """Return the offers by price per device, cheapest first, unknown prices last; equal ones keep their order."""
+
+    def key(offer: Offer) -> tuple[bool, Decimal]:
+        usd = offer.usd_per_hour
+        return usd is None, (usd or Decimal(0)) / Decimal(str(offer.devices))
+
+    return tuple(sorted(offers, key=key))
 
 
 def select_offers(
@@ -84,7 +95,8 @@ def _match_names(wanted: Sequence[str], names: Iterable[str], *, what: str, opti
     found = set()
     for name in wanted:
         if name.lower() not in by_lower:
-            hint = near_names_hint(name, known, see_all="gpuplan offers")
+            aliases = PROVIDER_ALIASES if what == "provider" else {}
+            hint = near_names_hint(name, known, see_all="gpuplan offers", aliases=aliases)
             raise UsageError(f"unknown {what} `{name}` in `{option}`", hint=hint)
         found.add(by_lower[name.lower()])
     return found

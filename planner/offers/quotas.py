@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from ..errors import CredentialsError, UsageError, near_names_hint
+from .aliases import PROVIDER_ALIASES
 from .refresh.http import HttpClient
 from .refresh.sources.aws_sdk import build_aws_client, has_aws_credentials, translate_aws_errors
 
@@ -79,7 +80,7 @@ def read_quotas(
         GpuplanError: The provider did not answer.
     """
     if provider not in PROVIDERS:
-        hint = near_names_hint(provider, PROVIDERS, see_all="gpuplan quota --help")
+        hint = near_names_hint(provider, PROVIDERS, see_all="gpuplan quota --help", aliases=PROVIDER_ALIASES)
         raise UsageError(f"quotas of `{provider}` cannot be read", hint=hint)
     return list(_READERS[provider](region, environ, endpoints, http))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from datetime import date
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
+from ..limits import MAX_AMOUNT
 from ..plain import to_plain
 
 if TYPE_CHECKING:
@@ -208,8 +208,9 @@ def _number(value: str, text: str) -> float:
         number = float(value)
     except ValueError:
         number = -1.0
-    if not math.isfinite(number) or number < 0:
+    if not 0 <= number <= MAX_AMOUNT:
         raise UsageError(
-            f"`--assume {text}`: `{value}` is not a number of at least 0", hint="give e.g. `boot_s=90`"
+            f"`--assume {text}`: `{value}` is not a number from 0 to {MAX_AMOUNT:g}",
+            hint="give e.g. `boot_s=90`",
         )
     return number

@@ -38,7 +38,8 @@ def build_report_details(context: EstimateContext, estimate: Estimate, question:
         question: Question that the estimate answers.
     """
     chosen = estimate.recommendation
-    named = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
+    limited = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
+    named = (*estimate.decision.roles(), *limited)
     recommended = tuple(dict.fromkeys(index for index in named if index is not None))
     curves = _CostCurves.of(context, estimate, question)
     shown = (*recommended, *chosen.pareto, *estimate.best_per_devices())

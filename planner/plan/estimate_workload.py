@@ -12,15 +12,17 @@ from ..predict.keras_defaults import select_executed_workload
 from ..predict.multi_device.interconnect import build_host_spec
 from ..predict.step_time import NoPrediction, StepTime
 from ..units import SECONDS_PER_HOUR
+from .compare.decision import decide
 from .compare.ranking import rank_offers, recommend
 from .cost_terms import NO_TERMS, CostTerms
 from .execution.input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
 from .execution.memory import available_bytes, memory_verdict, stated_verdict
 from .execution.memory_parts import compute_batch_bytes, find_remedies
 from .execution.scaling_mode import BatchScaling
+from .pricing.bill import INPUT_STALLS
 from .pricing.offers import price_offers
 from .question import Question
-from .result.device_estimate import DeviceEstimate
+from .result.device_estimate import DeviceEstimate, combine_phases
 from .result.estimate import Estimate
 from .select import OfferContext, Selection
 
@@ -76,10 +78,12 @@ def estimate_workload(
         workload=workload,
         offers=ranked.offers,
         recommendation=recommend(ranked, question),
+        decision=decide(ranked, question, workload=workload, terms=terms),
         options=_echo(question),
         terms=terms,
         catalog_as_of=selection.catalog_as_of,
         version=__version__,
+        not_billed=() if feed is not None or question.feed is not None else (INPUT_STALLS,),
     )
 
 
@@ -94,6 +98,14 @@ def estimate_on_device(
         predictor: Predictor of step times.
         spread: Division of the batch over several devices.
     """
+    phases = [_estimate_phase(one, selected, predictor, spread) for one in workload.phases]
+    longest = next(index for index, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
+    return combine_phases(phases, longest=longest)
+
+
+def _estimate_phase(
+    workload: Workload, selected: OfferContext, predictor: StepPredictor, spread: BatchScaling
+) -> DeviceEstimate:
     from ..offers.compat import load_compatibility
 
     matrix = load_compatibility()
@@ -173,5 +185,7 @@ def _echo(question: Question) -> dict[str, Any]:
         "deadline_s": question.deadline_s,
         "feed": question.feed,
         "scaling": question.scaling,
+        "hour_value_usd": question.hour_value_usd,
+        "wait_value_usd": question.wait_value_usd,
         "budget_usd": None if budget_usd is None else str(Decimal(str(budget_usd))),
     }

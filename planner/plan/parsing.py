@@ -1,14 +1,14 @@
-"""Parsing of durations and points in time, and validation of positive numbers."""
+"""Parsing of durations and points in time."""
 
 from __future__ import annotations
 
-import math
 import re
 from datetime import datetime, timedelta
 
 from ..errors import UsageError
+from ..limits import MAX_DURATION_S
 
-__all__ = ["parse_duration_s", "parse_seconds_until", "require_positive"]
+__all__ = ["parse_duration_s", "parse_seconds_until"]
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -28,22 +28,13 @@ def parse_duration_s(text: str, *, flag: str = "") -> float:
         (5400.0, 172800.0)
     """
     compact = text.strip().lower()
+    given = f"{flag} {text}".strip()
     if not _DURATION.fullmatch(compact):
-        given = f"{flag} {text}".strip()
         raise UsageError(f"`{given}` is not a duration", hint="write s, m, h or d after the number: `12h`")
-    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(compact))
-
-
-def require_positive(value: float, *, what: str, example: str) -> None:
-    """Raise UsageError unless a number is positive and finite.
-
-    Args:
-        value: Number to check.
-        what: Flag named in the error message.
-        example: Valid value named in the hint.
-    """
-    if not math.isfinite(value) or value <= 0:
-        raise UsageError(f"{what} must be above zero, not {value:g}", hint=f"try `{what} {example}`")
+    duration_s = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(compact))
+    if duration_s > MAX_DURATION_S:
+        raise UsageError(f"`{given}` is longer than a century", hint="give at most `36500d`")
+    return duration_s
 
 
 def parse_seconds_until(text: str, *, now: datetime) -> float:
@@ -72,7 +63,7 @@ def parse_seconds_until(text: str, *, now: datetime) -> float:
 
 def _moment(text: str, now: datetime) -> datetime | None:
     """Return the next point in time described by a text, or None for an invalid text."""
-    *day, clock = text.split()
+    *day, clock = text.split() or ("",)
     try:
         time = datetime.strptime(clock, "%H:%M").time()
         today = datetime.combine(now.date(), time)

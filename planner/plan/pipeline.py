@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from ..plain import parse_json
 from .cost_terms import CostTerms
 from .estimate_workload import estimate_workload
 from .question import EstimateContext, Question
@@ -176,6 +176,7 @@ def build_context(
         return context
     from .compilation import build_program_source
 
+    options = replace(options, fit_call=workload.fit_call)
     return _add_compiler(context, compiling, build_program_source(model, options, script_arguments, question))
 
 
@@ -232,7 +233,7 @@ def _is_profile(path: Path) -> bool:
 
     try:
         text = path.read_bytes()
-        return PROFILE_SCHEMA.encode() in text and bool(json.loads(text)["schema"] == PROFILE_SCHEMA)
+        return PROFILE_SCHEMA.encode() in text and bool(parse_json(text)["schema"] == PROFILE_SCHEMA)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

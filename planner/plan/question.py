@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import NoAnswerError
+from ..errors import NoAnswerError, UsageError
 from ..frozen import Frozen
+from ..limits import MAX_DURATION_S, require_positive
+from ..numbers import format_duration
 from ..predict.step_time import NoPrediction
-from ..units import GIB, SECONDS_PER_HOUR
+from ..units import GIB
 from .execution.scaling_mode import ScalingMode
-from .parsing import require_positive
 from .select import Filters
 from .spot.preemption import SpotTerms
 
@@ -41,9 +42,11 @@ class Question(Frozen):
         spot: Properties of spot machines stated by the user.
         feed: Input pipeline: `arrays`, `jpeg` or samples per second of one vCPU; None for no limit.
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
+        hour_value_usd: Value of an hour of the user's time [USD/h].
+        wait_value_usd: Value of an unattended hour until the run ends [USD/h].
 
     Raises:
-        UsageError: A limit that is not positive.
+        UsageError: A limit that is not positive, or a value below zero.
     """
 
     filters: Filters = field(default_factory=Filters)
@@ -53,12 +56,17 @@ class Question(Frozen):
     spot: SpotTerms = field(default_factory=SpotTerms)
     feed: str | None = None
     scaling: ScalingMode = "weak"
+    hour_value_usd: float = 0.0
+    wait_value_usd: float = 0.0
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None:
-            require_positive(self.deadline_s, what="--deadline", example="12h")
+            require_positive(self.deadline_s, what="--deadline", example="12h", most=MAX_DURATION_S)
         if self.budget_usd is not None:
             require_positive(self.budget_usd, what="--budget", example="20")
+        for flag, usd in (("--hour-value", self.hour_value_usd), ("--wait-value", self.wait_value_usd)):
+            if not usd >= 0:
+                raise UsageError(f"{flag} must be at least zero", hint=f"try `{flag} 20`")
 
 
 class EstimateContext(Frozen):
@@ -88,9 +96,13 @@ class EstimateContext(Frozen):
 
 def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError | None:
     """Return the error that explains why no offer answers the question, or None if one does."""
+    if estimate.decision.recommended is not None:
+        return None
     checks = [_nothing_in_time(estimate, question), _nothing_in_budget(estimate, question)]
     if estimate.recommendation.cheapest is None:
         checks = [_nothing_fits(estimate), _nothing_predicted(estimate), *checks]
+    if question.deadline_s is not None and question.budget_usd is not None:
+        checks.append(NoAnswerError(estimate.decision.sentence, hint="allow more time or money"))
     return next((why for why in checks if why is not None), None)
 
 
@@ -128,12 +140,14 @@ def _nothing_in_time(estimate: Estimate, question: Question) -> NoAnswerError | 
     chosen = estimate.recommendation
     if question.deadline_s is None or chosen.within_deadline is not None:
         return None
-    asked = f"no offer is safely done within {question.deadline_s / SECONDS_PER_HOUR:.3g} h"
+    asked = f"no offer is safely done within {format_duration(question.deadline_s)}"
     if chosen.fastest is None:
         return NoAnswerError(asked, hint="no offer that fits has a known time and price")
     best = estimate.offers[chosen.fastest]
     time_s = best.run_time_s
-    best_h = "" if time_s is None else f"{_hours(time_s.mid)} (up to {_hours(time_s.high)}), on "
+    best_h = (
+        "" if time_s is None else f"{format_duration(time_s.mid)} (up to {format_duration(time_s.high)}), on "
+    )
     return NoAnswerError(
         f"{asked}: the fastest takes {best_h}{_name(best)}", hint="allow more time, or train less"
     )
@@ -152,11 +166,6 @@ def _nothing_in_budget(estimate: Estimate, question: Question) -> NoAnswerError 
     free = chosen.free
     hint = "allow more money, or train less" if free is None else f"free: {_name(estimate.offers[free])}"
     return NoAnswerError(f"{asked}: the cheapest costs {usd}{_name(best)}", hint=hint)
-
-
-def _hours(time_s: float) -> str:
-    """Format a time in hours."""
-    return f"{time_s / SECONDS_PER_HOUR:.3g} h"
 
 
 def _name(one: OfferEstimate) -> str:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..frozen import Frozen
+from ..limits import MAX_DURATION_S, require_positive
 from ..settings import load_settings
 from ..units import SECONDS_PER_HOUR
 from ..workload.capture.environment import require_variables
 from ..workload.options import ScriptOptions
 from .cost_terms import CostTerms, build_cost_terms
 from .execution.scaling_mode import ScalingMode
-from .parsing import parse_duration_s, parse_seconds_until, require_positive
+from .parsing import parse_duration_s, parse_seconds_until
 from .question import Question, SortBy
 from .select import Filters
 from .spot.preemption import SpotTerms
@@ -70,6 +71,7 @@ class EstimateRequest(Frozen):
         sort: Sort criterion of the offers.
         assume: Overrides of the catalog's assumptions: `boot_s=90`.
         spot: Overrides for spot machines.
+        hour_value, wait_value: Value of an hour of the user's time, and of an unattended one [USD/h].
     """
 
     accelerators: Sequence[str] = ()
@@ -89,6 +91,8 @@ class EstimateRequest(Frozen):
     sort: SortBy = "cost"
     assume: Sequence[str] = ()
     spot: SpotTerms = field(default_factory=SpotTerms)
+    hour_value: float = 0.0
+    wait_value: float = 0.0
 
     def resolve(self) -> ResolvedRequest:
         """Read the settings, and return the question with the catalog and terms.
@@ -118,6 +122,8 @@ class EstimateRequest(Frozen):
             feed=self.feed,
             scaling=self.scaling,
             spot=self.spot,
+            hour_value_usd=self.hour_value,
+            wait_value_usd=self.wait_value,
         )
         catalog = load_user_catalog(settings)
         terms = build_cost_terms(settings, catalog.costs, assume=self.assume)
@@ -125,7 +131,11 @@ class EstimateRequest(Frozen):
 
     def _deadline_s(self) -> float | None:
         """Return the earlier of `deadline` and `by`, or None without either [s]."""
-        longest = parse_duration_s(self.deadline) if isinstance(self.deadline, str) else self.deadline
+        longest = (
+            parse_duration_s(self.deadline, flag="--deadline")
+            if isinstance(self.deadline, str)
+            else self.deadline
+        )
         if self.by is None:
             return longest
         left_s = parse_seconds_until(self.by, now=datetime.now())
@@ -191,7 +201,7 @@ def build_script_terms(*, timeout: str | float | None, variables: Sequence[str])
         settings = load_settings()
         timeout, flag = settings.script_timeout, f"script_timeout ({settings.origins['script_timeout']})"
     timeout_s = parse_duration_s(timeout, flag=flag) if isinstance(timeout, str) else timeout
-    require_positive(timeout_s, what=flag, example="10m")
+    require_positive(timeout_s, what=flag, example="10m", most=MAX_DURATION_S)
     return ScriptOptions(timeout_s=timeout_s, variables=tuple(variables))
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
 from ..frozen import Frozen
+from ..limits import MAX_DEVICES, MAX_HOSTS, require_count, require_positive
 from ..units import SECONDS_PER_HOUR
 from .cost_terms import OWNED
-from .parsing import require_positive
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..offers.costs import HostKind
+    from ..offers.notebooks import SessionLimits
     from ..offers.rows import Accelerator, MachineLinks, Offer
     from ..offers.spot import PreemptionData
 
@@ -154,9 +155,9 @@ class Filters(Frozen):
 
     def __post_init__(self) -> None:
         for count in self.devices:
-            require_positive(count, what="--devices", example="1")
+            require_positive(count, what="--devices", example="1", most=MAX_DEVICES)
         for number in self.hosts:
-            require_positive(number, what="--hosts", example="2")
+            require_count(number, what="--hosts", example="2", most=MAX_HOSTS)
 
 
 class OfferContext(NamedTuple):
@@ -168,6 +169,7 @@ class OfferContext(NamedTuple):
         session_s: Longest session; None for no known limit [s].
         place: Host kind, which selects the assumptions on start-up and shutdown.
         links: Links between the devices; None for the usual ones.
+        attended: Whether the user has to keep the notebook open.
     """
 
     offer: Offer
@@ -175,6 +177,7 @@ class OfferContext(NamedTuple):
     session_s: float | None = None
     place: HostKind = "vm"
     links: MachineLinks | None = None
+    attended: bool = False
 
 
 class Selection(Frozen):
@@ -268,25 +271,32 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
     from ..offers.costs import classify_host
 
     hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
-    known: dict[tuple[str, str], tuple[Accelerator | None, float | None, HostKind, MachineLinks | None]] = {}
+    known: dict[
+        tuple[str, str], tuple[Accelerator | None, float | None, HostKind, MachineLinks | None, bool]
+    ] = {}
 
     def describe(offer: Offer) -> OfferContext:
         machine = (offer.provider, offer.instance_type)
         if machine not in known:
             device = find_device(catalog, offer)
             place = classify_host(*machine, kind=device.kind if device else None)
-            session_s = _session_s(catalog, offer) if offer.provider in hosted else None
-            known[machine] = (device, session_s, place, find_links(catalog, offer))
+            limits = _find_limits(catalog, offer) if offer.provider in hosted else None
+            attended = limits is not None and not limits.background
+            known[machine] = (device, _session_s(limits), place, find_links(catalog, offer), attended)
         return OfferContext(offer, *known[machine])
 
     return describe
 
 
-def _session_s(catalog: Catalog, offer: Offer) -> float | None:
-    """Return the longest session of an offer, or None without a known limit [s]."""
+def _find_limits(catalog: Catalog, offer: Offer) -> SessionLimits | None:
+    """Return the session limits of a notebook."""
     from ..offers.notebooks import find_session_limits
 
-    limits = find_session_limits(catalog.notebooks, offer)
+    return find_session_limits(catalog.notebooks, offer)
+
+
+def _session_s(limits: SessionLimits | None) -> float | None:
+    """Return the longest session, or None without a known limit [s]."""
     if limits is None or limits.session_hours_max is None:
         return None
     return limits.session_hours_max * SECONDS_PER_HOUR

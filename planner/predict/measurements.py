@@ -223,6 +223,10 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
             return tuple(_row(row, reader.line_num, path) for row in reader)
     except OSError as problem:
         raise UsageError(f"cannot read measurements from `{path}`: {problem.strerror}") from problem
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise UsageError(
+            f"cannot read measurements from `{path}`: {problem}", hint="give a CSV file in UTF-8"
+        ) from problem
 
 
 def _require_columns(names: Sequence[str] | None, path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError, NoAnswerError, UsageError
-from ..plain import to_plain
+from ..plain import parse_json, to_plain
 from ..predict.step_time import StepTime
 from ..profile_schema import ProfileDocument, RowRecord, Timing
 from ..units import MS_PER_S, SECONDS_PER_HOUR
@@ -27,7 +26,7 @@ def read_plan(path: Path) -> dict[str, Any]:
         UsageError: The file cannot be read, or is not a plan.
     """
     try:
-        plan = json.loads(path.read_bytes())
+        plan = parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read the plan `{path}`: {error}", hint="write it with `gpuplan estimate -o`"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import GpuplanError, UsageError
 from ..plain import to_plain
 from ..profile_schema import MemoryRecord, ProfileDocument, RowRecord
-from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
+from .configurations import count_configurations, iter_configurations
 from .document import (
     Configuration,
     build_row,
@@ -24,52 +24,15 @@ from .document import (
     find_accelerator_name,
 )
 from .measuring_process import MeasuringProcess, ProcessResult
-from .statistics import ProcessLimits, is_enough
-from .windows import MeasurementRules
+from .profile_request import ProfileRequest
+from .schedule import Schedule
+from .statistics import is_enough
 
 __all__ = ["BACKENDS", "ProfileRequest", "profile", "select_backend"]
 
 BACKENDS = ("jax", "tensorflow", "torch")
-SWEEP = 4  # ratio of the two batch sizes of the default sweep [-]
 OnEvent = Callable[[dict[str, Any]], None]
 Keep = Callable[[ProfileDocument], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileRequest:
-    """Request for a profile.
-
-    Args:
-        model: A MODEL reference.
-        batch_sizes: Batch sizes to measure; empty for the model's own and a quarter of it [-].
-        precisions: Precisions to measure; empty for the model's own.
-        backend: Keras backend; None for `KERAS_BACKEND`, else JAX.
-        device: Device; None for the backend's default.
-        data: Random data of the model's shapes, or the script's own data.
-        options: Mode, loss, optimizer, samples and epochs.
-        argv: Arguments of a script.
-        rules: Start and stop rules of each process.
-        several: Number of processes for each configuration.
-        trace: Whether to add the workload of each row, which estimates need.
-        limit_s: Time limit of each process, from its start; None for no limit [s].
-        brief: Whether the steps of the loop are all that is measured: neither the step alone nor epochs.
-        typed: Command-line options given, so that no advice repeats them.
-    """
-
-    model: str
-    batch_sizes: tuple[int, ...] = ()
-    precisions: tuple[str, ...] = ()
-    backend: str | None = None
-    device: Literal["cpu", "gpu", "tpu"] | None = None
-    data: Literal["synthetic", "script"] = "synthetic"
-    options: WorkloadOptions = field(default_factory=WorkloadOptions)
-    argv: tuple[str, ...] = ()
-    rules: MeasurementRules = field(default_factory=MeasurementRules)
-    several: ProcessLimits = field(default_factory=ProcessLimits)
-    trace: bool = True
-    limit_s: float | None = None
-    brief: bool = False
-    typed: str = ""
 
 
 def profile(
@@ -79,7 +42,8 @@ def profile(
 
     Args:
         request: Request for a profile.
-        on_event: Callback for events: `begin`, `ready`, `warm`, `window`, `done`, `failed`.
+        on_event: Callback for events: `left` (expected seconds until the answer), `begin`, `ready`, `warm`,
+            `window`, `done`, `failed`.
         keep: Callback with the whole document after each process, also after an interruption.
 
     Raises:
@@ -102,14 +66,21 @@ def profile(
         source="profile",
     )
     configurations: list[_Measurement] = []
+    schedule = Schedule(began_s=time.monotonic(), answer_s=request.answer_s, fewest=request.several.fewest)
 
     def measure(configuration: _Measurement) -> None:
+        counts = [len(one.results) for one in configurations]
+        unseen = max(count_configurations(request) - len(counts), 0)
+        left_s = schedule.left_s(time.monotonic(), [*counts, *[0] * unseen])
+        on_event({"event": "left", "left_s": left_s})
+        began_s = time.monotonic()
         try:
             configuration.run(request, backend=backend, base=base, on_event=on_event)
         except KeyboardInterrupt:
             document["status"] = "interrupted"
             raise
         finally:
+            schedule.took_s.append(time.monotonic() - began_s)
             if configuration.results:
                 configuration.row = build_row(
                     configuration.results,
@@ -121,13 +92,18 @@ def profile(
                 _add_environment(document, configuration.results[-1])
                 keep(complete_profile(document))
 
-    for asked in _iter_configurations(request, document):
+    for asked in iter_configurations(request, document):
         configurations.append(_Measurement(asked=asked))
         measure(configurations[-1])
     # Round by round, so that temporary slowdowns of the machine affect all configurations equally.
     while due := [one for one in configurations if one.is_due(request)]:
         for configuration in due:
+            if not schedule.has_time(time.monotonic()):
+                break
             measure(configuration)
+        else:
+            continue
+        break
     document["status"] = "complete"
     if request.trace:
         _trace(document, request, base, on_event)
@@ -153,7 +129,9 @@ class _Measurement:
     def run(self, request: ProfileRequest, *, backend: str, base: Path, on_event: OnEvent) -> None:
         """Measure in one more process; an interruption adds the values that had arrived."""
         on_event({"event": "begin", "process": len(self.results) + 1, **self.asked})
-        child = _build_child_request(request, backend, self.asked, base) | {"pipeline": not self.results}
+        first = not self.results
+        child = _build_child_request(request, backend, self.asked, base) | {"pipeline": first}
+        child["brief"] = request.brief or (request.answer_s is not None and not first)
         began_s = time.monotonic()
         process = MeasuringProcess(child, on_event, request.options.script, limit_s=request.limit_s)
         try:
@@ -205,10 +183,12 @@ def _trace(document: ProfileDocument, request: ProfileRequest, base: Path, on_ev
             compiled=False if document["backend"] == "torch" else None,
         ).with_callback(lambda line: on_event({"event": "script", "at": line}))
         try:
-            workload = load_workload(request.model, options=options, base=base, argv=request.argv)
+            whole = load_workload(request.model, options=options, base=base, argv=request.argv)
         except GpuplanError as error:
             document["notes"].append(f"not traced, so estimates cannot use it: {error}")
             return
+        # The first call of fit() is the one that was measured.
+        workload = min(whole.phases, key=lambda one: one.fit_call)
         row["workload"] = len(document["workloads"])
         document["workloads"].append(workload.to_json())
         _compare_memory(row["memory"], workload.memory.total_bytes)
@@ -233,37 +213,6 @@ def select_backend(wanted: str | None) -> str:
     if find_spec(name) is None:
         raise UsageError(f"{name} is not installed", hint=f"`pip install 'gpuplan[{name}]'`")
     return name
-
-
-def _iter_configurations(request: ProfileRequest, document: ProfileDocument) -> Iterator[Configuration]:
-    """Yield batch sizes and precisions; by default the model's own batch size and another one derived from it."""
-    for precision in request.precisions or (None,):
-        tried: set[int] = set()
-        for batch_size in request.batch_sizes or (request.options.batch_size,):
-            yield from _skip_too_large(document, batch_size, precision)
-            tried |= {size for row in document["rows"] if (size := row["batch_size"])}
-        if not request.batch_sizes and tried and request.data == "synthetic":
-            own = max(tried)
-            other = own // SWEEP if own >= SWEEP else own * SWEEP
-            fixed = any("fixed" in (row["message"] or "") for row in document["rows"])
-            if not fixed:
-                yield from _skip_too_large(document, other, precision)
-
-
-def _skip_too_large(
-    document: ProfileDocument, batch_size: int | None, precision: str | None
-) -> Iterator[Configuration]:
-    """Yield a configuration unless a batch of at most its size ran out of memory at its precision."""
-    full = [
-        size
-        for row in document["rows"]
-        if row["status"] == "out_of_memory"
-        and row["asked_precision"] == precision
-        and (size := row["batch_size"])
-    ]
-    if batch_size is not None and full and batch_size >= min(full):
-        return
-    yield {"batch_size": batch_size, "precision": precision}
 
 
 def _build_child_request(

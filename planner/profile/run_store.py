@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..errors import UsageError
 from ..files import write_atomically
+from ..plain import parse_json
 
 if TYPE_CHECKING:
     from ..predict.from_profile.predictor import ProfileRow
@@ -37,7 +38,7 @@ def read_profile(path: Path) -> ProfileDocument:
         UsageError: The file cannot be read, or is not a profile.
     """
     try:
-        document = json.loads(path.read_bytes())
+        document = parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read the profile `{path}`: {error}", hint="write it with `gpuplan profile`"

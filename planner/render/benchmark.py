@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..numbers import format_short
 from ..profile.benchmark_rows import CSV_COLUMNS
-from .numbers import format_short
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:

@@ -49,9 +49,11 @@ OFFER_COLUMNS = (
     Column(key="region", header="Region"),
     Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
     Column(key="usd_per_hour", header="USD/h", justify="right", format=lambda usd: f"{usd:.4f}"),
-    Column(key="price_as_of", header="As of"),
+    Column(key="price_as_of", header="As of", dispensable=3),
     _tsv_column("price_source"),
-    Column(key="status", header="", format=lambda status: "" if status == "active" else status),
+    Column(
+        key="status", header="", format=lambda status: "" if status == "active" else status, dispensable=2
+    ),
     _tsv_column("estimated"),
     _tsv_column("complete"),
     _tsv_column("note"),
@@ -60,8 +62,8 @@ OFFER_COLUMNS = (
 ACCELERATOR_COLUMNS = (
     Column(key="name", header="Accelerator"),
     Column(key="vendor", header="Vendor", terminal=False),
-    Column(key="architecture", header="Architecture"),
-    Column(key="year", header="Year", justify="right"),
+    Column(key="architecture", header="Architecture", dispensable=1),
+    Column(key="year", header="Year", justify="right", dispensable=2),
     Column(key="memory_gib", header="GiB", justify="right", format=lambda gib: f"{gib:g}"),
     Column(key="memory_gb_per_s", header="GB/s", justify="right", format=lambda rate: f"{rate:g}"),
     Column(key="fp32_tflop_per_s", header="fp32", justify="right", format=lambda peak: f"{peak:g}"),

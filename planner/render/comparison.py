@@ -5,12 +5,19 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..numbers import (
+    format_device,
+    format_duration,
+    format_offer_name,
+    format_range,
+    format_short,
+    format_usd,
+)
 from ..units import SECONDS_PER_HOUR
 from .estimate.notes import format_age_line
-from .numbers import format_device, format_duration, format_offer_name, format_range, format_short, format_usd
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
@@ -32,12 +39,12 @@ FALLBACK_SIZE = (80, 24)
 _COLUMNS = [
     Column(key="name", header="alternative"),
     Column(key="offer", header="offer"),
-    Column(key="device", header="accelerator"),
-    Column(key="sessions", header="sessions", justify="right"),
-    Column(key="machine", header="machine time", justify="right"),
+    Column(key="device", header="accelerator", dispensable=2),
+    Column(key="sessions", header="sessions", justify="right", dispensable=4),
+    Column(key="machine", header="machine time", justify="right", dispensable=3),
     Column(key="calendar", header="calendar", justify="right"),
     Column(key="money", header="cost", justify="right"),
-    Column(key="own", header="your time", justify="right"),
+    Column(key="own", header="your time", justify="right", dispensable=1),
     Column(key="total", header="total", justify="right"),
 ]
 _TSV = [
@@ -68,6 +75,8 @@ def build_breakeven_json(result: Breakeven) -> dict[str, Any]:
 
 def format_recommendation(result: Breakeven) -> str:
     """Return the recommendation, its cost and the next best alternative in one sentence."""
+    if result.decision is not None:
+        return _format_decision(result.decision, result.best)
     best, currency = result.best, result.terms.currency
     work = "this run" if result.runs == 1 else f"{result.runs} such runs"
     others = [cost for cost in result.alternatives[1:] if cost.alternative.name != best.alternative.name]
@@ -79,6 +88,20 @@ def format_recommendation(result: Breakeven) -> str:
         done = _format_hours(second.calendar_h)
         text += f"; the next best, {_format_alternative(second)}, takes {paid}, done in {done}"
     return f"{text}."
+
+
+def _format_decision(decision: Mapping[str, Any], best: AlternativeCost) -> str:
+    """Return the decision of one session, and the best alternative where several sessions change it."""
+    taken, offer = decision["recommended"], best.alternative.offer.offer
+    same = taken is not None and all(
+        taken[key] == getattr(offer, key) for key in ("provider", "instance_type", "purchase")
+    )
+    if same or best.sessions <= 1:
+        return str(decision["sentence"])
+    return (
+        f"{decision['sentence']} In {best.sessions} sessions: {_format_alternative(best)}, "
+        f"{_format_hours(best.own_h)} of your time, done in {_format_hours(best.calendar_h)}."
+    )
 
 
 def _emit_table(result: Breakeven, *, width: int) -> None:
@@ -94,7 +117,7 @@ def _emit_table(result: Breakeven, *, width: int) -> None:
 def _build_row(cost: AlternativeCost, currency: Currency) -> dict[str, Any]:
     """Format one alternative for the table."""
     offer = cost.alternative.offer.offer
-    low, high = (float(cost.money_usd.low), float(cost.money_usd.high))
+    low, mid, high = (float(usd) for usd in (cost.money_usd.low, cost.money_usd.mid, cost.money_usd.high))
     rate = float(currency.per_usd)
     return {
         "name": cost.alternative.name,
@@ -103,10 +126,15 @@ def _build_row(cost: AlternativeCost, currency: Currency) -> dict[str, Any]:
         "sessions": f"{cost.sessions:,}",
         "machine": _format_hours(cost.machine_h.mid),
         "calendar": _format_hours(cost.calendar_h),
-        "money": format_range(low * rate, high * rate) if high else "0",
+        "money": _format_money(low * rate, mid * rate, high * rate),
         "own": _format_hours(cost.own_h),
         "total": format_usd(cost.total_usd * rate),
     }
+
+
+def _format_money(low: float, mid: float, high: float) -> str:
+    """Format an amount, with its range unless it is certain."""
+    return format_usd(mid) if low == high else f"{format_usd(mid)} ({format_range(low, high)})"
 
 
 def _format_crossovers(result: Breakeven) -> list[str]:
@@ -122,16 +150,14 @@ def _format_crossovers(result: Breakeven) -> list[str]:
 
 
 def _format_crossover(turn: Crossover, what: str) -> str:
-    return f"From {turn.at:,} {what} on, {turn.to} is cheaper than {turn.before}."
+    return f"From {turn.at:,} {what} on, take {turn.to} instead of {turn.before}."
 
 
 def _format_assumptions(result: Breakeven) -> list[str]:
     """Return the assumptions of the comparison."""
-    value = result.hour_value_usd
     time = (
-        f"An hour of your time is valued at ${value:g}."
-        if value
-        else "Your time is valued at $0 (--hour-value 20 to change)."
+        f"An hour of your time is valued at ${result.hour_value_usd:g} (--hour-value), an unattended one at "
+        f"${result.wait_value_usd:g} (--wait-value)."
     )
     notebooks = [cost for cost in result.alternatives if cost.alternative.plan is not None]
     uncertain = [cost.alternative.name for cost in notebooks if cost.alternative.availability.chance is None]
@@ -178,10 +204,13 @@ def _format_hours(hours: float) -> str:
 YEARS = (1, 2, 3)
 _RIG_COLUMNS = [
     Column(key="rented", header="instead of renting"),
-    Column(key="price", header="$/h", justify="right"),
-    Column(key="speed", header="speed", justify="right"),
+    Column(key="price", header="$/h", justify="right", dispensable=2),
+    Column(key="speed", header="speed", justify="right", dispensable=1),
     Column(key="months", header="pays off after", justify="right"),
-    *(Column(key=f"year_{year}", header=f"{year} y: own | rent", justify="right") for year in YEARS),
+    *(
+        Column(key=f"year_{year}", header=f"{year} y: own | rent", justify="right", dispensable=5 - year)
+        for year in YEARS
+    ),
 ]
 _RIG_TSV = [
     Column(key=key, header=key)
@@ -199,11 +228,14 @@ _RIG_TSV = [
 
 def format_rig_recommendation(verdicts: Sequence[BuyRentComparison]) -> str:
     """Return the recommendation against the strongest rental, in one sentence."""
+    from ..plan.compare.buy_or_rent import FARTHEST_MONTHS, USEFUL_MONTHS
+
     first = verdicts[0]
-    rig, rented = first.rig, f"{first.rented['provider']} {first.rented['instance_type']}"
+    rig, rented = first.rig, format_offer_name(first.rented["provider"], first.rented["instance_type"])
     use = f"At {rig.hours_a_week:g} h per week"
-    if first.months is None:
-        return f"{use}, do not buy: renting {rented} is cheaper for 20 years."
+    if first.months is None or first.months > USEFUL_MONTHS:
+        years = FARTHEST_MONTHS if first.months is None else USEFUL_MONTHS
+        return f"{use}, do not buy: renting {rented} is cheaper for {years / 12:g} years."
     bought = f"a {first.accelerator} for ${rig.purchase_usd:,.0f}"
     return f"{use}, {bought} pays off after {_format_months(first.months)} (compared with {rented})."
 
@@ -249,8 +281,9 @@ def emit_rig(verdicts: Sequence[BuyRentComparison], *, as_json: bool) -> None:
 def _build_rig_row(verdict: BuyRentComparison) -> dict[str, Any]:
     """Format one rental for the table."""
     rented = verdict.rented
+    name = format_offer_name(rented["provider"], rented["instance_type"])
     row = {
-        "rented": f"{rented['provider']} {rented['instance_type']}, {rented['region']}, {rented['purchase']}",
+        "rented": f"{name}, {rented['region']}, {rented['purchase']}",
         "price": format_usd(verdict.usd_per_hour),
         "speed": f"{verdict.speed:.2g}x",
         "months": "never" if verdict.months is None else _format_months(verdict.months),

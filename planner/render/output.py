@@ -81,6 +81,7 @@ class Column(Frozen):
         format: Function from a value (never None) to terminal text; TSV always has the full value.
         justify: Alignment on a terminal.
         terminal: Whether a terminal shows the column; TSV always has all columns.
+        dispensable: Order in which columns are left out of a table that is too wide, highest first; 0: never.
     """
 
     key: str
@@ -88,6 +89,7 @@ class Column(Frozen):
     format: Callable[[Any], str] | None = None
     justify: Literal["left", "right", "center"] = "left"
     terminal: bool = True
+    dispensable: int = 0
 
 
 def emit_rows(
@@ -214,13 +216,21 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *
     from rich.table import Table
     from rich.text import Text
 
+    from .table_width import clip_words, fit_columns
+
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    shown = [column for column in columns if column.terminal]
-    for column in shown:
-        table.add_column(column.header, justify=column.justify, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_format_table_cell(column, row.get(column.key))) for column in shown))
     console = Console(file=sys.stdout, highlight=False)
+    shown = [column for column in columns if column.terminal]
+    cells = [[_format_table_cell(column, row.get(column.key)) for column in shown] for row in rows]
+    widths = fit_columns(shown, cells, width=console.width)
+    for column, width in zip(shown, widths, strict=True):
+        if width is not None:
+            table.add_column(column.header, justify=column.justify, overflow="fold", width=width)
+    for line in cells:
+        kept = (
+            clip_words(cell, width) for cell, width in zip(line, widths, strict=True) if width is not None
+        )
+        table.add_row(*map(Text, kept))
     with status(f"laying out {table.row_count:,} rows"), console.capture() as laid_out:
         console.print(table)
     sys.stdout.write(laid_out.get())

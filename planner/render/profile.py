@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ..numbers import format_short
 from ..profile_schema import CompiledStepRecord, MemoryRecord, ProfileDocument, RowRecord
 from ..units import GIB, MS_PER_S
-from .numbers import format_short
 from .output import Column, emit_json, emit_rows, format_json
 
 __all__ = [
@@ -153,13 +155,23 @@ def _build_row(row: RowRecord) -> dict[str, Any]:
 class ProgressFormatter:
     """Formatter of measurement messages as progress text."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ends_s: float | None = None
         self._about = ""
         self._process = 1
         self._windows = 0
 
     def line(self, message: Mapping[str, Any]) -> str:
-        """Format a message with the estimate so far."""
+        """Format a message with the estimate so far, and the time that is left."""
+        if message["event"] == "left":
+            self._ends_s = self._clock() + message["left_s"]
+            return "starting"
+        left_s = 0.0 if self._ends_s is None else self._ends_s - self._clock()
+        left = f" · about {5 * math.ceil(left_s / 5)} s left" if left_s > 0 else " · nearly done"
+        return self._describe(message) + ("" if self._ends_s is None else left)
+
+    def _describe(self, message: Mapping[str, Any]) -> str:
         event = message["event"]
         if event == "begin":
             size = message["batch_size"] or "?"

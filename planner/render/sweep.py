@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..numbers import format_device, format_duration, format_offer_name, format_range, format_usd
 from .estimate.notes import format_age_line
-from .numbers import format_device, format_duration, format_offer_name, format_range, format_usd
 from .output import Column, emit_json, emit_rows
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _COLUMNS = [
     Column(key="precision", header="precision"),
     Column(key="device", header="accelerator"),
     Column(key="offer", header="offer"),
-    Column(key="region", header="region"),
+    Column(key="region", header="region", dispensable=1),
     Column(key="purchase", header="buy"),
     Column(key="time", header="run", justify="right"),
     Column(key="cost", header="cost", justify="right"),

@@ -90,9 +90,18 @@ def _copy(model: Any, options: WorkloadOptions) -> Any:
         if options.precision is not None:
             config = replace_dtype_policy(config, get_keras_policy(options.precision))
         known = {type(layer).__name__: type(layer) for layer in model._flatten_layers()}
-        return keras.saving.deserialize_keras_object(config, custom_objects=known, safe_mode=False)
+        copy = keras.saving.deserialize_keras_object(config, custom_objects=known, safe_mode=False)
     except NOT_SERIALIZABLE as error:
         return _require_traceable(model, options, error)
+    _keep_recomputation(model, copy)
+    return copy
+
+
+def _keep_recomputation(model: Any, copy: Any) -> None:
+    """Give the layers of a copy the `keras.RematScope` of the model's, which no configuration holds."""
+    for layer, twin in zip(model._flatten_layers(), copy._flatten_layers(), strict=False):
+        if layer.name == twin.name and getattr(layer, "_remat_mode", None) is not None:
+            object.__setattr__(twin, "_remat_mode", layer._remat_mode)
 
 
 def _require_traceable(model: Any, options: WorkloadOptions, error: Exception) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..plain import parse_json
 from ..profile_schema import PROFILE_SCHEMA
 from .cache import compute_entry_key, read_entry, write_entry
 from .capture.tracing_process import trace_in_child
@@ -82,7 +82,7 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
     """Read a saved workload from JSON."""
     path = reference.path or Path()
     try:
-        data = json.loads(path.read_bytes())
+        data = parse_json(path.read_bytes())
         schema = data["schema"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
@@ -132,6 +132,15 @@ def _get_policy(precision: str | None) -> str | None:
 
 def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
     """Return the workload with the requested run length and execution mode."""
+    is_given = any((options.samples, options.epochs, options.steps)) or options.mode == "infer"
+    if workload.further and is_given:
+        note = f"the length of the run is as given: of {len(workload.phases)} phases, the longest alone is planned"
+        workload = replace(workload, notes=(*workload.notes, note))
+    if is_given:
+        workload = replace(workload, further=(), calls=1, programs=1)
+    if workload.further:
+        further = tuple(_apply_options(one, options) for one in workload.further)
+        workload = replace(workload, further=further)
     samples = options.samples or workload.samples
     epochs = replace(options, mode=workload.mode).passes or workload.epochs
     counted = compute_run_steps(samples=samples, batch_size=workload.batch_size, epochs=epochs)

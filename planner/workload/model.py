@@ -131,6 +131,10 @@ class Workload(Frozen):
         versions: Versions of the libraries that built and traced it (`keras`, `jax`).
         tf32: Products of float32 that may run in TF32 where a chip has it, by the backend's setting.
         fused_attention: The same step with fused attention; None if no call of it can be fused.
+        calls: Equal calls of `fit()`, whose epochs and steps are counted together [-].
+        programs: Models that these calls trained, each compiled for itself [-].
+        fit_call: Number of `fit()` calls of the script before the first of these [-].
+        further: The other phases of the script; this one is the longest.
         distribution: Distribution in the user's code (`DataParallel`, `ModelParallel`); empty for none.
     """
 
@@ -153,6 +157,30 @@ class Workload(Frozen):
     distribution: str = ""
     tf32: Literal["all", "convolutions", "none"] = "all"
     fused_attention: FusedAttention | None = None
+    calls: int = 1
+    programs: int = 1
+    fit_call: int = 0
+    further: tuple[Workload, ...] = ()
+
+    @cached_property
+    def phases(self) -> tuple[Workload, ...]:
+        """All phases in the order of the script, each without the others."""
+        if not self.further:
+            return (self,)
+        own = replace(self, further=())
+        return tuple(sorted((own, *self.further), key=lambda one: one.fit_call))
+
+    @property
+    def total_steps(self) -> int | None:
+        """Steps of all phases on one device; None if unknown [-]."""
+        steps = [one.steps for one in self.phases if one.steps is not None]
+        return sum(steps) if len(steps) == len(self.phases) else None
+
+    @property
+    def total_epochs(self) -> int | None:
+        """Epochs of all phases; None if unknown [-]."""
+        epochs = [one.epochs for one in self.phases if one.epochs is not None]
+        return sum(epochs) if len(epochs) == len(self.phases) else None
 
     @cached_property
     def with_fused_attention(self) -> Workload:
@@ -185,4 +213,5 @@ class Workload(Frozen):
             )
         fields["unmodelled"] = tuple(Unmodelled(**row) for row in fields["unmodelled"])
         fields["notes"] = tuple(fields["notes"])
+        fields["further"] = tuple(Workload.from_json(one) for one in fields.get("further", ()))
         return Workload(**fields)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
+from ..limits import MAX_BATCH_SIZE, MAX_DEVICES, MAX_EPOCHS, MAX_SAMPLES, MAX_STEPS, require_count
 
 __all__ = [
     "DEFAULT_BATCH_SIZE",
@@ -25,6 +26,13 @@ PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16", "float16", "
 DEFAULT_BATCH_SIZE = 32  # default of `fit()`
 DEFAULT_TIMEOUT_S = 600.0
 _MINUTE_S = 60.0
+_MOST = {
+    "batch_size": MAX_BATCH_SIZE,
+    "samples": MAX_SAMPLES,
+    "epochs": MAX_EPOCHS,
+    "steps": MAX_STEPS,
+    "devices": MAX_DEVICES,
+}
 
 
 def _silent(line: str) -> None:
@@ -59,11 +67,12 @@ class WorkloadOptions(Frozen):
         loss: A Keras loss by name, for a model that is not compiled.
         optimizer: A Keras optimizer by name, for a model that is not compiled.
         use_cache: Whether a cached trace of the same content may be used.
+        fit_call: Number of `fit()` calls of a script before the one to measure or lower [-].
         devices: Devices visible to user code that distributes the model; None for one [-].
         script: How the user's code is run; changes nothing of what is computed.
 
     Raises:
-        UsageError: A count that is not positive, both epochs and steps, or an unknown precision or mode.
+        UsageError: A count that is not positive or too large, both epochs and steps, or an unknown word.
     """
 
     batch_size: int | None = None
@@ -76,12 +85,15 @@ class WorkloadOptions(Frozen):
     loss: str | None = None
     optimizer: str | None = None
     use_cache: bool = True
+    fit_call: int = 0
     devices: int | None = None
     script: ScriptOptions = ScriptOptions()
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "samples", "epochs", "steps", "devices"):
-            _require_positive(name, getattr(self, name))
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            if value is not None:
+                require_count(value, what=f"--{name.replace('_', '-')}", most=most)
         if self.epochs is not None and self.steps is not None:
             raise UsageError(
                 "`--epochs` and `--steps` both set the length of the run", hint="give only one of them"
@@ -112,14 +124,6 @@ class WorkloadOptions(Frozen):
     def from_json(data: Mapping[str, Any]) -> WorkloadOptions:
         """Parse the output of `to_json`."""
         return WorkloadOptions(**data)
-
-
-def _require_positive(name: str, value: int | None) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        flag = f"--{name.replace('_', '-')}"
-        raise UsageError(f"{flag} must be a whole number of at least 1, not {value}", hint=f"try `{flag} 1`")
 
 
 def get_keras_policy(precision: str) -> str:

@@ -25,6 +25,10 @@ SMALLER_BY = 8  # factor to the second trace's batch size, so that most shares o
 
 def can_resize(one: Workload, other: Workload) -> bool:
     """Return whether two traces have the same rows at different batch sizes."""
+    if len(one.further) != len(other.further):
+        return False
+    if not all(can_resize(a, b) for a, b in zip(one.further, other.further, strict=True)):
+        return False
     if not _have_same_rows(one.with_fused_attention.ops, other.with_fused_attention.ops):
         return False
     alike = ("mode", "precision", "compiled", "parameters", "trainable_parameters")
@@ -71,6 +75,10 @@ def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> 
         memory=_interpolate_memory(one.memory, other.memory, line),
         fused_attention=fused,
         steps=steps,
+        further=tuple(
+            interpolate_workload(a, b, batch_size=batch_size)
+            for a, b in zip(one.further, other.further, strict=True)
+        ),
     )
 
 
@@ -113,7 +121,9 @@ class Resizer:
         """
         self.workload, self._tracer = workload, trace
         self._other: Workload | None = None
-        self._known: dict[int, Workload] = {workload.batch_size: workload}
+        self._known: dict[int, Workload] = {}
+        if all(one.batch_size == workload.batch_size for one in workload.further):
+            self._known[workload.batch_size] = workload
 
     def __call__(self, batch_size: int) -> Workload:
         """Return the workload at a batch size of at least 1."""
@@ -132,4 +142,12 @@ class Resizer:
 
     def _trace(self, batch_size: int) -> Workload:
         found = self._tracer(batch_size)
-        return replace(found, samples=self.workload.samples, epochs=self.workload.epochs)
+        return _with_length_of(found, self.workload)
+
+
+def _with_length_of(workload: Workload, own: Workload) -> Workload:
+    """Return a workload at another batch size with the samples and epochs of its own, phase by phase."""
+    further = workload.further
+    if len(further) == len(own.further):
+        further = tuple(_with_length_of(a, b) for a, b in zip(further, own.further, strict=True))
+    return replace(workload, samples=own.samples, epochs=own.epochs, further=further)

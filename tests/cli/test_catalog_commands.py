@@ -78,8 +78,8 @@ def test_offers_filter() -> None:
     offers = validated(result, "gpuplan.offers.json")["offers"]
 
     assert [(o["instance_type"], o["purchase"], o["devices"]) for o in offers] == [
-        ("tpu-v3-8", "on_demand", 4),
         ("tpu-v3-8", "spot", 4),
+        ("tpu-v3-8", "on_demand", 4),
     ]
 
 

@@ -156,7 +156,7 @@ def test_deadline_and_budget_are_kept(gpuplan: Run, saved: str) -> None:
             ["--epochs", "1", "--steps", "1"],
             (2, "`--epochs` and `--steps` both set", "give only one of them"),
         ),
-        (["--deadline", "soon"], (2, "`soon` is not a duration", "`12h`")),
+        (["--deadline", "soon"], (2, "`--deadline soon` is not a duration", "`12h`")),
         (["--budget", "0"], (2, "--budget must be above zero", "--budget 20")),
         (["--devices", "0"], (2, "--devices must be above zero", "--devices 1")),
         (["--devices", "77"], (3, "no offer matches `--devices 77", "remove or widen")),
@@ -212,4 +212,4 @@ def test_a_terminal_gets_a_table(saved: str) -> None:
     assert "Prices: list prices of" in text
     assert "Included in the bill: boot to shutdown" in text
     assert "cheapest" in text
-    assert "--all shows all" in " ".join(text.split())
+    assert "more: --all, --explain" in " ".join(text.split())

@@ -230,7 +230,7 @@ def test_why_nothing_is_in_time_or_in_budget() -> None:
     dear = explain_no_answer(run(BOTH, budget_usd=0.1), Question(budget_usd=0.1))
 
     assert str(late) == (
-        "no offer is safely done within 0.167 h: the fastest takes 0.25 h (up to 0.375 h), "
+        "no offer is safely done within 10 min: the fastest takes 15 min (up to 22 min), "
         "on lambda one_A100-40GB in us-east-1"
     )
     assert str(dear) == (

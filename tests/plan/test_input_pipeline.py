@@ -127,7 +127,7 @@ def test_feed_is_a_kind_or_a_rate() -> None:
     given = parse_feed("35", workload, TERMS)
     assert given is not None
     assert given.per_vcpu == (35.0, 35.0, 35.0)
-    with pytest.raises(UsageError, match="invalid `--feed fast`"):
+    with pytest.raises(UsageError, match="`--feed fast` is neither a kind of input nor a rate"):
         parse_feed("fast", workload, TERMS)
 
 

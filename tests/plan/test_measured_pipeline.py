@@ -6,8 +6,8 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.plan.estimate_workload import estimate_on_device
 from gpuplan.plan.execution.input_pipeline import build_measured_pipeline, with_input_bottleneck
-from gpuplan.plan.select import OfferContext
-from gpuplan.predict.from_profile.predictor import PipelineThroughput, ProfileRow
+from gpuplan.plan.select import OfferContext, rent_hosts
+from gpuplan.predict.from_profile.predictor import PipelineThroughput, ProfileRow, _loading
 from gpuplan.predict.step_time import StepTime
 
 FAST = make_accelerator("A100-40GB", tflop_per_s=10.0)  # 0.1 s for a batch of 32: 320 samples/s
@@ -63,3 +63,31 @@ def test_the_measured_machine_has_no_second_wait() -> None:
     assert feed is not None
 
     assert with_input_bottleneck(own, offer, feed) is own
+
+
+@pytest.mark.parametrize(
+    ("workers", "vcpus", "cores_here", "per_s"),
+    [(1, 32.0, 2, 20.0), (8, 32.0, 2, 80.0), (8, 4.0, 2, 40.0), (2, 32.0, None, 20.0)],
+)
+def test_a_dataset_has_as_many_workers_elsewhere(
+    workers: int, vcpus: float, cores_here: int | None, per_s: float
+) -> None:
+    """By hand: 20 samples/s by min(workers, cores here) workers; elsewhere min(workers, vCPUs) of them."""
+    environment = {"host": {"usable_cores": cores_here}}
+    own = {"workers": workers, "samples_per_s": 20.0, "cores": 1.0, "samples_per_s_per_core": 20.0}
+    faster = {"workers": 2, "samples_per_s": 35.0, "cores": 1.9, "samples_per_s_per_core": 18.0}
+    loading = _loading({"pipeline": [own, faster]}, environment)  # type: ignore[typeddict-item]
+    feed = build_measured_pipeline([measured(loading)], make_workload())
+    offer = make_offer("A100-40GB", vcpus=vcpus)
+    assert feed is not None
+
+    assert feed.ceilings(offer)[f"{min(workers, vcpus):g} vCPUs"][1] == pytest.approx(per_s)
+    assert f"{workers} worker{'' if workers == 1 else 's'} as in the script: profile.json" in feed.because
+
+
+def test_workers_count_on_each_host() -> None:
+    loading = PipelineThroughput(per_core=20.0, cores=1.0, parallel=False, workers=2)
+    feed = build_measured_pipeline([measured(loading)], make_workload())
+    assert feed is not None
+
+    assert feed.vcpus(rent_hosts(make_offer("A100-40GB", vcpus=8.0), 3)) == 6.0

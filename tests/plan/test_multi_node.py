@@ -9,6 +9,7 @@ import pytest
 from factories import FakePredictor, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.launch.prepare.select_offer import read_estimate, select_candidates
+from gpuplan.numbers import format_offer_name
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.cost_terms import CostTerms
@@ -17,7 +18,6 @@ from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, Selection, expand_hosts, rent_hosts, select
 from gpuplan.predict.multi_device.data_parallel import scale_to_devices
 from gpuplan.predict.step_time import NoPrediction, StepTime
-from gpuplan.render.numbers import format_offer_name
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
 from hypothesis import given

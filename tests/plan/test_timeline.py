@@ -152,7 +152,7 @@ def test_validation_costs_the_forward_share() -> None:
     """Law: the forward pass of a step without a table of operations is a third; no samples, no validation."""
     scheduler = TimelineBuilder(make_workload(), CostTerms(costs=COSTS))
 
-    assert scheduler.forward_share == pytest.approx(1 / 3)
+    assert scheduler.forward_shares == (pytest.approx(1 / 3),)
     assert "validation" not in {line.item for line in priced(terms=CostTerms(costs=COSTS)).bill.lines}  # type: ignore[union-attr]
 
 

@@ -1,4 +1,4 @@
-"""Running an unmodified script until its first `fit()`, in a process of its own."""
+"""Running an unmodified script in a process of its own: nothing is trained, errors name the way out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import GpuplanError, UsageError
+from gpuplan.workload.capture.script_output import show_script_output
 from gpuplan.workload.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
 
@@ -38,8 +39,8 @@ def fault(folder: Path, body: str, *argv: str) -> GpuplanError:
     return caught.value
 
 
-def test_nothing_is_trained_and_nothing_after_fit_runs(tmp_path: Path) -> None:
-    """Callbacks are not called, one batch is made, and neither `finally` nor what follows fit() happens."""
+def test_nothing_is_trained_and_nothing_after_fit_changes_a_file(tmp_path: Path) -> None:
+    """Callbacks are not called, one batch is made, and files that the script writes later go elsewhere."""
     workload = capture(
         tmp_path,
         MODEL
@@ -95,12 +96,33 @@ model.fit(np.zeros((10, 5)), np.zeros((10, 7)), batch_size=5)
     assert (workload.batch_size, workload.samples, workload.epochs, workload.steps) == (5, 10, 1, 2)
 
 
-def test_what_a_script_prints_goes_to_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """stdout is gpuplan's own."""
-    capture(tmp_path, MODEL + "print('hello from the script')\nmodel.fit(np.zeros((4, 4)), np.zeros((4, 1)))")
+def test_what_a_script_prints_is_kept_away(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is shown on stderr with `--debug`, since stdout is gpuplan's own."""
+    script = MODEL + "print('hello from the script')\nmodel.fit(np.zeros((4, 4)), np.zeros((4, 1)))"
+    capture(tmp_path, script)
+    quiet = capfd.readouterr()
+    token = show_script_output.set(True)
+    try:
+        capture(tmp_path, script)
+    finally:
+        show_script_output.reset(token)
+    shown = capfd.readouterr()
+
+    assert (quiet.out, quiet.err) == ("", "")
+    assert "hello from the script" in shown.err
+    assert shown.out == ""
+
+
+def test_the_last_lines_of_a_failed_script_are_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """At most twenty lines, on stderr."""
+    fault(tmp_path, "for n in range(50): print(f'line {n} of 50')\n1 / 0")
 
     printed = capfd.readouterr()
-    assert "hello from the script" in printed.err
+    assert "last lines of the output of train.py" in printed.err
+    assert "line 49 of 50" in printed.err
+    assert "line 29 of 50" not in printed.err
     assert printed.out == ""
 
 

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ...errors import UsageError, near_names_hint
+from ...offers.aliases import PROVIDER_ALIASES
 from ..core.clock import Clock
 from ..core.cloud_adapter import Adapter
 
@@ -29,7 +30,9 @@ def create_adapter(provider: str, *, state_dir: Path, clock: Clock) -> Adapter:
         clock: Clock.
     """
     if provider not in _HOME:
-        hint = near_names_hint(provider, LAUNCHABLE, see_all="gpuplan launch --help")
+        hint = near_names_hint(
+            provider, LAUNCHABLE, see_all="gpuplan launch --help", aliases=PROVIDER_ALIASES
+        )
         raise UsageError(f"cannot launch on provider `{provider}`", hint=hint)
     module, _, name = _HOME[provider].partition(":")
     adapter: Adapter = getattr(import_module(module, __package__), name)(state_dir=state_dir, clock=clock)

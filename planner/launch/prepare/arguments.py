@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
 from ...errors import UsageError
+from ...limits import MAX_AMOUNT
 
 __all__ = ["FALLBACKS", "LaunchArgs", "parse_source"]
 
@@ -45,10 +45,10 @@ class LaunchArgs:
             ("max-usd", self.max_usd, "dollars"),
             ("max-hours", self.max_hours, "hours"),
         ):
-            if value is not None and not (math.isfinite(value) and value > 0):
+            if value is not None and not 0 < value <= MAX_AMOUNT:
                 raise UsageError(
                     f"`--{flag} {value:g}` is not a valid limit",
-                    hint=f"give a number of {unit} above zero: `--{flag} 5`",
+                    hint=f"give a number of {unit} above zero, at most {MAX_AMOUNT:g}: `--{flag} 5`",
                 )
 
     @property

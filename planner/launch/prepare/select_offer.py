@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import NoAnswerError, UsageError
+from ...numbers import format_duration, format_usd
 from ...units import SECONDS_PER_HOUR
 from ..core.request import Interruptions, LaunchCandidate, Seconds
 from .pricing import filter_affordable
@@ -149,11 +150,16 @@ def _why_not(offer: Mapping[str, Any], launchable: Sequence[str], engine: str = 
 
 
 def _first_launchable(planned: EstimateOffers, launchable: Sequence[str]) -> str:
-    """Return a hint with the best offer that can be launched."""
-    for position, offer in enumerate(planned.offers):
-        if not _why_not(offer, launchable):
-            name = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
-            return f"the best that can be launched is {name}: `--rank {position + 1}`"
+    """Return a hint with the best rented offer that can be launched, or else the best of all."""
+    able = [place for place, offer in enumerate(planned.offers) if not _why_not(offer, launchable)]
+    paid = [place for place in able if float(planned.offers[place]["usd_per_hour"]) > 0]
+    for position in (paid or able)[:1]:
+        offer = planned.offers[position]
+        name = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
+        run, cost = offer.get("run_time_s"), offer.get("cost_usd")
+        takes = f", {format_duration(run['mid'])}" if run else ""
+        usd = f", ${format_usd(float(cost['mid']))}" if cost else ""
+        return f"the best that can be launched is {name}{takes}{usd}: `--rank {position + 1}`"
     return f"estimate with one of these: {', '.join(f'`--provider {name}`' for name in launchable)}"
 
 

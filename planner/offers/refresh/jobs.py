@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import UsageError, near_names_hint
+from ..aliases import PROVIDER_ALIASES
 from ..catalog import Catalog
 from .instance_types import InstanceSpecs, build_instance_specs
 from .run import RefreshJob
@@ -69,7 +70,9 @@ def build_jobs(
         _require_importable(file, providers)
     for name in providers:
         if name not in PROVIDERS:
-            hint = near_names_hint(name, PROVIDERS, see_all="gpuplan catalog refresh --help")
+            hint = near_names_hint(
+                name, PROVIDERS, see_all="gpuplan catalog refresh --help", aliases=PROVIDER_ALIASES
+            )
             raise UsageError(f"no price source for provider `{name}` in `--provider`", hint=hint)
     jobs = []
     for provider in dict.fromkeys(providers or PROVIDERS):

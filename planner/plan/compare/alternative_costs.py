@@ -13,7 +13,7 @@ from ..execution.scaling_mode import ScalingMode, compute_run_length
 from ..pricing.bill import UnpricedRun
 from ..pricing.money import USD_OF_A_NANO
 from ..pricing.offers import Pricer
-from ..result.device_estimate import DeviceEstimate
+from ..result.device_estimate import DeviceEstimate, combine_phases
 from ..select import OfferContext
 from .alternatives import HOURS_PER_DAY, Alternative, calendar_hours, own_hours
 
@@ -26,9 +26,17 @@ if TYPE_CHECKING:
     from ..pricing.bill import Bill
     from ..spot.preemption import PreemptionForecaster
 
-__all__ = ["FARTHEST", "AlternativeCost", "AlternativeCostModel", "Crossover", "find_crossovers"]
+__all__ = [
+    "FARTHEST",
+    "AlternativeCost",
+    "AlternativeCostModel",
+    "Crossover",
+    "find_crossovers",
+    "order_costs",
+]
 
 DAYS_PER_MONTH = 30.0
+CENTS = 2  # digits to which amounts are the same
 ROUNDING = 1e-9  # tolerance of floating point when counting whole bundles [-]
 FARTHEST = 100_000  # largest number of epochs or runs in the search [-]
 
@@ -45,6 +53,7 @@ class AlternativeCost:
         own_h: The user's time [h].
         money_usd: Amount paid, including unused shares of bundles and months [USD].
         own_usd: Value of the user's time [USD].
+        wait_usd: Value of the unattended hours until the last end [USD].
     """
 
     alternative: Alternative
@@ -54,11 +63,12 @@ class AlternativeCost:
     own_h: float
     money_usd: Interval
     own_usd: float
+    wait_usd: float = 0.0
 
     @property
     def total_usd(self) -> float:
-        """Sum of money and value of the user's time [USD]."""
-        return self.money_usd.mid + self.own_usd
+        """Sum of money, value of the user's time and value of waiting [USD]."""
+        return self.money_usd.mid + self.own_usd + self.wait_usd
 
     def to_json(self) -> dict[str, Any]:
         """Return one entry of `ways[]`."""
@@ -75,6 +85,7 @@ class AlternativeCost:
             "own_h": self.own_h,
             "money_usd": {key: f"{usd:.6f}" for key, usd in to_plain(self.money_usd).items()},
             "own_time_usd": f"{self.own_usd:.6f}",
+            "wait_usd": f"{self.wait_usd:.6f}",
             "total_usd": f"{self.total_usd:.6f}",
             "hours_a_day": free_share.hours_a_day,
             "hours_a_week": free_share.hours_a_week,
@@ -93,6 +104,7 @@ class AlternativeCostModel:
         bundles: Smallest payable amount of each alternative; None if billed by use or by month [USD].
         terms: Costs and assumptions.
         hour_value_usd: Value of an hour of the user's time [USD/h].
+        wait_value_usd: Value of an unattended hour until the end [USD/h].
         forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
     """
@@ -103,11 +115,12 @@ class AlternativeCostModel:
     bundles: Sequence[Decimal | None]
     terms: CostTerms
     hour_value_usd: float
+    wait_value_usd: float = 0.0
     forecaster: PreemptionForecaster | None = None
     scaling: ScalingMode = "weak"
 
     def at(self, *, epochs: int | None, runs: int) -> list[AlternativeCost]:
-        """Return the cost of each alternative, sorted by total cost, calendar time and order of naming."""
+        """Return the cost of each alternative, best first, as ``order_costs`` orders them."""
         workload = self.workload
         if epochs is not None and epochs != workload.epochs:
             workload = replace(workload, epochs=epochs, steps=None)
@@ -116,7 +129,7 @@ class AlternativeCostModel:
             self._compute_cost(index, self._build_run(pricer, workload, index), runs)
             for index in range(len(self.alternatives))
         ]
-        return sorted(costs, key=lambda cost: (cost.total_usd, cost.calendar_h))
+        return order_costs(costs)
 
     def narrowed(self, *, epochs: int | None, runs: int) -> AlternativeCostModel:
         """Return the model with only the best alternative of each name at a number of epochs and runs."""
@@ -134,13 +147,18 @@ class AlternativeCostModel:
     def _build_run(self, pricer: Pricer, workload: Workload, index: int) -> UnpricedRun:
         """Lay out the run of the workload's epochs on the machine of an alternative."""
         known, selected = self.alternatives[index].offer.device_estimate, self.selected[index]
-        run = compute_run_length(workload, selected.offer.devices, self.scaling)
-        step_s = known.step_time_s
-        train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
-        device_estimate = DeviceEstimate(
-            run=run, step_time=known.step_time, train_time_s=train_time_s, memory=known.memory
-        )
-        return pricer.build_run(selected, device_estimate)
+        phases = []
+        for one, estimate in zip(workload.phases, known.phases or (known,), strict=True):
+            run = compute_run_length(one, selected.offer.devices, self.scaling)
+            step_s = estimate.step_time_s
+            train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
+            phases.append(
+                DeviceEstimate(
+                    run=run, step_time=estimate.step_time, train_time_s=train_time_s, memory=estimate.memory
+                )
+            )
+        longest = next(i for i, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
+        return pricer.build_run(selected, combine_phases(phases, longest=longest))
 
     def _compute_cost(self, index: int, run: UnpricedRun, runs: int) -> AlternativeCost:
         """Compute the cost of all runs on one alternative."""
@@ -163,6 +181,7 @@ class AlternativeCostModel:
             own_h=own_h,
             money_usd=Interval(low=money[0], mid=money[1], high=money[2]),
             own_usd=own_h * self.hour_value_usd,
+            wait_usd=max(0.0, elapsed_h - own_h) * self.wait_value_usd,
         )
 
     def _own_hours(self, index: int, *, sessions: int, machine_h: float) -> float:
@@ -177,6 +196,23 @@ class AlternativeCostModel:
             hands_on_min=hands_on[1],
             attention_share=attention[1] if alternative.attended else 0.0,
         )
+
+
+def order_costs(costs: Sequence[AlternativeCost]) -> list[AlternativeCost]:
+    """Return costs best first: by total, but of those that cost the same money the earliest end first.
+
+    A few minutes less of the user's own time never recommend a day of waiting for the same money.
+    """
+    swift: dict[float, AlternativeCost] = {}
+    for cost in costs:
+        money = round(cost.money_usd.mid, CENTS)
+        best = swift.get(money)
+        if best is None or (cost.calendar_h, cost.total_usd) < (best.calendar_h, best.total_usd):
+            swift[money] = cost
+    return sorted(
+        costs,
+        key=lambda cost: (swift[round(cost.money_usd.mid, CENTS)].total_usd, cost.calendar_h, cost.total_usd),
+    )
 
 
 def _used_usd(bill: Bill | None, runs: int) -> tuple[float, ...]:

@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 DEFAULT_ALTERNATIVES = (
-    "colab-free-t4",
-    "kaggle-free-t4x2",
+    "colab-free",
+    "kaggle-free",
     "colab-payg",
     "local",
     "cloud:on-demand",

@@ -5,19 +5,19 @@ Money and the user's time for the same run, and the numbers of epochs and runs a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
+from ...limits import MAX_RUNS, require_count, require_not_negative, require_positive
 from ...units import SECONDS_PER_HOUR
 from ..estimate_workload import estimate_workload
-from ..parsing import require_positive
 from ..pricing.offers import build_preemption_forecaster
 from ..question import Question
-from ..select import OfferContext
+from ..select import NOTEBOOKS, OfferContext
 from .alternative_costs import AlternativeCost, AlternativeCostModel, Crossover, find_crossovers
-from .alternatives import DEFAULT_ALTERNATIVES, HOURS_PER_DAY, Alternative, select_alternatives
+from .alternatives import CLOUDS, DEFAULT_ALTERNATIVES, HOURS_PER_DAY, Alternative, select_alternatives
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...workload.model import Workload
     from ..cost_terms import CostTerms
     from ..question import EstimateContext
+    from ..result.estimate import Estimate
     from ..result.offer_estimate import OfferEstimate
 
 __all__ = [
@@ -52,6 +53,9 @@ class Breakeven:
         by_epochs: Crossovers at the requested number of runs; None if the run is not given in epochs.
         by_runs: Crossovers at the requested number of epochs.
         terms: Costs and assumptions.
+        decision: The decision of `estimate` on the same offers; None if the alternatives were named or there
+            are several runs.
+        wait_value_usd: Value of an unattended hour until the end [USD/h].
     """
 
     workload: Workload
@@ -61,10 +65,12 @@ class Breakeven:
     by_epochs: tuple[Crossover, ...] | None
     by_runs: tuple[Crossover, ...]
     terms: CostTerms
+    decision: Mapping[str, Any] | None = None
+    wait_value_usd: float = 0.0
 
     @property
     def best(self) -> AlternativeCost:
-        """The cheapest alternative."""
+        """The first alternative."""
         return self.alternatives[0]
 
     def to_json(self) -> dict[str, Any]:
@@ -77,11 +83,13 @@ class Breakeven:
                 "batch_size": workload.batch_size,
                 "precision": workload.precision,
                 "samples": workload.samples,
-                "epochs": workload.epochs,
-                "steps": workload.steps,
+                "epochs": workload.total_epochs,
+                "steps": workload.total_steps,
             },
             "runs": self.runs,
             "hour_value_usd": f"{self.hour_value_usd:.2f}",
+            "wait_value_usd": f"{self.wait_value_usd:.2f}",
+            "decision": self.decision,
             "cheapest": self.best.alternative.name,
             "ways": [cost.to_json() for cost in self.alternatives],
             "turns": {
@@ -100,6 +108,7 @@ class BreakevenQuery:
         against: Names of the alternatives; empty for the default ones.
         runs: Number of runs [-].
         hour_value_usd: Value of an hour of the user's time [USD/h].
+        wait_value_usd: Value of an unattended hour until the end [USD/h].
         hours_a_day: Hours a day during which the user keeps a notebook open [h].
 
     Raises:
@@ -109,17 +118,17 @@ class BreakevenQuery:
     against: tuple[str, ...] = ()
     runs: int = 1
     hour_value_usd: float = 0.0
+    wait_value_usd: float = 0.0
     hours_a_day: float = 8.0
 
     def __post_init__(self) -> None:
-        require_positive(self.runs, what="--runs", example="10")
+        require_count(self.runs, what="--runs", example="10", most=MAX_RUNS)
         require_positive(self.hours_a_day, what="--hours-a-day", example="8")
         if self.hours_a_day > HOURS_PER_DAY:
             raise UsageError(
                 f"--hours-a-day {self.hours_a_day:g}: a day has 24", hint="try `--hours-a-day 8`"
             )
-        if self.hour_value_usd < 0:
-            raise UsageError("--hour-value must be at least zero", hint="try `--hour-value 20`")
+        require_not_negative(self.hour_value_usd, what="--hour-value", example="20")
 
 
 def compare_alternatives(context: EstimateContext, query: BreakevenQuery, *, question: Question) -> Breakeven:
@@ -149,12 +158,32 @@ def compare_alternatives(context: EstimateContext, query: BreakevenQuery, *, que
         resized=context.resized,
         feed=context.feed,
     )
-    model = build_cost_model(context, query, estimate.offers, question=question)
-    return find_breakeven(model.narrowed(epochs=workload.epochs, runs=query.runs), runs=query.runs)
+    own = () if query.against else _name_picks(estimate)
+    model = build_cost_model(context, query, estimate.offers, question=question, also=own)
+    found = find_breakeven(model.narrowed(epochs=workload.epochs, runs=query.runs), runs=query.runs)
+    if query.against or query.runs > 1:
+        return found
+    return replace(found, decision=estimate.decision_json())
+
+
+def _name_picks(estimate: Estimate) -> list[str]:
+    """Return the names of the cheapest and the fastest paid offer where no default alternative covers them."""
+    picks = (estimate.decision.cheapest_paid, estimate.decision.fastest_paid)
+    offers = [estimate.offers[index].offer for index in dict.fromkeys(picks) if index is not None]
+    return [
+        f"{one.provider}:{one.instance_type.removeprefix(f'{one.provider}:')}:{one.purchase}"
+        for one in offers
+        if one.provider not in (*CLOUDS, *NOTEBOOKS)
+    ]
 
 
 def build_cost_model(
-    context: EstimateContext, query: BreakevenQuery, offers: Sequence[OfferEstimate], *, question: Question
+    context: EstimateContext,
+    query: BreakevenQuery,
+    offers: Sequence[OfferEstimate],
+    *,
+    question: Question,
+    also: Sequence[str] = (),
 ) -> AlternativeCostModel:
     """Build the cost model of the alternatives.
 
@@ -163,6 +192,7 @@ def build_cost_model(
         query: Alternatives, number of runs and value of the user's time.
         offers: Estimates on all offers, best first.
         question: Scaling and spot properties.
+        also: Names of alternatives besides the default ones.
 
     Raises:
         UsageError: A name matches no offer.
@@ -170,7 +200,7 @@ def build_cost_model(
     """
     workload, terms = context.workload, context.terms
     alternatives = select_alternatives(
-        query.against or DEFAULT_ALTERNATIVES,
+        query.against or (*DEFAULT_ALTERNATIVES, *also),
         offers,
         catalog=context.catalog,
         terms=terms,
@@ -185,6 +215,7 @@ def build_cost_model(
         bundles=[_bundle(one, context.catalog) for one in alternatives],
         terms=terms,
         hour_value_usd=query.hour_value_usd,
+        wait_value_usd=query.wait_value_usd,
         forecaster=build_preemption_forecaster(workload, context.selection, question.spot),
         scaling=question.scaling,
     )
@@ -229,6 +260,7 @@ def find_breakeven(model: AlternativeCostModel, *, runs: int) -> Breakeven:
         alternatives=tuple(model.at(epochs=workload.epochs, runs=runs)),
         runs=runs,
         hour_value_usd=model.hour_value_usd,
+        wait_value_usd=model.wait_value_usd,
         by_epochs=find_crossovers(by_epochs) if in_epochs else None,
         by_runs=find_crossovers(by_runs),
         terms=model.terms,

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import UsageError
-from ..parsing import require_positive
+from ...limits import require_not_negative, require_positive
 
 __all__ = [
+    "FARTHEST_MONTHS",
     "SCHEMA",
+    "USEFUL_MONTHS",
     "BuyRentComparison",
     "OwnedMachine",
     "compare_buy_rent",
@@ -28,6 +30,7 @@ HOURS_PER_WEEK = 168.0
 MONTHS_PER_YEAR = 12.0
 W_PER_KW = 1000.0
 FARTHEST_MONTHS = 240
+USEFUL_MONTHS = 60  # after five years a machine is replaced (assumed, as in straight-line depreciation)
 BISECTIONS = 60
 
 
@@ -64,10 +67,8 @@ class OwnedMachine:
             )
         if not 0 <= self.value_lost_per_year < 1:
             raise UsageError("--loses must be from 0 up to (not with) 1", hint="try `--loses 0.3`")
-        if self.electricity_usd_per_kwh < 0 or self.idle_power_w < 0:
-            raise UsageError(
-                "electricity and idle power must be at least zero", hint="try `--electricity 0.17`"
-            )
+        require_not_negative(self.electricity_usd_per_kwh, what="--electricity", example="0.17")
+        require_not_negative(self.idle_power_w, what="--idle-power", example="50")
 
 
 def owning_usd(rig: OwnedMachine, *, months: float) -> float:

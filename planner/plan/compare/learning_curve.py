@@ -9,14 +9,14 @@ overfitting ends its validity.
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import UsageError, near_names_hint
+from ...errors import UsageError
+from ...plain import parse_json
 
 __all__ = ["EpochForecast", "forecast_epochs", "read_history"]
 
@@ -61,18 +61,22 @@ def read_history(path: Path) -> dict[str, list[float]]:
     try:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".json":
-            data = json.loads(text)
+            data = parse_json(text)
             data = data.get("history", data) if isinstance(data, dict) else data
-            return {name: [float(value) for value in values] for name, values in data.items()}
-        rows = list(csv.DictReader(text.splitlines()))
-        return {
-            name: [float(row[name]) for row in rows] for name in (rows[0] if rows else {}) if name != "epoch"
-        }
+            history = {name: [float(value) for value in values] for name, values in data.items()}
+        else:
+            rows = list(csv.DictReader(text.splitlines()))
+            history = {
+                name: [float(row[name]) for row in rows] for name in (rows[:1] or [{}])[0] if name != "epoch"
+            }
+        if not history:
+            raise ValueError("it has no metrics")
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as problem:
         raise UsageError(
             f"`{path}` is not a training history: {problem}",
             hint="give `History.history` as JSON, or a file written by `CSVLogger`",
         ) from problem
+    return history
 
 
 def forecast_epochs(history: Mapping[str, Sequence[float]], *, metric: str, target: float) -> EpochForecast:
@@ -88,8 +92,7 @@ def forecast_epochs(history: Mapping[str, Sequence[float]], *, metric: str, targ
     """
     if metric not in history:
         raise UsageError(
-            f"no metric `{metric}` in the history",
-            hint=near_names_hint(metric, history, see_all=f"its metrics are {', '.join(sorted(history))}"),
+            f"no metric `{metric}` in the history", hint=f"its metrics are {', '.join(sorted(history))}"
         )
     values = list(history[metric])
     if not all(math.isfinite(value) for value in values):

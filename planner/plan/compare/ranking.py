@@ -32,6 +32,7 @@ __all__ = [
     "pareto",
     "rank_offers",
     "recommend",
+    "select_candidates",
 ]
 
 
@@ -104,10 +105,11 @@ def _is_usable(run: UnpricedRun) -> bool:
     return not run.device_estimate.is_ruled_out and (run.timeline is None or run.timeline.sessions == 1)
 
 
-def _select_candidates(ranked: RankedOffers, spread: BatchScaling) -> list[Candidate]:
+def select_candidates(ranked: RankedOffers, question: Question) -> list[Candidate]:
     """Return the offers that could be taken, in order; of those that differ in price alone, the cheapest."""
     import numpy as np
 
+    spread = BatchScaling(scaling=question.scaling)
     offers = ranked.offers
     fits = [
         run.device_estimate.memory.fits is True and spread.recommends(run.device_estimate.run)
@@ -159,12 +161,11 @@ def _build_candidates(ranked: RankedOffers, rows: NDArray[np.intp]) -> list[Cand
 
 def recommend(ranked: RankedOffers, question: Question) -> Recommendation:
     """Return the offers to take."""
-    spread = BatchScaling(scaling=question.scaling)
     offers = ranked.offers
     is_free = offers.is_free
     free: list[Candidate] = []
     paid: list[Candidate] = []
-    for candidate in _select_candidates(ranked, spread):
+    for candidate in select_candidates(ranked, question):
         (free if is_free[candidate.key] else paid).append(candidate)
     if is_free.all():
         paid = free

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 from ...errors import UsageError
 from ...frozen import Frozen
+from ...limits import MAX_AMOUNT
 from ...predict.step_time import StepTime
 from ...units import GIB, Interval
 from ..cost_terms import Bounds, CostTerms
-from ..result.device_estimate import DeviceEstimate
+from ..result.device_estimate import DeviceEstimate, combine_phases
 from .workload_sizes import dataset_gb
 
 if TYPE_CHECKING:
     from ...offers.rows import Accelerator, Offer
-    from ...predict.from_profile.predictor import ProfileRow
+    from ...predict.from_profile.predictor import PipelineThroughput, ProfileRow
     from ...workload.model import Workload
 
 __all__ = [
@@ -36,6 +37,7 @@ PCIE_SHARES: Bounds = (0.25, 0.5, 0.75)
 # Factor by which the loading rate of a core on another host may be lower or higher than the measured one. Assumed:
 # the all-core clocks in `catalog/hosts.toml` differ by about as much. [-]
 OTHER_HOSTS = 1.5
+SLOWEST_FEED_PER_S = 1e-6  # a sample in 12 days [1/s]
 FEEDS = "`arrays`, `jpeg`, or samples per second of one vCPU"
 
 
@@ -49,7 +51,7 @@ class InputPipeline(Frozen):
         sample_mb: Stored size of a sample [MB].
         data_gb: Stored size of all samples; None if unknown [GB].
         array_mb: Size of a sample as transferred to the devices [MB].
-        most_vcpus: Number of vCPUs that the pipeline can use; None for all [-].
+        most_vcpus: Number of vCPUs of a machine that the pipeline can use; None for all [-].
         measured_on: Provider of the machine whose measured step times include the wait; None for no machine.
     """
 
@@ -62,11 +64,11 @@ class InputPipeline(Frozen):
     most_vcpus: float | None = None
     measured_on: str | None = None
 
-    def vcpus(self, of_host: float | None) -> float | None:
-        """Return the number of a host's vCPUs that prepare samples, or None if unknown [-]."""
+    def vcpus(self, offer: Offer) -> float | None:
+        """Return the number of an offer's vCPUs that prepare samples, or None if unknown [-]."""
         if self.most_vcpus is None:
-            return of_host
-        return min(of_host or 1.0, self.most_vcpus)
+            return offer.vcpus
+        return min(offer.vcpus or 1.0, self.most_vcpus * offer.hosts)
 
     def ceilings(self, offer: Offer, accelerator: Accelerator | None = None) -> dict[str, Bounds]:
         """Return the sample rate of each part of a host; empty if its vCPUs are unknown [1/s].
@@ -78,7 +80,7 @@ class InputPipeline(Frozen):
             offer: Offer with vCPUs, memory and number of devices.
             accelerator: Device with its PCIe rate; None if unknown.
         """
-        vcpus = self.vcpus(offer.vcpus)
+        vcpus = self.vcpus(offer)
         if vcpus is None:
             return {}
         low, usual, high = (vcpus * rate for rate in self.per_vcpu)
@@ -176,6 +178,12 @@ def with_input_bottleneck(
         feed: Input pipeline.
         accelerator: Device with its PCIe rate.
     """
+    if projection.phases:
+        limited = [with_input_bottleneck(one, offer, feed, accelerator) for one in projection.phases]
+        longest = next(
+            index for index, one in enumerate(projection.phases) if one.step_time is projection.step_time
+        )
+        return combine_phases(limited, longest=longest)
     step, found = projection.step_time, feed.narrowest(offer, accelerator)
     if not isinstance(step, StepTime) or found is None or min(found[1]) <= 0:
         return projection
@@ -191,6 +199,8 @@ def with_input_bottleneck(
         able = samples / own.mid
         verb = "feed" if part.endswith("vCPUs") else "feeds"
         note = f"{part} {verb} {rates[1]:,.0f} samples/s, the devices could take {able:,.0f}"
+        if feed.measured_on is not None:
+            note += f" (measured {feed.because})"
         limiter = "input" if waiting["input"] >= max(waiting.values()) else step.limiter
         notes = "; ".join(one for one in (step.note, note) if one)
         step = replace(step, limiter=limiter, parts_s=waiting, note=notes)
@@ -205,16 +215,20 @@ def _number(text: str) -> Bounds:
         rate = float(text)
     except ValueError:
         rate = 0.0
-    if not 0 < rate < float("inf"):
-        raise UsageError(f"invalid `--feed {text}`", hint=f"give {FEEDS}")
+    if not SLOWEST_FEED_PER_S <= rate <= MAX_AMOUNT:
+        raise UsageError(
+            f"`--feed {text}` is neither a kind of input nor a rate from {SLOWEST_FEED_PER_S:g} to {MAX_AMOUNT:g}",
+            hint=f"give {FEEDS}",
+        )
     return (rate, rate, rate)
 
 
 def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
     """Build the pipeline that a profile of the workload timed; None if no profile did.
 
-    Rate = samples per second of a core x usable vCPUs: all vCPUs if the pipeline runs in several workers, else
-    one. The measured machine is excluded, since its step times include the wait for this pipeline.
+    Rate = samples per second of a worker x min(workers, vCPUs), with workers as the script has them. Without
+    workers (`tf.data`, a generator), all vCPUs if the pipeline kept several cores busy, else one. The measured
+    machine is excluded, since its step times include the wait for this pipeline.
 
     Args:
         measurements: Measurements of any workload; the last matching one is used.
@@ -230,7 +244,14 @@ def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Worklo
     rate = loading.per_core
     return InputPipeline(
         per_vcpu=(rate / OTHER_HOSTS, rate, rate * OTHER_HOSTS),
-        because=f"{rate:,.0f} samples/s a core: {source}",
-        most_vcpus=None if loading.parallel else max(loading.cores, 1.0),
+        because=f"{rate:,.0f} samples/s {_describe_workers(loading)}: {source}",
+        most_vcpus=loading.workers or (None if loading.parallel else max(loading.cores, 1.0)),
         measured_on=PROVIDER,
     )
+
+
+def _describe_workers(loading: PipelineThroughput) -> str:
+    """Return the unit of a measured rate, with the number of workers that every machine has."""
+    if loading.workers is None:
+        return "a core"
+    return f"a worker, {loading.workers} worker{'' if loading.workers == 1 else 's'} as in the script"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ...frozen import Frozen
@@ -105,7 +106,8 @@ def _smaller(workload: Workload, fixed: int, limit: float) -> list[tuple[str, in
 
 
 def _divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
 
 
 def _sharding(fixed: int, available: int) -> str:

@@ -81,7 +81,8 @@ class BatchScaling(Frozen):
                 f"`--scaling strong` needs `{workload.model}` at smaller batch sizes",
                 hint="name the model itself instead of a saved workload",
             )
-        return DeviceShare(run, self.resized(-(-workload.batch_size // replicas)))
+        shared = self.resized(-(-workload.batch_size // replicas))
+        return DeviceShare(run, next(one for one in shared.phases if one.fit_call == workload.fit_call))
 
     def recommends(self, run: RunLength) -> bool:
         """Return whether so many devices may be recommended; under weak scaling they affect convergence."""

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from ..spot.preemption import PreemptionForecast
     from .timeline import Timeline
 
-__all__ = ["NOT_BILLED", "Bill", "CostBasis", "UnpricedOffer", "UnpricedRun", "compute_totals", "itemize"]
+__all__ = ["INPUT_STALLS", "Bill", "CostBasis", "UnpricedOffer", "UnpricedRun", "compute_totals", "itemize"]
 
-# What a real bill may also have and this one does not, by name.
-NOT_BILLED: tuple[str, ...] = ("input pipeline stalls",)
+# Item of a real bill that this one does not have unless the rate of the input pipeline is known.
+INPUT_STALLS = "input pipeline stalls"
 
 
 MACHINE = "machine"  # the item of the machine's hours

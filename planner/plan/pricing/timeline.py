@@ -89,9 +89,9 @@ class TimelineBuilder:
         self._after: dict[HostKind, tuple[TimelinePhase, ...]] = {}
 
     @cached_property
-    def forward_share(self) -> float:
-        """Share of a training step's arithmetic that is the forward pass [-]."""
-        return forward_share(self.workload)
+    def forward_shares(self) -> tuple[float, ...]:
+        """Share of a training step's arithmetic that is the forward pass, by phase [-]."""
+        return tuple(forward_share(one) for one in self.workload.phases)
 
     @cached_property
     def checkpoint_bytes(self) -> float:
@@ -137,12 +137,11 @@ class TimelineBuilder:
         train_time_s = device_estimate.train_time_s
         if train_time_s is None:
             return None
-        run = device_estimate.run
-        steps = f"{run.steps:,} steps" if run.steps else "steps"
-        each = -(-run.global_batch_size // run.replicas)
+        phases = device_estimate.phases or (device_estimate,)
+        because = ", then ".join(map(_format_steps, phases))
         work = [
-            TimelinePhase(TRAINING, train_time_s, f"{steps} of {each} samples a device"),
-            *self._validation(device_estimate),
+            TimelinePhase(TRAINING, train_time_s, because),
+            *self._validation(phases),
             *self._checkpoints(train_time_s, forecast),
         ]
         before, ready_s = self.preparation(place)
@@ -157,20 +156,24 @@ class TimelineBuilder:
         waits_s = 0.0 if forecast is None else train_time_s.mid * forecast.waiting_share
         return Timeline((*before, *own), _sum(own, start=ready_s), sessions, waits_s)
 
-    def _validation(self, device_estimate: DeviceEstimate) -> list[TimelinePhase]:
+    def _validation(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
         """Return the passes over the validation data: one after every epoch; none when none is known."""
-        workload, step_s = self.workload, device_estimate.step_time_s
-        samples = self.terms.given("validation_samples")
-        if samples is None:
-            samples = workload.validation_samples
-        if not samples or step_s is None or workload.epochs is None or workload.mode == "infer":
-            return []
-        steps = math.ceil(samples / device_estimate.run.global_batch_size) * workload.epochs
-        share = self.forward_share
-        because = (
-            f"{samples:,.0f} samples after each of {workload.epochs} epochs, {share:.0%} of a training step"
-        )
-        return [TimelinePhase("validation", step_s.scaled(steps * share), because)]
+        given = self.terms.given("validation_samples")
+        found = []
+        for workload, share, device_estimate in zip(
+            self.workload.phases, self.forward_shares, phases, strict=False
+        ):
+            step_s = device_estimate.step_time_s
+            samples = workload.validation_samples if given is None else given
+            if not samples or step_s is None or workload.epochs is None or workload.mode == "infer":
+                continue
+            steps = math.ceil(samples / device_estimate.run.global_batch_size) * workload.epochs
+            each = f"{samples:,.0f} samples after each of {workload.epochs} epochs"
+            because = f"{each}, {share:.0%} of a training step"
+            found.append(TimelinePhase("validation", step_s.scaled(steps * share), because))
+        if len(found) < 2:
+            return found
+        return [TimelinePhase("validation", _sum(found), "; ".join(one.because for one in found))]
 
     def _checkpoints(
         self, train_time_s: Interval, forecast: PreemptionForecast | None
@@ -196,6 +199,13 @@ class TimelineBuilder:
         fast, usual, slow = (size / (r * MEGA) if r else 0.0 for r in reversed(rate))
         because = f"of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
         return every, (fast, usual, slow), because
+
+
+def _format_steps(device_estimate: DeviceEstimate) -> str:
+    """Describe the steps of a phase."""
+    run = device_estimate.run
+    steps = f"{run.steps:,} steps" if run.steps else "steps"
+    return f"{steps} of {-(-run.global_batch_size // run.replicas)} samples a device"
 
 
 def _arrival(workload: Workload, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
@@ -231,7 +241,7 @@ def _compilation(workload: Workload, terms: CostTerms) -> TimelinePhase:
         return TimelinePhase("compile", _interval((given, given, given)), f"compile_s = {given:g}, as given")
     base = terms.bounds("compile_base_s", "any") or NOTHING
     each = terms.bounds("compile_s_per_contraction", "any") or NOTHING
-    count = sum(1 for op in workload.ops if op.m) if workload.compiled else 0
+    count = sum(one.programs * sum(1 for op in one.ops if op.m) for one in workload.phases if one.compiled)
     low, mid, high = (b + count * e for b, e in zip(base, each, strict=True))
     because = f"{count} products and convolutions; {terms.because('compile_s_per_contraction', 'any')}"
     return TimelinePhase("compile", _interval((low, mid, high)), because)

@@ -66,6 +66,9 @@ def choose_batch_sizes(largest: Iterable[int | None], *, own: int) -> list[int]:
 
 def with_run_length_of(workload: Workload, own: Workload) -> Workload:
     """Give a workload at another batch size the same number of samples to process as the user's own."""
+    if own.further and len(own.further) == len(workload.further):
+        pairs = zip(workload.further, own.further, strict=True)
+        workload = replace(workload, further=tuple(with_run_length_of(a, b) for a, b in pairs))
     if own.steps is None or (own.samples is not None and own.epochs is not None):
         return replace(workload, steps=None, samples=own.samples, epochs=own.epochs)
     return replace(workload, steps=math.ceil(own.steps * own.batch_size / workload.batch_size))

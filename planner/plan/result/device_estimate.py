@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..execution.memory import MemoryVerdict
 from ..execution.memory_parts import Remedy, memory_note
 from ..execution.run_length import RunLength
 
-__all__ = ["WHY", "DeviceEstimate", "StepBottleneck", "find_step_bottleneck"]
+__all__ = ["WHY", "DeviceEstimate", "StepBottleneck", "combine_phases", "find_step_bottleneck"]
 
 
 WHY: Mapping[str, str] = {
@@ -65,6 +66,8 @@ class DeviceEstimate(Frozen):
         remedies: Measures that would make the step fit, if it does not or is tight.
         compatibility: Note on software requirements; empty for none.
         runs: Whether any framework build of Keras runs on the device; None if unknown.
+        phases: Estimates of the phases of a run of several, in their order; empty for one. The step is that of the
+            longest, the steps and times are of all, and the memory is that of the largest.
     """
 
     run: RunLength
@@ -74,6 +77,7 @@ class DeviceEstimate(Frozen):
     remedies: tuple[Remedy, ...] = ()
     compatibility: str = ""
     runs: bool | None = None
+    phases: tuple[DeviceEstimate, ...] = ()
 
     @cached_property
     def is_ruled_out(self) -> bool:
@@ -123,4 +127,47 @@ class DeviceEstimate(Frozen):
             "limiter": limit.name if limit else None,
             "limiter_share": limit.share if limit else None,
             "limiter_why": limit.why if limit else None,
+            **({"phases": [one._phase_json() for one in self.phases]} if self.phases else {}),
         }
+
+    def _phase_json(self) -> dict[str, Any]:
+        return {
+            "step_time_s": to_plain(self.step_time_s),
+            "steps": self.run.steps,
+            "train_time_s": to_plain(self.train_time_s),
+            "memory_bytes": self.memory.needed_bytes,
+        }
+
+
+def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceEstimate:
+    """Return the estimate of a run of several phases; of one, its own.
+
+    Args:
+        phases: Estimates in the order of the script.
+        longest: Position of the phase with the most work [-].
+    """
+    if len(phases) == 1:
+        return phases[0]
+    main = phases[longest]
+    unknown = (one.step_time for one in phases if isinstance(one.step_time, NoPrediction))
+    times = [one.train_time_s for one in phases if one.train_time_s is not None]
+    steps = [one.run.steps for one in phases if one.run.steps is not None]
+    largest = max(phases, key=lambda one: one.memory.needed_bytes)
+    return replace(
+        main,
+        run=replace(main.run, steps=sum(steps) if len(steps) == len(phases) else None),
+        step_time=next(unknown, main.step_time),
+        train_time_s=_add_times(times) if len(times) == len(phases) else None,
+        memory=largest.memory,
+        remedies=largest.remedies,
+        phases=tuple(phases),
+    )
+
+
+def _add_times(times: Sequence[Interval]) -> Interval:
+    """Return the sum of times that are early or late together [s]."""
+    return Interval(
+        low=sum(one.low for one in times),
+        mid=sum(one.mid for one in times),
+        high=sum(one.high for one in times),
+    )

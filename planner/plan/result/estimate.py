@@ -10,8 +10,8 @@ from ...frozen import Frozen
 from ...plain import to_plain
 from ..cost_terms import CostTerms
 from ..execution.memory_parts import memory_parts
-from ..pricing.bill import NOT_BILLED
 from ..pricing.offer_table import OfferTable
+from .decision import DECISION_ROLES, Decision
 from .offer_estimate import OfferEstimate
 
 if TYPE_CHECKING:
@@ -32,21 +32,25 @@ class Estimate(Frozen):
         workload: Traced workload.
         offers: Estimates, best first by ``options["sort"]``; offers that do not fit or are unknown come last.
         recommendation: Positions in ``offers``.
+        decision: What to take, with positions in ``offers``.
         options: The question as plain JSON types.
         terms: Costs and assumptions besides the training.
         catalog_as_of: Date of the newest price; None if unknown.
         version: Version of gpuplan.
         details: Details of a report; None unless requested.
+        not_billed: Items of a real bill that are not in the bills, by name.
     """
 
     workload: Workload
     offers: Sequence[OfferEstimate]
     recommendation: Recommendation
+    decision: Decision
     options: Mapping[str, Any]
     terms: CostTerms
     catalog_as_of: str | None
     version: str
     details: ReportDetails | None = None
+    not_billed: tuple[str, ...] = ()
 
     def best_per_devices(self) -> tuple[int, ...]:
         """Return the position of the best offer of each kind and number of devices, best first.
@@ -83,12 +87,38 @@ class Estimate(Frozen):
             "catalog": {"as_of": self.catalog_as_of},
             "options": dict(self.options),
             "workload": _workload_json(self.workload),
+            "phases": self.phases_json(),
             "offers": (offer.to_json(breakdown=breakdown) for offer in self.offers),
             "recommendation": self._recommendation_json(),
+            "decision": self.decision_json(),
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
             "terms": self.terms.to_json(),
-            "not_billed": list(NOT_BILLED),
+            "not_billed": list(self.not_billed),
             **({} if self.details is None else {"details": self.details.to_json(self.offers)}),
+        }
+
+    def phases_json(self) -> list[dict[str, Any]]:
+        """Return `phases[]`: equal calls of `fit()`, in the order of the script."""
+        return [_phase_json(one) for one in self.workload.phases]
+
+    def decision_json(self) -> dict[str, Any]:
+        """Return the decision, each offer in it with its time and cost."""
+        picked = {role: self._choice(getattr(self.decision, role)) for role in DECISION_ROLES}
+        return {"sentence": self.decision.sentence, **picked}
+
+    def _choice(self, index: int | None) -> dict[str, Any] | None:
+        """Return a picked offer with its time and cost."""
+        reference = self._reference(index)
+        if index is None or reference is None:
+            return None
+        one = self.offers[index]
+        return {
+            **reference,
+            "accelerator": one.offer.accelerator,
+            "devices": one.offer.devices,
+            "train_time_s": to_plain(one.device_estimate.train_time_s),
+            "run_time_s": to_plain(one.run_time_s),
+            "cost_usd": one.bill.total_json() if one.bill else None,
         }
 
     def _recommendation_json(self) -> dict[str, Any]:
@@ -133,8 +163,8 @@ def _workload_json(workload: Workload) -> dict[str, Any]:
         "precision": workload.precision,
         "compiled": workload.compiled,
         "samples": workload.samples,
-        "epochs": workload.epochs,
-        "steps": workload.steps,
+        "epochs": workload.total_epochs,
+        "steps": workload.total_steps,
         "parameters": workload.parameters,
         "trainable_parameters": workload.trainable_parameters,
         "flops_per_step": workload.flops_per_step,
@@ -142,6 +172,24 @@ def _workload_json(workload: Workload) -> dict[str, Any]:
         "memory_parts_bytes": memory_parts(workload),
         "notes": list(workload.notes),
         "versions": dict(workload.versions),
+    }
+
+
+def _phase_json(workload: Workload) -> dict[str, Any]:
+    """Return one entry of `phases[]`: equal calls of `fit()`, with the length of one and their number."""
+    times = workload.calls
+    return {
+        "epochs": None if workload.epochs is None else workload.epochs // times,
+        "steps": None if workload.steps is None else workload.steps // times,
+        "times": times,
+        "total_epochs": workload.epochs,
+        "total_steps": workload.steps,
+        "parameters": workload.parameters,
+        "trainable_parameters": workload.trainable_parameters,
+        "batch_size": workload.batch_size,
+        "samples": workload.samples,
+        "validation_samples": workload.validation_samples,
+        "flops_per_step": workload.flops_per_step,
     }
 
 

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...frozen import Frozen
+from ...limits import require_positive
 from ...units import GIGA, SECONDS_PER_HOUR, Interval
-from ..parsing import require_positive
 from .checkpoints import (
     RunMoments,
     SegmentedRun,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import UsageError
 from ...offers.aliases import get_chip_name
@@ -43,14 +43,16 @@ class PipelineThroughput:
     """Throughput of the script's input pipeline without a device.
 
     Args:
-        per_core: Samples per second of a core's time [1/s].
+        per_core: Samples per second of a worker, or of a core's time without workers [1/s].
         cores: That it kept busy as it stands [-].
-        parallel: Whether it can use more of them: it has workers, or used several cores already.
+        parallel: Whether it uses all cores of a machine, since it has no number of workers and used several.
+        workers: Workers of the script's `PyDataset`, each of which uses one core; None without workers [-].
     """
 
     per_core: float
     cores: float
     parallel: bool
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,24 +128,36 @@ def _iter_rows(document: ProfileDocument, workloads: Sequence[Workload], source:
             low_s=fit.get("low_s"),
             high_s=fit.get("high_s"),
             source=source,
-            loading=_loading(row),
+            loading=_loading(row, document.get("environment")),
             device_s=step["median_s"] if step and row.get("limit") == "input" else None,
         )
 
 
-def _loading(row: RowRecord) -> PipelineThroughput | None:
-    """Return the throughput of a row's input pipeline; None if it was not timed."""
-    timed = [
-        (float(one["samples_per_s"] or 0.0), float(per_core), one)
-        for one in row.get("pipeline") or ()
-        if (per_core := one["samples_per_s_per_core"])
-    ]
-    if not timed:
+def _loading(row: RowRecord, environment: Mapping[str, Any] | None) -> PipelineThroughput | None:
+    """Return the throughput of a row's input pipeline as the script has it; None if it was not timed.
+
+    The rate of a worker is that of all workers, divided by those that had a core on the measured machine: workers
+    that wait for each other (threads of Python code) are slower each, and stay so elsewhere.
+    """
+    pipeline = row.get("pipeline") or ()
+    own = pipeline[0] if pipeline else None
+    if own is None or not own["samples_per_s"] or not own["samples_per_s_per_core"]:
         return None
-    _, per_core, _ = max(timed, key=lambda entry: entry[0])
-    workers = any(one["workers"] is not None for *_, one in timed)
-    cores = float(timed[0][2]["cores"])
-    return PipelineThroughput(per_core=per_core, cores=cores, parallel=workers or cores > SEVERAL_CORES)
+    cores, workers = float(own["cores"]), own["workers"]
+    if workers is None:
+        per_core = float(own["samples_per_s_per_core"])
+        return PipelineThroughput(per_core=per_core, cores=cores, parallel=cores > SEVERAL_CORES)
+    workers = max(1, workers)
+    had_core = min(workers, _usable_cores(environment) or workers)
+    return PipelineThroughput(
+        per_core=own["samples_per_s"] / had_core, cores=cores, parallel=False, workers=workers
+    )
+
+
+def _usable_cores(environment: Mapping[str, Any] | None) -> int | None:
+    """Return the number of cores that a measured process could use; None if unknown [-]."""
+    host = (environment or {}).get("host") or {}
+    return host.get("usable_cores") or host.get("logical_cores")
 
 
 def is_same_work(one: Workload, other: Workload) -> bool:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..numbers import format_duration, format_offer_name, format_short
+from ...numbers import format_duration, format_offer_name, format_short
 from ..output import UNKNOWN, Column, emit_rows
 
 if TYPE_CHECKING:

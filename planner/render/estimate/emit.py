@@ -8,14 +8,14 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..numbers import format_device
+from ...numbers import format_device
 from ..output import Column, JsonText, emit_json, emit_rows, format_compact_json, format_json
 from .bill import emit_breakdown, iter_breakdown_lines
-from .notes import format_footnotes, format_summary_lines
+from .notes import format_footnotes, format_short_footnotes, format_summary_lines
 from .table import (
     add_best_batch_column,
     build_table_columns,
-    build_table_row,
+    build_table_rows,
     format_memory,
     format_title,
     select_shown_offers,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["emit_estimate", "format_estimate_json"]
 
 FALLBACK_SIZE = (80, 24)
+LINES_BELOW = 6
 BOUNDS = ("low", "mid", "high")
 TSV_COLUMNS = [
     Column(key=key, header=key)
@@ -50,15 +51,21 @@ TSV_COLUMNS = [
 
 
 def emit_estimate(
-    estimate: Estimate, *, as_json: bool = False, show_all: bool = False, breakdown: bool = False
+    estimate: Estimate,
+    *,
+    as_json: bool = False,
+    show_all: bool = False,
+    explain: bool = False,
+    breakdown: bool = False,
 ) -> None:
     """Write an estimate to standard output.
 
     Args:
         estimate: Estimate to write.
         as_json: Write one JSON object with every offer.
-        show_all: List every offer on a terminal; otherwise the best per accelerator and number of devices. A
-            pipe always gets every offer.
+        show_all: List every offer on a terminal; otherwise at most twelve, the picked ones first. A pipe always
+            gets every offer.
+        explain: Add bottleneck, margins and assumptions on a terminal.
         breakdown: Add itemized bills, each item with its basis.
     """
     if as_json:
@@ -66,7 +73,7 @@ def emit_estimate(
         emit_json(document.pop("schema"), document)
     elif sys.stdout.isatty():
         width = shutil.get_terminal_size(FALLBACK_SIZE).columns
-        _emit_table(estimate, show_all=show_all, width=width)
+        _emit_table(estimate, show_all=show_all, explain=explain or show_all, width=width)
         if breakdown:
             sys.stdout.write("\n".join([*iter_breakdown_lines(estimate, width=width), ""]))
     elif breakdown:
@@ -97,24 +104,45 @@ def _iter_offer_texts(offers: Iterable[OfferEstimate], *, breakdown: bool) -> It
         yield JsonText(f"{format_compact_json(first)[:-1]}, {text[1:-1]}, {format_compact_json(last)[1:]}")
 
 
-def _emit_table(estimate: Estimate, *, show_all: bool, width: int) -> None:
-    """Print title, table, omitted offers, recommendations and notes."""
+def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int) -> None:
+    """Print decision, title, table and notes: at most six lines of them unless an explanation is wanted."""
     shown, left_out = select_shown_offers(estimate, show_all=show_all)
-    currency = estimate.terms.currency
-    rows = [build_table_row(one, currency) for one in shown]
     columns = build_table_columns(estimate, width)
     if estimate.has_best_batches:
         columns = add_best_batch_column(columns, width)
-    emit_rows(columns, rows, title=format_title(estimate))
-    blocks = [
-        left_out,
-        *_format_remedies(estimate),
-        *format_summary_lines(estimate),
-        "",
-        *format_footnotes(estimate, shown),
-    ]
-    lines = [line for block in blocks for line in (textwrap.wrap(block, width) or [""])]
+    head = [*_wrap(estimate.decision.sentence, width), "", *_wrap_title(format_title(estimate), width)]
+    sys.stdout.write("\n".join([*head, ""]))
+    emit_rows(columns, build_table_rows(estimate, shown))
+    remedies = _format_remedies(estimate)
+    if explain:
+        summary, notes = format_summary_lines(estimate), format_footnotes(estimate, shown)
+        blocks = [left_out, *remedies, *summary, "", *notes]
+        lines = [line for block in blocks for line in _wrap(block, width)]
+    else:
+        lines = _fit_lines([left_out, *remedies, *format_short_footnotes(estimate, shown)], width)
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Wrap a paragraph at spaces; words are never broken."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _wrap_title(title: str, width: int) -> list[str]:
+    """Wrap a title between its parts."""
+    separator, unbroken = " · ", "\u00a0"
+    parts = (part.replace(" ", unbroken) for part in title.split(separator))
+    return [line.replace(unbroken, " ") for line in _wrap(f"{unbroken}· ".join(parts), width)]
+
+
+def _fit_lines(blocks: Iterable[str], width: int) -> list[str]:
+    """Return the lines of the first paragraphs that fit below a table, whole paragraphs only."""
+    lines: list[str] = []
+    for block in blocks:
+        wrapped = _wrap(block, width)
+        if len(lines) + len(wrapped) <= LINES_BELOW:
+            lines += wrapped
+    return lines
 
 
 def _format_remedies(estimate: Estimate) -> list[str]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
+from ...numbers import format_device, format_duration, format_offer_name, format_short, format_usd
 from ...plan.cost_terms import USD
-from ..numbers import format_device, format_duration, format_offer_name, format_short, format_usd
 from ..output import UNKNOWN
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ __all__ = [
     "current_date",
     "format_age_line",
     "format_footnotes",
+    "format_short_footnotes",
     "format_summary_lines",
     "format_usd_per_million",
 ]
@@ -31,9 +32,10 @@ MANY_TIMES = 10.0
 def format_summary_lines(estimate: Estimate) -> list[str]:
     """Return the recommendations, one line each."""
     chosen = estimate.recommendation
+    paid = "" if chosen.free is None or chosen.free == chosen.fastest else " paid"
     answers = {
-        "cheapest": chosen.cheapest,
-        "fastest": chosen.fastest,
+        f"cheapest{paid}": chosen.cheapest,
+        f"fastest{paid}": chosen.fastest,
         "in time": chosen.within_deadline,
         "in budget": chosen.within_budget,
         "free": chosen.free,
@@ -77,11 +79,18 @@ def _format_margin(estimate: Estimate) -> list[str]:
         )
     between = [index for index in chosen.pareto if index not in (chosen.cheapest, chosen.fastest)]
     if between:
-        worth = [
-            _format_brief(estimate.offers[index], estimate.terms.currency) for index in between[:PARETO_SHOWN]
-        ]
-        lines.append(f"between the two: {'; '.join(worth)}")
+        lines.append(f"between the two: {'; '.join(_format_front(estimate, between)[:PARETO_SHOWN])}")
     return lines
+
+
+def _format_front(estimate: Estimate, indices: Iterable[int]) -> list[str]:
+    """Format offers of the Pareto front, of those that show the same time the cheapest."""
+    currency = estimate.terms.currency
+    texts: dict[str, str] = {}
+    for index in indices:
+        one = estimate.offers[index]
+        texts[_format_time_and_cost(one, currency)[0]] = _format_brief(one, currency)
+    return list(texts.values())
 
 
 def _format_ratio(share: float) -> str:
@@ -160,6 +169,17 @@ def format_footnotes(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list
     return [line for line in lines if line]
 
 
+def format_short_footnotes(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[str]:
+    """Return the notes in the order of their weight: age and dates of prices, then times, then the bill."""
+    lines = (
+        format_age_line(one.offer for one in shown),
+        _format_prices_note(shown),
+        _format_times_note(estimate, shown),
+        _format_bill_note(estimate),
+    )
+    return [line for line in lines if line]
+
+
 def _format_prices_note(shown: Sequence[OfferEstimate]) -> str:
     """Return kind and dates of the prices."""
     dates = sorted(one.offer.price_as_of for one in shown if one.offer.price_as_of)
@@ -174,11 +194,10 @@ def _format_prices_note(shown: Sequence[OfferEstimate]) -> str:
 
 def _format_bill_note(estimate: Estimate) -> str:
     """Return the items included in and excluded from the bill."""
-    from ...plan.pricing.bill import NOT_BILLED
-
+    missing = f" Not included: {', '.join(estimate.not_billed)}." if estimate.not_billed else ""
     terms = estimate.terms
     if terms.costs is None:
-        return f"Included in the bill: training only. Not included: {', '.join(NOT_BILLED)}."
+        return f"Included in the bill: training only.{missing}"
     tax = "no tax" if terms.tax is None else f"with {terms.tax.percent:g} % {terms.tax.name}"
     rate = (
         ""
@@ -186,8 +205,8 @@ def _format_bill_note(estimate: Estimate) -> str:
         else f" 1 USD = {terms.currency.per_usd:f} {terms.currency.code}."
     )
     return (
-        f"Included in the bill: boot to shutdown, disk, egress, {tax} (--breakdown itemizes it). "
-        f"Not included: {', '.join(NOT_BILLED)}.{rate}"
+        f"Included in the bill: boot to shutdown, disk, egress, {tax} (--breakdown itemizes it)."
+        f"{missing}{rate}"
     )
 
 

@@ -1,18 +1,12 @@
-"""Table of an estimate: its offers, columns and cells, and the same as HTML for notebooks.
-
-All text in HTML is escaped; it has no scripts or style sheets.
-"""
+"""Table of an estimate: its offers, columns and cells."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from html import escape
 from typing import TYPE_CHECKING
 
-from ...plan.cost_terms import USD
-from ...units import GIB, MS_PER_S
-from ..numbers import (
+from ...numbers import (
     format_count,
     format_device,
     format_duration,
@@ -21,8 +15,11 @@ from ..numbers import (
     format_short,
     format_usd,
 )
-from ..output import UNKNOWN, Column
-from .notes import format_footnotes, format_summary_lines, format_usd_per_million
+from ...plan.cost_terms import USD
+from ...units import GIB, MS_PER_S
+from ..output import Column
+from .notes import format_usd_per_million
+from .phases import format_phases
 
 if TYPE_CHECKING:
     from ...plan.cost_terms import Currency
@@ -30,36 +27,72 @@ if TYPE_CHECKING:
     from ...plan.result.best_batch import BestBatch
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
+    from ...units import Interval
 
 __all__ = [
-    "add_best_batch_column", "build_table_columns", "build_table_row", "format_estimate_html", "format_memory",
+    "add_best_batch_column", "build_table_columns", "build_table_rows", "format_memory",
     "format_title", "select_shown_offers",
 ]  # fmt: skip
 
-ROWS_SHOWN = 25
-STEP_COLUMN_FROM_WIDTH = 100
-REASON_COLUMNS_FROM_WIDTH = 120
+ROWS_SHOWN = 12
+REGION_COLUMN_FROM_WIDTH = 100
+TIME_RANGE_FROM_WIDTH = 120
 ALL_COLUMNS_FROM_WIDTH = 150
+MARKS = {
+    "recommended": "take",
+    "free": "free",
+    "cheapest_paid": "cheapest",
+    "in_between": "between",
+    "fastest_paid": "fastest",
+}
 
 
 def select_shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[OfferEstimate], str]:
-    """Return the offers for a table, and a sentence on the omitted ones."""
+    """Return the offers for a table, and a sentence on the omitted ones.
+
+    The picked offers come first, then the best of each kind and number of devices in the estimate's order, twelve
+    together; every accelerator that was asked for has a row.
+    """
     count = len(estimate.offers)
+    picked = list(estimate.decision.roles())
     if show_all:
-        return list(estimate.offers), f"Shown: all {count} offers."
-    best = [estimate.offers[index] for index in estimate.best_per_devices()]
-    usable = [one for one in best if not one.device_estimate.is_ruled_out and one.device_estimate.step_time_s]
-    shown = (usable or best)[:ROWS_SHOWN]
-    too_small = sum(one.device_estimate.memory.fits is False for one in best)
-    unknown = sum(one.device_estimate.step_time_s is None for one in best)
-    foreign = sum(one.device_estimate.runs is False for one in best)
-    small = f"; {too_small} too small for this batch size" if too_small else ""
-    silent = f"; {unknown} without a known time" if unknown else ""
-    silent += f"; {foreign} not supported by Keras 3" if foreign else ""
-    return shown, (
-        f"Shown: the best offer of {len(shown)} of {len(best)} kinds and numbers of devices{small}{silent}; "
-        f"--all shows all {count} offers."
-    )
+        rest = [index for index in range(count) if index not in picked]
+        return [estimate.offers[index] for index in (*picked, *rest)], f"Shown: all {count} offers."
+    best = estimate.best_per_devices()
+    offers = {index: estimate.offers[index] for index in (*picked, *best)}
+    usable = [
+        index
+        for index in best
+        if not offers[index].device_estimate.is_ruled_out and offers[index].device_estimate.step_time_s
+    ]
+    asked = _find_asked(estimate, picked, best)
+    room = max(0, ROWS_SHOWN - len(picked) - len(asked))
+    others = [index for index in usable or best if index not in picked and index not in asked][:room]
+    shown = [*picked, *sorted([*asked, *others])]
+    return [offers[index] for index in shown], _format_left_out(estimate, shown, best)
+
+
+def _find_asked(estimate: Estimate, picked: Sequence[int], best: Sequence[int]) -> list[int]:
+    """Return the best offer of each accelerator that was asked for and is not among the picked."""
+    if not estimate.options["accelerators"]:
+        return []
+    seen = {estimate.offers[index].offer.accelerator for index in picked}
+    found: dict[str, int] = {}
+    for index in best:
+        found.setdefault(estimate.offers[index].offer.accelerator, index)
+    return [index for name, index in found.items() if name not in seen]
+
+
+def _format_left_out(estimate: Estimate, shown: Sequence[int], best: Sequence[int]) -> str:
+    """Return how many kinds of machines are not shown, and why."""
+    devices = [estimate.offers[index].device_estimate for index in best]
+    reasons = {
+        "too small for this batch size": sum(one.memory.fits is False for one in devices),
+        "without a known time": sum(one.step_time_s is None for one in devices),
+        "not supported by Keras 3": sum(one.runs is False for one in devices),
+    }
+    why = "".join(f"; {number} {reason}" for reason, number in reasons.items() if number)
+    return f"Shown: {len(shown)} of {len(estimate.offers)} offers, {len(best)} kinds{why}; more: --all, --explain."
 
 
 def build_table_columns(estimate: Estimate, width: int) -> list[Column]:
@@ -69,34 +102,34 @@ def build_table_columns(estimate: Estimate, width: int) -> list[Column]:
     per million samples.
     """
     money = "$" if estimate.terms.currency.code == USD.code else estimate.terms.currency.code
-    columns = [
-        Column(key="device", header="accelerator", format=_build_clipper(18)),
-        Column(key="offer", header="offer", format=_build_clipper(_max_offer_length(width))),
-        Column(key="region", header="region", format=_build_clipper(15)),
-        Column(key="price", header="$/h", justify="right"),
-    ]
     is_known, is_served = estimate.workload.steps is not None, estimate.has_serving
-    if width >= STEP_COLUMN_FROM_WIDTH:
-        step = Column(key="step", header="step ms", justify="right")
-        columns.append(Column(key="latency", header="one ms", justify="right") if is_served else step)
-    if is_served or not is_known:
-        columns.append(Column(key="rate", header="per s", justify="right"))
-        columns.append(Column(key="per_million", header=f"{money} a million", justify="right"))
-    if is_known and (width >= ALL_COLUMNS_FROM_WIDTH or not is_served):
-        columns.append(Column(key="time", header="run", justify="right"))
-        if width >= ALL_COLUMNS_FROM_WIDTH and not is_served:
-            columns.append(Column(key="between", header="80 % interval", justify="right"))
-        columns.append(Column(key="cost", header=f"run {money}", justify="right"))
-    if width >= REASON_COLUMNS_FROM_WIDTH:
-        columns += [Column(key="limiter", header="limit"), Column(key="basis", header="basis")]
-    if width >= ALL_COLUMNS_FROM_WIDTH and not is_served:
-        columns.append(Column(key="memory", header="memory", justify="right"))
-    return columns
+    is_wide = width >= ALL_COLUMNS_FROM_WIDTH
+    has_rate, has_run = is_served or not is_known, is_known and (is_wide or not is_served)
+    time = "time_range" if width >= TIME_RANGE_FROM_WIDTH else "time"
+    candidates = (
+        (True, Column(key="mark", header="")),
+        (True, Column(key="device", header="accelerator", format=_build_clipper(13 if width < 90 else 18))),
+        (True, Column(key="offer", header="offer", format=_build_clipper(_max_offer_length(width)))),
+        (True, Column(key="region", header="region", format=_build_clipper(15), dispensable=2)),
+        (True, Column(key="price", header="$/h", justify="right", dispensable=1)),
+        (is_wide and not is_served, Column(key="step", header="step ms", justify="right")),
+        (
+            is_served and width >= REGION_COLUMN_FROM_WIDTH,
+            Column(key="latency", header="one ms", justify="right"),
+        ),
+        (has_rate, Column(key="rate", header="per s", justify="right")),
+        (has_rate, Column(key="per_million", header=f"{money} a million", justify="right")),
+        (has_run, Column(key=time, header="run", justify="right")),
+        (has_run, Column(key="cost", header=f"run {money}", justify="right")),
+        (is_wide, Column(key="limiter", header="limit")),
+        (is_wide, Column(key="basis", header="basis")),
+    )
+    return [column for is_shown, column in candidates if is_shown]
 
 
 def add_best_batch_column(columns: list[Column], width: int) -> list[Column]:
     """Add the column of the best batch size, replacing dispensable columns on a narrow terminal."""
-    spared = {"step", "limiter"} if width < REASON_COLUMNS_FROM_WIDTH else {"limiter"}
+    spared = {"limiter", "basis", "step"} if width >= ALL_COLUMNS_FROM_WIDTH else {"region", "price"}
     kept = [column for column in columns if column.key not in spared]
     return [*kept, Column(key="best_batch", header="best batch", justify="right")]
 
@@ -116,9 +149,17 @@ def _format_best_batch(best: BestBatch | None, currency: Currency) -> str | None
 
 def _max_offer_length(width: int) -> int:
     """Return the maximum length of an offer's name for a terminal width [characters]."""
-    if width < STEP_COLUMN_FROM_WIDTH:
-        return 21
-    return 25 if width < REASON_COLUMNS_FROM_WIDTH else 34
+    if width < REGION_COLUMN_FROM_WIDTH:
+        return 19
+    return 25 if width < ALL_COLUMNS_FROM_WIDTH else 34
+
+
+def build_table_rows(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[dict[str, str | None]]:
+    """Format the cells of offers, with the marks of the picked ones."""
+    roles = estimate.decision.roles()
+    marks = {id(estimate.offers[index].offer): MARKS[names[0]] for index, names in roles.items()}
+    currency = estimate.terms.currency
+    return [{**build_table_row(one, currency), "mark": marks.get(id(one.offer), "")} for one in shown]
 
 
 def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, str | None]:
@@ -132,10 +173,7 @@ def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, s
         "price": _format_price(one),
         "step": None,
         "time": format_duration(run_time_s.mid) if run_time_s else None,
-        "between": f"{format_duration(run_time_s.low)} – {format_duration(run_time_s.high)}"
-        if run_time_s
-        else None,
-        "memory": format_memory(one),
+        "time_range": _format_time_range(run_time_s),
         "cost": _format_cost(one.bill, currency),
         "latency": None,
         "rate": None,
@@ -152,20 +190,32 @@ def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, s
         latency_s = one.serving.latency_s
         cells["latency"] = format_range(latency_s.low * MS_PER_S, latency_s.high * MS_PER_S)
     if device_estimate.runs is False:
-        cells |= dict.fromkeys(("time", "rate"), "no Keras 3")
+        cells |= dict.fromkeys(("time", "time_range", "rate"), "no Keras 3")
     if device_estimate.memory.fits is False:
         largest = device_estimate.memory.largest_batch_size
-        cells |= dict.fromkeys(("time", "rate"), "too big") | {"between": None}
+        cells |= dict.fromkeys(("time", "time_range", "rate"), "too big")
         cells |= dict.fromkeys(("cost", "per_million"), f"batch ≤ {largest}" if largest else "any batch")
     return cells
 
 
+def _format_time_range(run_time_s: Interval | None) -> str | None:
+    """Format the time of a run with its range."""
+    if run_time_s is None:
+        return None
+    low, mid, high = (format_duration(value) for value in (run_time_s.low, run_time_s.mid, run_time_s.high))
+    unit = f" {mid.rpartition(' ')[2]}"
+    start = low.removesuffix(unit) if high.endswith(unit) else low
+    return f"{mid} ({start}–{high.removesuffix(unit) if low.endswith(unit) else high})"
+
+
 def _format_cost(bill: Bill | None, currency: Currency) -> str | None:
-    """Format the range of a bill's total in the user's currency."""
+    """Format a bill's total with its range in the user's currency."""
     if bill is None:
         return None
-    low, high = float(currency.of_usd(bill.total.low)), float(currency.of_usd(bill.total.high))
-    return format_range(low, high) if high > 0 else format_usd(0.0)
+    low, mid, high = (
+        float(currency.of_usd(usd)) for usd in (bill.total.low, bill.total.mid, bill.total.high)
+    )
+    return f"{format_usd(mid)} ({format_range(low, high)})" if high > 0 else format_usd(0.0)
 
 
 def format_memory(one: OfferEstimate) -> str | None:
@@ -195,7 +245,9 @@ def format_title(estimate: Estimate) -> str:
         f"{format_count(workload.parameters)} parameters",
         f"{format_count(workload.flops_per_step, 'FLOP')} a step",
     ]
-    if workload.steps is None:
+    if phases := format_phases(estimate.phases_json()):
+        parts.append(phases)
+    elif workload.steps is None:
         parts.append("run length unknown")
     elif workload.samples is None or workload.epochs is None:
         parts.append(f"{workload.steps:,} steps")
@@ -216,40 +268,3 @@ def _build_clipper(length: int) -> Callable[[str], str]:
         return f"{text[:head]}…{text[head + 1 - length :]}"
 
     return clip
-
-
-ALL_COLUMNS_WIDTH = 200
-
-
-def format_estimate_html(estimate: Estimate) -> str:
-    """Return title, table of the best offers, recommendations and notes."""
-    shown, left_out = select_shown_offers(estimate, show_all=False)
-    currency = estimate.terms.currency
-    columns = build_table_columns(estimate, ALL_COLUMNS_WIDTH)
-    notes = [*format_summary_lines(estimate), left_out, *format_footnotes(estimate, shown)]
-    body = _format_body(columns, shown, currency)
-    return (
-        f"<table><caption>{escape(format_title(estimate))}</caption>{_format_head(columns)}{body}"
-        f"</table>{''.join(f'<p>{escape(note)}</p>' for note in notes)}"
-    )
-
-
-def _format_head(columns: Sequence[Column]) -> str:
-    """Return the header row, with column scopes for screen readers."""
-    cells = (f'<th scope="col"{_format_alignment(column)}>{escape(column.header)}</th>' for column in columns)
-    return f"<thead><tr>{''.join(cells)}</tr></thead>"
-
-
-def _format_alignment(column: Column) -> str:
-    """Return the alignment of a cell; notebooks align all text to the right by default."""
-    return f' style="text-align:{column.justify}"'
-
-
-def _format_body(columns: Sequence[Column], shown: Sequence[OfferEstimate], currency: Currency) -> str:
-    """Return the table body."""
-    rows = (build_table_row(one, currency) for one in shown)
-    lines = (
-        "".join(f"<td{_format_alignment(c)}>{escape(row[c.key] or UNKNOWN)}</td>" for c in columns)
-        for row in rows
-    )
-    return f"<tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody>"

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...units import MS_PER_S
-from ..numbers import (
+from ...numbers import (
     format_count,
     format_device,
     format_duration,
@@ -16,6 +15,8 @@ from ..numbers import (
     format_short,
     format_usd,
 )
+from ...units import MS_PER_S
+from ..estimate.phases import format_phases
 from ..output import UNKNOWN
 
 __all__ = [
@@ -86,7 +87,8 @@ def select_shown_offers(plan: Mapping[str, Any]) -> list[int]:
         seen.setdefault((one["accelerator"], one["devices"], one["purchase"], free), index)
     chosen = plan["recommendation"]
     named = [one["offer"] for key, one in chosen.items() if key not in ("pareto", "sensitivity") and one]
-    return sorted({*seen.values(), *named, *(one["offer"] for one in chosen["pareto"])})
+    picks = [one["offer"] for key, one in plan.get("decision", {}).items() if key != "sentence" and one]
+    return sorted({*seen.values(), *named, *picks, *(one["offer"] for one in chosen["pareto"])})
 
 
 def build_offer_rows(offers: Iterable[tuple[int, Offer]], money: ReportCurrency) -> list[list[Any]]:
@@ -164,6 +166,15 @@ _NAMES = {
 }
 
 
+_PICK_NAMES = {
+    "recommended": "Take",
+    "free": "Free",
+    "cheapest_paid": "Cheapest paid",
+    "in_between": "In between",
+    "fastest_paid": "Fastest paid",
+}
+
+
 def describe_workload(plan: Mapping[str, Any]) -> list[str]:
     """Describe the workload in short phrases."""
     work = plan["workload"]
@@ -174,6 +185,8 @@ def describe_workload(plan: Mapping[str, Any]) -> list[str]:
         f"{format_count(work['flops_per_step'], 'FLOP')} a step",
         "XLA" if work["compiled"] else "kernel by kernel",
     ]
+    if phases := format_phases(plan.get("phases") or ()):
+        return [*parts, phases]
     if work["samples"] is not None and work["epochs"] is not None:
         return [*parts, f"{work['samples']:,} samples × {work['epochs']:,} epochs"]
     return [*parts, "run length unknown" if work["steps"] is None else f"{work['steps']:,} steps"]
@@ -181,6 +194,8 @@ def describe_workload(plan: Mapping[str, Any]) -> list[str]:
 
 def format_headline(plan: Mapping[str, Any], money: ReportCurrency) -> str:
     """Return the main recommendation as a sentence."""
+    if "decision" in plan:
+        return str(plan["decision"]["sentence"])
     best = plan["recommendation"]["cheapest"]
     if best is None:
         return "No offer in this plan fits the model and has a known price and time."
@@ -195,8 +210,10 @@ def format_headline(plan: Mapping[str, Any], money: ReportCurrency) -> str:
 def build_recommendations(plan: Mapping[str, Any], money: ReportCurrency) -> list[dict[str, str]]:
     """Return all recommendations, merging those with the same offer."""
     titles: dict[int, list[str]] = {}
-    for key, title in _NAMES.items():
-        chosen = plan["recommendation"].get(key)
+    picks = {**plan["recommendation"], **plan.get("decision", {})}
+    names = _PICK_NAMES if "decision" in plan else _NAMES
+    for key, title in names.items():
+        chosen = picks.get(key)
         if chosen is not None:
             titles.setdefault(chosen["offer"], []).append(title)
     return [_build_recommendation(plan["offers"][index], names, money) for index, names in titles.items()]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...numbers import format_count, format_device, format_duration, format_offer_name, format_short
 from ...units import GIB, MS_PER_S
-from ..numbers import format_count, format_device, format_duration, format_offer_name, format_short
 from ..output import UNKNOWN
 from .embed import escape_invisible, find_links_in_source
 from .text import (
@@ -206,7 +206,7 @@ def _build_line(line: Mapping[str, Any], money: ReportCurrency) -> dict[str, str
 
 
 def _format_crossover(turn: Mapping[str, Any]) -> str:
-    return f"From {turn['from']:,} epochs on, {turn['cheapest']} is cheaper than {turn['instead_of']}."
+    return f"From {turn['from']:,} epochs on, take {turn['cheapest']} instead of {turn['instead_of']}."
 
 
 def _build_notes(plan: Mapping[str, Any]) -> list[str]:

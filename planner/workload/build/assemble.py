@@ -14,7 +14,7 @@ from ..device_mesh import get_distribution_name
 from ..errors import build_user_code_error
 from ..model import Workload
 from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
-from .backend_settings import find_tf32_products, note_attention_dropout
+from .backend_settings import find_tf32_products, note_attention_dropout, require_backend_of_step
 from .fit_inputs import FitInputs, build_target_specs, choose_loss, validate_names
 
 __all__ = [
@@ -60,6 +60,7 @@ def assemble_workload(model: Any, *, run: RunProperties, options: WorkloadOption
         CaptureError: Building or tracing failed in the model's own code.
     """
     validate_names(loss=options.loss, optimizer=options.optimizer)
+    require_backend_of_step(model, run.text)
     notes = list(run.notes)
     batch_size = resolve_batch_size(model, run, options, notes)
     try:
@@ -151,9 +152,21 @@ def _build_input_spec(tensor: Any, text: str) -> ArraySpec:
     if None in shape:
         raise UsageError(
             f"the input `{tensor.name}` of `{text}` has no fixed shape: {tuple(tensor.shape)}",
-            hint="give the builder arguments that fix it, as in `?input_shape=[224,224,3]`, or use a script",
+            hint=f"{_suggest_shape(tensor)}, or use a script that calls fit()",
         )
     return ArraySpec(shape, str(tensor.dtype))
+
+
+def _suggest_shape(tensor: Any) -> str:
+    """Return how a builder fixes the shape of an input, by the kind of data that its axes and type suggest."""
+    axes = len(tensor.shape) - 1
+    if axes == 1:
+        return (
+            "fix the length of its sequences: return `keras.Model(x, model(x))`, where `x` holds "
+            f"`keras.Input((128,), dtype='{tensor.dtype}', name='{tensor.name}')` and so on for each input"
+        )
+    example = {3: "[224,224,3]", 4: "[16,224,224,3]"}.get(axes, "[128,64]")
+    return f"give the builder arguments that fix it, as in `?input_shape={example}`"
 
 
 def _read_build_specs(model: Any, text: str) -> SpecTree:
@@ -162,7 +175,8 @@ def _read_build_specs(model: Any, text: str) -> SpecTree:
     if not shape or not all(isinstance(n, int) for n in tuple(shape)[1:]):
         raise UsageError(
             f"the input shape of `{text}` is unknown",
-            hint="call `model.build((None, height, width, channels))` before returning it, or use a script",
+            hint="call it before returning it on `keras.Input` tensors of its shape (`(128,)` for token ids, "
+            "`(224, 224, 3)` for images), or use a script that calls fit()",
         )
     return ArraySpec(tuple(shape)[1:], "float32")
 

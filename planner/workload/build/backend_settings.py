@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Literal
 
-__all__ = ["find_tf32_products", "note_attention_dropout"]
+from ..errors import OTHER_BACKENDS, BackendError
+
+__all__ = ["find_tf32_products", "note_attention_dropout", "require_backend_of_step"]
 
 # Values of `jax_default_matmul_precision` without TF32 (docs.jax.dev, `jax.lax.Precision`).
 FULL_FLOAT32 = ("highest", "float32", "F32_F32_F32")
@@ -41,3 +43,28 @@ def find_tf32_products() -> Literal["all", "convolutions", "none"]:
     if tensorflow is not None and not tensorflow.config.experimental.tensor_float_32_execution_enabled():
         return "none"
     return "none" if jax.config.jax_default_matmul_precision in FULL_FLOAT32 else "all"
+
+
+def require_backend_of_step(model: Any, text: str) -> None:
+    """Raise BackendError if the model's own `train_step` uses another framework than the current backend.
+
+    Keras passes other arguments to `train_step` on JAX, so that it would fail without naming the framework.
+
+    Args:
+        model: Keras model.
+        text: Reference as given by the user.
+    """
+    import keras
+
+    step = getattr(type(model), "train_step", None)
+    code, names = getattr(step, "__code__", None), getattr(step, "__globals__", {})
+    if code is None or names.get("__name__", "").split(".")[0] == "keras":
+        return
+    used = {getattr(names.get(name), "__name__", "").split(".")[0] for name in code.co_names}
+    for backend in OTHER_BACKENDS:
+        if backend in used and backend != keras.backend.backend():
+            raise BackendError(
+                f"{text}: `train_step` of {type(model).__name__} needs the {backend} backend",
+                hint=f"`pip install 'gpuplan[{backend}]'`",
+                backend=backend,
+            )

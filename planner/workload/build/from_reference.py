@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from ...errors import GpuplanError, UsageError, near_names_hint
+from ...plain import parse_json
 from ..errors import CaptureError, build_user_code_error, to_one_line
 from ..options import get_keras_policy
 from ..reference import Reference
@@ -174,7 +175,7 @@ def build_saved_model(path: Path, *, precision: str | None) -> Any:
 def _read_archive(path: Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
-            config = json.loads(archive.read("config.json"))
+            config = parse_json(archive.read("config.json"))
     except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
         raise UsageError(
             f"`{path.name}` is not a .keras file: {to_one_line(error)}", hint=BY_FUNCTION
@@ -194,7 +195,13 @@ def _read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
         ) from error
     if config is None:
         raise UsageError(f"`{path.name}` contains only weights, no model", hint=BY_FUNCTION)
-    return _require_object(json.loads(config), path), None if training is None else json.loads(training)
+    try:
+        parsed = parse_json(config), None if training is None else parse_json(training)
+    except ValueError as error:
+        raise UsageError(
+            f"the model in `{path.name}` cannot be read: {to_one_line(error)}", hint=BY_FUNCTION
+        ) from error
+    return _require_object(parsed[0], path), parsed[1]
 
 
 def _require_object(config: Any, path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ..array_spec import SpecTree
 from ..errors import build_user_code_error
 from ..options import WorkloadOptions, get_keras_policy
 from ..reference import Reference
+from ..trace.jax.instrumentation import recompute_with_flags
 from .assemble import (
     RunProperties,
     build_symbolic_output,
@@ -80,7 +81,7 @@ def build_and_use(
     options: WorkloadOptions,
     argv: Sequence[str] = (),
 ) -> NoReturn:
-    """Build the model of a reference and pass it on; for a script, from inside its first `fit()`.
+    """Build the model of a reference and pass it on; for a script, from inside the wanted `fit()`.
 
     Args:
         reference: A script, function, application or saved model.
@@ -92,7 +93,8 @@ def build_and_use(
     Raises:
         UsageError, CaptureError: As for tracing.
     """
-    from ..capture.run_script import run_until_fit, skip_pretrained_weights
+    from ..capture.run_script import follow_script, skip_pretrained_weights
+    from ..capture.single_fit import SingleFit
     from .from_reference import build_application, build_function, build_saved_model
 
     validate_names(loss=options.loss, optimizer=options.optimizer)
@@ -104,7 +106,9 @@ def build_and_use(
             run = RunProperties(text=reference.text, feed=read_fit_inputs(arguments), folders=(str(folder),))
             use(build_executable(model, run, options, arguments))
 
-        run_until_fit(reference.path, text=reference.text, argv=argv, on_fit=on_fit)
+        calls = SingleFit(on_fit, fit_call=options.fit_call, own=folder)
+        follow_script(reference.path, text=reference.text, argv=argv, calls=calls)
+        raise calls.build_missing_error(reference.text)
     if reference.kind == "application":
         model = build_application(reference)
     elif reference.kind == "saved_model" and reference.path is not None:
@@ -165,7 +169,8 @@ def abstract_variables() -> Iterator[bool]:
     for owner, name, _ in replaced:
         setattr(owner, name, _REPLACEMENTS[name])
     try:
-        yield True
+        with recompute_with_flags():  # a layer's shapes are found by tracing its call
+            yield True
     finally:
         for owner, name, original in replaced:
             setattr(owner, name, original)

@@ -1,1 +1,1 @@
-"""Running the user's script in a process of its own until its first `fit()`."""
+"""Running the user's script in a process of its own, with its training calls replaced."""

@@ -54,7 +54,18 @@ def _build_error_answer(error: GpuplanError) -> dict[str, Any]:
 
 
 def _finish(answer: dict[str, Any], result_path: Path) -> NoReturn:
-    result_path.write_text(json.dumps(answer), encoding="utf-8")
+    _write(answer, result_path)
+    _end()
+
+
+def _write(answer: dict[str, Any], result_path: Path) -> None:
+    """Write the result at once: the parent may end this process at any time."""
+    unfinished = result_path.with_suffix(".tmp")
+    unfinished.write_text(json.dumps(answer), encoding="utf-8")
+    unfinished.replace(result_path)
+
+
+def _end() -> NoReturn:
     for worker in multiprocessing.active_children():
         worker.terminate()
     sys.stdout.flush()
@@ -121,21 +132,21 @@ def _run_script(
     notes: tuple[str, ...],
     result_path: Path,
 ) -> NoReturn:
+    """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
     from ..build.assemble import RunProperties
-    from ..build.fit_inputs import read_fit_inputs
-    from ..build.lowering import build_answer
-    from .run_script import run_until_fit, skip_pretrained_weights
+    from .follow import ScriptFollower
+    from .run_script import follow_script, skip_pretrained_weights
+    from .single_fit import SingleFit
 
     path = reference.path or Path()
     skipped = skip_pretrained_weights()
 
-    def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
+    def describe(model: Any, arguments: dict[str, Any], feed: FitInputs, epochs: int) -> RunProperties:
         backend, compiled = _backend_note()
-        feed = read_fit_inputs(arguments)
-        run = RunProperties(
+        return RunProperties(
             text=reference.text,
             feed=feed,
-            epochs=max(1, arguments["epochs"] - (arguments.get("initial_epoch") or 0)),
+            epochs=epochs,
             folders=(str(path.parent),),
             compiled=compiled,
             notes=(
@@ -145,10 +156,26 @@ def _run_script(
                 *((PRETRAINED,) if skipped() else ()),
             ),
         )
-        answer = build_answer(model, run=run, options=options, request=request)
-        _finish({**answer, "files": _local_files(reference)}, result_path)
 
-    run_until_fit(path, text=reference.text, argv=request["argv"], on_fit=on_fit)
+    def save(answer: dict[str, Any]) -> None:
+        _write({**answer, "files": _local_files(reference)}, result_path)
+
+    def lower(model: Any, arguments: dict[str, Any]) -> NoReturn:
+        from ..build.fit_inputs import read_fit_inputs
+        from ..build.lowering import build_answer
+
+        run = describe(model, arguments, read_fit_inputs(arguments), 1)
+        save(build_answer(model, run=run, options=options, request=request))
+        _end()
+
+    if request.get("lower") is not None:
+        calls = SingleFit(lower, fit_call=options.fit_call, own=path.parent, folder=result_path.parent)
+        follow_script(path, text=reference.text, argv=request["argv"], calls=calls)
+        raise calls.build_missing_error(reference.text)
+    follower = ScriptFollower(describe, options=options, own=path.parent, result_path=result_path, save=save)
+    ended = follow_script(path, text=reference.text, argv=request["argv"], calls=follower)
+    follower.save(partial=False, ended=ended)
+    _end()
 
 
 def _fit_notes(model: Any, arguments: dict[str, Any], feed: FitInputs) -> tuple[str, ...]:

@@ -1,61 +1,79 @@
-"""Execution of an unmodified training script until its first `fit()`, in the child process."""
+"""Execution of an unmodified training script in the child process; its training calls are replaced."""
 
 from __future__ import annotations
 
 import builtins
-import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from ...errors import GpuplanError
-from ..errors import WAY_OUT, CaptureError, build_user_code_error
+from ..errors import WAY_OUT, BackendError, CaptureError, build_user_code_error, find_user_line, to_one_line
+from .training_calls import TrainingCalls, replace_training_calls
 
-__all__ = ["FitCall", "run_until_fit", "skip_pretrained_weights"]
+__all__ = ["follow_script", "skip_pretrained_weights"]
 
-FitCall = Callable[[Any, dict[str, Any]], NoReturn]
 PLACEHOLDER = "pretrained.weights.h5"
 
 
-def run_until_fit(path: Path, *, text: str, argv: Sequence[str], on_fit: FitCall) -> NoReturn:
-    """Run a script as `python script.py argv…` would, until it calls `fit()`.
+def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: TrainingCalls) -> str:
+    """Run a script as `python script.py argv…` would, with its training calls replaced.
 
     Args:
         path: Path of the script.
         text: Reference as given by the user.
         argv: Arguments of the script.
-        on_fit: Callback for the model and the arguments of `fit()` by name; must end the process.
+        calls: What happens at its training calls.
+
+    Returns:
+        Why the script ended early after its first `fit()`; empty if it did not.
 
     Raises:
-        CaptureError: The script failed, ended, or trains without `fit()`.
-        GpuplanError: Raised by `on_fit`.
+        CaptureError: The script failed or ended before `fit()`, or trains without it.
+        GpuplanError: Raised by the first `fit()`.
     """
     faults: list[GpuplanError] = []
-    undo = _patch_training(path.name, on_fit, faults)
+    undo = replace_training_calls(path.name, calls, faults)
+    folders = (str(path.parent),)
     try:
         _run_as_main(path, text=text, argv=argv)
-    except GpuplanError:
-        raise
     except SystemExit as error:
-        _raise_first(faults)
+        _raise_before_fit(faults, calls)
+        if calls.reached:
+            return "" if error.code in (0, None) else f"it ended with exit code {error.code}"
         raise _build_end_error(text, path.name, code=error.code, argv=argv) from error
     except Exception as error:
-        _raise_first(faults)
-        folders = (str(path.parent),)
+        _raise_before_fit(faults, calls)
+        if calls.reached:
+            return _describe_failure(error, folders)
+        if isinstance(error, GpuplanError):
+            raise
         raise build_user_code_error(error, name=text, doing="failed before fit()", folders=folders) from error
     finally:
         undo()
-    _raise_first(faults)
-    raise _build_end_error(text, path.name, code=0, argv=argv)
+    _raise_before_fit(faults, calls)
+    if not calls.reached:
+        raise _build_end_error(text, path.name, code=0, argv=argv)
+    return ""
 
 
-def _raise_first(faults: list[GpuplanError]) -> None:
-    """Raise the first error of a training call, which the script may have caught."""
-    if faults:
-        raise faults[0]
+def _describe_failure(error: Exception, folders: Sequence[str]) -> str:
+    line = find_user_line(error, folders)
+    at = f" at {line}" if line else ""
+    return f"it failed{at} ({type(error).__name__}: {to_one_line(error)})"
+
+
+def _raise_before_fit(faults: list[GpuplanError], calls: TrainingCalls) -> None:
+    """Raise the first error of a training call, which the script may have caught.
+
+    After the first `fit()`, only another backend is worth a new start.
+    """
+    for fault in faults:
+        if not calls.reached or isinstance(fault, BackendError):
+            raise fault
 
 
 def _run_as_main(path: Path, *, text: str, argv: Sequence[str]) -> None:
@@ -76,52 +94,6 @@ def _build_end_error(text: str, script: str, *, code: object, argv: Sequence[str
         f"{text} ended without calling fit()",
         hint=f"if it trains with a loop of its own or only defines models, {WAY_OUT.format(name=script)}",
     )
-
-
-# --- replacements of training calls -----------------------------------------------------------------------
-
-
-def _patch_training(script: str, on_fit: FitCall, faults: list[GpuplanError]) -> Callable[[], None]:
-    """Replace `fit()` by the capture and other training calls by errors; return a function that restores them."""
-    import keras
-
-    undo: list[tuple[type, str, Any]] = []
-
-    def restore() -> None:
-        while undo:
-            owner, name, original = undo.pop()
-            setattr(owner, name, original) if original is not None else delattr(owner, name)
-
-    def replace(owner: type, name: str, replacement: Any) -> None:
-        undo.append((owner, name, vars(owner).get(name)))
-        setattr(owner, name, replacement)
-
-    signature = inspect.signature(keras.Model.fit)
-
-    def fit(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        restore()
-        bound = signature.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        try:
-            on_fit(self, dict(bound.arguments))
-        except GpuplanError as error:
-            faults.append(error)
-            raise
-
-    replace(keras.Model, "fit", fit)
-    replace(keras.Model, "train_on_batch", _build_refusal("train_on_batch()", script, faults))
-    for name in ("apply", "stateless_apply"):
-        replace(keras.optimizers.Optimizer, name, _build_refusal("a loop of its own", script, faults))
-    return restore
-
-
-def _build_refusal(how: str, script: str, faults: list[GpuplanError]) -> Callable[..., NoReturn]:
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        error = CaptureError(f"{script} trains with {how}, not with fit()", hint=WAY_OUT.format(name=script))
-        faults.append(error)
-        raise error
-
-    return refuse
 
 
 def skip_pretrained_weights() -> Callable[[], bool]:

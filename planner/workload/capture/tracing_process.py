@@ -14,11 +14,11 @@ from ...errors import GpuplanError, UsageError
 from ..errors import TRACED_ON, BackendError, CaptureError
 from ..options import WorkloadOptions
 from ..reference import parse_reference
-from .process import ScriptProcess, build_process_environment
+from .process import ScriptProcess, ScriptTimeoutError, build_process_environment
+from .script_output import ScriptOutput
 
 __all__ = ["trace_in_child"]
 
-STDERR = 2
 INTERRUPTED = 130
 
 
@@ -78,6 +78,7 @@ def _trace(
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
         request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
         request_path.write_text(json.dumps(request), encoding="utf-8")
+        output = ScriptOutput(Path(folder, "output.txt"), name=text)
         child = ScriptProcess(
             f"{__package__}.child",
             [request_path, result_path],
@@ -85,15 +86,31 @@ def _trace(
             terms=options.script,
             own=parse_reference(text, base=base).folder(base),
             environment=_build_environment(backend, options, Path(folder)),
-            stdout=STDERR,
-            stderr=STDERR,
+            stdout=output.target,
+            stderr=output.target,
         )
+        with output.shown_on_failure():
+            ended = _run_to_end(child, result_path, text)
+            return _unwrap(json.loads(result_path.read_bytes()), ended)
+
+
+def _run_to_end(child: ScriptProcess, result_path: Path, text: str) -> str:
+    """Wait for a child and return how it ended; an error unless it left a result.
+
+    A script that was stopped after its first `fit()` has left the phases until then.
+    """
+    try:
         code = _run(child)
-        if code == INTERRUPTED:
-            raise KeyboardInterrupt
+    except ScriptTimeoutError as error:
         if not result_path.exists():
-            raise _build_missing_result_error(text, code)
-        return _unwrap(json.loads(result_path.read_bytes()))
+            raise
+        return str(error)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if not result_path.exists():
+        raise _build_missing_result_error(text, code)
+    how = f"was killed by signal {-code}" if code < 0 else f"ended by itself (exit code {code})"
+    return f"the process of `{text}` {how}"
 
 
 def _run(child: ScriptProcess) -> int:
@@ -111,6 +128,7 @@ def _build_environment(backend: str, options: WorkloadOptions, folder: Path) -> 
     if backend != "jax":
         environment["CUDA_VISIBLE_DEVICES"] = "-1"
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    environment.setdefault("MPLBACKEND", "Agg")  # no window that waits to be closed
     if (options.devices or 1) > 1:
         known = environment.get("XLA_FLAGS", "")
         environment["XLA_FLAGS"] = f"{known} --xla_force_host_platform_device_count={options.devices}".strip()
@@ -119,13 +137,15 @@ def _build_environment(backend: str, options: WorkloadOptions, folder: Path) -> 
 
 def _build_missing_result_error(text: str, code: int) -> GpuplanError:
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    hint = "out of memory?" if code == -9 else "see its output above"
+    hint = "out of memory?" if code == -9 else "see its output above, or all of it with `gpuplan --debug`"
     return GpuplanError(f"the process that ran `{text}` {how} and left no result", hint=hint)
 
 
-def _unwrap(answer: dict[str, Any]) -> dict[str, Any]:
+def _unwrap(answer: dict[str, Any], ended: str) -> dict[str, Any]:
     error = answer.get("error")
     if error is None:
+        if answer.get("partial"):
+            answer["workload"]["notes"].append(f"{ended}: what comes after is not counted")
         return answer
     if error.get("backend") is not None:
         raise BackendError(error["message"], hint=error["hint"], backend=error["backend"])

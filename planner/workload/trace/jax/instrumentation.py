@@ -1,4 +1,5 @@
-"""Instrumentation of Keras during tracing: numbered calls, marked recurrent layers, equal updates traced once.
+"""Instrumentation of Keras during tracing: numbered calls, marked recurrent layers, equal updates traced once,
+recomputed layers with flags.
 
 Each `keras.ops` call is one kernel in a framework. Calls without a TensorFlow kernel are marked: without XLA,
 TensorFlow launches their parts.
@@ -19,8 +20,55 @@ from .scopes import ATTENTION, CALL, COMPOSED, RECURRENT, REPEAT
 __all__ = [
     "name_recurrent_layers",
     "number_calls",
+    "recompute_with_flags",
     "trace_equal_updates_once",
 ]
+
+
+FLAGS_NOT_RECOMPUTED = (
+    "`keras.RematScope` covers layers with a `training` flag (BatchNormalization, Dropout, ...), with which this "
+    "version of Keras trains on PyTorch only; traced as meant, with their outputs recomputed"
+)
+
+
+@contextlib.contextmanager
+def recompute_with_flags() -> Iterator[list[str]]:
+    """Context in which `keras.RematScope` also recomputes layers that are called with flags; yields its notes.
+
+    Keras on JAX passes every argument of a layer through `jax.checkpoint`, which turns `training=True` into an
+    array of unknown value, so that BatchNormalization and Dropout fail. Here only arrays pass through it.
+    """
+    from keras.src.backend.jax import core
+
+    usual = core.remat
+    notes: list[str] = []
+
+    def remat(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def recomputed(*args: Any, **kwargs: Any) -> Any:
+            import jax
+
+            leaves, tree = jax.tree.flatten((args, kwargs))
+            places = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "dtype") and hasattr(leaf, "shape")]
+            if any(isinstance(leaf, bool) for leaf in leaves) and not notes:
+                notes.append(FLAGS_NOT_RECOMPUTED)
+
+            def call(*arrays: Any) -> Any:
+                filled = list(leaves)
+                for place, array in zip(places, arrays, strict=True):
+                    filled[place] = array
+                positional, named = jax.tree.unflatten(tree, filled)
+                return function(*positional, **named)
+
+            return jax.checkpoint(call)(*(leaves[place] for place in places))
+
+        return recomputed
+
+    core.remat = remat
+    try:
+        yield notes
+    finally:
+        core.remat = usual
 
 
 # Optimizers whose update depends only on a variable's shape and type, unlike Muon and possibly custom ones.

@@ -19,7 +19,12 @@ from ..graph.layers import group_layers
 from ..graph.liveness import MemoryPeaks, compute_peaks
 from ..graph.table import find_unmodelled, tabulate
 from .flatten import flatten
-from .instrumentation import name_recurrent_layers, number_calls, trace_equal_updates_once
+from .instrumentation import (
+    name_recurrent_layers,
+    number_calls,
+    recompute_with_flags,
+    trace_equal_updates_once,
+)
 from .simplify import simplify
 
 __all__ = [
@@ -74,7 +79,12 @@ def trace_step(
         memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks)
         return tabulate(graph, layers, fusion), memory
 
-    with _quick_tracing(), name_recurrent_layers(model), number_calls() as attention:
+    with (
+        _quick_tracing(),
+        name_recurrent_layers(model),
+        recompute_with_flags() as recomputing,
+        number_calls() as attention,
+    ):
         closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
         graph = flatten(closed)
         graph.parameters = graph.inputs[: len(model.trainable_variables)]
@@ -86,7 +96,7 @@ def trace_step(
         if calls:
             fused_ops, fused_memory = tabulate_graph(fused)
             alternative = FusedAttention(calls=calls, ops=fused_ops, memory=fused_memory)
-    notes = tuple(dict.fromkeys(remark.text for remark in graph.remarks))
+    notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *recomputing)
     return TracedStep(ops, memory, missing, notes, alternative)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ..units import GIGA, KILO, MEGA, SECONDS_PER_HOUR, TERA
+from .units import GIGA, KILO, MEGA, SECONDS_PER_HOUR, TERA
 
 __all__ = [
     "format_count",

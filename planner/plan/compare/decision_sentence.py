@@ -1,0 +1,181 @@
+"""Sentence of a decision: what to take, what paying buys, and what an hour saved costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from ...frozen import Frozen
+from ...numbers import format_device, format_duration, format_offer_name, format_short, format_usd
+from ...units import SECONDS_PER_HOUR
+from ..cost_terms import USD
+from .ranking import Candidate, cheapest, fastest
+
+if TYPE_CHECKING:
+    from ...workload.model import Workload
+    from ..cost_terms import Currency
+    from ..question import Question
+    from ..result.offer_estimate import OfferEstimate
+
+__all__ = ["Picks", "explain_decision", "format_limits"]
+
+SAMPLES_PRICED = 1e6
+ANYWHERE = ("any", "local")
+
+
+class Picks(Frozen):
+    """Keys of the picked offers, with everything they were picked from.
+
+    Args:
+        recommended, free, cheapest_paid, in_between, fastest_paid: Keys; None without one.
+        candidates: All offers that could be taken, by key.
+        paid: Those that cost money.
+    """
+
+    recommended: int | None
+    free: int | None
+    cheapest_paid: int | None
+    in_between: int | None
+    fastest_paid: int | None
+    candidates: Mapping[int, Candidate]
+    paid: Sequence[Candidate]
+
+
+def explain_decision(
+    picks: Picks,
+    offers: Sequence[OfferEstimate],
+    question: Question,
+    *,
+    workload: Workload,
+    currency: Currency,
+) -> str:
+    """Return what to take and why.
+
+    Args:
+        picks: The picked offers.
+        offers: Offers by key.
+        question: Deadline, budget and values of hours.
+        workload: Workload of the run.
+        currency: Currency of amounts.
+    """
+    is_run = any(offers[key].timeline is not None for key in picks.candidates)
+    words = _Words(offers=offers, currency=currency, is_run=is_run)
+    if not picks.candidates:
+        what = f"{workload.model} at batch {workload.batch_size}"
+        return f"Nothing can be taken: no offer runs {what} in one session at a known price."
+    if picks.recommended is None:
+        return _explain_limits(picks, question, words)
+    taken = picks.candidates[picks.recommended]
+    head = f"Take {words.describe(taken)}."
+    why = _explain_free if picks.recommended == picks.free else _explain_paid
+    return " ".join(part for part in (head, why(picks, taken, words), _format_values(question)) if part)
+
+
+class _Words(Frozen):
+    """Formats of offers and amounts in one currency, by run or by sample."""
+
+    offers: Sequence[OfferEstimate]
+    currency: Currency
+    is_run: bool
+
+    def name(self, one: Candidate) -> str:
+        """Return the name of an offer, with its place if it is rented."""
+        offer = self.offers[one.key].offer
+        where = "" if offer.region in ANYWHERE else f", {offer.region}"
+        spot = ", spot" if offer.purchase == "spot" else ""
+        device = format_device(offer.accelerator, offer.devices)
+        machine = format_offer_name(offer.provider, offer.instance_type, hosts=offer.hosts)
+        return f"{machine} ({device}{where}{spot})"
+
+    def describe(self, one: Candidate) -> str:
+        """Return name, cost and time of an offer."""
+        return f"{self.name(one)}: {self.cost(one.cost_usd)}, {self.time(one.time_s)}"
+
+    def usd(self, usd: float) -> str:
+        """Return an amount."""
+        text = format_usd(float(self.currency.of_usd(Decimal(usd))))
+        return f"${text}" if self.currency.code == USD.code else f"{text} {self.currency.code}"
+
+    def cost(self, usd: float) -> str:
+        """Return the cost of a run, or of a million samples."""
+        if usd == 0:
+            return "free"
+        return self.usd(usd) if self.is_run else f"{self.usd(usd * SAMPLES_PRICED)} per million samples"
+
+    def time(self, time_s: float) -> str:
+        """Return the time of a run, or the samples per second."""
+        return format_duration(time_s) if self.is_run else f"{format_short(1 / time_s)} samples/s"
+
+    def saving(self, slow: Candidate, fast: Candidate) -> str:
+        """Return the time that a faster offer saves."""
+        if self.is_run:
+            return f"saves {format_duration(slow.time_s - fast.time_s)}"
+        return f"is {format_short(slow.time_s / fast.time_s)} times as fast"
+
+
+def _price_of_hour(slow: Candidate, fast: Candidate) -> float:
+    """Return the extra cost of a faster offer per hour saved [USD/h]."""
+    return (fast.cost_usd - slow.cost_usd) / (slow.time_s - fast.time_s) * SECONDS_PER_HOUR
+
+
+def _explain_free(picks: Picks, taken: Candidate, words: _Words) -> str:
+    """Return what paying would save."""
+    faster = [one for one in picks.paid if one.time_s < taken.time_s]
+    if not faster or picks.fastest_paid is None:
+        return "No paid offer is faster." if picks.paid else ""
+    best = picks.candidates[picks.fastest_paid]
+    least = min(faster, key=lambda one: _price_of_hour(taken, one))
+    text = f"Paying {words.saving(taken, best).replace('saves', 'saves at most')}: {words.describe(best)};"
+    hour = f"{text} each hour saved costs {words.usd(_price_of_hour(taken, best))}"
+    if least.key == best.key:
+        return f"{hour}."
+    return f"{hour}, or {words.usd(_price_of_hour(taken, least))} with {words.describe(least)}."
+
+
+def _explain_paid(picks: Picks, taken: Candidate, words: _Words) -> str:
+    """Return what less money or more speed would be had for."""
+    parts = []
+    if picks.free is not None:
+        parts.append(f"Free would be {words.describe(picks.candidates[picks.free])}.".replace(": free,", ":"))
+    if picks.cheapest_paid is not None and picks.cheapest_paid != taken.key:
+        parts.append(f"The cheapest paid is {words.describe(picks.candidates[picks.cheapest_paid])}.")
+    swift = picks.candidates[picks.fastest_paid] if picks.fastest_paid is not None else taken
+    if swift.time_s < taken.time_s:
+        hour = words.usd(_price_of_hour(taken, swift))
+        parts.append(
+            f"The fastest, {words.describe(swift)}, {words.saving(taken, swift)}; each hour saved costs {hour}."
+        )
+    elif picks.free is None and picks.cheapest_paid == taken.key:
+        parts.append("It is both the cheapest and the fastest.")
+    return " ".join(parts)
+
+
+def _format_values(question: Question) -> str:
+    """Return the values of hours that were counted; empty if none was."""
+    values = {"your own time": question.hour_value_usd, "waiting": question.wait_value_usd}
+    counted = [f"an hour of {what} at ${usd:g}" for what, usd in values.items() if usd]
+    return f"Counted: {', '.join(counted)}." if counted else ""
+
+
+def _explain_limits(picks: Picks, question: Question, words: _Words) -> str:
+    """Return why no offer keeps deadline and budget."""
+    ends: tuple[tuple[str, Callable[..., int | None], bool], ...] = (
+        ("fastest", fastest, question.deadline_s is not None),
+        ("cheapest", cheapest, question.budget_usd is not None),
+    )
+    found = []
+    for what, choose, is_asked in ends:
+        key = choose(picks.candidates.values()) if is_asked else None
+        if key is not None:
+            one = picks.candidates[key]
+            most = f"up to {words.time(one.late_s)} and {words.cost(one.dear_usd)}"
+            found.append(f"the {what} is {words.describe(one)} ({most})")
+    return f"Nothing is safely {format_limits(question)}: {'; '.join(found)}."
+
+
+def format_limits(question: Question) -> str:
+    """Return deadline and budget as words: `done within 2.0 h for at most $5`."""
+    time = "" if question.deadline_s is None else f"done within {format_duration(question.deadline_s)}"
+    money = "" if question.budget_usd is None else f"at most ${question.budget_usd:g}"
+    return f"{time} for {money}" if time and money else time or f"had for {money}"

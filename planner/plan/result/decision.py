@@ -1,0 +1,41 @@
+"""Decision: what to take, and what paying would buy."""
+
+from __future__ import annotations
+
+from ...frozen import Frozen
+
+__all__ = ["DECISION_ROLES", "Decision"]
+
+DECISION_ROLES = ("recommended", "free", "cheapest_paid", "in_between", "fastest_paid")
+
+
+class Decision(Frozen):
+    """Positions in ``Estimate.offers``; None if there is no such offer.
+
+    With a deadline or a budget, only offers that keep both even at their upper bounds are considered, unless
+    there are none: then ``recommended`` is None and the others are the best of all.
+
+    Args:
+        recommended: The offer to take.
+        free: Fastest offer that costs nothing, this machine included.
+        cheapest_paid, fastest_paid: By the whole run, or by sample if the run's length is unknown.
+        in_between: Paid offer with the least product of time and cost among the Pareto-optimal ones between
+            those two.
+        sentence: What to take and why.
+    """
+
+    recommended: int | None
+    free: int | None
+    cheapest_paid: int | None
+    in_between: int | None
+    fastest_paid: int | None
+    sentence: str
+
+    def roles(self) -> dict[int, tuple[str, ...]]:
+        """Return the roles of each offer by its position, the recommended one first."""
+        found: dict[int, tuple[str, ...]] = {}
+        for role in DECISION_ROLES:
+            index = getattr(self, role)
+            if index is not None:
+                found[index] = (*found.get(index, ()), role)
+        return found

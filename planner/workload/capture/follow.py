@@ -1,0 +1,177 @@
+"""Following of a script in the child process: what its training calls do, and the answer that they make."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ...errors import GpuplanError
+from ..build.assemble import RunProperties, assemble_workload
+from ..build.fit_inputs import FitInputs, read_fit_inputs
+from ..errors import BackendError, is_own_file
+from ..model import Workload
+from ..options import WorkloadOptions
+from .phases import PhaseRecorder, count_epochs
+from .stand_ins import StandIns, find_early_end
+from .tuner_search import find_budget, stand_in_for_results
+from .unknown_metrics import MetricUse
+from .written_files import make_scratch, protect_files
+
+__all__ = ["ScriptFollower"]
+
+LONGEST_REST_S = 60.0  # from one `fit()` to the next, until the rest of a script is left out
+WATCH_S = 0.5
+SAVE_EVERY_S = 2.0
+LINES_NAMED = 3  # that depend on a metric [-]
+
+
+class ScriptFollower:
+    """Training calls of a script that is traced phase by phase.
+
+    Whatever ends the process after the first `fit()`, the phases so far are in the result file.
+    """
+
+    def __init__(
+        self,
+        describe: Callable[[Any, dict[str, Any], FitInputs, int], RunProperties],
+        *,
+        options: WorkloadOptions,
+        own: Path,
+        result_path: Path,
+        save: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """Start before the first call.
+
+        Args:
+            describe: Function that returns the properties of a run.
+            options: The user's options.
+            own: Folder of the user's own files.
+            result_path: Path of the result file.
+            save: Function that writes the answer.
+        """
+        self._describe, self._options, self._own = describe, options, str(own)
+        self._folder, self._save = result_path.parent, save
+        self._use = MetricUse(self._own)
+        self._stand_ins = StandIns(self._use)
+        self._recorder = PhaseRecorder(self._trace)
+        self._calls = 0
+        self._saved_s = self._rested_s = time.monotonic()
+        self._busy = 0
+
+    @property
+    def reached(self) -> bool:
+        """Whether a `fit()` was followed."""
+        return self._recorder.calls > 0
+
+    # --- calls of the script ------------------------------------------------------------------------------
+
+    def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
+        """Add a phase, and return its history."""
+        with self._working():
+            try:
+                feed = read_fit_inputs(arguments)
+                is_new = self._recorder.add(model, feed, arguments, fit_call=self._calls, calls=calls)
+            except GpuplanError as error:
+                if not self.reached or isinstance(error, BackendError):
+                    raise
+                self._note(f"{self._line('fit()')} is not counted: {error}")
+                is_new = False
+            self._note_early_end(arguments)
+            self._calls += 1
+            if self._calls == 1:
+                self._begin_rest()
+            if is_new or time.monotonic() - self._saved_s > SAVE_EVERY_S:
+                self.save(partial=True)
+            return self._stand_ins.fit(model, arguments, epochs=count_epochs(arguments))
+
+    def evaluate(self, model: Any, arguments: dict[str, Any]) -> Any:
+        """Return unknown metrics."""
+        self._note(f"{self._line('evaluate()')} is not counted")
+        return self._stand_ins.evaluate(model, as_dict=bool(arguments.get("return_dict")))
+
+    def predict(self, model: Any, arguments: dict[str, Any]) -> Any:
+        """Return zeros; where their shape is unknown, what the untrained model predicts."""
+        self._note(f"{self._line('predict()')} is not counted")
+        with suppress(Exception):
+            return self._stand_ins.predict(model, read_fit_inputs(arguments))
+        return model.predict(*[value for name, value in arguments.items() if name != "self"])
+
+    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Take a search of KerasTuner as its trials, each of the default hyperparameters."""
+        budget = find_budget(tuner, arguments, options)
+        self.fit(budget.model, budget.arguments, calls=budget.trials)
+        self._note(budget.note)
+        stand_in_for_results(tuner, budget)
+
+    # --- answer -------------------------------------------------------------------------------------------
+
+    def save(self, *, partial: bool, ended: str = "") -> None:
+        """Write the phases so far.
+
+        Args:
+            partial: Whether the script goes on.
+            ended: Why it ended early; empty if it did not.
+        """
+        self._saved_s = time.monotonic()
+        notes = tuple(list(self._use.notes.values())[:LINES_NAMED])
+        if ended:
+            notes += (f"the script was followed until {ended}: what comes after is not counted",)
+        workload = self._recorder.build_workload(notes=notes)
+        self._save({"workload": workload.to_json(), "partial": partial})
+
+    def _trace(self, model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
+        run = self._describe(model, arguments, feed, epochs)
+        return assemble_workload(model, run=run, options=self._options)
+
+    def _note(self, note: str) -> None:
+        self._recorder.notes[note] = None
+
+    def _note_early_end(self, arguments: dict[str, Any]) -> None:
+        with suppress(Exception):
+            name = find_early_end(arguments)
+            if name is not None:
+                self._note(f"{name} may end training earlier: its epochs are an upper bound")
+
+    def _line(self, what: str) -> str:
+        """Return a call with its line in the user's files."""
+        frame: Any = sys._getframe(1)
+        while frame is not None and not is_own_file(frame.f_code.co_filename, self._own):
+            frame = frame.f_back
+        if frame is None:
+            return what
+        return f"{what} at {os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}"
+
+    # --- rest of the script -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _working(self) -> Any:
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            self._rested_s = time.monotonic()
+
+    def _begin_rest(self) -> None:
+        """Protect the user's files from what follows, and limit its time."""
+        protect_files(make_scratch(self._folder))
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while self._busy or time.monotonic() - self._rested_s < LONGEST_REST_S:
+            time.sleep(WATCH_S)
+        where: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            where = json.loads((self._folder / "where.json").read_bytes())
+        line = f"{os.path.basename(where['file'])}, line {where['line']}" if where.get("file") else "a line"
+        self.save(
+            partial=False, ended=f"{line}, where {LONGEST_REST_S:.0f} s had passed without another fit()"
+        )
+        os._exit(0)

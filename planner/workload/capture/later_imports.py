@@ -1,0 +1,51 @@
+"""Call of a function when a script imports a module."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+__all__ = ["call_after_import"]
+
+
+def call_after_import(name: str, function: Callable[[Any], None]) -> None:
+    """Call a function with a top-level module once it is imported, or at once if it already is."""
+    if name in sys.modules:
+        function(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Finder(name, function))
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, name: str, function: Callable[[Any], None]) -> None:
+        self._name, self._function = name, function
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        spec = PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self._function)
+        return spec
+
+
+class _Loader(Loader):
+    def __init__(self, inner: Any, function: Callable[[Any], None]) -> None:
+        self._inner, self._function = inner, function
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._inner.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._inner.exec_module(module)
+        self._function(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

@@ -1,0 +1,137 @@
+"""Phases of a script: its `fit()` calls, each distinct step traced once, equal calls counted."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..build.fit_inputs import FitInputs
+from ..model import Workload
+from .fingerprint import compute_step_key
+
+__all__ = ["PhaseRecorder", "count_epochs"]
+
+
+def count_epochs(arguments: dict[str, Any]) -> int:
+    """Return the epochs of a call [-]."""
+    return max(1, int(arguments["epochs"]) - int(arguments.get("initial_epoch") or 0))
+
+
+@dataclass(kw_only=True)
+class _Phase:
+    """A distinct call: its workload for one call, the number of calls, and the models that they trained."""
+
+    workload: Workload
+    calls: int
+    fit_call: int
+    models: weakref.WeakSet[Any]
+    programs: int = 0
+
+    def add_model(self, model: Any) -> None:
+        if model not in self.models:
+            self.models.add(model)
+            self.programs += 1
+
+
+class PhaseRecorder:
+    """Recorder of the `fit()` calls of a script."""
+
+    def __init__(self, trace: Callable[[Any, FitInputs, int, dict[str, Any]], Workload]) -> None:
+        """Start without a phase.
+
+        Args:
+            trace: Function that traces the step of a model for an input, epochs and arguments of `fit()`.
+        """
+        self._trace = trace
+        self._steps: dict[object, Workload] = {}
+        self._phases: dict[object, _Phase] = {}
+        self.notes: dict[str, None] = {}
+
+    @property
+    def calls(self) -> int:
+        """Calls so far [-]."""
+        return sum(phase.calls for phase in self._list_distinct())
+
+    def _list_distinct(self) -> list[_Phase]:
+        return list({id(phase): phase for phase in self._phases.values()}.values())
+
+    def add(
+        self, model: Any, feed: FitInputs, arguments: dict[str, Any], *, fit_call: int, calls: int = 1
+    ) -> bool:
+        """Add equal calls of `fit()`; return whether the phase is new.
+
+        Args:
+            model: Keras model.
+            feed: Input of the call.
+            arguments: Arguments of the call by name.
+            fit_call: Number of calls before [-].
+            calls: Number of equal calls [-].
+
+        Raises:
+            GpuplanError: The step cannot be traced.
+        """
+        epochs = count_epochs(arguments)
+        step_key = _compute_key(model, feed)
+        length = (feed.samples, feed.steps_per_epoch, feed.validation_samples, epochs)
+        key = (step_key, length)
+        phase = self._phases.get(key)
+        if phase is None:
+            workload = self._find_step(step_key, model, feed, epochs, arguments)
+            phase = self._phases[key] = _Phase(
+                workload=workload, calls=0, fit_call=fit_call, models=weakref.WeakSet()
+            )
+            self._phases[_compute_key(model, feed), length] = phase  # it is built now
+        is_new = phase.calls == 0
+        phase.calls += calls
+        phase.add_model(model)
+        return is_new
+
+    def _find_step(
+        self, key: object, model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]
+    ) -> Workload:
+        known = self._steps.get(key)
+        if known is None:
+            known = self._trace(model, feed, epochs, arguments)
+            self._steps[key] = self._steps[_compute_key(model, feed)] = known
+        steps = None if feed.steps_per_epoch is None else feed.steps_per_epoch * epochs
+        if known.batch_size != feed.batch_size:
+            steps = None if feed.samples is None else -(-feed.samples // known.batch_size) * epochs
+        return replace(
+            known,
+            samples=feed.samples,
+            epochs=epochs,
+            steps=steps,
+            validation_samples=feed.validation_samples,
+        )
+
+    def build_workload(self, *, notes: tuple[str, ...] = ()) -> Workload:
+        """Return the longest phase as a workload with the others, and the notes of the script."""
+        distinct = self._list_distinct()
+        phases = [_repeat(phase) for phase in distinct]
+        longest = max(phases, key=lambda one: one.flops_per_step * (one.steps or 1))
+        others = tuple(one for one in phases if one is not longest)
+        own = dict.fromkeys(note for one in (longest, *others) for note in one.notes)
+        return replace(longest, further=others, notes=(*own, *self.notes, *notes))
+
+
+def _repeat(phase: _Phase) -> Workload:
+    """Return the workload of all equal calls together."""
+    one, calls = phase.workload, phase.calls
+    return replace(
+        one,
+        epochs=None if one.epochs is None else one.epochs * calls,
+        steps=None if one.steps is None else one.steps * calls,
+        calls=calls,
+        programs=phase.programs,
+        fit_call=phase.fit_call,
+    )
+
+
+def _compute_key(model: Any, feed: FitInputs) -> object:
+    """Return the key of a step; one of its own where the user's objects cannot be described."""
+    try:
+        return compute_step_key(model, feed)
+    except Exception:  # a configuration is the user's code
+        return object()

@@ -1,0 +1,153 @@
+"""Replacement of the calls with which a script trains, evaluates and predicts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from ...errors import GpuplanError
+from ..errors import WAY_OUT, CaptureError
+from .later_imports import call_after_import
+
+__all__ = ["TrainingCalls", "replace_training_calls"]
+
+TORCH_ONLY = (
+    "gpuplan plans Keras models: build it with `keras.layers` (a `keras.layers.TorchModuleWrapper` holds a "
+    "module), or take a Keras model of the same kind, as in `gpuplan estimate ResNet50`"
+)
+
+
+class TrainingCalls(Protocol):
+    """What happens at the training calls of a script."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether a `fit()` was followed."""
+
+    def fit(self, model: Any, arguments: dict[str, Any]) -> Any:
+        """Return the result of `fit()`."""
+
+    def evaluate(self, model: Any, arguments: dict[str, Any]) -> Any:
+        """Return the result of `evaluate()`."""
+
+    def predict(self, model: Any, arguments: dict[str, Any]) -> Any:
+        """Return the result of `predict()`."""
+
+    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Take a search of KerasTuner."""
+
+
+class _Patches:
+    """Replaced attributes of classes, which can be put back for a while."""
+
+    def __init__(self) -> None:
+        self._replaced: list[tuple[type, str, Any, Any]] = []
+        self.active = True
+
+    def replace(self, owner: type, name: str, replacement: Any) -> None:
+        self._replaced.append((owner, name, vars(owner).get(name), replacement))
+        if self.active:
+            setattr(owner, name, replacement)
+
+    def undo(self) -> None:
+        self.active = False
+        for owner, name, original, _ in reversed(self._replaced):
+            setattr(owner, name, original) if original is not None else delattr(owner, name)
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        self.undo()
+        try:
+            yield
+        finally:
+            self.active = True
+            for owner, name, _, replacement in self._replaced:
+                setattr(owner, name, replacement)
+
+
+def replace_training_calls(
+    script: str, calls: TrainingCalls, faults: list[GpuplanError]
+) -> Callable[[], None]:
+    """Replace training calls of Keras; return a function that restores them.
+
+    Args:
+        script: Name of the script.
+        calls: What happens instead.
+        faults: Receives the errors that are raised in the script, which may catch them.
+    """
+    import keras
+
+    patches = _Patches()
+
+    def route(name: str, owner: type = keras.Model) -> None:
+        original = getattr(owner, name)
+        signature, replacement = inspect.signature(original), getattr(calls, name)
+
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            with patches.suspended(), _kept(faults):
+                return replacement(self, dict(bound.arguments))
+
+        patches.replace(owner, name, call)
+
+    for name in ("fit", "evaluate", "predict"):
+        route(name)
+    patches.replace(keras.Model, "train_on_batch", _build_refusal("train_on_batch()", script, faults))
+    for name in ("apply", "stateless_apply"):
+        refusal = _build_refusal("a loop of its own", script, faults)
+        patches.replace(keras.optimizers.Optimizer, name, refusal)
+
+    def take_over_tuner(module: Any) -> None:
+        def search(self: Any, *args: Any, **kwargs: Any) -> None:
+            with patches.suspended(), _kept(faults):
+                calls.search(self, args, kwargs)
+
+        patches.replace(module.Tuner, "search", search)
+
+    def refuse_torch(module: Any) -> None:
+        patches.replace(module.Tensor, "backward", _build_torch_refusal(script, faults))
+
+    call_after_import("keras_tuner", take_over_tuner)
+    call_after_import("torch", refuse_torch)
+    return patches.undo
+
+
+@contextmanager
+def _kept(faults: list[GpuplanError]) -> Iterator[None]:
+    try:
+        yield
+    except GpuplanError as error:
+        faults.append(error)
+        raise
+
+
+def _build_refusal(how: str, script: str, faults: list[GpuplanError]) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        error = CaptureError(f"{script} trains with {how}, not with fit()", hint=WAY_OUT.format(name=script))
+        faults.append(error)
+        raise error
+
+    return refuse
+
+
+def _build_torch_refusal(script: str, faults: list[GpuplanError]) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        import gc
+
+        import keras
+
+        if any(issubclass(type(one), keras.Model) for one in gc.get_objects()):
+            message, hint = (
+                f"{script} trains with a loop of its own, not with fit()",
+                WAY_OUT.format(name=script),
+            )
+        else:
+            message, hint = f"{script} trains a PyTorch module, not a Keras model", TORCH_ONLY
+        error = CaptureError(message, hint=hint)
+        faults.append(error)
+        raise error
+
+    return refuse

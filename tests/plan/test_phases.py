@@ -1,0 +1,97 @@
+"""A run of several phases is the sum of its phases, each with its own step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from gpuplan.offers.costs import load_costs
+from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.pricing.timeline import TRAINING
+from gpuplan.plan.question import Question
+from gpuplan.plan.result.estimate import Estimate
+from gpuplan.render.estimate.phases import format_phases
+from gpuplan.units import GIB
+from gpuplan.workload.model import Workload
+from gpuplan.workload.ops import Op, OpKind
+
+SELECTION = make_selection((make_offer("T4", usd_per_hour=Decimal("0.5")), make_accelerator("T4")))
+LONG = make_workload(fit_call=1)
+SHORT = make_workload(epochs=4, steps=400, trainable_parameters=10, validation_samples=64, fit_call=0)
+
+
+def estimate(workload: Workload, terms: CostTerms | None = None) -> Estimate:
+    """Return the estimate on one T4, 1 s a step."""
+    return estimate_workload(
+        workload,
+        selection=SELECTION,
+        predictor=FakePredictor(),
+        question=Question(),
+        **({} if terms is None else {"terms": terms}),
+    )
+
+
+def test_time_steps_and_cost_are_the_sum_of_the_phases() -> None:
+    """Closed form: 400 and 3,600 steps of 1 s at $0.50 an hour, and 2 validation steps of a third, 4 times."""
+    one = estimate(replace(LONG, further=(SHORT,))).offers[0]
+
+    assert one.device_estimate.run.steps == 4000
+    assert one.device_estimate.train_time_s is not None
+    assert one.device_estimate.train_time_s.mid == 4000.0
+    assert one.timeline is not None
+    assert one.timeline.time_s(TRAINING).mid == 4000.0
+    assert one.timeline.time_s("validation").mid == pytest.approx(2 * 4 / 3)
+    assert one.bill is not None
+    assert float(one.bill.total.mid) == pytest.approx((4000 + 8 / 3) / 3600 * 0.5, rel=1e-6)
+
+
+def test_memory_is_that_of_the_largest_phase() -> None:
+    """A short phase with larger activations decides whether the run fits."""
+    large = replace(SHORT, memory=replace(SHORT.memory, activation_bytes=100 * GIB))
+    one = estimate(replace(LONG, further=(large,))).offers[0]
+
+    assert one.device_estimate.memory.fits is False
+    assert estimate(LONG).offers[0].device_estimate.memory.fits is True
+
+
+def test_each_program_is_compiled() -> None:
+    """Ten models of equal calls are compiled ten times; the base is paid once."""
+    terms = CostTerms(costs=load_costs())
+    product = Op(
+        kind=OpKind.DOT, name="dot_general", phase="forward", layer="dense", dtype="float32", m=9, n=9, k=9
+    )
+    times = [
+        timeline.time_s("compile").mid
+        for workload in (replace(LONG, ops=(product,), programs=count) for count in (1, 10, 19))
+        if (timeline := estimate(workload, terms).offers[0].timeline) is not None
+    ]
+
+    assert times[1] > times[0]
+    assert times[2] - times[1] == pytest.approx(times[1] - times[0])
+
+
+def test_phases_in_json_and_in_words() -> None:
+    """In the order of the script, with the length of one call; `workload` has the length of all."""
+    document = estimate(replace(LONG, calls=9, further=(SHORT,))).to_json()
+
+    assert [(one["epochs"], one["steps"], one["times"]) for one in document["phases"]] == [
+        (4, 400, 1),
+        (4, 400, 9),
+    ]
+    assert (document["workload"]["epochs"], document["workload"]["steps"]) == (40, 4000)
+    assert [one["steps"] for one in document["offers"][0]["phases"]] == [400, 3600]
+    assert format_phases(document["phases"]) == (
+        "phase 1: 4 epochs, 10 of 67.1 M parameters trained; phase 2: 9 times 4 epochs, all parameters trained"
+    )
+
+
+def test_a_single_call_has_one_phase_and_no_words() -> None:
+    """The head of the answer and its offers stay as they were."""
+    document = estimate(LONG).to_json()
+
+    assert [one["steps"] for one in document["phases"]] == [3600]
+    assert "phases" not in document["offers"][0]
+    assert format_phases(document["phases"]) == ""

@@ -1,0 +1,165 @@
+"""Ten questions as people ask them: the screen at two widths, JSON, notebook and report tell one decision."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from factories import FakePredictor, make_accelerator, make_offer, make_workload
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.execution.serving import add_serving
+from gpuplan.plan.question import Question
+from gpuplan.plan.result.estimate import Estimate
+from gpuplan.plan.select import Filters, OfferContext, Selection
+from gpuplan.render.estimate import notes
+from gpuplan.render.estimate.emit import emit_estimate, format_estimate_json
+from gpuplan.render.estimate.html import format_estimate_html
+from gpuplan.render.estimate.table import select_shown_offers
+from gpuplan.render.report.text import ReportCurrency, build_recommendations, format_headline
+
+RATES = {
+    "CPU": 0.05,
+    "T4": 1.0,
+    "RTX3090": 3.0,
+    "TPU-v5e": 8.0,
+    "A100-80GB": 9.0,
+    "H100-SXM": 20.0,
+    "B200": 40.0,
+}
+DEVICES = {name: make_accelerator(name, tflop_per_s=rate, memory_gib=24.0) for name, rate in RATES.items()}
+
+
+def row(provider: str, instance: str, accelerator: str, usd: str, **changes: Any) -> OfferContext:
+    """Return an offer with its device."""
+    place = {"local": "own", "colab": "any", "kaggle": "any"}.get(provider, "us-east-1")
+    offer = make_offer(
+        accelerator, provider=provider, instance_type=instance, usd_per_hour=Decimal(usd),
+        **{"region": place, **changes},
+    )  # fmt: skip
+    return OfferContext(offer, DEVICES[accelerator], session_s=9 * 3600.0 if place == "any" else None)
+
+
+OWN = row("local", "this-machine", "CPU", "0", region="local")
+LAB = row("local", "lab-3090", "RTX3090", "0", region="local")
+COLAB, KAGGLE = row("colab", "colab-free-t4", "T4", "0"), row("kaggle", "kaggle-free-tpu-v5e", "TPU-v5e", "0")
+PAYG = row("colab", "colab-payg-t4", "T4", "0.11")
+T4, T4_SPOT = (
+    row("aws", "g4dn.xlarge", "T4", "0.526"),
+    row("aws", "g4dn.xlarge", "T4", "0.21", purchase="spot"),
+)
+A100, TPU = row("runpod", "1xA100-80GB", "A100-80GB", "1.19"), row("gcp", "tpu-v5e-1", "TPU-v5e", "1.2")
+H100, B200 = row("lambda", "gpu_1x_h100", "H100-SXM", "3.29"), row("lambda", "gpu_1x_b200", "B200", "6.08")
+CLOUDS = (T4, T4_SPOT, A100, TPU, H100, B200)
+IMAGENET = {"model": "ResNet50", "samples": 1_281_167, "epochs": 90, "steps": 900_000}
+
+Asked = tuple[tuple[OfferContext, ...], dict[str, Any], dict[str, Any]]
+QUESTIONS: dict[str, Asked] = {
+    "free-colab-or-pay": ((COLAB, PAYG, T4, A100), {}, {}),
+    "imagenet-by-monday-under-300": (CLOUDS, IMAGENET, {"deadline_s": 72 * 3600.0, "budget_usd": 300.0}),
+    "lab-3090-or-cloud": ((LAB, *CLOUDS), {"steps": 90_000}, {"wait_value_usd": 1.0}),
+    "cheapest-that-fits": (CLOUDS, {"steps": 90_000}, {}),
+    "h100-or-b200": ((H100, B200), {"steps": 900_000}, {"accelerators": ("H100-SXM", "B200")}),
+    "is-spot-worth-it": ((T4, T4_SPOT), {"steps": 90_000}, {"accelerators": ("T4",)}),
+    "tpu-or-gpu": ((OWN, COLAB, KAGGLE, *CLOUDS), {"steps": 90_000}, {}),
+    "inference-of-a-saved-model": ((T4, A100), {"mode": "infer", "model": "model.keras", "epochs": 1}, {}),
+    "nothing-fits": (CLOUDS, {"batch_size": 32}, {"memory_gib": 1.0}),
+    "several-named-accelerators": (CLOUDS, {}, {"accelerators": ("T4", "A100-80GB", "H100-SXM", "B200")}),
+}
+
+
+class Terminal(io.StringIO):
+    """Standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Say so."""
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _a_day_on_which_no_price_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Golden texts do not age."""
+    monkeypatch.setattr(notes, "current_date", lambda: date(2026, 2, 1))
+
+
+@pytest.fixture(params=QUESTIONS)
+def asked(request: pytest.FixtureRequest) -> tuple[str, Estimate]:
+    """A question by name, and its answer."""
+    offers, work, limits = QUESTIONS[request.param]
+    limits = dict(limits)
+    if "memory_gib" in limits:
+        small = make_accelerator("K80", memory_gib=limits.pop("memory_gib"))
+        offers = tuple(one._replace(accelerator=small) for one in offers)
+    filters = Filters(accelerators=limits.pop("accelerators", ()))
+    selection = Selection(offers=offers, catalog_as_of="2026-01-21")
+    workload = make_workload(**work)
+    answer = estimate_workload(
+        workload, selection=selection, predictor=FakePredictor(), question=Question(filters=filters, **limits)
+    )
+    if workload.mode == "infer":
+        served = add_serving(answer.offers, None, selection.offers, FakePredictor())
+        answer = replace(answer, offers=tuple(served))
+    return request.param, answer
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_screen(
+    monkeypatch: pytest.MonkeyPatch,
+    asked: tuple[str, Estimate],
+    golden: Callable[[str, str], None],
+    width: int,
+) -> None:
+    """The decision first, at most twelve rows, at most six lines below, no line too long."""
+    name, answer = asked
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    emit_estimate(answer)
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()]
+    blocks = "\n".join(lines).split("\n\n")
+
+    assert " ".join(blocks[0].split()) == answer.decision.sentence
+    assert max(map(len, lines)) <= width
+    assert len(blocks[2].splitlines()) <= 6
+    golden(f"question-{name}-{width}.txt", "".join(f"{line}\n" for line in lines))
+
+
+def test_json_notebook_and_report_agree(asked: tuple[str, Estimate]) -> None:
+    """One sentence everywhere; the picks of JSON are those of the decision and the cards of the report."""
+    _, answer = asked
+    plan = json.loads(format_estimate_json(answer))
+    money = ReportCurrency()
+
+    assert plan["decision"]["sentence"] == answer.decision.sentence == format_headline(plan, money)
+    assert answer.decision.sentence in re.sub("&#x27;", "'", format_estimate_html(answer))
+    picks = [plan["decision"][role] for role in ("recommended", "free", "cheapest_paid", "fastest_paid")]
+    taken = picks[0]
+    assert (taken is None) == (answer.decision.recommended is None)
+    if taken is not None:
+        first = build_recommendations(plan, money)[0]
+        assert first["title"].startswith("Take")
+        assert taken["accelerator"] in first["device"]
+
+
+def test_every_named_accelerator_has_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty named accelerators are thirty rows, more than the twelve shown otherwise."""
+    names = [f"GPU{number}" for number in range(30)]
+    offers = [
+        make_offer(name, instance_type=name, usd_per_hour=Decimal(i + 1)) for i, name in enumerate(names)
+    ]
+    pairs = tuple(OfferContext(one, make_accelerator(one.accelerator)) for one in offers)
+    answer = estimate_workload(
+        make_workload(),
+        selection=Selection(offers=pairs, catalog_as_of="2026-01-21"),
+        predictor=FakePredictor(),
+        question=Question(filters=Filters(accelerators=tuple(names))),
+    )
+    assert {one.offer.accelerator for one in select_shown_offers(answer, show_all=False)[0]} == set(names)
