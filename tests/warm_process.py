@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 MODULE = "gpuplan.workload.capture.child"
@@ -59,12 +60,14 @@ def warm_processes() -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="warm-") as folder:
         path = Path(folder, "server")
         servers: list[subprocess.Popen[bytes]] = []
+        starting = Lock()  # some tests trace in several threads
 
         def start(command: list[str], *, env: dict[str, str], **how: Any) -> Any:
             if MODULE not in command or env.get("KERAS_BACKEND") != "jax":
                 return _POPEN(command, env=env, **how)
-            if not servers:
-                servers.append(_start_server(path))
+            with starting:
+                if not servers:
+                    servers.append(_start_server(path))
             streams = [how["stdout"], how["stderr"]]
             descriptors = [one if isinstance(one, int) else one.fileno() for one in streams]
             arguments = command[command.index(MODULE) + 1 :]
