@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
+from warm_process import warm_processes
 
 # A busy machine is no fault of the code that is tested.
 settings.register_profile("gpuplan", deadline=None)
@@ -104,6 +108,20 @@ def _no_settings_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> It
         patch.setenv("GPUPLAN_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tracing_from_warm_processes() -> Iterator[None]:
+    """Fork the processes that trace models from one that has imported Keras; see `cold_processes`."""
+    with warm_processes() as start, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpuplan.workload.capture.process.subprocess", SimpleNamespace(Popen=start, PIPE=PIPE))
+        yield
+
+
+@pytest.fixture
+def cold_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start the processes that trace models from nothing, as users do."""
+    monkeypatch.setattr("gpuplan.workload.capture.process.subprocess", subprocess)
 
 
 @pytest.fixture

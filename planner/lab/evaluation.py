@@ -27,6 +27,7 @@ from .extrapolation import (
 )
 from .multi_device.data import ExchangeForm, ScalingPair, pair_measurements
 from .multi_device.fit import cross_validate_scaling
+from .publisher_agreement import add_other_publishers
 from .regret import build_workload_key
 from .scores import ScoredRow
 from .transfer_score import Batches, predict_transfers, score_transfer_baselines, score_transfers
@@ -156,6 +157,15 @@ class Evaluator:
     def inference_without_source(self) -> HeldOutPredictions:
         """Predictions of inference calls by fits that have seen no row of the publisher."""
         return _predicted(self.source_held_out, basis="modelled", judged=lambda m: m.mode == "infer")
+
+    @cached_property
+    def measured_by_others(self) -> HeldOutPredictions:
+        """Predictions of the steps that two publishers measured, beside the other publisher's measurement."""
+        validation = self.source_held_out
+        if validation is None:
+            return HeldOutPredictions()
+        ours = validation.where(lambda m: is_training(m) and not m.assumed)
+        return _predicted(add_other_publishers(ours), basis="modelled")
 
     @cached_property
     def source_held_out(self) -> CrossValidation | None:

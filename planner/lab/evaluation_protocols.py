@@ -103,6 +103,15 @@ SETTINGS: dict[str, EvaluationSetting] = {
             among=lambda evaluator: (evaluator.without_source,),
         ),
         EvaluationSetting(
+            name="source-agreement",
+            title="Source left out, beside another source's measurement",
+            protocol="The single-device training rows whose network, batch size, precision, compilation and chip "
+            "another publisher measured, too (FLOPs within 5 %, traffic within 10 %). The rule `other_publisher` "
+            "predicts a row by the other publishers' measurements of the same workload: how far they agree among "
+            "themselves.",
+            predict=lambda evaluator: evaluator.measured_by_others,
+        ),
+        EvaluationSetting(
             name="accelerator",
             title="Accelerator left out",
             protocol="Every single-device training row on P100, V100, T4, A100 and H100, predicted from the "

@@ -46,7 +46,9 @@ CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
 HOPPER = 9.0  # compute capability
 CUDNN = frozenset({"lstm", "gru"})
 FRAMEWORKS = {"paddlepaddle": "paddle"}  # other names of frameworks in published rows
+TENSORFLOW = ("tensorflow1", "tensorflow2")
 TENSORFLOW1_SCRIPT = "tf_cnn_benchmarks"
+KERAS_3_YEAR = 2023.9  # release of Keras 3.0, November 2023
 # Family, framework, optimizer: `find_unfused_parts`.
 PYTHON_UPDATES = (("bert", "tensorflow1", "adamw"), ("bert", "tensorflow1", "lamb"))
 FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
@@ -118,7 +120,7 @@ def find_converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset
         m: What was run.
         accelerator: Where.
     """
-    if m.framework in ("tensorflow1", "tensorflow2", "jax"):
+    if m.framework in (*TENSORFLOW, "jax"):
         return find_xla_converted_dtypes(accelerator, precision=m.precision)
     if m.layout in CHANNELS_FIRST and not m.compiled:
         return tensor_dtypes(accelerator, precision=m.precision)
@@ -145,7 +147,7 @@ def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
     PyTorch before 2.0, in the update of each variable: `torch.optim` ran one loop over variables and operations
     (pytorch.org/docs/2.0/optim.html, "foreach"). Vendors' containers have optimizers of their own, in one kernel.
     """
-    calls = m.framework in ("tensorflow1", "tensorflow2") and not m.compiled
+    calls = m.framework in TENSORFLOW and not m.compiled
     loops = (m.framework, m.stack) == ("pytorch", "eager") and not m.compiled
     updates = loops or (m.family, m.framework, m.optimizer) in PYTHON_UPDATES
     composed: dict[UnfusedPart, bool] = {"calls": calls, "updates": updates}
@@ -160,13 +162,18 @@ def find_software_year(m: Measurement) -> float:
 def name_stack(m: Measurement) -> str:
     """Return the name of a measurement's stack: what launches its kernels, whoever published it.
 
-    One compiler is one stack (`xla`, `inductor`), whatever was compiled. Without one, a stack is a framework and a
-    class of stack. A script of TensorFlow 1 stays one on TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs
-    it in a session there, too ("TensorFlow 1 benchmarks", README.md of github.com/tensorflow/benchmarks).
+    One compiler is one stack (`xla`, `inductor`), whatever was compiled. XLA beside a graph of TensorFlow is
+    another one than XLA of a whole step: it compiles clusters of operations, and the graph's executor launches
+    what is between them ("XLA: Optimizing Compiler for Machine Learning", `auto_jit`, openxla.org/xla/tf2xla).
+    Keras compiles whole steps since version 3. Without a compiler, a stack is a framework and a class of stack. A
+    script of TensorFlow 1 stays one on TensorFlow 2: `tf_cnn_benchmarks` builds a graph and runs it in a session
+    there, too ("TensorFlow 1 benchmarks", README.md of github.com/tensorflow/benchmarks).
 
     MXNet channels last on scalar units is up to 13 times slower than channels first (its own performance page),
     and is a stack of its own. So is inference: graphs are rewritten, and nothing is kept for a backward pass.
     """
+    if m.compiled and m.framework in TENSORFLOW and find_software_year(m) < KERAS_3_YEAR:
+        return append_mode("tensorflow clusters", m.mode)
     if m.compiled:
         return name_user_stack("eager" if m.framework == "pytorch" else "keras", mode=m.mode, compiled=True)
     framework = (

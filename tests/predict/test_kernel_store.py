@@ -128,3 +128,13 @@ def test_tensorflow_1_scripts_keep_their_stack_on_tensorflow_2() -> None:
         if m.series == "lambda_tensorflow" and m.framework == "tensorflow2" and not m.compiled
     ]
     assert {name_stack(m) for m in rows} == {"tensorflow1 tuned", "tensorflow1 tuned infer"}
+
+
+def test_clusters_in_a_graph_are_another_stack_than_a_compiled_step(row: Measurement) -> None:
+    """XLA beside a TensorFlow graph compiles clusters of it; Keras 3 and JAX compile the whole step."""
+    compiled = replace(row, compiled=True)
+    old = replace(compiled, framework="tensorflow2", year=2022.9)
+    assert name_stack(old) == "tensorflow clusters"
+    assert name_stack(replace(old, year=2024.5)) == "xla"
+    assert name_stack(replace(old, framework="jax")) == "xla"
+    assert name_stack(replace(old, framework="tensorflow1", mode="infer")) == "tensorflow clusters infer"
