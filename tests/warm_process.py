@@ -141,11 +141,11 @@ def _run(request: dict[str, Any], descriptors: list[int]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    from gpuplan.workload.capture.child import main
-
+    child = import_module(MODULE)
+    sys.modules["__main__"] = child
     sys.argv = [MODULE, *request["arguments"]]
     try:
-        main(*request["arguments"])
+        child.main(*request["arguments"])
     except MemoryError as error:
         sys.stderr.write(f"out of memory: {error}\n")
     os._exit(1)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from itertools import takewhile
@@ -109,12 +110,9 @@ def run(arguments: Sequence[str]) -> int:
         arguments: Arguments without the program name.
     """
     debug = "--debug" in takewhile(lambda argument: argument.startswith("-"), arguments)
-    if debug:
-        from ..workload.capture.script_output import show_script_output
-
-        show_script_output.set(True)
     try:
-        code = _command_for(arguments)(args=list(arguments), prog_name="gpuplan", standalone_mode=False)
+        with _script_output_shown() if debug else nullcontext():
+            code = _command_for(arguments)(args=list(arguments), prog_name="gpuplan", standalone_mode=False)
     except GpuplanError as error:
         if debug:
             raise
@@ -131,6 +129,18 @@ def run(arguments: Sequence[str]) -> int:
     if code == INTERRUPTED:
         typer.echo("interrupted", err=True)
     return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _script_output_shown() -> Iterator[None]:
+    """Show what the user's script prints."""
+    from ..workload.capture.script_output import show_script_output
+
+    token = show_script_output.set(True)
+    try:
+        yield
+    finally:
+        show_script_output.reset(token)
 
 
 def _print_error(message: str, *, hint: str | None) -> None:

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .output import Column
+from typing import Protocol
 
 __all__ = ["clip_words", "fit_columns"]
 
 GAP = 2  # between two columns [characters]
 
 
-def fit_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int) -> list[int | None]:
+class SizedColumn(Protocol):
+    """What the width of a column depends on besides its cells; see `output.Column`."""
+
+    @property
+    def header(self) -> str:
+        """Column header."""
+
+    @property
+    def justify(self) -> str:
+        """Alignment."""
+
+    @property
+    def dispensable(self) -> int:
+        """Order in which columns are left out, highest first; 0: never."""
+
+
+def fit_columns(
+    columns: Sequence[SizedColumn], rows: Sequence[Sequence[str]], *, width: int
+) -> list[int | None]:
     """Return the width of each column; None for one that is left out [characters].
 
     Dispensable columns are left out one by one until the others fit on one line a row. If that is not enough, the
@@ -39,7 +54,7 @@ def fit_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, wid
     return [fitted.get(index) for index in range(len(columns))]
 
 
-def _find_least(column: Column, texts: Sequence[str]) -> int:
+def _find_least(column: SizedColumn, texts: Sequence[str]) -> int:
     """Return the width below which a column would break a word, or a number from its unit [characters]."""
     from rich.cells import cell_len
 
