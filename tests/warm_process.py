@@ -142,7 +142,7 @@ def _run(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     child = import_module(MODULE)
-    sys.modules["__main__"] = child
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = child  # the second: by multiprocessing
     sys.argv = [MODULE, *request["arguments"]]
     try:
         child.main(*request["arguments"])
