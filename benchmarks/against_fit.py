@@ -26,7 +26,17 @@ from typing import Any
 from gpuplan.profile.statistics import compute_median_interval
 from kept import Kept
 
-__all__ = ["BACKENDS", "ROLES", "ROOT", "child", "compare_with_fit", "enough", "environment"]
+__all__ = [
+    "BACKENDS",
+    "MODELS",
+    "ROLES",
+    "ROOT",
+    "child",
+    "compare_with_fit",
+    "enough",
+    "environment",
+    "time_epochs",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = Path(__file__).with_name("profile_accuracy.py")
@@ -215,6 +225,22 @@ class _Turn:
         """End it."""
         self.process.kill()
         self.process.communicate()
+
+
+def time_epochs(
+    reference: str, *, batch_size: int, samples: int, backend: str, processes: int, epochs: int
+) -> list[list[float]]:
+    """Return the times of epochs of a plain `fit()` of each of several processes, the first one left out [s]."""
+    times_s = []
+    for _ in range(processes):
+        process = _Turn("--plain-epochs", [reference, str(batch_size), str(samples), "0"], backend)
+        try:
+            process.wait()
+            process.go()
+            times_s.append([process.said["epoch_s"] for _ in range(epochs) if process.go()])
+        finally:
+            process.end()
+    return times_s
 
 
 def _take_turn(**said: Any) -> None:

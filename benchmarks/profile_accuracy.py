@@ -1,6 +1,7 @@
 """Reliability of measured step times: against real epochs of fit(), repeated, under load, and killed.
 
     python benchmarks/profile_accuracy.py fit --output benchmarks/results/profile_fit.json   # 8 models x 3 backends x 3
+    python benchmarks/profile_accuracy.py answer --output benchmarks/results/profile_answer.json   # 8 models, as users do
     python benchmarks/profile_accuracy.py repeat --times 10                # ten profiles, again under load
     python benchmarks/profile_accuracy.py overhead                         # fit() with StepTimer and without
     python benchmarks/profile_accuracy.py kill --times 20                  # SIGKILL at random moments
@@ -16,7 +17,9 @@ import io
 import itertools
 import json
 import os
+import pty
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -28,11 +31,13 @@ from typing import Any
 
 from against_fit import (
     BACKENDS,
+    MODELS,
     ROLES,
     ROOT,
     child,
     compare_with_fit,
     environment,
+    time_epochs,
 )
 from kept import Kept
 
@@ -40,6 +45,109 @@ TINY = "benchmarks/workloads.py:mlp?width=64&depth=2&features=64"
 HIDDEN_LAYERS = 2
 HERE = "python benchmarks/profile_accuracy.py"
 PROFILE = [sys.executable, "-m", "gpuplan", "profile"]
+
+
+# --- the command as it is typed ---------------------------------------------------------------------------
+
+
+def measure_answers(options: argparse.Namespace) -> None:
+    """Run `gpuplan profile` with its defaults on each model, between real epochs of `fit()`."""
+    kept = Kept(
+        options.output, command=f"{HERE} answer --repeat {options.repeat}", key=("model", "backend", "repeat")
+    )
+    for repeat, (reference, batch_size, samples), backend in itertools.product(
+        range(options.repeat), MODELS, options.backend or ["jax"]
+    ):
+        cell = {"model": reference, "backend": backend, "repeat": repeat}
+        if options.only in reference and kept.find(**cell) is None:
+            kept.add({**cell, **_answered(reference, batch_size, samples, backend, options)})
+            row = kept.rows[-1]
+            print(
+                f"{row['error']:+7.2%}  first value {row['first_value_s']:.0f} s, answer {row['took_s']:.0f} s  "
+                f"{backend:10} {reference}  others {row['other_share']:.0%}",
+                flush=True,
+            )
+    errors = [abs(row["error"]) for row in kept.rows]
+    longest = {name: max(row[name] for row in kept.rows) for name in ("first_value_s", "took_s")}
+    print(
+        f"{len(errors)} rows, median error {statistics.median(errors):.2%}, worst {max(errors):.2%}; first value "
+        f"within {longest['first_value_s']:.0f} s, answer within {longest['took_s']:.0f} s"
+    )
+
+
+def _answered(
+    reference: str, batch_size: int, samples: int, backend: str, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Return the times of one profile and the error of its epoch against those run before and after it."""
+    from gpuplan.profile.document import compute_epoch
+
+    def run_epochs() -> list[list[float]]:
+        return time_epochs(
+            reference,
+            batch_size=batch_size,
+            samples=samples,
+            backend=backend,
+            processes=2,
+            epochs=options.epochs,
+        )
+
+    before_s = run_epochs()
+    row, first_value_s, took_s = _profile_on_terminal(reference, batch_size, backend)
+    epochs_s = [*before_s, *run_epochs()]
+    real_s = statistics.median(statistics.median(times) for times in epochs_s)
+    predicted_s = compute_epoch(row, samples=samples, batch_size=batch_size)["total_s"]
+    return {
+        "error": predicted_s / real_s - 1.0,
+        "first_value_s": first_value_s,
+        "took_s": took_s,
+        "predicted_epoch_s": predicted_s,
+        "fit_epoch_s": real_s,
+        "fit_epochs_s": epochs_s,
+        "process_medians_s": row["fit"]["process_medians_s"],
+        "interval_s": [row["fit"]["low_s"], row["fit"]["high_s"]],
+        "findings": row["findings"],
+        "other_share": row["load"]["other_share"],
+    }
+
+
+def _profile_on_terminal(
+    reference: str, batch_size: int, backend: str
+) -> tuple[dict[str, Any], float | None, float]:
+    """Return the row of `batch_size` of a profile, the time until its first value, and of all of it [s]."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder, "profile.json")
+        sizes = [word for size in (batch_size, batch_size // 4) for word in ("--batch-size", str(size))]
+        ours, its = pty.openpty()
+        began_s = time.monotonic()
+        first_value_s = None
+        with subprocess.Popen(
+            [*PROFILE, reference, *sizes, "--device", "cpu", "--backend", backend, "-o", str(output)],
+            cwd=ROOT,
+            env=environment(backend) | {"TERM": "xterm", "COLUMNS": "120"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=its,
+        ) as process:
+            os.close(its)
+            seen = ""
+            while text := _read(ours):
+                seen += text
+                if first_value_s is None and re.search(r"\d ms\b", seen):
+                    first_value_s = time.monotonic() - began_s
+        took_s = time.monotonic() - began_s
+        os.close(ours)
+        if process.returncode != 0:
+            raise SystemExit(f"gpuplan profile {reference} ended with {process.returncode}: {seen[-500:]}")
+        rows = json.loads(output.read_text())["rows"]
+        return next(row for row in rows if row["batch_size"] == batch_size), first_value_s, took_s
+
+
+def _read(descriptor: int) -> str:
+    """Return what a terminal shows next; an empty text once its processes have ended."""
+    try:
+        return os.read(descriptor, 65_536).decode(errors="replace")
+    except OSError:  # EIO: every process has closed it
+        return ""
 
 
 # --- repeated, under load ---------------------------------------------------------------------------------
@@ -233,6 +341,11 @@ def _parser() -> argparse.ArgumentParser:
         "--budget-s", type=float, default=float("inf"), help="start nothing more after so long [s]"
     )
     fit.set_defaults(run=compare_with_fit)
+    answer = commands.add_parser("answer", help="the command with its defaults: time, and error of an epoch")
+    answer.add_argument("--repeat", type=int, default=1)
+    answer.add_argument("--epochs", type=int, default=8, help="real epochs a process")
+    answer.add_argument("--only", default="", help="models whose reference holds this text")
+    answer.set_defaults(run=measure_answers)
     repeat = commands.add_parser("repeat", help="several profiles of one model")
     repeat.add_argument("--times", type=int, default=10)
     repeat.add_argument("--model", default="benchmarks/workloads.py:mlp?width=256&depth=3&features=784")
@@ -249,7 +362,7 @@ def _parser() -> argparse.ArgumentParser:
     kill.add_argument("--times", type=int, default=20)
     kill.add_argument("--seed", type=int, default=0)
     kill.set_defaults(run=kill_at_random)
-    for one in (fit, repeat, overhead, kill):
+    for one in (fit, answer, repeat, overhead, kill):
         one.add_argument("--backend", action="append", choices=BACKENDS)
         one.add_argument("--max-time", type=float, default=5.0, help="of the windows [s]")
         one.add_argument("--core", type=int, help="number of the one core to use; Linux")
