@@ -124,9 +124,10 @@ class Accelerator(Row):
     bf16_tensor_tflop_per_s: Positive | None = None
     fp8_tensor_tflop_per_s: Positive | None = None
     int8_tensor_top_per_s: Positive | None = None
-    # Best measured bfloat16 product over the dense peak: "maximum achievable matmul" of
+    # Best measured product over the dense peak, in bfloat16 and in float8: "maximum achievable matmul" of
     # stas00/ml-engineering@744d01e, compute/accelerator/README.md.
     matmul_share: Positive | None = None
+    fp8_matmul_share: Positive | None = None
     pcie_generation: str | None = None
     pcie_gb_per_s_per_direction: Positive | None = None
     link_gb_per_s_total: Positive | None = (

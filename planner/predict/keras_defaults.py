@@ -11,6 +11,7 @@ from .device.accelerator_limits import runs_tf32_by_default
 __all__ = [
     "AttentionChoice",
     "choose_attention",
+    "describe_float8",
     "describe_tf32",
     "find_execution_precision",
     "select_executed_workload",
@@ -118,3 +119,14 @@ def describe_tf32(workload: Workload, accelerator: Accelerator) -> str:
         return ""
     what = "convolutions run" if precision == "tf32_convolutions" else "products run"
     return f"float32 {what} in TF32, the default here"
+
+
+def describe_float8(workload: Workload) -> str:
+    """Return a note on Keras's float8 layers; empty if there are none.
+
+    Keras 3.15 rounds both operands to float8, converts them back and multiplies them in the compute type
+    (keras/src/layers/core/dense.py, `_float8_call`). XLA may rewrite such products for chips with float8 units.
+    """
+    if "float8" not in workload.precision:
+        return ""
+    return "float8 layers multiply in the compute type; what XLA may gain in float8 is not counted"

@@ -16,11 +16,12 @@ from .execution import Execution, find_keras_execution
 from .interval.quantiles import interval_around
 from .keras_defaults import (
     choose_attention,
+    describe_float8,
     describe_tf32,
     find_execution_precision,
     select_executed_workload,
 )
-from .kernels.table import KernelTable
+from .kernels.table import Kernel, KernelTable
 from .modelled_step import model_step
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
@@ -54,6 +55,7 @@ class _WorkloadCache:
     """Results for one workload, which is kept alive so that its id stays unique."""
 
     workload: Workload
+    kernels: dict[Execution, tuple[Kernel, ...]]
     tables: dict[Execution, KernelTable]
     fingerprint: str
     # by id of the accelerator (kept alive in the value), share of it, stack, feed
@@ -98,18 +100,20 @@ class Predictor:
         if id(workload) not in self._caches:
             plain = Execution(compiled=workload.compiled)
             kernels = plain.build_kernels(workload.ops)
-            tables = {plain: plain.build_table(kernels)}
             fingerprint = compute_fingerprint(workload, kernels)
-            self._caches[id(workload)] = _WorkloadCache(workload, tables, fingerprint, {})
+            self._caches[id(workload)] = _WorkloadCache(workload, {plain: kernels}, {}, fingerprint, {})
         return self._caches[id(workload)]
 
     def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
         """Return the kernel table of a step; accelerators with equal execution share one table."""
-        tables = self._cache(workload).tables
+        cache = self._cache(workload)
         execution = find_keras_execution(workload, accelerator)
-        if execution not in tables:
-            tables[execution] = execution.build_table(execution.build_kernels(execution.select_ops(workload)))
-        return tables[execution]
+        if execution not in cache.tables:
+            unconverted = replace(execution, converted=frozenset())  # layouts do not change the kernels
+            if unconverted not in cache.kernels:
+                cache.kernels[unconverted] = execution.build_kernels(execution.select_ops(workload))
+            cache.tables[execution] = execution.build_table(cache.kernels[unconverted])
+        return cache.tables[execution]
 
     def step_time(
         self,
@@ -221,6 +225,7 @@ class Predictor:
             parts_s=step.parts_s,
             note=join_notes(
                 describe_tf32(workload, accelerator),
+                describe_float8(workload),
                 choose_attention(workload, accelerator).note,
                 note,
                 own_note,

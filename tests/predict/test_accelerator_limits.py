@@ -62,6 +62,47 @@ def test_large_products_reach_the_measured_share_of_the_peak_and_no_more(name: s
     assert rate <= share
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "peak", "tensor"),
+    [
+        ("A100-40GB", "int8", 624.0, True),
+        ("P4", "int8", 22.0, False),  # four products an instruction, on scalar units
+        ("V100-16GB", "int8", 15.7, False),  # no rate published: as float32
+        ("B300", "int8", 150.0, True),  # less than a thirtieth of a B200's
+        ("TPU-v5e", "int8", 393.0, True),
+        ("TPU-v3", "int8", 123.0, True),  # as bfloat16
+        ("H100-SXM", "float8_e4m3fn", 1978.9, True),
+        ("A100-40GB", "float8_e4m3fn", 312.0, True),  # as bfloat16
+        ("V100-16GB", "float8_e4m3fn", 15.7, False),
+    ],
+)
+def test_8_bit_products_have_their_datasheets_peak_or_that_of_what_runs_instead(
+    name: str, dtype: str, peak: float, tensor: bool
+) -> None:
+    """Datasheets: dense rates."""
+    limits = chip(name, table=build_kernel_table([replace(SQUARE, dtype=dtype)]))
+
+    assert limits.peak_flop_per_s[0] == pytest.approx(peak * 1e12, rel=0.01)
+    assert limits.tensor[0] == tensor
+
+
+def test_8_bit_products_reach_the_share_measured_in_8_bits() -> None:
+    """H100: 0.80 in bfloat16 and 0.709 in float8; a table of both keeps them apart, and an A100 has one share."""
+    table = build_kernel_table([replace(SQUARE, dtype="bfloat16"), replace(SQUARE, dtype="int8")])
+
+    assert list(chip("H100-SXM", table=table).matmul_share) == [0.80, 0.709]
+    assert chip("A100-40GB", table=table).matmul_share == 0.87
+
+
+def test_a_tpus_vector_unit_is_no_faster_for_8_bit_products() -> None:
+    """Its peak follows from that of bfloat16."""
+    bfloat16, int8 = (
+        chip("TPU-v5e", table=build_kernel_table([replace(SQUARE, dtype=d)])) for d in ("bfloat16", "int8")
+    )
+
+    assert bfloat16.vector_flop_per_s == int8.vector_flop_per_s
+
+
 def test_a_tpu_has_one_clock_and_no_streaming_multiprocessors() -> None:
     """Its peak is reached at the clock that it always runs at."""
     assert chip("TPU-v3").clock_ratio == UNLIMITED

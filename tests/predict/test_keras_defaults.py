@@ -11,6 +11,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.device.accelerator_limits import compute_limits
 from gpuplan.predict.keras_defaults import (
     choose_attention,
+    describe_float8,
     describe_tf32,
     find_execution_precision,
     select_executed_workload,
@@ -97,3 +98,11 @@ def test_only_convolutions_run_on_tensor_units_by_the_default_of_pytorch() -> No
 
     assert list(limits.tensor) == [True, False]
     assert list(limits.peak_flop_per_s) == [156e12, 19.5e12]
+
+
+@pytest.mark.parametrize(
+    ("precision", "noted"), [("float8_from_float32", True), ("int8_from_float32", False)]
+)
+def test_a_note_says_that_float8_layers_gain_nothing(precision: str, noted: bool) -> None:
+    """Keras converts both operands back before it multiplies; int8 products are traced as such."""
+    assert bool(describe_float8(make_workload(precision=precision))) == noted

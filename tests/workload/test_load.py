@@ -11,6 +11,7 @@ import keras
 import pytest
 from gpuplan.errors import GpuplanError, UsageError
 from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.ops import OpKind
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGITS = 3 * 3 * 1 * 32 + 32 + 3 * 3 * 32 * 64 + 64 + 1600 * 10 + 10
@@ -175,3 +176,15 @@ def test_a_batch_size_that_the_model_fixes_cannot_be_changed(tmp_path: Path) -> 
     assert load().batch_size == 4
     with pytest.raises(UsageError, match="fix it to 4"):
         load(batch_size=8)
+
+
+def test_a_quantized_model_multiplies_int8(tmp_path: Path) -> None:
+    """`model.quantize("int8")`: the one product of the step has int8 operands, as Keras writes it."""
+    model = "keras.Sequential([keras.Input((32,)), keras.layers.Dense(16)])"
+    text = f"import keras\ndef build():\n    model = {model}\n    model.quantize('int8')\n    return model\n"
+    (tmp_path / "models.py").write_text(text, encoding="utf-8")
+    workload = load_workload(
+        "models.py:build", options=WorkloadOptions(batch_size=8, mode="infer"), base=tmp_path
+    )
+
+    assert [op.dtype for op in workload.ops if op.kind is OpKind.DOT] == ["int8"]

@@ -61,21 +61,26 @@ def runs_tf32_by_default(accelerator: Accelerator) -> bool:
 def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tuple[float | None, bool]:
     """Return the datasheet peak for products of ``dtype`` [TFLOP/s], and whether it is that of tensor units.
 
-    16-bit types fall back to float32 units on chips without faster ones, as in the frameworks. None if the chip
-    has no published rate for the type or its fallback.
+    8-bit and 16-bit types fall back to the next wider units on chips without their own, as in the frameworks. None
+    if the chip has no published rate for the type or its fallback.
     """
-    if dtype == "float16" and accelerator.fp16_tensor_tflop_per_s:
-        return accelerator.fp16_tensor_tflop_per_s, True
-    if dtype in _SIXTEEN_BIT and accelerator.bf16_tensor_tflop_per_s:
-        return accelerator.bf16_tensor_tflop_per_s, True
-    if dtype == "float32" and tf32 and accelerator.tf32_tensor_tflop_per_s:
-        return accelerator.tf32_tensor_tflop_per_s, True
     if dtype == "float64":
         return accelerator.fp64_tflop_per_s, False
-    if accelerator.kind == "tpu" and dtype == "float32":
-        # XLA multiplies float32 on a TPU in bfloat16 passes; default precision uses one.
-        return accelerator.bf16_tensor_tflop_per_s, True
-    return accelerator.fp32_tflop_per_s, False
+    float8 = dtype.startswith("float8")
+    # XLA multiplies float32 on a TPU in bfloat16 passes, one by default; bfloat16 holds every int8.
+    as_bfloat16 = (
+        float8 or dtype in _SIXTEEN_BIT or (accelerator.kind == "tpu" and dtype in ("float32", "int8"))
+    )
+    has_units = bool(accelerator.fp16_tensor_tflop_per_s or accelerator.bf16_tensor_tflop_per_s)
+    units = (
+        (dtype == "int8", accelerator.int8_tensor_top_per_s, has_units),
+        (float8, accelerator.fp8_tensor_tflop_per_s, True),
+        (dtype == "float16", accelerator.fp16_tensor_tflop_per_s, True),
+        (as_bfloat16, accelerator.bf16_tensor_tflop_per_s, True),
+        (dtype == "float32" and tf32, accelerator.tf32_tensor_tflop_per_s, True),
+    )
+    found = ((peak, tensor) for applies, peak, tensor in units if applies and peak)
+    return next(found, (accelerator.fp32_tflop_per_s, False))
 
 
 def tensor_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]:
@@ -193,6 +198,20 @@ def _has_inline_ecc(accelerator: Accelerator) -> bool:
     return bool(gddr and usable and nominal and usable / nominal < 0.96)
 
 
+def _matmul_share(accelerator: Accelerator, table: KernelTable) -> Any:
+    """Return the measured share of the peak that large products reach, by kernel if types differ; 0: unknown."""
+    import numpy as np
+
+    share, share_8bit = accelerator.matmul_share or 0.0, accelerator.fp8_matmul_share or 0.0
+    shares = [share_8bit or share if is_8bit(dtype) else share for dtype in table.dtypes]
+    return share if len(set(shares)) < 2 and share in shares else np.array(shares)[table.dtype]
+
+
+def is_8bit(dtype: str) -> bool:
+    """Return True for the operand types of quantized products."""
+    return dtype == "int8" or dtype.startswith("float8")
+
+
 def compute_limits(
     accelerator: Accelerator, *, table: KernelTable, precision: str
 ) -> AcceleratorLimits | NoPrediction:
@@ -239,7 +258,8 @@ def _compute_limits(
     import numpy as np
 
     dtypes = table.dtypes
-    vector = accelerator.fp32_tflop_per_s or max(peak or 0.0 for peak, _ in peaks) * VECTOR_SHARE
+    matrix = accelerator.bf16_tensor_tflop_per_s or max(peak or 0.0 for peak, _ in peaks)
+    vector = accelerator.fp32_tflop_per_s or matrix * VECTOR_SHARE
     attainable = [(peak or vector) * TERA for peak, _ in peaks]
     winograd = [
         _has_winograd(accelerator, dtype, tensor=tensor)
@@ -261,7 +281,7 @@ def _compute_limits(
         memory_bytes_per_s=(accelerator.memory_gb_per_s or math.nan) * GIGA,
         cores=_cores(accelerator, peak_flop_per_s=max(attainable)),
         clock_ratio=_clock_ratio(accelerator),
-        matmul_share=accelerator.matmul_share or 0.0,
+        matmul_share=_matmul_share(accelerator, table),
         inline_ecc=_has_inline_ecc(accelerator),
         issue_share=_issue_share(accelerator),
         l2_bytes=(accelerator.l2_mib or 0.0) * MIB,

@@ -178,17 +178,15 @@ def moved_bytes(op: Op, *, compiled: bool) -> float:
 
 
 def _one_kernel(members: list[Op], *, compiled: bool) -> Kernel:
-    def moved(op: Op) -> float:
-        return moved_bytes(op, compiled=compiled)
-
-    heaviest = max(members, key=moved)
+    moved = [moved_bytes(op, compiled=compiled) for op in members]
+    heaviest = members[moved.index(max(moved))]
     count = float(max(op.count for op in members))
     return Kernel(
         category=_category(heaviest),
         dtype=heaviest.dtype,
         count=count,
         flops=sum(op.flops * op.count for op in members) / count,
-        bytes_moved=sum(moved(op) * op.count for op in members) / count,
+        bytes_moved=sum(size * op.count for size, op in zip(moved, members, strict=True)) / count,
     )
 
 
@@ -256,8 +254,8 @@ def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kern
         ops: Of the traced workload, recurrent layers as they are run.
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
     """
-    contractions = [op for op in ops if _category(op) in CONTRACTIONS]
-    others = [op for op in ops if _category(op) not in CONTRACTIONS]
+    contractions = [op for op in ops if op.kind in _PRODUCTS]
+    others = [op for op in ops if op.kind not in _PRODUCTS]
     return [
         *((_contraction(op), [op]) for op in contractions),
         *((_one_kernel(ops, compiled=compiled), ops) for ops in _groups(others, compiled=compiled)),
