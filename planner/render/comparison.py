@@ -31,6 +31,7 @@ __all__ = [
     "build_rig_json",
     "emit_breakeven",
     "emit_rig",
+    "format_crossovers",
     "format_recommendation",
     "format_rig_recommendation",
 ]
@@ -109,7 +110,8 @@ def _emit_table(result: Breakeven, *, width: int) -> None:
     currency = result.terms.currency
     sys.stdout.write("\n".join(textwrap.wrap(format_recommendation(result), width)) + "\n\n")
     emit_rows(_COLUMNS, [_build_row(cost, currency) for cost in result.alternatives])
-    lines = [*_format_crossovers(result), "", *_format_assumptions(result)]
+    by_epochs = [] if result.by_epochs is None else format_crossovers(result.by_epochs, "epochs")
+    lines = [*by_epochs, *format_crossovers(result.by_runs, "runs"), "", *_format_assumptions(result)]
     wrapped = [line for text in lines for line in (textwrap.wrap(text, width) or [""])]
     sys.stdout.write("\n" + "\n".join(wrapped) + "\n")
 
@@ -137,15 +139,26 @@ def _format_money(low: float, mid: float, high: float) -> str:
     return format_usd(mid) if low == high else f"{format_usd(mid)} ({format_range(low, high)})"
 
 
-def _format_crossovers(result: Breakeven) -> list[str]:
-    """Return one sentence per break-even point."""
-    lines = []
-    for turns, what in ((result.by_epochs, "epochs"), (result.by_runs, "runs")):
-        if turns is None:
-            continue
-        if not turns:
-            lines.append(f"The cheapest alternative is the same for any number of {what} up to 100,000.")
-        lines += [_format_crossover(turn, what) for turn in turns]
+SHOWN_CROSSOVERS = 3
+
+
+def format_crossovers(crossovers: Sequence[Crossover], what: str) -> list[str]:
+    """Return one sentence for each of the first crossovers, and one for all others.
+
+    Args:
+        crossovers: By number of epochs or runs.
+        what: `epochs` or `runs`.
+    """
+    if not crossovers:
+        return [f"The cheapest alternative is the same for any number of {what} up to 100,000."]
+    lines = [_format_crossover(one, what) for one in crossovers[:SHOWN_CROSSOVERS]]
+    further = crossovers[SHOWN_CROSSOVERS:]
+    if further:
+        names = sorted({name for one in further for name in (one.before, one.to)})
+        count = "One further change" if len(further) == 1 else f"{len(further)} further changes"
+        lines.append(
+            f"{count} between {', '.join(names)} up to {further[-1].at:,} {what}: --json lists them."
+        )
     return lines
 
 
@@ -206,7 +219,7 @@ _RIG_COLUMNS = [
     Column(key="rented", header="instead of renting"),
     Column(key="price", header="$/h", justify="right", dispensable=2),
     Column(key="speed", header="speed", justify="right", dispensable=1),
-    Column(key="months", header="pays off after", justify="right"),
+    Column(key="months", header="pays off", justify="right"),
     *(
         Column(key=f"year_{year}", header=f"{year} y: own | rent", justify="right", dispensable=5 - year)
         for year in YEARS
@@ -237,7 +250,7 @@ def format_rig_recommendation(verdicts: Sequence[BuyRentComparison]) -> str:
         years = FARTHEST_MONTHS if first.months is None else USEFUL_MONTHS
         return f"{use}, do not buy: renting {rented} is cheaper for {years / 12:g} years."
     bought = f"a {first.accelerator} for ${rig.purchase_usd:,.0f}"
-    return f"{use}, {bought} pays off after {_format_months(first.months)} (compared with {rented})."
+    return f"{use}, {bought} pays off {_format_payoff(first.months)} (compared with {rented})."
 
 
 def build_rig_json(verdicts: Sequence[BuyRentComparison]) -> dict[str, Any]:
@@ -286,7 +299,7 @@ def _build_rig_row(verdict: BuyRentComparison) -> dict[str, Any]:
         "rented": f"{name}, {rented['region']}, {rented['purchase']}",
         "price": format_usd(verdict.usd_per_hour),
         "speed": f"{verdict.speed:.2g}x",
-        "months": "never" if verdict.months is None else _format_months(verdict.months),
+        "months": "never" if verdict.months is None else _format_payoff(verdict.months),
     }
     for year in YEARS:
         own, rent = verdict.cost_usd(12.0 * year)
@@ -294,5 +307,5 @@ def _build_rig_row(verdict: BuyRentComparison) -> dict[str, Any]:
     return row
 
 
-def _format_months(months: float) -> str:
-    return f"{format_short(months)} months"
+def _format_payoff(months: float) -> str:
+    return f"after {format_short(months)} months" if months > 0 else "at once"
