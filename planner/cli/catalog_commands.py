@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+SHOWN_OFFERS = 25  # on a terminal, without --all
 Folder = Annotated[
     Path | None, typer.Option("--catalog", help="Folder with your own catalog.", metavar="FOLDER")
 ]
@@ -59,6 +60,9 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
         list[float] | None, typer.Option(help="Only this number of GPUs or TPU chips; repeatable.")
     ] = None,
     retired: Annotated[bool, typer.Option(help="Include listed offers that are no longer available.")] = True,
+    show_all: Annotated[
+        bool, typer.Option("--all", help=f"On a terminal, list more than the {SHOWN_OFFERS} cheapest.")
+    ] = False,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -87,11 +91,16 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
         names=catalog.names,
     )
     found = sort_by_device_price(found)
-    rows = [build_offer_row(offer) for offer in found]
     if as_json:
+        rows = [build_offer_row(offer) for offer in found]
         emit_json("gpuplan.offers/1", {"as_of": catalog.as_of, "offers": rows})
     else:
-        emit_rows(OFFER_COLUMNS, rows)
+        shown = found if show_all or not sys.stdout.isatty() else found[:SHOWN_OFFERS]
+        emit_rows(OFFER_COLUMNS, [build_offer_row(offer) for offer in shown])
+        if len(shown) < len(found):
+            typer.echo(
+                f"Shown: {len(shown)} of {len(found)} offers, the cheapest per device first; more: --all."
+            )
         _warn_of_old_prices(found)
         named = accelerator or [found[0].accelerator]
         suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=provider, region=region))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from .output import UNKNOWN, Column
@@ -57,6 +58,12 @@ OFFER_COLUMNS = (
     _tsv_column("estimated"),
     _tsv_column("complete"),
     _tsv_column("note"),
+    Column(
+        key="usd_per_device_hour",
+        header="each",
+        justify="right",
+        format=lambda usd: f"{usd:.4f}",
+    ),
 )
 
 ACCELERATOR_COLUMNS = (
@@ -86,6 +93,8 @@ ACCELERATOR_COLUMNS = (
 def build_offer_row(offer: Offer) -> dict[str, Any]:
     """Return an offer under the keys of the JSON contract, in their order."""
     values = dict(vars(offer))
+    usd = offer.usd_per_hour
+    values["usd_per_device_hour"] = None if usd is None else round(usd / Decimal(str(offer.devices)), 6)
     for key in ("devices", "vcpus", "memory_gib"):
         values[key] = _to_number(values[key])
     return {column.key: values[column.key] for column in OFFER_COLUMNS}
