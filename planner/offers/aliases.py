@@ -18,7 +18,7 @@ PROVIDER_ALIASES: Mapping[str, str] = {
     "amazon": "aws", "amazon web services": "aws", "ec2": "aws", "sagemaker": "aws",
     "microsoft": "azure", "microsoft azure": "azure", "ms": "azure",
     "lambdalabs": "lambda", "lambda labs": "lambda", "lambda-labs": "lambda",
-    "runpod.io": "runpod", "vast.ai": "vast", "vastai": "vast",
+    "runpod.io": "runpod", "vast.ai": "vast", "vastai": "vast", "core weave": "coreweave",
     "google colab": "colab", "colaboratory": "colab", "this": "local", "localhost": "local",
 }  # fmt: skip
 

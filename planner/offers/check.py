@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from importlib.resources.abc import Traversable
 from typing import TypeVar
 
-from . import invariants
+from . import invariants, price_laws
 from .catalog import LINKS_FILE, find_price_files
 from .catalog_files import (
     CatalogError,
@@ -113,7 +114,8 @@ def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
         today: The current date; later dates of reading are errors.
     """
     reader = _CollectingReader(folder)
-    sources = reader.texts(reader.table("sources.toml"), "sources")
+    source_table = reader.table("sources.toml")
+    sources = reader.texts(source_table, "sources")
     prices = reader.prices(sources)
     offers = [offer for rows in prices.values() for offer in rows]
     accelerator_table = reader.table("accelerators.toml")
@@ -121,6 +123,7 @@ def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
     known = {located.row.name for located in accelerators}
     providers = reader.rows(reader.table("providers.toml"), "provider", Provider)
     found = [
+        *_source_findings(source_table, sources),
         *_offer_findings(offers, known | {CPU}, {p.row.name: p.row for p in providers}, today),
         *_accelerator_findings(accelerators, today),
         *_name_findings(accelerator_table, reader, known),
@@ -149,6 +152,20 @@ def _offer_findings(
     yield from invariants.check_spot_not_above_on_demand(offers)
     yield from invariants.check_source_is_present(offers)
     yield from invariants.check_date_not_in_future(offers, today)
+    yield from price_laws.check_spot_share(offers)
+    yield from price_laws.check_no_exact_tenths(offers)
+    yield from price_laws.check_active_dates_have_a_day(offers)
+    yield from price_laws.check_names_are_the_vendors(offers, providers)
+    yield from price_laws.check_chip_price_across_regions(offers)
+    yield from price_laws.check_chip_price_across_vendors(offers)
+    yield from price_laws.check_chips_are_ordered_by_price(offers)
+
+
+def _source_findings(table: Table, sources: dict[str, str]) -> Iterator[Finding]:
+    """Yield sources that are not an address."""
+    for key, source in sources.items():
+        if not re.match(r"https?://\S+", source):
+            yield Finding(table.file, table.line_of_key(key), key, "does not begin with an address")
 
 
 def _accelerator_findings(accelerators: list[Located[Accelerator]], today: date) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from calendar import monthrange
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -29,7 +28,7 @@ __all__ = [
     "count_old_prices",
     "diff_prices",
     "format_age_warning",
-    "get_last_day",
+    "get_first_day",
     "load_previous_prices",
     "require_recent_prices",
     "summarize_ages",
@@ -201,23 +200,22 @@ class OldPrices:
     oldest_days: int
 
 
-def get_last_day(as_of: str) -> date:
-    """Return the last day covered by a partial date. ValueError if the text is not a date.
+def get_first_day(as_of: str) -> date:
+    """Return the first day covered by a partial date. ValueError if the text is not a date.
 
     Example:
-        >>> get_last_day("2026-02"), get_last_day("2019-2023")
-        (datetime.date(2026, 2, 28), datetime.date(2023, 12, 31))
+        >>> get_first_day("2026-02"), get_first_day("2019-2023")
+        (datetime.date(2026, 2, 1), datetime.date(2019, 1, 1))
     """
     if re.fullmatch(r"\d{4}-\d{4}", as_of):
-        as_of = as_of[5:]
-    year, *rest = (int(part) for part in as_of.split("-"))
-    month = rest[0] if rest else 12
-    return date(year, month, rest[1] if len(rest) > 1 else monthrange(year, month)[1])
+        as_of = as_of[:4]
+    year, month, day = (*(int(part) for part in as_of.split("-")), 1, 1)[:3]
+    return date(year, month, day)
 
 
 def compute_age_days(as_of: str, *, today: date) -> int:
-    """Return the minimum age of a price [days]; 0 for a month that has not ended."""
-    return max(0, (today - get_last_day(as_of)).days)
+    """Return the age of a price [days]: a month or a year counts from its first day."""
+    return max(0, (today - get_first_day(as_of)).days)
 
 
 def count_old_prices(offers: Iterable[HasPriceDate], *, today: date) -> OldPrices:

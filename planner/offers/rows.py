@@ -181,11 +181,12 @@ class Offer(Row):
 
 
 class Provider(Row):
-    """A provider of machines. ``region`` is a regular expression for whole region names."""
+    """A provider of machines. ``region`` and ``instance_type`` are regular expressions for whole names."""
 
     name: str
     title: str
     region: Pattern
+    instance_type: Pattern | None = None
 
 
 class CpuFamily(Row):

@@ -76,9 +76,9 @@ def test_unknown_names_are_usage_errors(filters: dict[str, list[str]], message: 
         ({"accelerators": ["TPU-v7"]}, "--accelerator TPU-v7"),
         ({"accelerators": ["TPU-v3"], "providers": ["aws"]}, "--provider aws"),
         ({"accelerators": ["TPU-v2"], "regions": ["us-east-1"]}, "--region us-east-1"),
-        ({"providers": ["azure"], "purchase": "spot"}, "--purchase spot"),
+        ({"providers": ["lambda"], "purchase": "spot"}, "--purchase spot"),
         ({"accelerators": ["T4"], "devices": [3]}, "--devices 3"),
-        ({"accelerators": ["P40"]}, "without --retired"),
+        ({"accelerators": ["K80"], "providers": ["azure"]}, "without --retired"),
     ],
 )
 def test_an_empty_answer_names_the_filter(filters: dict[str, list[str]], label: str) -> None:

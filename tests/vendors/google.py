@@ -30,12 +30,14 @@ HOST_WORDS = {
     "a2": "A2 Instance",
     "a3-high": "A3 Instance",
     "a3-mega": "A3Plus Instance",
+    "a3-ultra": "A3Ultra Instance",
     "t2d": "T2D AMD Instance",
 }
 GPU_WORDS = {
     "T4": "Nvidia Tesla T4", "P4": "Nvidia Tesla P4", "P100-PCIe": "Nvidia Tesla P100",
     "V100-16GB": "Nvidia Tesla V100", "A100-40GB": "Nvidia Tesla A100", "A100-80GB": "Nvidia Tesla A100 80GB",
-    "L4": "Nvidia L4", "H100-SXM": "Nvidia H100 80GB", "RTXPRO6000": "Nvidia RTX 6000 96GB",
+    "L4": "Nvidia L4", "H100-SXM": "Nvidia H100 80GB", "H200": "Nvidia H200 141GB",
+    "RTXPRO6000": "Nvidia RTX 6000 96GB",
 }  # fmt: skip
 TPU_WORDS = {"v5litepod": "TpuV5e", "v5p": "TpuV5p", "v6e": "TpuV6e"}
 
@@ -167,7 +169,8 @@ def _distractors(region: str) -> Iterator[dict[str, Any]]:
 
 def _series(instance_type: str) -> str:
     kind = "-".join(instance_type.split("-")[:2])
-    return {"a3-highgpu": "a3-high", "a3-megagpu": "a3-mega"}.get(kind, kind.partition("-")[0])
+    known = {"a3-highgpu": "a3-high", "a3-megagpu": "a3-mega", "a3-ultragpu": "a3-ultra"}
+    return known.get(kind, kind.partition("-")[0])
 
 
 def _machine_skus(offers: Sequence[Offer], region: str, *, spot: bool) -> Iterator[dict[str, Any]]:
@@ -212,7 +215,7 @@ def _gpu(words: str, region: str, usd: float, *, spot: bool) -> dict[str, Any]:
 def _solved(series: str, members: Sequence[Offer]) -> tuple[float, dict[str, float]]:
     """Return the price of a core and of each GPU: least squares over the family, disks taken off before."""
     gpus = sorted({offer.accelerator for offer in members} - {CPU})
-    ssd_gib = {"a3-high": 750, "a3-mega": 750}.get(series, 0)
+    ssd_gib = {"a3-high": 750, "a3-mega": 750, "a3-ultra": 1500}.get(series, 0)
     rows, usd = [], []
     for offer in members:
         gib = 375 if offer.instance_type.startswith("a2-ultragpu") else ssd_gib

@@ -1,66 +1,20 @@
-"""The formats of Lambda, RunPod, Vast and SkyPilot's catalog."""
+"""The format of SkyPilot's catalog."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any
 
 from gpuplan.offers.rows import Offer
 
-__all__ = ["bundles", "gpu_types", "instance_types", "skypilot_catalog"]
+__all__ = ["skypilot_catalog"]
 
 SKYPILOT_COLUMNS = (
     "InstanceType", "vCPUs", "MemoryGiB", "AcceleratorName", "AcceleratorCount", "GpuInfo", "Region",
     "AvailabilityZone", "Price", "SpotPrice",
 )  # fmt: skip
 SKYPILOT_NAMES = {"A100-40GB": "A100", "V100-16GB": "V100", "P100-PCIe": "P100", "H100-SXM": "H100"}
-
-
-def instance_types(offers: Sequence[Offer]) -> dict[str, Any]:
-    """Return Lambda's answer: https://docs.lambda.ai/api/cloud, `GET /api/v1/instance-types`."""
-    return {"data": {offer.instance_type: _instance_type(offer) for offer in offers}}
-
-
-def _instance_type(offer: Offer) -> dict[str, Any]:
-    return {
-        "instance_type": {
-            "name": offer.instance_type,
-            "description": f"{offer.devices:g}x {offer.accelerator}",
-            "gpu_description": offer.accelerator,
-            "price_cents_per_hour": round((offer.usd_per_hour or 0) * 100),
-            "specs": {"vcpus": 30, "memory_gib": 200, "storage_gib": 512, "gpus": int(offer.devices)},
-        },
-        "regions_with_capacity_available": [{"name": "us-west-1", "description": "California, USA"}],
-    }
-
-
-def gpu_types(offers: Sequence[Offer]) -> dict[str, Any]:
-    """Return RunPod's answer to the question for GPU types."""
-    known = [
-        {
-            "id": f"NVIDIA {offer.accelerator}", "displayName": offer.accelerator, "memoryInGb": 24,
-            "securePrice": float(offer.usd_per_hour or 0) + 0.2, "communityPrice": float(offer.usd_per_hour or 0),
-            "secureSpotPrice": None, "communitySpotPrice": float(offer.usd_per_hour or 0) / 2,
-        }
-        for offer in offers
-    ]  # fmt: skip
-    unknown = {**known[0], "id": "NVIDIA X9", "displayName": "X9", "securePrice": 0, "communityPrice": 9.0}
-    return {"data": {"gpuTypes": [*known, unknown]}}
-
-
-def bundles(offers: Sequence[Offer]) -> dict[str, Any]:
-    """Return Vast's answer to a search: several machines of each kind, the cheapest in the middle."""
-    found = []
-    for number, offer in enumerate(offers):
-        for times in (1.5, 1.0, 3.0):
-            found.append({
-                "id": 1000 + 10 * number + len(found) % 3, "gpu_name": offer.accelerator, "num_gpus": 1,
-                "gpu_ram": 24564, "dph_base": float(offer.usd_per_hour or 0) * times,
-                "min_bid": float(offer.usd_per_hour or 0) * times / 2, "rentable": True,
-            })  # fmt: skip
-    return {"offers": found}
 
 
 def skypilot_catalog(offers: Sequence[Offer]) -> str:

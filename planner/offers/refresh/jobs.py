@@ -38,7 +38,7 @@ def build_sources(provider: str, specs: InstanceSpecs) -> Sequence[Sequence[Pric
         "aws": ((AwsQuery(specs), AwsBulk()), (AwsSpotHistory(specs), AwsSpotFeed())),
         "azure": ((AzureRetail(),),),
         "gcp": ((GcpBilling(specs), SkyPilotCatalog("gcp", specs)),),
-        "lambda": ((LambdaCloud(),),),
+        "lambda": ((LambdaCloud(specs),),),
         "runpod": ((RunPod(specs),),),
         "vast": ((Vast(specs),),),
     }

@@ -1,11 +1,10 @@
-"""Contract: Lambda, RunPod, Vast and SkyPilot's catalog, from servers on loopback."""
+"""Contract: an expired key, and SkyPilot's catalog, from servers on loopback."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
@@ -39,69 +38,6 @@ def run(
         endpoints={SOURCES[provider]: url},
     )
     return refresh_provider(job, store=store, http=impatient())
-
-
-ANSWERS = {"lambda": others.instance_types, "runpod": others.gpu_types, "vast": others.bundles}
-PATHS = {"lambda": "/api/v1/instance-types", "runpod": "/graphql", "vast": "/api/v0/bundles/"}
-
-
-@pytest.mark.parametrize("provider", ["lambda", "runpod", "vast"])
-def test_prices_equal_the_packaged_ones(tmp_path: Path, provider: str) -> None:
-    """Every packaged type of theirs (15, 13 and 13); the key travels in a header."""
-    expected = packaged(provider)
-    store = PriceStore(tmp_path)
-
-    with vendor(
-        lambda asked: ANSWERS[provider](expected) if asked.path == PATHS[provider] else None
-    ) as server:
-        outcome = run(store, server.url, provider)
-
-    found = {offer.key: offer for offer in store.offers(provider)}
-    assert outcome.refused == []
-    assert outcome.same == len(expected)
-    for offer in expected:
-        same = found[offer.instance_type, offer.region, "on_demand"]
-        assert (same.usd_per_hour, same.accelerator, same.devices) == (
-            offer.usd_per_hour,
-            offer.accelerator,
-            offer.devices,
-        )
-    if provider in KEYS:
-        assert server.asked[0].headers["authorization"] == "Bearer key"
-
-
-def test_a_gpu_that_the_catalog_does_not_know_is_told(tmp_path: Path) -> None:
-    """RunPod lists an X9: one finding, no row."""
-    with vendor(lambda _: others.gpu_types(packaged("runpod"))) as server:
-        outcome = run(PriceStore(tmp_path), server.url, "runpod")
-
-    assert {(s.code, s.what) for s in outcome.anomalies} == {
-        ("unknown accelerator", "runpod:1xX9 any on demand"),
-        ("unknown accelerator", "runpod:1xX9 any spot"),
-    }
-
-
-@pytest.mark.parametrize("provider", ["lambda", "runpod"])
-def test_without_a_key_nothing_is_asked_and_the_way_is_told(tmp_path: Path, provider: str) -> None:
-    """No request leaves; the variable is named."""
-    with vendor(lambda _: {}) as server:
-        outcome = run(PriceStore(tmp_path), server.url, provider, environ={})
-
-    assert server.asked == []
-    assert outcome.needs == [f"{SOURCES[provider]}: an API key in {provider.upper()}_API_KEY"]
-
-
-@pytest.mark.parametrize(
-    ("provider", "answer"),
-    [("lambda", {"data": [1]}), ("runpod", {"errors": []}), ("vast", {"offers": [{}]}), ("vast", [])],
-)
-def test_another_form_is_refused(tmp_path: Path, provider: str, answer: Any) -> None:
-    """JSON, and not theirs: one line, no traceback, nothing written."""
-    with vendor(lambda _: answer) as server:
-        outcome = run(PriceStore(tmp_path), server.url, provider)
-
-    assert outcome.accepted == []
-    assert "unexpected format" in outcome.anomalies[0].message
 
 
 @pytest.mark.parametrize("fault", ["401", "403"])

@@ -45,7 +45,7 @@ OLD_TPU = re.compile(r"Tpu-v(?P<version>[234])\b")
 NEW_TPU = re.compile(r"TpuV(?P<version>5e|5p|6e)\b")
 # Machine series whose description differs from their name (unlike C3D, N4, E2).
 FAMILIES = {
-    "N1 Predefined": "n1", "Compute optimized": "c2", "A3": "a3-high", "A3Plus": "a3-mega", "T2D AMD": "t2d",
+    "N1 Predefined": "n1", "Compute optimized": "c2", "A3": "a3-high", "A3Plus": "a3-mega", "A3Ultra": "a3-ultra", "T2D AMD": "t2d",
     "N2D AMD": "n2d",
 }  # fmt: skip
 GPUS = {
@@ -151,9 +151,10 @@ def _compute_usd_per_hour(sku: GoogleSku) -> Decimal:
 
 
 # Local SSD included in and billed with a machine [GiB/GPU]:
-# https://cloud.google.com/compute/docs/gpus (a2-ultragpu: 375, a3-highgpu and a3-megagpu: 750 per GPU).
-SSD_GIB_PER_GPU = {"a2-ultragpu": 375, "a3-highgpu": 750, "a3-megagpu": 750}
-SERIES = {"a3-highgpu": "a3-high", "a3-megagpu": "a3-mega"}
+# https://cloud.google.com/compute/docs/gpus (a2-ultragpu: 375, a3-highgpu and
+# a3-megagpu: 750, a3-ultragpu: 1500 per GPU).
+SSD_GIB_PER_GPU = {"a2-ultragpu": 375, "a3-highgpu": 750, "a3-megagpu": 750, "a3-ultragpu": 1500}
+SERIES = {"a3-highgpu": "a3-high", "a3-megagpu": "a3-mega", "a3-ultragpu": "a3-ultra"}
 CORES_OF_OLD_TPU_SKU = 8  # v2, v3 and v4 are priced per eight cores, v5 and v6e per chip
 SIX_PLACES = Decimal("0.000001")  # rounding of machine prices, as on Google's pages
 Prices = Mapping[tuple[str, str, Purchase], Sequence[PartPrice]]

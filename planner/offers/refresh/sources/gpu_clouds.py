@@ -1,13 +1,15 @@
-"""Prices of GPU clouds: Lambda and RunPod (with an API key), and Vast.
+"""Prices of GPU clouds under the vendors' own names: Lambda and RunPod (with an API key), and Vast.
 
-Lambda: one call, prices in cents, equal in all regions (https://docs.lambda.ai/api/cloud). RunPod and Vast are
-marketplaces: an offer stands for the lowest price of a GPU.
+Lambda: one call, prices in cents, equal in all regions (https://docs.lambda.ai/api/cloud). RunPod
+(https://graphql-spec.runpod.io) and Vast (https://docs.vast.ai/api-reference/search/search-offers) are
+marketplaces: an offer stands for the lowest price of a GPU that can be rented now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +23,28 @@ if TYPE_CHECKING:
     from ..http import HttpClient
     from ..instance_types import InstanceSpecs
 
-__all__ = ["LambdaCloud", "MarketplaceGpus", "RunPod", "Vast"]
+__all__ = ["LambdaCloud", "RunPod", "Vast"]
 
 REGION = "any"  # one price for all regions; availability changes by the minute
 NOTE = "marketplace: the lowest listed price"
 RUNPOD = "https://api.runpod.io"
 RUNPOD_KEY = "RUNPOD_API_KEY"
 RUNPOD_QUERY = """
-query { gpuTypes { id displayName memoryInGb securePrice communityPrice secureSpotPrice communitySpotPrice } }
+query { gpuTypes { id displayName memoryInGb
+  lowestPrice(input: {gpuCount: 1}) { uninterruptablePrice minimumBidPrice stockStatus } } }
 """
 VAST = "https://console.vast.ai"
 COUNTS = (1, 2, 4, 8)  # numbers of GPUs per machine that get a row
-VAST_QUERY = '{"rentable": {"eq": true}, "verified": {"eq": true}, "type": "on-demand", "limit": 5000}'
+VAST_PAGE, MOST_PAGES = 1000, 50
+VAST_ORDER = "dph_total"  # price with storage [USD/h]: pages follow each other in its order
+VAST_QUERY: Mapping[str, Any] = {
+    "rentable": {"eq": True},
+    "verified": {"eq": True},
+    "num_gpus": {"in": list(COUNTS)},
+    "type": "on-demand",
+    "order": [[VAST_ORDER, "asc"]],
+    "limit": VAST_PAGE,
+}
 
 
 class _Marketplace:
@@ -53,7 +65,7 @@ class _Marketplace:
 
 
 class RunPod(_Marketplace):
-    """GraphQL list of GPU types: one GPU each, the cheaper of secure and community cloud."""
+    """GraphQL list of GPU types: the lowest price and bid of one GPU, of the types in stock."""
 
     name = "runpod-api"
     provider = "runpod"
@@ -63,7 +75,7 @@ class RunPod(_Marketplace):
         return None if request.environ.get(RUNPOD_KEY) else f"an API key in {RUNPOD_KEY}"
 
     def read(self, _part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
-        """Return all GPU types."""
+        """Return all GPU types in stock."""
         url = f"{request.endpoint(self.name, RUNPOD)}/graphql"
         headers = {"Authorization": f"Bearer {request.environ[RUNPOD_KEY]}"}
         answer = http.json(url, headers=headers, body={"query": RUNPOD_QUERY})
@@ -75,26 +87,24 @@ class RunPod(_Marketplace):
             ) from error
 
     def _rows(self, gpu: dict[str, Any], url: str) -> Iterator[ListedPrice]:
-        """Yield the prices of a GPU type."""
-        purchases: tuple[tuple[Purchase, tuple[str, str]], ...] = (
-            ("on_demand", ("securePrice", "communityPrice")),
-            ("spot", ("secureSpotPrice", "communitySpotPrice")),
+        """Yield the prices of a GPU type; none without stock."""
+        lowest = gpu["lowestPrice"] or {}
+        if not lowest.get("stockStatus"):
+            return
+        accelerator = _resolve(self._specs.names, str(gpu["id"]), gpu.get("memoryInGb"))
+        prices: tuple[tuple[Purchase, str], ...] = (
+            ("on_demand", "uninterruptablePrice"),
+            ("spot", "minimumBidPrice"),
         )
-        for purchase, fields in purchases:
-            prices = [
-                parse_decimal(gpu[field], what=f"{field} of {gpu['id']}")
-                for field in fields
-                if gpu.get(field)
-            ]
-            if prices:
-                kind = MarketplaceGpus(
-                    provider="runpod", name=str(gpu["displayName"]), memory_gb=gpu.get("memoryInGb")
-                )
-                yield kind.at(min(prices), purchase=purchase, sku=str(gpu["id"]), url=url, specs=self._specs)
+        for purchase, field in prices:
+            if lowest.get(field):
+                usd = parse_decimal(lowest[field], what=f"{field} of {gpu['id']}")
+                sku = str(gpu["displayName"])
+                yield _build_price(str(gpu["id"]), accelerator, 1, usd, purchase=purchase, sku=sku, url=url)
 
 
 class Vast(_Marketplace):
-    """Search of Vast offers: the lowest price and lowest bid for each GPU model and count."""
+    """Search of Vast offers, in order of price: the lowest price and bid for each GPU model and count."""
 
     name = "vast-api"
     provider = "vast"
@@ -106,73 +116,97 @@ class Vast(_Marketplace):
     def read(self, _part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return the lowest price of each offered GPU, for 1, 2, 4 or 8 GPUs."""
         url = f"{request.endpoint(self.name, VAST)}/api/v0/bundles/"
-        answer = http.json(url, params={"q": VAST_QUERY})
         try:
-            return list(self._find_lowest(answer.data["offers"], url))
+            return list(self._find_lowest(_read_vast_offers(url, http), url))
         except (KeyError, TypeError) as error:
             raise FetchError(f"unexpected format of Vast's response: {error!r}", kind="malformed") from error
 
     def _find_lowest(self, offers: Iterable[dict[str, Any]], url: str) -> Iterator[ListedPrice]:
         """Yield the lowest on-demand price and the lowest bid for each GPU model and count."""
-        lowest: dict[tuple[MarketplaceGpus, Purchase], tuple[Decimal, str]] = {}
+        lowest: dict[tuple[str, str | None, int, Purchase], tuple[Decimal, str]] = {}
         prices: tuple[tuple[Purchase, str], ...] = (("on_demand", "dph_base"), ("spot", "min_bid"))
         for offer in offers:
             if offer["num_gpus"] not in COUNTS:
                 continue
-            kind = MarketplaceGpus(
-                provider="vast",
-                name=str(offer["gpu_name"]),
-                memory_gb=_nominal_gb(offer.get("gpu_ram")),
-                count=int(offer["num_gpus"]),
-            )
+            name, accelerator = self._identify(str(offer["gpu_name"]), _nominal_gb(offer.get("gpu_ram")))
             for purchase, field in prices:
-                usd = (
-                    parse_decimal(offer[field], what=f"{field} of {offer['id']}")
-                    if offer.get(field)
-                    else Decimal(0)
-                )
-                if usd > 0 and ((kind, purchase) not in lowest or usd < lowest[kind, purchase][0]):
-                    lowest[kind, purchase] = (usd, str(offer["id"]))
-        for (kind, purchase), (usd, sku) in lowest.items():
-            rounded = usd.quantize(Decimal("0.0001"))
-            yield kind.at(rounded, purchase=purchase, sku=sku, url=url, specs=self._specs)
+                if not offer.get(field):
+                    continue
+                usd = parse_decimal(offer[field], what=f"{field} of {offer['id']}")
+                key = (name, accelerator, int(offer["num_gpus"]), purchase)
+                if usd > 0 and (key not in lowest or usd < lowest[key][0]):
+                    lowest[key] = (usd, str(offer["id"]))
+        for (name, accelerator, count, purchase), (usd, sku) in lowest.items():
+            usd = usd.quantize(Decimal("0.0001"))
+            label = f"{count}x {name}"
+            yield _build_price(label, accelerator, count, usd, purchase=purchase, sku=sku, url=url)
+
+    def _identify(self, name: str, memory_gb: int | None) -> tuple[str, str | None]:
+        """Return Vast's name, with the memory where it does not tell the variant, and the catalog's name."""
+        accelerator = _resolve(self._specs.names, name, memory_gb)
+        needs_memory = accelerator is not None and _resolve(self._specs.names, name, None) != accelerator
+        return (f"{name} {memory_gb}GB" if needs_memory else name), accelerator
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarketplaceGpus:
-    """GPUs of a marketplace under its own name; memory distinguishes variants of a model."""
+def _read_vast_offers(url: str, http: HttpClient) -> Iterator[dict[str, Any]]:
+    """Yield all offers once, page by page in order of price; FetchError if they are not in that order.
 
-    provider: str
-    name: str
-    memory_gb: int | None = None
-    count: int = 1
+    The search has no page number: a page begins at the price at which the one before it ended.
+    """
+    seen: set[Any] = set()
+    floor = 0.0
+    for _ in range(MOST_PAGES):
+        query = {**VAST_QUERY, VAST_ORDER: {"gte": floor}}
+        page = http.json(url, params={"q": json.dumps(query)}).data["offers"]
+        fresh = [offer for offer in page if offer["id"] not in seen]
+        for offer in fresh:
+            if offer[VAST_ORDER] < floor:
+                raise FetchError("Vast's offers are not in order of price", kind="disordered")
+            floor = offer[VAST_ORDER]
+            seen.add(offer["id"])
+            yield offer
+        if len(page) < VAST_PAGE:
+            return
+        if not fresh:
+            raise FetchError(f"Vast has more than {VAST_PAGE} offers of one price", kind="disordered")
+    raise FetchError(f"Vast returned more than {MOST_PAGES} pages", kind="disordered")
 
-    def at(
-        self, usd: Decimal, *, purchase: Purchase, sku: str, url: str, specs: InstanceSpecs
-    ) -> ListedPrice:
-        """Build a listed price for them, with the catalog's accelerator name if known."""
-        accelerator = self._canonical(specs.names)
-        return ListedPrice(
-            instance_type=f"{self.provider}:{self.count}x{accelerator or self.name}",
-            region=REGION,
-            purchase=purchase,
-            usd_per_hour=usd,
-            sku=sku,
-            url=url,
-            accelerator=accelerator or self.name,
-            devices=float(self.count),
-            is_accelerated=True,
-            note=NOTE,
-        )
 
-    def _canonical(self, names: AcceleratorNames) -> str | None:
-        """Return the catalog's name; None if unknown or ambiguous."""
-        for name in (f"{self.name}-{self.memory_gb}GB", self.name):
-            try:
-                return names.resolve(name)
-            except UsageError:
-                continue
-        return None
+def _build_price(
+    instance_type: str,
+    accelerator: str | None,
+    count: int,
+    usd: Decimal,
+    *,
+    purchase: Purchase,
+    sku: str,
+    url: str,
+) -> ListedPrice:
+    """Build a listed price of a marketplace, with the catalog's accelerator name if known."""
+    return ListedPrice(
+        instance_type=instance_type,
+        region=REGION,
+        purchase=purchase,
+        usd_per_hour=usd,
+        sku=sku,
+        url=url,
+        accelerator=accelerator or instance_type,
+        devices=float(count),
+        is_accelerated=True,
+        note=NOTE,
+    )
+
+
+def _resolve(names: AcceleratorNames, name: str, memory_gb: int | None, form: str = "") -> str | None:
+    """Return the catalog's name of a GPU: the most precise spelling that has one meaning; None if none has."""
+    memory = f"-{memory_gb}GB" if memory_gb else ""
+    variant = f"-{form}" if form else ""
+    for spelling in (f"{name}{memory}{variant}", f"{name}{variant}", f"{name}{memory}", name):
+        try:
+            return names.resolve(spelling)
+        except UsageError:
+            continue
+    return None
 
 
 def _nominal_gb(mib: float | None) -> int | None:
@@ -184,11 +218,22 @@ ENDPOINT = "https://cloud.lambdalabs.com"
 KEY_VARIABLE = "LAMBDA_API_KEY"
 
 
+# `1x A100 (40 GB SXM4)`: chip, memory and, where several are sold, its form.
+DESCRIPTION = re.compile(r"(?:\d+x )?(?P<name>.+?) \((?P<gb>\d+) GB(?: (?P<form>\w+))?\)")
+
+
 class LambdaCloud:
-    """List of instance types of Lambda."""
+    """List of instance types of Lambda.
+
+    Args:
+        specs: Instance types, with the catalog's accelerator names.
+    """
 
     name = "lambda-api"
     provider = "lambda"
+
+    def __init__(self, specs: InstanceSpecs) -> None:
+        self._specs = specs
 
     def missing(self, request: RefreshRequest) -> str | None:
         """Return the requirement of an API key if it is not set."""
@@ -203,10 +248,10 @@ class LambdaCloud:
         url = f"{request.endpoint(self.name, ENDPOINT)}/api/v1/instance-types"
         key = request.environ[KEY_VARIABLE]
         answer = http.json(url, headers={"Authorization": f"Bearer {key}"})
-        return list(_parse_prices(answer.data, url))
+        return list(_parse_prices(answer.data, url, self._specs.names))
 
 
-def _parse_prices(data: Any, url: str) -> Iterator[ListedPrice]:
+def _parse_prices(data: Any, url: str, names: AcceleratorNames) -> Iterator[ListedPrice]:
     """Yield the instance types of a response; FetchError if its format is unknown."""
     try:
         for entry in data["data"].values():
@@ -220,11 +265,22 @@ def _parse_prices(data: Any, url: str) -> Iterator[ListedPrice]:
                 usd_per_hour=cents / Decimal(100),
                 sku=kind["name"],
                 url=url,
-                accelerator=kind["name"].split("x_", 1)[-1] if "gpu" in kind["name"] else None,
+                accelerator=_find_accelerator(kind, names),
                 devices=parse_float(specs.get("gpus")),
                 vcpus=parse_float(specs.get("vcpus")),
                 memory_gib=parse_float(specs.get("memory_gib")),
-                is_accelerated="gpu" in kind["name"],
+                is_accelerated=kind["name"].startswith("gpu_"),
             )
     except (KeyError, TypeError, AttributeError) as error:
         raise FetchError(f"unexpected format of Lambda's response: {error!r}", kind="malformed") from error
+
+
+def _find_accelerator(kind: Mapping[str, Any], names: AcceleratorNames) -> str | None:
+    """Return the catalog's name of an instance type's GPU, or Lambda's own; None for a machine without one."""
+    if not kind["name"].startswith("gpu_"):
+        return None
+    stated = str(kind.get("gpu_description") or kind["description"])
+    found = DESCRIPTION.fullmatch(stated)
+    if found is None:
+        return stated
+    return _resolve(names, found["name"], int(found["gb"]), found["form"] or "") or stated

@@ -1,0 +1,149 @@
+"""Contract: Lambda, RunPod and Vast, from servers on loopback that speak the vendors' own form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.refresh.jobs import build_jobs
+from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
+from gpuplan.offers.refresh.sources import gpu_clouds as sources
+from gpuplan.offers.refresh.store import PriceStore
+from vendors import gpu_clouds
+from vendors.server import Asked, impatient, vendor
+
+CATALOG = load_catalog()
+KEYS = {"lambda": {"LAMBDA_API_KEY": "key"}, "runpod": {"RUNPOD_API_KEY": "key"}}
+SOURCES = {"lambda": "lambda-api", "runpod": "runpod-api", "vast": "vast-api"}
+
+
+def run(
+    store: PriceStore, provider: str, answer: Callable[[Asked], Any], *, environ: dict[str, str] | None = None
+) -> tuple[RefreshOutcome, list[Asked]]:
+    """Return how a refresh went, and what was asked."""
+    with vendor(answer) as server:
+        (job,) = build_jobs(
+            CATALOG,
+            providers=(provider,),
+            environ=KEYS.get(provider, {}) if environ is None else environ,
+            endpoints={SOURCES[provider]: server.url},
+        )
+        # without the packaged rows: whether rows of another day are near is not the question here
+        alone = type(job)(
+            provider=provider, slots=job.slots, specs=job.specs, packaged=(), request=job.request
+        )
+        return refresh_provider(alone, store=store, http=impatient()), server.asked
+
+
+def test_all_twenty_types_of_lambda_are_read(tmp_path: Path) -> None:
+    """Chip, memory and form come from the description; price, sizes and number from the fields beside it."""
+    store = PriceStore(tmp_path)
+
+    outcome, asked = run(store, "lambda", lambda _: gpu_clouds.instance_types())
+
+    found = {
+        offer.instance_type: (offer.accelerator, offer.devices, offer.usd_per_hour)
+        for offer in store.offers("lambda")
+    }
+    assert len(gpu_clouds.LAMBDA_TYPES) == 20
+    assert outcome.anomalies == []
+    assert found == {
+        name: (accelerator, gpus, Decimal(cents) / 100)
+        for name, _, cents, _, _, gpus, accelerator in gpu_clouds.LAMBDA_TYPES
+    }
+    assert asked[0].headers["authorization"] == "Bearer key"
+
+
+def test_lambdas_description_tells_the_chip_without_the_catalogs_help(tmp_path: Path) -> None:
+    """A type of tomorrow: its name is in no list, its description says what it is."""
+    new = ("gpu_16x_h100_sxm5", "H100 (80 GB SXM5)", 6384, 416, 3600, 16, "H100-SXM")
+    store = PriceStore(tmp_path)
+
+    outcome, _ = run(store, "lambda", lambda _: gpu_clouds.instance_types((new,)))
+
+    assert outcome.anomalies == []
+    assert [(o.instance_type, o.accelerator, o.devices) for o in store.offers("lambda")] == [
+        ("gpu_16x_h100_sxm5", "H100-SXM", 16)
+    ]
+
+
+def test_runpods_types_in_stock_under_their_ids(tmp_path: Path) -> None:
+    """B200 is out of stock and does not count; an RTX 3070 is told, since the catalog does not know it."""
+    store = PriceStore(tmp_path)
+
+    outcome, _ = run(store, "runpod", gpu_clouds.types_of_gpu)
+
+    found = {(o.instance_type, o.purchase): (o.accelerator, o.usd_per_hour) for o in store.offers("runpod")}
+    expected: dict[tuple[str, str], tuple[str, Decimal]] = {}
+    for name, _, _, usd, bid, stock, accelerator in gpu_clouds.RUNPOD_TYPES:
+        if stock and accelerator:
+            expected[name, "on_demand"] = (accelerator, Decimal(str(usd)))
+            if bid:
+                expected[name, "spot"] = (accelerator, Decimal(str(bid)))
+    assert found == expected
+    assert {(a.code, a.what) for a in outcome.anomalies} == {
+        ("unknown accelerator", "NVIDIA GeForce RTX 3070 any on demand"),
+        ("unknown accelerator", "NVIDIA GeForce RTX 3070 any spot"),
+    }
+
+
+def test_vasts_cheapest_of_each_kind_over_all_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of five, in order of price: all 42 offers are seen once, and a page begins where one ended."""
+    monkeypatch.setattr(sources, "VAST_PAGE", 5)
+    monkeypatch.setattr(sources, "VAST_QUERY", {**sources.VAST_QUERY, "limit": 5})
+    store = PriceStore(tmp_path)
+
+    outcome, asked = run(store, "vast", gpu_clouds.search())
+
+    found = {
+        o.instance_type: (o.accelerator, o.usd_per_hour)
+        for o in store.offers("vast")
+        if o.purchase == "on_demand"
+    }
+    assert len(asked) >= 42 / 5
+    assert all('"order": [["dph_total", "asc"]]' in one.query["q"] for one in asked)
+    assert found == {
+        name: (accelerator, Decimal(str(usd)))
+        for _, _, _, usd, _, name, accelerator in gpu_clouds.VAST_OFFERS
+        if accelerator
+    }
+    assert {a.code for a in outcome.anomalies} == {"unknown accelerator"}
+
+
+def test_vasts_offers_out_of_order_are_refused(tmp_path: Path) -> None:
+    """A sample in no order could miss the cheapest: it is not taken."""
+    whole = gpu_clouds.search()
+
+    def answer(asked: Asked) -> Any:
+        found = whole(asked)
+        return found and {"offers": found["offers"][::-1]}
+
+    outcome, _ = run(PriceStore(tmp_path), "vast", answer)
+
+    assert outcome.accepted == []
+    assert "not in order of price" in outcome.anomalies[0].message
+
+
+@pytest.mark.parametrize("provider", ["lambda", "runpod"])
+def test_without_a_key_nothing_is_asked_and_the_way_is_told(tmp_path: Path, provider: str) -> None:
+    """No request leaves; the variable is named."""
+    outcome, asked = run(PriceStore(tmp_path), provider, lambda _: {}, environ={})
+
+    assert asked == []
+    assert outcome.needs == [f"{SOURCES[provider]}: an API key in {provider.upper()}_API_KEY"]
+
+
+@pytest.mark.parametrize(
+    ("provider", "reply"),
+    [("lambda", {"data": [1]}), ("runpod", {"errors": []}), ("vast", {"offers": [{}]}), ("vast", [])],
+)
+def test_another_form_is_refused(tmp_path: Path, provider: str, reply: Any) -> None:
+    """JSON, and not theirs: one line, no traceback, nothing written."""
+    outcome, _ = run(PriceStore(tmp_path), provider, lambda _: reply)
+
+    assert outcome.accepted == []
+    assert "unexpected format" in outcome.anomalies[0].message
