@@ -21,6 +21,9 @@ settings.register_profile("gpuplan", deadline=None)
 settings.load_profile("gpuplan")
 
 GOLDEN = Path(__file__).parent / "golden"
+os.environ.setdefault(
+    "GPUPLAN_TODAY", "2026-11-25"
+)  # the age of prices widens what a run costs: the same every day
 
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and every process that a test starts would

@@ -134,7 +134,8 @@ def shell_of(world: World, program: str) -> Iterator[Shell]:
         kept = {key: value for key, value in os.environ.items() if key in PASSED_ON}
         environment = {
             **kept, **own, "HOME": name, "XDG_CONFIG_HOME": f"{name}/config", "COLUMNS": str(WIDTH),
-            "TERM": "xterm", "NO_COLOR": "1", "KERAS_BACKEND": "jax", **given,
+            "TERM": "xterm", "NO_COLOR": "1", "KERAS_BACKEND": "jax",
+            "GPUPLAN_TODAY": "2026-11-25", **given,
         }  # fmt: skip
         yield Shell(folder=folder, environment=environment, program=program)
 

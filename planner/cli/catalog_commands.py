@@ -157,14 +157,13 @@ def check(
 
     Example: gpuplan catalog check
     """
-    from datetime import date
-
     from ..offers.catalog import load_catalog
     from ..offers.check import check_catalog
     from ..render.progress import status
+    from ..today import get_today
 
     with status("checking every row"):
-        report = check_catalog(load_catalog(folder).folder, today=date.today())
+        report = check_catalog(load_catalog(folder).folder, today=get_today())
     for finding in report.findings:
         typer.echo(str(finding))
     counts = f"{report.offers} prices of {report.providers} providers, {report.accelerators} accelerators"

@@ -33,15 +33,14 @@ def doctor(
       gpuplan doctor
       gpuplan doctor --quick --json > doctor.json
     """
-    from datetime import date
-
     from ..doctor.report import SCHEMA, examine_installation
     from ..render.doctor import DOCTOR_COLUMNS, build_doctor_rows
     from ..render.output import emit_json, emit_rows
     from ..render.progress import status
+    from ..today import get_today
 
     with status("looking at this installation"):
-        report = examine_installation(environ=os.environ, today=date.today(), ask_devices=not quick)
+        report = examine_installation(environ=os.environ, today=get_today(), ask_devices=not quick)
     if json_:
         emit_json(SCHEMA, report.to_json())
     else:

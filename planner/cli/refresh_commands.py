@@ -216,15 +216,14 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
 
     Example: gpuplan catalog age --json
     """
-    from datetime import date
-
     from ..offers.catalog import load_user_catalog
     from ..offers.price_history import summarize_ages
     from ..render.catalog import AGE_COLUMNS
     from ..render.output import emit_json, emit_rows
     from ..settings import load_settings
+    from ..today import get_today
 
-    rows = summarize_ages(load_user_catalog(load_settings()).offers, today=date.today())
+    rows = summarize_ages(load_user_catalog(load_settings()).offers, today=get_today())
     rows = [row for row in rows if not provider or row["provider"] in provider]
     if as_json:
         emit_json("gpuplan.catalog-age/1", {"ages": rows})

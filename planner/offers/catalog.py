@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..today import get_today
 from .aliases import AcceleratorNames
 from .catalog_files import (
     CatalogError,
@@ -205,7 +206,7 @@ def load_user_catalog(settings: Settings, *, today: date | None = None) -> Catal
         refreshed=refreshed,
         machines=settings.machine,
         committed=settings.committed,
-        today=today or date.today(),
+        today=today or get_today(),
     )
 
 

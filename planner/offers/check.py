@@ -22,7 +22,7 @@ from .catalog_files import (
     read_table,
     read_text_table,
 )
-from .costs import COSTS_FILE, ProviderCost, Region, read_costs
+from .costs import ANY_PROVIDER, COSTS_FILE, PriceMove, ProviderCost, Region, read_costs
 from .rows import (
     CPU,
     Accelerator,
@@ -289,6 +289,8 @@ def _cost_findings(
     yield from findings
     for located in rows:
         if isinstance(located.row, ProviderCost | Region) and located.row.provider not in providers:
+            yield located.finding("provider", f"`{located.row.provider}` has no row in providers.toml")
+        if isinstance(located.row, PriceMove) and located.row.provider not in providers | {ANY_PROVIDER}:
             yield located.finding("provider", f"`{located.row.provider}` has no row in providers.toml")
     known = {(row.row.provider, row.row.region) for row in rows if isinstance(row.row, Region)}
     clouds = {provider for provider, _ in known}

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from datetime import date
 from decimal import Decimal
 from functools import lru_cache
 from importlib.resources import files
@@ -25,13 +26,15 @@ from .catalog_files import (
     require_valid,
 )
 from .row_cache import cache_rows
-from .rows import Confidence, Constraint, PartialDate, Row
+from .rows import Confidence, Constraint, PartialDate, Purchase, Row
 
 __all__ = [
+    "ANY_PROVIDER",
     "COSTS_FILE",
     "CostAssumption",
     "Costs",
     "HostKind",
+    "PriceMove",
     "ProviderCost",
     "Region",
     "classify_host",
@@ -44,6 +47,7 @@ HostKind = Literal["vm", "tpu", "marketplace", "notebook", "local"]
 MARKETPLACES = frozenset({"lambda", "runpod", "vast"})
 NOTEBOOKS = frozenset({"colab", "kaggle"})
 OWNED = frozenset({"local", "own"})
+ANY_PROVIDER = "any"
 NotNegative = Annotated[float, Constraint(ge=0)]
 NotNegativeDecimal = Annotated[Decimal, Constraint(ge=0)]
 
@@ -84,6 +88,23 @@ class CostAssumption(Row):
         return (self.low, self.mid, self.high)
 
 
+class PriceMove(Row):
+    """How fast the prices of a provider and purchase option move; provider `any`: of those without two dates.
+
+    ``log_per_sqrt_year`` is the 80 % quantile of |ln(later price / earlier price)| / sqrt(years between), over
+    ``pairs`` of dates of ``machines``.
+    """
+
+    provider: str
+    purchase: Purchase
+    log_per_sqrt_year: NotNegative
+    pairs: Annotated[int, Constraint(gt=0)]
+    machines: Annotated[int, Constraint(gt=0)]
+    since: date
+    until: date
+    source: str
+
+
 class Region(Row):
     """Country of a region and carbon intensity of its grid. None means unknown."""
 
@@ -101,11 +122,17 @@ class Costs(Frozen):
         providers: By name.
         assumptions: By key and kind of host; ``any`` applies to every kind.
         regions: By provider and region.
+        moves: How fast prices move, by provider and purchase option.
     """
 
     providers: Mapping[str, ProviderCost] = field(repr=False)
     assumptions: Mapping[tuple[str, str], CostAssumption] = field(repr=False)
     regions: Mapping[tuple[str, str], Region] = field(repr=False)
+    moves: Mapping[tuple[str, str], PriceMove] = field(repr=False, default_factory=dict)
+
+    def find_move(self, provider: str, purchase: str) -> PriceMove | None:
+        """Return how fast such prices move: the provider's own row, or that of `any`; None without one."""
+        return self.moves.get((provider, purchase)) or self.moves.get((ANY_PROVIDER, purchase))
 
 
 def classify_host(provider: str, instance_type: str, *, kind: str | None) -> HostKind:
@@ -140,7 +167,11 @@ def read_costs(folder: Traversable) -> tuple[list[Located[Any]], list[Finding]]:
     providers, provider_findings = read_rows(table, "provider_cost", ProviderCost)
     assumptions, assumption_findings = read_rows(table, "assumption", CostAssumption)
     regions, region_findings = _read_regions(folder, read_text_table(table, "region_sources"))
-    return [*providers, *assumptions, *regions], [*provider_findings, *assumption_findings, *region_findings]
+    moves, move_findings = read_rows(table, "price_move", PriceMove)
+    return (
+        [*providers, *assumptions, *regions, *moves],
+        [*provider_findings, *assumption_findings, *region_findings, *move_findings],
+    )
 
 
 def _read_folder(folder: Traversable) -> Costs:
@@ -149,6 +180,7 @@ def _read_folder(folder: Traversable) -> Costs:
         providers={row.provider: row for row in load_rows(table, "provider_cost", ProviderCost)},
         assumptions={(row.key, row.place): row for row in load_rows(table, "assumption", CostAssumption)},
         regions={(row.provider, row.region): row for row in _load_regions(folder, table)},
+        moves={(row.provider, row.purchase): row for row in load_rows(table, "price_move", PriceMove)},
     )
 
 

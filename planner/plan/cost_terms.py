@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from datetime import date
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
 from ..limits import MAX_AMOUNT
 from ..plain import to_plain
+from ..today import get_today
+from .price_range import compute_half_width
 
 if TYPE_CHECKING:
     from ..offers.costs import Costs, ProviderCost
@@ -120,6 +123,20 @@ class CostTerms(Frozen):
         row = None if self.costs is None else self.costs.regions.get((provider, region))
         return None if row is None else row.g_co2_per_kwh
 
+    def price_half_width(self, offer: Offer) -> float:
+        """Return how far today's price may be from an offer's dated one: half an 80 % interval of ln(price) [-].
+
+        0 for a price without a date (the user's own) and where it is not known how fast such prices move.
+        """
+        if self.costs is None or offer.price_as_of is None:
+            return 0.0
+        move = self.costs.find_move(offer.provider, offer.purchase)
+        if move is None:
+            return 0.0
+        return compute_half_width(
+            rate=move.log_per_sqrt_year, age_days=_count_days(offer.price_as_of, self.today)
+        )
+
     def find_discount(self, offer: Offer) -> Discount | None:
         """Return the discount on an offer's list price; None for user-supplied prices."""
         if not self.discounts:
@@ -198,8 +215,15 @@ def build_cost_terms(settings: Settings, costs: Costs, *, assume: Iterable[str] 
         discounts=settings.discount,
         tax=settings.tax,
         currency=currency,
-        today=date.today(),
+        today=get_today(),
     )
+
+
+@lru_cache(maxsize=1024)
+def _count_days(as_of: str, today: date) -> int:
+    from ..offers.price_history import compute_age_days
+
+    return compute_age_days(as_of, today=today)
 
 
 def _number(value: str, text: str) -> float:

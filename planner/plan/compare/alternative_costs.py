@@ -168,7 +168,8 @@ class AlternativeCostModel:
         sessions = runs * (1 if timeline is None else timeline.sessions or 1)
         elapsed_h = calendar_hours(machine_h.mid, alternative.availability)
         own_h = self._own_hours(index, sessions=sessions, machine_h=machine_h.mid)
-        bill = run.bill(self.selected[index].offer.usd_per_hour)
+        offer = self.selected[index].offer
+        bill = run.bill(offer.usd_per_hour, half_width=self.terms.price_half_width(offer))
         money = [
             _paid(usd, plan=alternative.plan, bundle=bundle, elapsed_h=elapsed_h)
             for usd in _used_usd(bill, runs)

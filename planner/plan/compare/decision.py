@@ -9,6 +9,7 @@ from ...units import SECONDS_PER_HOUR
 from ..result.decision import Decision
 from .alternatives import own_hours
 from .decision_sentence import Picks, explain_decision
+from .price_age import explain_price_age
 from .ranking import Candidate, cheapest, fastest, pareto, select_candidates
 
 if TYPE_CHECKING:
@@ -45,13 +46,15 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, term
         candidates=candidates,
         paid=paid,
     )
+    why = explain_decision(picks, ranked.offers, question, workload=workload, currency=terms.currency)
+    aged = "" if picks.recommended in (None, picks.free) else explain_price_age(paid, ranked.offers, terms)
     return Decision(
         recommended=picks.recommended,
         free=picks.free,
         cheapest_paid=picks.cheapest_paid,
         in_between=picks.in_between,
         fastest_paid=picks.fastest_paid,
-        sentence=explain_decision(picks, ranked.offers, question, workload=workload, currency=terms.currency),
+        sentence=f"{why} {aged}".rstrip(),
     )
 
 

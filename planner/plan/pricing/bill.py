@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...units import SECONDS_PER_HOUR, Interval
+from ..price_range import compute_price_factor
 from .fees import NO_FEES, Fees
 from .money import (
     NANO,
@@ -25,15 +26,12 @@ from .money import (
 from .timeline import TRAINING, Timeline
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ..result.device_estimate import DeviceEstimate
     from ..select import OfferContext
     from ..spot.preemption import PreemptionForecast
     from .timeline import Timeline
 
-__all__ = ["INPUT_STALLS", "Bill", "CostBasis", "UnpricedOffer", "UnpricedRun", "compute_totals", "itemize"]
+__all__ = ["INPUT_STALLS", "Bill", "CostBasis", "UnpricedOffer", "UnpricedRun", "itemize"]
 
 # Item of a real bill that this one does not have unless the rate of the input pipeline is known.
 INPUT_STALLS = "input pipeline stalls"
@@ -74,6 +72,21 @@ class CostBasis:
         """Position of the training among the parts; it takes the remainder of rounding."""
         items = [phase.item for phase in self.timeline.phases]
         return items.index(TRAINING) if TRAINING in items else None
+
+    def price_at(self, price_nano: int, bound: int, half_width: float) -> int:
+        """Return the price that counts at one bound of the run's time [1e-9 USD/h].
+
+        Args:
+            price_nano: Dated price of the machine [1e-9 USD/h].
+            bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
+            half_width: Half-width of ln(price) for the price's age [-].
+        """
+        mid = self.nanoseconds[1]
+        if bound == 1 or half_width == 0.0 or mid == 0:
+            return price_nano
+        ratio = self.nanoseconds[bound] / mid
+        factor = compute_price_factor(time_ratio=ratio, half_width=half_width, upper=bound == 2)
+        return round(price_nano * factor)
 
     def itemize(self, price_nano: int, bound: int) -> dict[str, int]:
         """Return the items of a bill at one bound of the run's time; their sum is the total [1e-9 USD].
@@ -130,56 +143,26 @@ def itemize(
     return items
 
 
-def compute_totals(
-    bases: Sequence[CostBasis], basis_of: NDArray[np.intp], price_nano: NDArray[np.object_], bound: int
-) -> NDArray[np.object_]:
-    """Return the totals of many bills at one bound, computed as columns [1e-9 USD].
-
-    Args:
-        bases: Cost bases.
-        basis_of: Position in `bases` of each bill.
-        price_nano: Price of each bill's machine [1e-9 USD/h].
-        bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
-    """
-    import numpy as np
-
-    totals = np.zeros(len(price_nano), dtype=object)
-    rates = [(basis.fees.discount, basis.fees.tax) for basis in bases]
-    for rate in dict.fromkeys(rates):
-        alike = np.array([one == rate for one in rates], dtype=bool)
-        rows = np.flatnonzero(alike[basis_of])
-        positions = basis_of[rows]
-        nanoseconds = np.array([basis.nanoseconds[bound] for basis in bases], dtype=object)
-        least = np.array([sum(basis.minimum.values()) for basis in bases], dtype=object)
-        fixed = np.array([sum(nano[bound] for nano in basis.fixed.values()) for basis in bases], dtype=object)
-        items = itemize(
-            price_nano[rows],
-            nanoseconds=nanoseconds[positions],
-            minimum={"minimum": least[positions]} if least.any() else {},
-            fixed={"fixed": fixed[positions]},
-            fees=bases[rates.index(rate)].fees,
-        )
-        totals[rows] = sum(items.values())
-    return totals
-
-
 class Bill:
     """Lines and their exact sum.
 
     Args:
         cost_basis: What is paid for.
         usd_per_hour: Price of the machine [USD/h].
+        half_width: Half-width of ln(price) for the price's age [-].
     """
 
-    def __init__(self, cost_basis: CostBasis, *, usd_per_hour: Decimal) -> None:
+    def __init__(self, cost_basis: CostBasis, *, usd_per_hour: Decimal, half_width: float = 0.0) -> None:
         self.cost_basis = cost_basis
-        self._price_nano = compute_price_nano(usd_per_hour)
+        price_nano = compute_price_nano(usd_per_hour)
+        low, mid, high = (cost_basis.price_at(price_nano, bound, half_width) for bound in range(3))
+        self._prices_nano: Nano = (low, mid, high)
 
     @cached_property
     def _items(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
         """The items at the lower end, the central estimate and the upper end [1e-9 USD]."""
-        itemize, price = self.cost_basis.itemize, self._price_nano
-        return (itemize(price, 0), itemize(price, 1), itemize(price, 2))
+        itemize, (low, mid, high) = self.cost_basis.itemize, self._prices_nano
+        return (itemize(low, 0), itemize(mid, 1), itemize(high, 2))
 
     @cached_property
     def nano(self) -> Nano:
@@ -234,7 +217,7 @@ class Bill:
 
     def _price_phases(self, bound: int) -> list[int]:
         """Return the prices of the run's parts at one bound; they add up to the machine's [1e-9 USD]."""
-        cost_basis, price = self.cost_basis, self._price_nano
+        cost_basis, price = self.cost_basis, self._prices_nano[bound]
         prices = [price_time(nanoseconds[bound], price) for nanoseconds in cost_basis.phase_nanoseconds]
         if cost_basis.training is not None:
             prices[cost_basis.training] += self._items[bound][MACHINE] - sum(prices)
@@ -264,11 +247,16 @@ class UnpricedRun(NamedTuple):
     preemption_forecast: PreemptionForecast | None
     fees: Fees
 
-    def bill(self, usd_per_hour: Decimal | None) -> Bill | None:
-        """Return the bill at a price; None when the price or the run's time is unknown."""
+    def bill(self, usd_per_hour: Decimal | None, *, half_width: float = 0.0) -> Bill | None:
+        """Return the bill at a price; None when the price or the run's time is unknown.
+
+        Args:
+            usd_per_hour: Dated price of the machine [USD/h].
+            half_width: Half-width of ln(price) for the price's age [-].
+        """
         if self.cost_basis is None or usd_per_hour is None:
             return None
-        return Bill(self.cost_basis, usd_per_hour=usd_per_hour)
+        return Bill(self.cost_basis, usd_per_hour=usd_per_hour, half_width=half_width)
 
 
 class UnpricedOffer(NamedTuple):

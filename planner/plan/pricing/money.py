@@ -124,7 +124,7 @@ def usd_of(nano: int) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class UsdInterval:
-    """Cost at the low end, centre and high end of the run time's 80 % interval [USD].
+    """Cost at the low end, centre and high end of an 80 % interval over the run's time and the price's age [USD].
 
     A single line may fall where the run grows (a minimum charge); the total of a bill never does.
     """

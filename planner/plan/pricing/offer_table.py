@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
 from ..result.offer_estimate import OfferEstimate
-from .bill import compute_totals
+from .bill import itemize
 from .money import compute_price_nano
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..select import OfferContext
-    from .bill import UnpricedRun
+    from .bill import CostBasis, UnpricedRun
     from .comparison import Market
 
-__all__ = ["OfferTable", "build_offer_table"]
+__all__ = ["OfferTable", "build_offer_table", "compute_totals"]
 
 
 class OfferTable(Sequence[OfferEstimate]):
@@ -71,7 +71,7 @@ class OfferTable(Sequence[OfferEstimate]):
             selected=context,
             device_estimate=run.device_estimate,
             timeline=run.timeline,
-            bill=run.bill(context.offer.usd_per_hour),
+            bill=run.bill(context.offer.usd_per_hour, half_width=self.price_half_width(row)),
             unbilled=run.fees.unknown,
             preemption_forecast=run.preemption_forecast,
             market=self._market,
@@ -108,7 +108,12 @@ class OfferTable(Sequence[OfferEstimate]):
 
         used, basis_of = np.unique(self.run_of[rows], return_inverse=True)
         bases = [basis for index in used.tolist() if (basis := self.runs[index].cost_basis) is not None]
-        return compute_totals(bases, basis_of, self.price_nano[rows], bound)
+        widths = None if bound == 1 else [self.price_half_width(row) for row in rows.tolist()]
+        return compute_totals(bases, basis_of, self.price_nano[rows], bound, widths)
+
+    def price_half_width(self, row: int) -> float:
+        """Return half of the 80 % interval of ln(today's price / dated price) of a row [-]."""
+        return self._market.terms.price_half_width(self.contexts[row].offer)
 
     def reorder(self, order: NDArray[np.intp]) -> OfferTable:
         """Return the rows in another order."""
@@ -132,3 +137,45 @@ def build_offer_table(
     prices = (context.offer.usd_per_hour for context in contexts)
     nano = np.array([None if usd is None else compute_price_nano(usd) for usd in prices], dtype=object)
     return OfferTable(contexts, runs, np.array(run_of, dtype=np.intp), nano, market)
+
+
+def compute_totals(
+    bases: Sequence[CostBasis],
+    basis_of: NDArray[np.intp],
+    price_nano: NDArray[np.object_],
+    bound: int,
+    half_widths: Sequence[float] | None = None,
+) -> NDArray[np.object_]:
+    """Return the totals of many bills at one bound, computed as columns [1e-9 USD].
+
+    Args:
+        bases: Cost bases.
+        basis_of: Position in `bases` of each bill.
+        price_nano: Price of each bill's machine [1e-9 USD/h].
+        bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
+        half_widths: Half-width of ln(price) of each bill for the price's age [-]; None: 0.
+    """
+    import numpy as np
+
+    totals = np.zeros(len(price_nano), dtype=object)
+    if half_widths is not None and bound != 1:
+        columns = zip(basis_of.tolist(), price_nano, half_widths, strict=True)
+        ranged = [bases[basis].price_at(price, bound, width) for basis, price, width in columns]
+        price_nano = np.array(ranged, dtype=object)
+    rates = [(basis.fees.discount, basis.fees.tax) for basis in bases]
+    for rate in dict.fromkeys(rates):
+        alike = np.array([one == rate for one in rates], dtype=bool)
+        rows = np.flatnonzero(alike[basis_of])
+        positions = basis_of[rows]
+        nanoseconds = np.array([basis.nanoseconds[bound] for basis in bases], dtype=object)
+        least = np.array([sum(basis.minimum.values()) for basis in bases], dtype=object)
+        fixed = np.array([sum(nano[bound] for nano in basis.fixed.values()) for basis in bases], dtype=object)
+        items = itemize(
+            price_nano[rows],
+            nanoseconds=nanoseconds[positions],
+            minimum={"minimum": least[positions]} if least.any() else {},
+            fixed={"fixed": fixed[positions]},
+            fees=bases[rates.index(rate)].fees,
+        )
+        totals[rows] = sum(items.values())
+    return totals

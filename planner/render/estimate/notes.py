@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...numbers import format_device, format_duration, format_offer_name, format_short, format_usd
 from ...plan.cost_terms import USD
+from ...today import get_today
 from ..output import UNKNOWN
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _format_offer_line(one: OfferEstimate, currency: Currency) -> str:
 
 def current_date() -> date:
     """Return the current date, replaceable in tests."""
-    return date.today()
+    return get_today()
 
 
 def format_age_line(offers: Iterable[HasPriceDate]) -> str:

@@ -45,7 +45,8 @@ OLD_TPU = re.compile(r"Tpu-v(?P<version>[234])\b")
 NEW_TPU = re.compile(r"TpuV(?P<version>5e|5p|6e)\b")
 # Machine series whose description differs from their name (unlike C3D, N4, E2).
 FAMILIES = {
-    "N1 Predefined": "n1", "Compute optimized": "c2", "A3": "a3-high", "A3Plus": "a3-mega", "A3Ultra": "a3-ultra", "T2D AMD": "t2d",
+    "N1 Predefined": "n1", "Compute optimized": "c2", "A3": "a3-high", "A3Plus": "a3-mega",
+    "A3Ultra": "a3-ultra", "T2D AMD": "t2d",
     "N2D AMD": "n2d",
 }  # fmt: skip
 GPUS = {

@@ -137,9 +137,8 @@ class Vast(_Marketplace):
                 if usd > 0 and (key not in lowest or usd < lowest[key][0]):
                     lowest[key] = (usd, str(offer["id"]))
         for (name, accelerator, count, purchase), (usd, sku) in lowest.items():
-            usd = usd.quantize(Decimal("0.0001"))
-            label = f"{count}x {name}"
-            yield _build_price(label, accelerator, count, usd, purchase=purchase, sku=sku, url=url)
+            rounded, label = usd.quantize(Decimal("0.0001")), f"{count}x {name}"
+            yield _build_price(label, accelerator, count, rounded, purchase=purchase, sku=sku, url=url)
 
     def _identify(self, name: str, memory_gb: int | None) -> tuple[str, str | None]:
         """Return Vast's name, with the memory where it does not tell the variant, and the catalog's name."""
