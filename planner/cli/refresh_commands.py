@@ -64,7 +64,7 @@ def refresh(
     from ..offers.refresh.jobs import build_jobs
     from ..offers.refresh.run import refresh_provider
     from ..offers.refresh.store import PriceStore
-    from ..render.progress import bar
+    from ..render.progress import bar, say
     from ..settings import load_settings
 
     settings = load_settings()
@@ -86,9 +86,9 @@ def refresh(
     )
     store = PriceStore(get_data_folder(settings.data_dir))
     outcomes = []
-    http = HttpClient()
+    http = HttpClient(say=say)
     try:
-        with bar("reading prices") as progress:
+        with bar("reading prices", is_spoken=True) as progress:
             for job in jobs:
                 outcomes.append(refresh_provider(job, store=store, http=http, progress=progress))
                 if job.provider == "aws" and file is None:

@@ -122,6 +122,7 @@ def load_previous_prices(
 
     if packaged:
         keys = {(name, *offer.key) for name in providers for offer in store.offers(name)}
+        keys |= {(name, *key) for name in providers for key in store.gone(name)}
         return [
             offer
             for offer in load_catalog().offers

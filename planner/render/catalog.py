@@ -123,6 +123,7 @@ OUTCOME_COLUMNS = (
     Column(key="same", header="Same", justify="right"),
     Column(key="quarantined", header="Quarantined", justify="right"),
     Column(key="refused", header="Rejected", justify="right"),
+    Column(key="gone", header="Gone", justify="right"),
 )
 
 CHANGE_COLUMNS = (
@@ -175,7 +176,10 @@ QUOTA_COLUMNS = (
 def build_outcome_row(outcome: RefreshOutcome) -> dict[str, Any]:
     """Return the result of a provider's refresh in numbers."""
     return {
-        **{key: getattr(outcome, key) for key in ("provider", "new", "changed", "same", "quarantined")},
+        **{
+            key: getattr(outcome, key)
+            for key in ("provider", "new", "changed", "same", "quarantined", "gone")
+        },
         "sources": " ".join(outcome.sources),
         "accepted": len(outcome.accepted),
         "refused": len(outcome.refused),
@@ -200,7 +204,7 @@ def format_outcome_lines(outcomes: Sequence[RefreshOutcome], *, asked_regions: b
         lines += [f"more: {outcome.provider}: {need}" for need in outcome.needs]
         if "aws-bulk" in outcome.sources and not asked_regions:
             lines.append(
-                "more: aws: on demand outside us-east-1: --region REGION, or all (each hundreds of MB)"
+                "more: aws: each region's offer file has hundreds of MB: --region REGION reads only that one"
             )
     return lines
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Timer
+from threading import Event, Thread, Timer
 
 __all__ = ["bar", "parts", "say", "status"]
 
 DELAY_S = 1.0
+SILENCE_S, LONG_SILENCE_S = 1.5, 30.0
 
 
 @contextmanager
@@ -48,13 +50,18 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
+def bar(label: str, *, is_spoken: bool = False) -> Iterator[Callable[[str, int, int], None]]:
     """Show a progress bar; yields a function that takes the current item, the number done and the total.
 
-    Nothing is shown, and rich is not imported, when stderr is not a terminal.
+    When stderr is not a terminal, rich is not imported, and nothing is shown, or with ``is_spoken`` a line after
+    every `SILENCE_S` on one item, and after every `LONG_SILENCE_S` once it has taken that long.
     """
     if not sys.stderr.isatty():
-        yield lambda *_: None
+        if is_spoken:
+            with _spoken(label) as note:
+                yield note
+        else:
+            yield lambda *_: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -65,6 +72,29 @@ def bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda detail, done, total: shown.update(
             task, description=f"{label}: {detail}", completed=done, total=total
         )
+
+
+@contextmanager
+def _spoken(label: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Say the current item, the number done and its time in lines, so that no wait is silent."""
+    item, began, ended = "", time.monotonic(), Event()
+
+    def note(detail: str, done: int, total: int) -> None:
+        nonlocal item, began
+        item, began = f"{label}: {detail} ({done + 1} of {total})", time.monotonic()
+
+    def speak() -> None:
+        while not ended.wait(SILENCE_S if time.monotonic() - began < LONG_SILENCE_S else LONG_SILENCE_S):
+            if item:
+                say(f"{item}, {time.monotonic() - began:.0f} s")
+
+    speaker = Thread(target=speak, daemon=True)
+    speaker.start()
+    try:
+        yield note
+    finally:
+        ended.set()
+        speaker.join()
 
 
 @contextmanager

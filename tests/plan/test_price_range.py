@@ -30,7 +30,7 @@ TERMS = CostTerms(costs=load_catalog().costs, today=TODAY)
 def bill(low_s: float, mid_s: float, high_s: float, *, half_width: float) -> Bill:
     """Return the bill of a run at $3,600 an hour: a dollar a second."""
     time_s = Interval(low=low_s, mid=mid_s, high=high_s)
-    timeline = Timeline(phases=(TimelinePhase(TRAINING, time_s, ""),))
+    timeline = Timeline(phases=(TimelinePhase(TRAINING, time_s, ""),), total_s=time_s)
     return Bill(CostBasis(timeline), usd_per_hour=Decimal(3600), half_width=half_width)
 
 

@@ -32,6 +32,7 @@ class FetchError(GpuplanError):
         message: One line naming thing and place.
         kind: Kind of failure; some kinds are retried.
         retry_after_s: Wait requested by the provider [s]; None if not given.
+        host: Host that could not be reached; empty for other failures.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class FetchError(GpuplanError):
         kind: FetchErrorKind,
         retry_after_s: float | None = None,
         hint: str | None = None,
+        host: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
+        self.host = host
         self.kind: FetchErrorKind = kind
         self.retry_after_s = retry_after_s
 

@@ -18,6 +18,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .errors import FetchError, FetchErrorKind
+from .transport_errors import parse_host, translate_errors
 
 if TYPE_CHECKING:
     import requests
@@ -46,14 +47,16 @@ class RetryPolicy:
         connect_s, read_s: Time limits for connecting and between bytes [s].
         answer_s: Time limit for a whole JSON response [s].
         attempts: Maximum number of attempts [-].
+        reach_attempts: The same for a host that cannot be reached [-].
         wait_s: First pause between attempts; doubles each time, with jitter [s].
         longest_wait_s: Longest pause; if a provider asks for a longer one, there is no retry [s].
     """
 
-    connect_s: float = 10.0
+    connect_s: float = 5.0
     read_s: float = 30.0
     answer_s: float = 120.0
     attempts: int = 5
+    reach_attempts: int = 2
     wait_s: float = 0.5
     longest_wait_s: float = 60.0
 
@@ -73,6 +76,7 @@ class HttpClient:
         patience: Timeouts and retry policy.
         sleep: Function that waits between attempts.
         now: Local clock, compared with the providers' clocks.
+        say: Called with a line before another attempt.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class HttpClient:
         *,
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         import requests
 
@@ -90,22 +95,30 @@ class HttpClient:
         self.skew_s = 0.0  # lead of the providers' clocks over the local one [s]
         self._sleep = sleep
         self._now = now
+        self._say = say
+        self._unreachable: set[str] = set()  # hosts that are not asked again
 
     def close(self) -> None:
         """Close all connections."""
         self.session.close()
 
     def retry(self, operation: Callable[[], T]) -> T:
-        """Run an operation, and retry after transient errors."""
-        from tenacity import Retrying, retry_if_exception, stop_after_attempt
+        """Run an operation, and retry after transient errors; a host that cannot be reached is given up soon."""
+        from tenacity import Retrying, retry_if_exception
 
-        return Retrying(
-            retry=retry_if_exception(self._is_transient),
-            stop=stop_after_attempt(self.policy.attempts),
-            wait=self._wait_s,
-            sleep=self._sleep,
-            reraise=True,
-        )(operation)
+        try:
+            return Retrying(
+                retry=retry_if_exception(self._is_transient),
+                stop=self._has_tried_enough,
+                wait=self._wait_s,
+                sleep=self._sleep,
+                before_sleep=self._announce,
+                reraise=True,
+            )(operation)
+        except FetchError as error:
+            if error.host:
+                self._unreachable.add(error.host)
+            raise
 
     def json(
         self,
@@ -122,20 +135,20 @@ class HttpClient:
         """Send a GET request and return the response as UTF-8 text."""
 
         def attempt() -> str:
-            with _translate_errors(url), self._request("GET", url) as response:
+            with translate_errors(url), self._request("GET", url) as response:
                 self._require_good(response)
                 body = self._read_body(response)
             try:
                 return body.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise FetchError(f"{_parse_host(url)} did not respond in UTF-8", kind="malformed") from error
+                raise FetchError(f"{parse_host(url)} did not respond in UTF-8", kind="malformed") from error
 
         return self.retry(attempt)
 
     @contextmanager
     def stream(self, url: str) -> Iterator[io.BufferedReader]:
         """Open a large file for reading by line; the caller retries the whole read (``retry``)."""
-        with _translate_errors(url), self._request("GET", url) as response:
+        with translate_errors(url), self._request("GET", url) as response:
             self._require_good(response)
             response.raw.decode_content = True
             response.raw.auto_close = False  # otherwise closed while its last lines are still buffered
@@ -147,7 +160,7 @@ class HttpClient:
         """Send a JSON request once."""
         method = "GET" if body is None else "POST"
         with (
-            _translate_errors(url),
+            translate_errors(url),
             self._request(method, url, params=params, headers=headers, json=body) as response,
         ):
             self._require_good(response)
@@ -156,11 +169,14 @@ class HttpClient:
             return JsonResponse(json.loads(text), url)
         except ValueError as error:
             raise FetchError(
-                f"{_parse_host(url)} did not respond in JSON: {error}", kind="malformed"
+                f"{parse_host(url)} did not respond in JSON: {error}", kind="malformed"
             ) from error
 
     def _request(self, method: str, url: str, **options: Any) -> requests.Response:
         """Send a request without reading the body."""
+        host = parse_host(url)
+        if host in self._unreachable:
+            raise FetchError(f"{host} cannot be reached", kind="unreachable", host=host)
         timeouts = (self.policy.connect_s, self.policy.read_s)
         response = self.session.request(method, url, stream=True, timeout=timeouts, **options)
         self._note_clock(response.headers.get("Date"))
@@ -174,7 +190,7 @@ class HttpClient:
             response.status_code, "server" if response.status_code >= 500 else "refused"
         )
         wait_s = parse_retry_after_s(response.headers.get("Retry-After"), now=self._now())
-        why = f"{_parse_host(response.url)} answered {response.status_code} {response.reason or ''}".rstrip()
+        why = f"{parse_host(response.url)} answered {response.status_code} {response.reason or ''}".rstrip()
         raise FetchError(why, kind=kind, retry_after_s=wait_s)
 
     def _read_body(self, response: requests.Response) -> bytes:
@@ -185,10 +201,10 @@ class HttpClient:
             size += len(chunk)
             if size > MAX_ANSWER_BYTES:
                 raise FetchError(
-                    f"{_parse_host(response.url)} sent more than {MAX_ANSWER_BYTES} bytes", kind="malformed"
+                    f"{parse_host(response.url)} sent more than {MAX_ANSWER_BYTES} bytes", kind="malformed"
                 )
             if time.monotonic() - began > self.policy.answer_s:
-                raise FetchError(f"{_parse_host(response.url)} responds too slowly", kind="slow")
+                raise FetchError(f"{parse_host(response.url)} responds too slowly", kind="slow")
         return b"".join(parts)
 
     def _note_clock(self, stated: str | None) -> None:
@@ -205,8 +221,23 @@ class HttpClient:
         return (
             isinstance(error, FetchError)
             and error.is_worth_retrying
+            and error.host not in self._unreachable
             and (error.retry_after_s or 0.0) <= self.policy.longest_wait_s
         )
+
+    def _has_tried_enough(self, state: RetryCallState) -> bool:
+        """Return whether no further attempt is made."""
+        error = state.outcome.exception() if state.outcome else None
+        is_out_of_reach = isinstance(error, FetchError) and error.kind == "unreachable"
+        most = (
+            min(self.policy.attempts, self.policy.reach_attempts) if is_out_of_reach else self.policy.attempts
+        )
+        return state.attempt_number >= most
+
+    def _announce(self, state: RetryCallState) -> None:
+        """Say that there is another attempt, and why."""
+        error = state.outcome.exception() if state.outcome else None
+        self._say(f"{error}: trying again in {state.upcoming_sleep:.1f} s")
 
     def _wait_s(self, state: RetryCallState) -> float:
         """Return the pause before the next attempt [s]: Retry-After, or exponential back-off with jitter."""
@@ -236,31 +267,3 @@ def parse_retry_after_s(header: str | None, *, now: datetime) -> float | None:
         return max(0.0, (parsedate_to_datetime(header) - now).total_seconds())
     except (ValueError, TypeError):
         return None
-
-
-@contextmanager
-def _translate_errors(url: str) -> Iterator[None]:
-    """Convert errors of requests and urllib3 to FetchErrors."""
-    import requests
-    import urllib3
-
-    try:
-        yield
-    except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
-        raise FetchError(f"{_parse_host(url)} did not respond in time", kind="slow") from error
-    except (requests.exceptions.ChunkedEncodingError, urllib3.exceptions.ProtocolError) as error:
-        raise FetchError(f"the response of {_parse_host(url)} was truncated", kind="truncated") from error
-    except (requests.exceptions.ContentDecodingError, urllib3.exceptions.DecodeError, EOFError) as error:
-        raise FetchError(f"the response of {_parse_host(url)} is corrupt", kind="truncated") from error
-    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        why = f"{_parse_host(url)} cannot be reached ({type(error).__name__})"
-        raise FetchError(
-            why, kind="unreachable", hint="check the network, or a proxy in HTTPS_PROXY"
-        ) from error
-
-
-def _parse_host(url: str) -> str:
-    """Return the host of a URL: paths are long, and a query may contain keys."""
-    from urllib.parse import urlsplit
-
-    return urlsplit(url).netloc or url

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..invariants import MARK_ABOVE
 from ..rows import Offer
 from .errors import FetchError
 from .instance_types import InstanceSpec, InstanceSpecs
-from .sanity_checks import Anomaly, CheckedPart, check_part
+from .outcome import RefreshOutcome
+from .sanity_checks import Anomaly, CheckedPart, check_part, format_key
 from .source import ListedPrice, PricePart, PriceSource, RefreshRequest
 from .store import OfferKey, PriceStore, RefreshedOffer
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "RefreshJob", "RefreshOutcome", "refresh_provider"]
 
 CLOCK_TOLERANCE_S = 300.0
-NOT_LISTED = "not listed on"
 Progress = Callable[[str, int, int], None]
 
 
@@ -44,60 +44,6 @@ class RefreshJob:
     packaged: Sequence[Offer]
     request: RefreshRequest
     accept_moves: bool = False
-
-
-@dataclass(kw_only=True)
-class RefreshOutcome:
-    """Result of the refresh of one provider.
-
-    Args:
-        provider: Refreshed provider.
-        sources: Sources that were read.
-        accepted, refused: Labels of accepted and rejected parts.
-        new, changed, same: Numbers of accepted prices, compared with the previous ones.
-        suspicions: Implausible prices and failures.
-        needs: Requirements of further sources.
-    """
-
-    provider: str
-    sources: list[str] = field(default_factory=list)
-    accepted: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    new: int = 0
-    changed: int = 0
-    same: int = 0
-    anomalies: list[Anomaly] = field(default_factory=list)
-    needs: list[str] = field(default_factory=list)
-
-    @property
-    def quarantined(self) -> int:
-        """Number of quarantined prices."""
-        return sum(1 for anomaly in self.anomalies if not anomaly.rejects_part and anomaly.code != "clock")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the outcome under the keys of the JSON contract."""
-        return {
-            "provider": self.provider,
-            "sources": self.sources,
-            "accepted": self.accepted,
-            "refused": self.refused,
-            "new": self.new,
-            "changed": self.changed,
-            "same": self.same,
-            "quarantined": self.quarantined,
-            "findings": [
-                {
-                    "code": found.code,
-                    "what": found.what,
-                    "message": found.message,
-                    "refuses": found.rejects_part,
-                    "sku": found.sku or None,
-                    "url": found.url or None,
-                }
-                for found in self.anomalies
-            ],
-            "needs": self.needs,
-        }
 
 
 def refresh_provider(
@@ -125,6 +71,7 @@ def refresh_provider(
             **old,
         }
         fresh = dict(old)
+        gone = dict(store.gone(job.provider))
         for source, part, rows in _read_parts(job, http, outcome, progress):
             verdict = check_part(part, rows, old=reference, specs=job.specs, accept_moves=job.accept_moves)
             outcome.anomalies += verdict.anomalies
@@ -133,11 +80,16 @@ def refresh_provider(
                 continue
             outcome.accepted.append(part.label)
             at = _resolve_time(now(), http, outcome)
-            _merge(verdict, part, source=source, at=at, fresh=fresh, reference=reference, outcome=outcome)
+            _merge(verdict, source=source, at=at, fresh=fresh, reference=reference, outcome=outcome)
+            for key in _find_unlisted(verdict, part, source, reference):
+                outcome.gone += key not in gone
+                gone[key] = at.date().isoformat()
+            for row, _ in verdict.accepted:
+                gone.pop(row.key, None)
         # Parts read by a fallback source are not rejected.
         outcome.refused = [label for label in outcome.refused if label not in outcome.accepted]
         if outcome.accepted:
-            store.write(job.provider, fresh.values())
+            store.write(job.provider, [offer for key, offer in fresh.items() if key not in gone], gone=gone)
         if outcome.sources:
             report = {"finished_at": _resolve_time(now(), http, outcome).isoformat(), **outcome.to_json()}
             store.write_report(job.provider, report)
@@ -163,6 +115,9 @@ def _read_parts(
                     rows = list(source.read(part, job.request, http))
                 except FetchError as error:
                     failed.append((part, error))
+                    if error.host:  # the same for all parts
+                        outcome.refused += [rest.label for rest in parts[done + 1 :]]
+                        break
                     continue
                 answered = True
                 yield source, part, rows
@@ -198,7 +153,6 @@ def _list_parts(source: PriceSource, job: RefreshJob, outcome: RefreshOutcome) -
 
 def _merge(
     verdict: CheckedPart,
-    part: PricePart,
     *,
     source: PriceSource,
     at: datetime,
@@ -206,15 +160,7 @@ def _merge(
     reference: Mapping[OfferKey, Offer],
     outcome: RefreshOutcome,
 ) -> None:
-    """Add the accepted rows; refreshed rows that are no longer listed stay, with a note."""
-    listed = {row.key for row, _ in verdict.accepted}
-    doubted = {anomaly.what for anomaly in verdict.anomalies}
-    for key, offer in list(fresh.items()):
-        name = f"{key[0]} {key[1]} {key[2].replace('_', ' ')}"
-        is_gone = part.covers(key[1], key[2]) and key not in listed and name not in doubted
-        if is_gone and NOT_LISTED not in offer.note:
-            note = _join_notes(offer.note, f"{NOT_LISTED} {at.date()}")
-            fresh[key] = replace(offer, note=note)
+    """Add the accepted rows."""
     for row, shape in verdict.accepted:
         before = reference.get(row.key)
         if before is None or before.usd_per_hour is None:
@@ -226,6 +172,25 @@ def _merge(
         fresh[row.key] = _build_offer(row, shape, provider=source.provider, at=at)
     for row, _ in verdict.accepted:  # after all prices of the part are merged
         _mark_above_on_demand(fresh, row)
+
+
+def _find_unlisted(
+    verdict: CheckedPart, part: PricePart, source: PriceSource, reference: Mapping[OfferKey, Offer]
+) -> list[OfferKey]:
+    """Return the offers of an accepted part that the vendor no longer lists; quarantined ones are listed."""
+    if not source.is_complete:
+        return []
+    listed = {row.key for row, _ in verdict.accepted}
+    doubted = {anomaly.what for anomaly in verdict.anomalies}
+    return [
+        key
+        for key, offer in reference.items()
+        if part.covers(key[1], key[2])
+        and key not in listed
+        and format_key(key) not in doubted
+        and offer.status in ("active", "legacy")
+        and offer.usd_per_hour
+    ]
 
 
 def _build_offer(row: ListedPrice, shape: InstanceSpec, *, provider: str, at: datetime) -> RefreshedOffer:

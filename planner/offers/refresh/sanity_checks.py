@@ -13,11 +13,12 @@ from decimal import Decimal
 from typing import Literal
 
 from ..invariants import MAX_USD_PER_DEVICE_HOUR, MIN_USD_PER_DEVICE_HOUR
+from ..price_laws import is_exact_tenth
 from ..rows import Offer
 from .instance_types import InstanceSpec, InstanceSpecs
 from .source import ListedPrice, PricePart
 
-__all__ = ["Anomaly", "CheckedPart", "check_part"]
+__all__ = ["Anomaly", "CheckedPart", "check_part", "format_key"]
 
 MAX_PRICE_RATIO = 3  # factor up or down; larger changes usually mean a wrong unit
 MIN_ROW_SHARE = 0.6  # minimum share of the part's previous rows
@@ -30,6 +31,7 @@ Code = Literal[
     "unknown accelerator",
     "out of bounds",
     "two prices",
+    "placeholder",
     "currency",
     "far fewer rows",
     "most prices moved",
@@ -97,9 +99,11 @@ def check_part(
         return CheckedPart(anomalies=(_build_part_anomaly(part, "currency", message),))
     anomalies: list[Anomaly] = []
     fitting: list[tuple[ListedPrice, InstanceSpec]] = []
-    for row in _drop_contradictions(filter(specs.is_of_interest, listed), anomalies):
+    rows = _drop_contradictions(filter(specs.is_of_interest, listed), anomalies)
+    on_demand = _find_on_demand_prices(rows, old)
+    for row in rows:
         shape = specs.find_instance_spec(row)
-        why = _find_row_anomaly(row, shape)
+        why = _find_row_anomaly(row, shape, on_demand.get((row.instance_type, row.region)))
         if why is not None:
             anomalies.append(why)
         elif shape is not None:
@@ -113,7 +117,7 @@ def check_part(
     if refusal is not None:
         return CheckedPart(anomalies=(refusal, *anomalies, *moved))
     doubtful = {why.what for why in moved}
-    accepted = tuple((row, shape) for row, shape in fitting if _format_key(row.key) not in doubtful)
+    accepted = tuple((row, shape) for row, shape in fitting if format_key(row.key) not in doubtful)
     return CheckedPart(accepted=accepted, anomalies=(*anomalies, *moved))
 
 
@@ -160,7 +164,21 @@ def _drop_contradictions(listed: Iterable[ListedPrice], anomalies: list[Anomaly]
     return kept
 
 
-def _find_row_anomaly(row: ListedPrice, shape: InstanceSpec | None) -> Anomaly | None:
+def _find_on_demand_prices(
+    rows: Iterable[ListedPrice], old: Mapping[OfferKey, Offer]
+) -> dict[tuple[str, str], Decimal]:
+    """Return the on-demand price of each machine and region, as listed or else as known before [USD/h]."""
+    known = {
+        key[:2]: offer.usd_per_hour
+        for key, offer in old.items()
+        if key[2] == "on_demand" and offer.usd_per_hour
+    }
+    return known | {row.key[:2]: row.usd_per_hour for row in rows if row.purchase == "on_demand"}
+
+
+def _find_row_anomaly(
+    row: ListedPrice, shape: InstanceSpec | None, on_demand_usd: Decimal | None
+) -> Anomaly | None:
     """Return the finding on a single row; None if it is plausible."""
     if row.usd_per_hour <= 0:
         return _build_row_anomaly(row, "not above 0", f"costs {row.usd_per_hour} USD/h")
@@ -172,6 +190,9 @@ def _find_row_anomaly(row: ListedPrice, shape: InstanceSpec | None) -> Anomaly |
     per_device = row.usd_per_hour / Decimal(str(shape.devices))
     if not MIN_USD_PER_DEVICE_HOUR <= per_device <= MAX_USD_PER_DEVICE_HOUR:
         return _build_row_anomaly(row, "out of bounds", f"costs {per_device:.4g} USD per device and hour")
+    if row.purchase == "spot" and on_demand_usd and is_exact_tenth(row.usd_per_hour, on_demand_usd):
+        message = f"costs {row.usd_per_hour} USD/h, exactly a tenth of on demand: nothing is for sale"
+        return _build_row_anomaly(row, "placeholder", message)
     return None
 
 
@@ -186,14 +207,14 @@ def _find_price_jump(row: ListedPrice, old: Offer | None) -> Anomaly | None:
 
 
 def _build_row_anomaly(row: ListedPrice, code: Code, message: str) -> Anomaly:
-    return Anomaly(code=code, what=_format_key(row.key), message=message, sku=row.sku, url=row.url)
+    return Anomaly(code=code, what=format_key(row.key), message=message, sku=row.sku, url=row.url)
 
 
 def _build_part_anomaly(part: PricePart, code: Code, message: str) -> Anomaly:
     return Anomaly(code=code, what=part.label, message=message, rejects_part=True)
 
 
-def _format_key(key: OfferKey) -> str:
+def format_key(key: OfferKey) -> str:
     """Format an offer's key for messages."""
     instance_type, region, purchase = key
     return f"{instance_type} {region} {purchase.replace('_', ' ')}"

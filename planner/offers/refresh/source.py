@@ -131,6 +131,10 @@ class PriceSource(Protocol):
     def provider(self) -> str:
         """Provider of the prices."""
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether it lists everything that the provider offers, so that what is missing is gone."""
+
     def missing(self, request: RefreshRequest) -> str | None:
         """Return the missing requirement and how to meet it; None if the source is usable."""
 

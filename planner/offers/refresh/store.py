@@ -3,6 +3,7 @@
     <data folder>/prices/aws.csv     current prices, with URL, SKU and time
                  /previous/aws.csv   prices before the last change
                  /history/aws.csv    all prices read, one row per change
+                 /gone/aws.csv       offers no longer listed, packaged ones included
                  /refresh/aws.json   report on the last refresh: findings and quarantined prices
 
 Files are replaced atomically. The history is written before the prices, so that after a crash it may be ahead
@@ -33,6 +34,7 @@ STORE_COLUMNS = (
     "price_as_of", "estimated", "complete", "status", "note", "url", "sku", "fetched_at",
 )  # fmt: skip
 HISTORY_COLUMNS = ("as_of", "instance_type", "region", "purchase", "usd_per_hour", "url", "sku", "fetched_at")
+GONE_COLUMNS = ("instance_type", "region", "purchase", "gone_on")
 _NULLABLE = ("vcpus", "memory_gib")
 LOCK_WAIT_S = 30.0
 OfferKey = tuple[str, str, str]
@@ -107,13 +109,26 @@ class PriceStore:
         """Replace another table of a provider atomically."""
         _write_file(self.path(part, provider), _format_csv(columns, rows))
 
+    def gone(self, provider: str) -> dict[OfferKey, str]:
+        """Return the offers that the provider no longer lists, and the day on which that was read."""
+        rows = self.table("gone", provider, GONE_COLUMNS)
+        return {(row["instance_type"], row["region"], row["purchase"]): row["gone_on"] for row in rows}
+
     def report(self, provider: str) -> Mapping[str, Any]:
         """Read the report on the last refresh; empty if there is none."""
         path = self.path("refresh", provider)
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
-    def write(self, provider: str, offers: Iterable[RefreshedOffer]) -> None:
-        """Replace the prices of a provider atomically, after adding changes to the history."""
+    def write(
+        self, provider: str, offers: Iterable[RefreshedOffer], *, gone: Mapping[OfferKey, str] | None = None
+    ) -> None:
+        """Replace the prices of a provider atomically, after adding changes to the history.
+
+        Args:
+            provider: The provider.
+            offers: All of its current prices.
+            gone: Offers that it no longer lists, with the day; None leaves those that are stored.
+        """
         offers = sorted(offers, key=lambda offer: offer.key)
         history = self.history(provider)
         changes = find_new_history(history, offers)
@@ -126,6 +141,10 @@ class PriceStore:
             if current.is_file():
                 _write_file(self.path("previous", provider), current.read_text(encoding="utf-8"))
         _write_file(self.path("prices", provider), _format_csv(STORE_COLUMNS, map(_format_offer, offers)))
+        if gone is not None:
+            self.write_table(
+                "gone", provider, GONE_COLUMNS, [(*key, day) for key, day in sorted(gone.items())]
+            )
 
     def write_report(self, provider: str, report: Mapping[str, Any]) -> None:
         """Write the report on the last refresh of a provider."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.jobs import build_jobs
+from gpuplan.offers.refresh.overlay import merge_refreshed
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
+from gpuplan.offers.refresh.sources import azure as azure_source
+from gpuplan.offers.refresh.sources.aws_bulk import parse_offer_file
 from gpuplan.offers.refresh.store import PriceStore
 from gpuplan.offers.rows import Offer
 from vendors import aws, azure
@@ -71,8 +75,8 @@ def amazon(on_demand: Sequence[Offer], spot: Sequence[Offer], extra: Sequence[di
 
 def test_amazon_s_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
     """Over 50 instance types on demand and by the spot feed; what is not plain Linux on demand is not taken."""
-    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
     regions = {offer.region for offer in CATALOG.offers if offer.provider == "aws"}
+    on_demand = [o for region in sorted(regions) for o in packaged("aws", region=region, purchase="on_demand")]
     spot = [offer for region in sorted(regions) for offer in packaged("aws", region=region, purchase="spot")]
     store = PriceStore(tmp_path)
 
@@ -213,12 +217,101 @@ def test_an_answer_that_is_wrong_as_a_whole_is_refused(tmp_path: Path) -> None:
         assert store.path("prices", "aws").read_bytes() == before
 
 
-def test_a_machine_that_is_no_longer_listed_stays_and_says_so(tmp_path: Path) -> None:
-    """Its price is not new, and it is not gone without a word."""
+def test_a_machine_that_is_no_longer_listed_is_gone_packaged_rows_included(tmp_path: Path) -> None:
+    """It leaves the store and the catalog with the accepted answer, and comes back when it is listed again."""
     on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
+    name = on_demand[0].instance_type
     store = PriceStore(tmp_path)
     for listed in (on_demand, on_demand[1:], on_demand):
         with vendor(amazon(listed, [])) as server:
-            run(store, server.url, "aws")
-        row = next(o for o in store.offers("aws") if o.instance_type == on_demand[0].instance_type)
-        assert ("not listed on" in row.note) == (listed is not on_demand)
+            outcome = run(store, server.url, "aws", regions=("us-east-1",))
+        offered = {
+            o.instance_type
+            for o in merge_refreshed(CATALOG.offers, store)
+            if (o.provider, o.region, o.purchase) == ("aws", "us-east-1", "on_demand")
+        }
+        is_listed = listed is on_demand
+        assert (
+            name in {o.instance_type for o in store.offers("aws") if o.purchase == "on_demand"}
+        ) == is_listed
+        assert (name in offered) == is_listed
+        assert ((name, "us-east-1", "on_demand") in store.gone("aws")) != is_listed
+        assert outcome.gone >= (not is_listed)
+
+
+def test_a_refused_answer_takes_nothing_away(tmp_path: Path) -> None:
+    """Half of the rows are missing: the part is refused, and nothing is gone."""
+    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
+    store = PriceStore(tmp_path)
+    with vendor(amazon(on_demand[: len(on_demand) // 2], [])) as server:
+        run(store, server.url, "aws", regions=("us-east-1",))
+
+    assert not [key for key in store.gone("aws") if key[2] == "on_demand"]
+
+
+def test_a_newer_packaged_price_outlives_an_older_answer(tmp_path: Path) -> None:
+    """A new version of gpuplan lists the machine again, at a later day than the refresh that missed it."""
+    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
+    store = PriceStore(tmp_path)
+    with vendor(amazon(on_demand[1:], [])) as server:
+        run(store, server.url, "aws", regions=("us-east-1",))
+
+    assert on_demand[0] not in merge_refreshed(on_demand, store)
+    later = replace(on_demand[0], price_as_of="2099-01-01")
+    assert later in merge_refreshed([later], store)
+
+
+def test_every_region_of_amazon_is_read_without_credentials(tmp_path: Path) -> None:
+    """The offer file of each region of the catalog is asked for, and each has its own part."""
+    regions = sorted({offer.region for offer in CATALOG.offers if offer.provider == "aws"})
+    on_demand = [o for region in regions for o in packaged("aws", region=region, purchase="on_demand")]
+
+    with vendor(amazon(on_demand, [])) as server:
+        outcome = run(PriceStore(tmp_path), server.url, "aws")
+
+    assert len(regions) > 20
+    assert [label for label in outcome.accepted if "on demand" in label] == [
+        f"aws {region} on demand" for region in regions
+    ]
+    assert sum(asked.path.endswith("/index.csv") for asked in server.asked) == len(regions)
+
+
+def test_an_offer_file_is_never_held_as_a_whole() -> None:
+    """35 MB of other machines go through less than 2 MB of memory: a file of 300 MB takes no more."""
+    (offer, *_) = packaged("aws", region="us-east-1", purchase="on_demand")
+    head, last = aws.offer_file([]), aws.offer_file([aws.offer_line(offer)]).splitlines(keepends=True)[-1]
+    other = last.replace(b'"Linux"', b'"Windows"')
+
+    def lines() -> Iterator[bytes]:
+        yield from head.splitlines(keepends=True)
+        yield from (other for _ in range(35_000_000 // len(other)))
+        yield last
+
+    tracemalloc.start()
+    found = list(parse_offer_file(lines(), url="https://pricing.example"))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert [row.instance_type for row in found] == [offer.instance_type]
+    assert peak_bytes < 2e6
+
+
+def test_meters_of_azure_that_ended_do_not_count(tmp_path: Path) -> None:
+    """An ended meter at a newer price, one that ends later, and one whose end is given as null."""
+    first, second, third = packaged("azure", region="eastus", purchase="on_demand")[:3]
+    usd = float(first.usd_per_hour or 0)
+    items = [
+        azure.item_of(first, effectiveStartDate="2024-03-01T00:00:00Z"),
+        azure.item_of(first, effectiveStartDate="2026-01-01T00:00:00Z", effectiveEndDate="2026-06-30T00:00:00Z",
+                      retailPrice=usd * 0.9),
+        azure.item_of(second, effectiveEndDate="2099-01-01T00:00:00Z"),
+        azure.item_of(third, effectiveEndDate=None),
+    ]  # fmt: skip
+
+    found = azure_source.parse_items(
+        items, url="https://prices.example", now=datetime(2026, 11, 25, tzinfo=UTC)
+    )
+
+    assert {row.instance_type: row.usd_per_hour for row in found} == {
+        offer.instance_type: offer.usd_per_hour for offer in (first, second, third)
+    }

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from gpuplan.offers.refresh.errors import FetchError
 from gpuplan.offers.refresh.http import HttpClient, RetryPolicy
+from gpuplan.offers.refresh.jobs import build_jobs
+from gpuplan.offers.refresh.run import refresh_provider
 from gpuplan.offers.refresh.store import PriceStore
 from offers.refresh.test_aws_and_azure import CATALOG, amazon, azure_items, packaged, run
 from vendors import aws, azure
@@ -159,12 +161,22 @@ def test_a_drip_that_never_ends_is_left() -> None:
 
 
 def test_an_unreachable_vendor_is_one_line_with_a_way_out(tmp_path: Path) -> None:
-    """Nobody listens."""
+    """Nobody listens: two attempts, said in a line, for all fifty regions together; not five for each."""
     with vendor(lambda _: {}) as server:
         gone = server.url
+    said: list[str] = []
+    pauses: list[float] = []
+    (job,) = build_jobs(CATALOG, providers=("azure",), environ={}, endpoints={"azure-retail": gone})
 
-    outcome = run(PriceStore(tmp_path), gone, "azure", regions=("eastus",))
+    outcome = refresh_provider(
+        job, store=PriceStore(tmp_path), http=HttpClient(sleep=pauses.append, say=said.append)
+    )
 
-    assert "cannot be reached" in outcome.anomalies[0].message
-    assert "HTTPS_PROXY" in outcome.anomalies[0].message
-    assert CATALOG.offers
+    (failed,) = outcome.anomalies
+    assert "cannot be reached" in failed.message
+    assert "HTTPS_PROXY" in failed.message
+    assert len(said) == len(pauses) == 1
+    assert "cannot be reached" in said[0]
+    assert "trying again in" in said[0]
+    assert sum(pauses) < 2
+    assert len(outcome.refused) == len({o.region for o in CATALOG.offers if o.provider == "azure"})

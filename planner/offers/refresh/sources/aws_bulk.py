@@ -1,5 +1,5 @@
 """AWS on-demand prices without credentials: a region's bulk offer file, a CSV of hundreds of MB, parsed as a
-stream.
+stream: it is never held as a whole, so that memory stays small whatever the number of regions.
 
 https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-the-aws-price-list-bulk-api.html: five
 lines of preamble (FormatVersion, Disclaimer, Publication Date, Version, OfferCode), then a header, then one
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["AwsBulk", "parse_offer_file"]
 
 ENDPOINT = "https://pricing.us-east-1.amazonaws.com"  # one host for every region
-DEFAULT_REGIONS = ("us-east-1",)  # a file has hundreds of MB: other regions only on request
 PREAMBLE_LINES = 5
 MUST_HAVE = (b'"OnDemand"', b'"Linux"', b'"Shared"', b'"Used"', b'"Hrs"')
 EQUAL = {
@@ -42,14 +41,15 @@ class AwsBulk:
 
     name = "aws-bulk"
     provider = "aws"
+    is_complete = True
 
     def missing(self, _request: RefreshRequest) -> str | None:
         """Return None: there are no requirements."""
         return None
 
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
-        """Return one part per region: us-east-1 unless other regions are requested."""
-        regions = request.wanted_regions or DEFAULT_REGIONS
+        """Return one part per region: all regions of the catalog unless some are requested."""
+        regions = request.wanted_regions or request.known_regions
         return [PricePart(region=r, purchases=("on_demand",), label=f"aws {r} on demand") for r in regions]
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:

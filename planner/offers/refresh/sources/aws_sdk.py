@@ -59,6 +59,7 @@ class _WithBoto3:
     """Base class of both sources: they need boto3 and credentials, and send requests by region."""
 
     provider = "aws"
+    is_complete = True
     what = ""
     purchase: Purchase
 

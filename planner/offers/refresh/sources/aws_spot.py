@@ -42,6 +42,7 @@ class AwsSpotFeed:
 
     name = "aws-spot-feed"
     provider = "aws"
+    is_complete = True
 
     def __init__(self) -> None:
         self._seen: tuple[str, Any] | None = None

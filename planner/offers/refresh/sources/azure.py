@@ -33,6 +33,7 @@ class AzureRetail:
 
     name = "azure-retail"
     provider = "azure"
+    is_complete = True
 
     def missing(self, _request: RefreshRequest) -> str | None:
         """Return None: there are no requirements."""
@@ -117,7 +118,7 @@ def parse_items(items: Iterable[dict[str, Any]], *, url: str, now: datetime) -> 
     newest: dict[tuple[str, str, str], tuple[datetime, list[ListedPrice]]] = {}
     for item in filter(_is_linux_vm, items):
         since, row = _date(item, "effectiveStartDate"), _parse_price(item, url)
-        if since > now or ("effectiveEndDate" in item and _date(item, "effectiveEndDate") <= now):
+        if since > now or (item.get("effectiveEndDate") and _date(item, "effectiveEndDate") <= now):
             continue
         if row.key not in newest or since > newest[row.key][0]:
             newest[row.key] = (since, [row])

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from ..errors import FetchError, FetchErrorKind
 from ..source import ANYWHERE, ListedPrice, PricePart, RefreshRequest, parse_decimal
+from ..transport_errors import build_connection_error
 from .gcp_prices import GoogleSku, assemble_machines, compute_part_prices
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class GcpBilling:
 
     name = "gcp-billing"
     provider = "gcp"
+    is_complete = True
 
     def __init__(self, specs: InstanceSpecs) -> None:
         self._specs = specs
@@ -181,7 +183,7 @@ def _translate_errors() -> Iterator[None]:
     except requests.exceptions.ChunkedEncodingError as error:
         raise FetchError("the response of Google was truncated", kind="truncated") from error
     except requests.RequestException as error:
-        raise FetchError(f"Google cannot be reached ({type(error).__name__})", kind="unreachable") from error
+        raise build_connection_error(error, "Google") from error
     except (ParseError, ValueError, StopIteration, AttributeError, TypeError) as error:
         # The client raises the last two for error bodies that are not Google's (a proxy's page).
         raise FetchError("the response of Google is not the expected JSON", kind="malformed") from error

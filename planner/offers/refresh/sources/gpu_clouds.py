@@ -69,6 +69,7 @@ class RunPod(_Marketplace):
 
     name = "runpod-api"
     provider = "runpod"
+    is_complete = True
 
     def missing(self, request: RefreshRequest) -> str | None:
         """Return the requirement of an API key if it is not set."""
@@ -108,6 +109,7 @@ class Vast(_Marketplace):
 
     name = "vast-api"
     provider = "vast"
+    is_complete = True
 
     def missing(self, _request: RefreshRequest) -> str | None:
         """Return None: there are no requirements."""
@@ -230,6 +232,7 @@ class LambdaCloud:
 
     name = "lambda-api"
     provider = "lambda"
+    is_complete = True
 
     def __init__(self, specs: InstanceSpecs) -> None:
         self._specs = specs

@@ -51,6 +51,8 @@ class SkyPilotCatalog:
         file: A local file to use instead of the hosted catalog.
     """
 
+    is_complete = False  # not the vendor's own list
+
     def __init__(self, provider: str, specs: InstanceSpecs, *, file: Path | None = None) -> None:
         self.provider = provider
         self.name = f"skypilot-{provider}"

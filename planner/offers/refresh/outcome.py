@@ -1,0 +1,67 @@
+"""Result of the refresh of one provider."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .sanity_checks import Anomaly
+
+__all__ = ["RefreshOutcome"]
+
+
+@dataclass(kw_only=True)
+class RefreshOutcome:
+    """Result of the refresh of one provider.
+
+    Args:
+        provider: Refreshed provider.
+        sources: Sources that were read.
+        accepted, refused: Labels of accepted and rejected parts.
+        new, changed, same: Numbers of accepted prices, compared with the previous ones.
+        gone: Number of offers that an accepted part no longer lists.
+        suspicions: Implausible prices and failures.
+        needs: Requirements of further sources.
+    """
+
+    provider: str
+    sources: list[str] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    new: int = 0
+    changed: int = 0
+    same: int = 0
+    gone: int = 0
+    anomalies: list[Anomaly] = field(default_factory=list)
+    needs: list[str] = field(default_factory=list)
+
+    @property
+    def quarantined(self) -> int:
+        """Number of quarantined prices."""
+        return sum(1 for anomaly in self.anomalies if not anomaly.rejects_part and anomaly.code != "clock")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome under the keys of the JSON contract."""
+        return {
+            "provider": self.provider,
+            "sources": self.sources,
+            "accepted": self.accepted,
+            "refused": self.refused,
+            "new": self.new,
+            "changed": self.changed,
+            "same": self.same,
+            "gone": self.gone,
+            "quarantined": self.quarantined,
+            "findings": [
+                {
+                    "code": found.code,
+                    "what": found.what,
+                    "message": found.message,
+                    "refuses": found.rejects_part,
+                    "sku": found.sku or None,
+                    "url": found.url or None,
+                }
+                for found in self.anomalies
+            ],
+            "needs": self.needs,
+        }

@@ -1,0 +1,65 @@
+"""Errors of requests and urllib3 as FetchErrors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .errors import FetchError
+
+__all__ = ["build_connection_error", "parse_host", "translate_errors"]
+
+
+@contextmanager
+def translate_errors(url: str) -> Iterator[None]:
+    """Convert errors of requests and urllib3 to FetchErrors.
+
+    A host that accepted no connection is out of reach; one that accepted it and then said nothing, or broke off,
+    may answer at the next attempt.
+    """
+    import requests
+    import urllib3
+
+    host = parse_host(url)
+    try:
+        yield
+    except requests.ConnectTimeout as error:
+        raise build_connection_error(error, host) from error
+    except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
+        raise FetchError(f"{host} did not respond in time", kind="slow") from error
+    except (requests.exceptions.ChunkedEncodingError, urllib3.exceptions.ProtocolError) as error:
+        raise FetchError(f"the response of {host} was truncated", kind="truncated") from error
+    except (requests.exceptions.ContentDecodingError, urllib3.exceptions.DecodeError, EOFError) as error:
+        raise FetchError(f"the response of {host} is corrupt", kind="truncated") from error
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        raise build_connection_error(error, host) from error
+
+
+def build_connection_error(error: Exception, host: str) -> FetchError:
+    """Build the error of a connection that was not made, or that broke off before an answer.
+
+    Args:
+        error: An error of requests or urllib3.
+        host: Name of the host in messages.
+    """
+    import urllib3
+
+    reason = error.args[0] if error.args else None
+    reason = getattr(reason, "reason", reason)
+    if isinstance(reason, urllib3.exceptions.ReadTimeoutError):
+        return FetchError(f"{host} did not respond in time", kind="slow")
+    if isinstance(reason, urllib3.exceptions.ProtocolError):
+        return FetchError(f"{host} closed the connection", kind="truncated")
+    return FetchError(
+        f"{host} cannot be reached ({type(error).__name__})",
+        kind="unreachable",
+        hint="check the network, or a proxy in HTTPS_PROXY",
+        host=host,
+    )
+
+
+def parse_host(url: str) -> str:
+    """Return the host of a URL: paths are long, and a query may contain keys."""
+    from urllib.parse import urlsplit
+
+    return urlsplit(url).netloc or url
