@@ -76,7 +76,9 @@ def amazon(on_demand: Sequence[Offer], spot: Sequence[Offer], extra: Sequence[di
 def test_amazon_s_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
     """Over 50 instance types on demand and by the spot feed; what is not plain Linux on demand is not taken."""
     regions = {offer.region for offer in CATALOG.offers if offer.provider == "aws"}
-    on_demand = [o for region in sorted(regions) for o in packaged("aws", region=region, purchase="on_demand")]
+    on_demand = [
+        o for region in sorted(regions) for o in packaged("aws", region=region, purchase="on_demand")
+    ]
     spot = [offer for region in sorted(regions) for offer in packaged("aws", region=region, purchase="spot")]
     store = PriceStore(tmp_path)
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.check import check_catalog
 from offers.refresh.test_aws_and_azure import packaged
 from vendors import azure
 from vendors.server import Asked, vendor
@@ -17,11 +22,12 @@ RECIPE = Path(__file__).parents[3] / "examples" / "refresh-prices.yml"
 SOURCES = ("AWS_BULK", "AWS_SPOT_FEED", "AZURE_RETAIL", "GCP_BILLING", "SKYPILOT_GCP", "VAST_API")
 
 
-def answer(asked: Asked, *, cent: int) -> dict[str, Any] | None:
+def answer(asked: Asked, *, cent: int, missing: str = "") -> dict[str, Any] | None:
     """Answer as Azure for one region; every other vendor is down."""
     items = [
         azure.item_of(o, retailPrice=float(o.usd_per_hour or 0) + cent / 100)
         for o in packaged("azure", region="eastus", purchase="on_demand")
+        if o.instance_type != missing
     ]
     return azure.pages({"eastus": items}, asked, size=100)
 
@@ -55,3 +61,45 @@ def test_the_recipe_refreshes_checks_and_writes_the_difference(tmp_path: Path) -
 
     assert bodies[0].startswith("**Prices**: 0 changed, 49 added, 0 removed.")
     assert bodies[1].startswith("**Prices**: 49 changed, 0 added, 0 removed.")
+
+
+def test_the_release_packages_what_was_refreshed_and_keeps_the_laws(tmp_path: Path) -> None:
+    """Azure a cent dearer, one machine no longer listed: both are in the folder that is built, and no law is broken."""
+    root = RECIPE.parents[1]
+    workflow = yaml.safe_load((root / ".github" / "workflows" / "release.yml").read_text())
+    names = [step.get("name", "") for step in workflow["jobs"]["build"]["steps"]]
+    step = next(
+        s for s in workflow["jobs"]["build"]["steps"] if s.get("name", "").startswith("prices of today")
+    )
+    shutil.copytree(root / "catalog", tmp_path / "catalog", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(root / ".ci", tmp_path / ".ci")
+    listed = packaged("azure", region="eastus", purchase="on_demand")
+    run = "\n".join(line for line in step["run"].splitlines() if "pip install" not in line).replace(
+        "catalog refresh", "catalog refresh --provider azure --region eastus"
+    )
+    with vendor(lambda asked: answer(asked, cent=1, missing=listed[0].instance_type)) as server:
+        environ = {
+            **os.environ,
+            "GPUPLAN_DATA_DIR": str(tmp_path / "data"),
+            "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "GPUPLAN_ENDPOINT_AZURE_RETAIL": server.url,
+        }
+        done = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", run], cwd=tmp_path, env=environ, capture_output=True, text=True
+        )
+
+    assert done.returncode == 0, done.stderr
+    assert names.index(step["name"]) < names.index("build")
+    assert "changed" in (tmp_path / "summary.md").read_text()
+    built = {
+        (o.instance_type, o.purchase): o.usd_per_hour
+        for o in load_catalog(tmp_path / "catalog").offers
+        if (o.provider, o.region) == ("azure", "eastus")
+    }
+    assert (listed[0].instance_type, "on_demand") not in built
+    for offer in listed[1:]:
+        assert float(built[offer.instance_type, "on_demand"] or 0) == pytest.approx(
+            float(offer.usd_per_hour or 0) + 0.01
+        )
+    assert check_catalog(tmp_path / "catalog", today=max(date.today(), date(2026, 11, 25))).findings == ()
