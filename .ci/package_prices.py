@@ -2,8 +2,8 @@
 
     python .ci/package_prices.py catalog
 
-Prices come from the data folder of `gpuplan catalog refresh`. A source that the catalog does not name yet gets a key
-in sources.toml, and a key that no row uses any more goes.
+Prices come from the data folder of `gpuplan catalog refresh`. A source that the catalog does not name yet gets a
+key in sources.toml, and a key that no row uses any more goes.
 """
 
 from __future__ import annotations

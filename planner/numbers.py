@@ -51,11 +51,11 @@ def format_offer_name(provider: str, instance_type: str, *, hosts: int = 1) -> s
     """Format an offer's name without repeating its provider, with the number of machines.
 
     Example:
-        >>> format_offer_name("aws", "p3.2xlarge"), format_offer_name("vast", "vast:1xK80")
-        ('aws p3.2xlarge', 'vast 1xK80')
+        >>> format_offer_name("aws", "p3.2xlarge"), format_offer_name("colab", "colab-pro-t4")
+        ('aws p3.2xlarge', 'colab pro-t4')
     """
     machines = f"{hosts}× " if hosts > 1 else ""
-    return f"{provider} {machines}{instance_type.removeprefix(f'{provider}:').removeprefix(f'{provider}-')}"
+    return f"{provider} {machines}{instance_type.removeprefix(f'{provider}-')}"
 
 
 def format_range(low: float, high: float) -> str:

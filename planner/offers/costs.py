@@ -139,7 +139,7 @@ def classify_host(provider: str, instance_type: str, *, kind: str | None) -> Hos
     """Return the kind of host behind an offer; ``kind`` is that of its accelerator.
 
     Example:
-        >>> classify_host("gcp", "v3-8", kind="tpu"), classify_host("vast", "vast:1xK80", kind="gpu")
+        >>> classify_host("gcp", "v3-8", kind="tpu"), classify_host("vast", "1x Tesla T4", kind="gpu")
         ('tpu', 'marketplace')
     """
     if provider in OWNED:

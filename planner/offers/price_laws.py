@@ -30,7 +30,7 @@ __all__ = [
 
 Findings = Iterator[Finding]
 LIVE = ("active", "legacy")
-MIN_SPOT_SHARE = Decimal("0.08")  # of the on-demand price; the lowest that was read is 0.105
+MIN_SPOT_SHARE = Decimal("0.08")  # of the on-demand price; the lowest that was read is 0.09
 MAX_REGION_RATIO = Decimal("2.5")  # to the median of a machine's regions; read: 0.75 to 1.8
 MIN_REGIONS = 3
 MAX_VENDOR_RATIO = 5  # a vendor's cheapest machine with a chip, to the median of all vendors

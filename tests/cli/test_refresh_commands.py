@@ -87,7 +87,7 @@ def test_a_newcomer_refreshes_aws_and_azure(home: Path, server: Vendor, gpuplan:
     assert g5["price_source"].startswith(server.url)
     assert "2026-07-20" not in {o["price_as_of"] for o in offers}
     assert str(home) == gpuplan("catalog", "path").out.strip()
-    assert sorted(p.name for p in home.iterdir()) == ["history", "prices", "refresh"]
+    assert sorted(p.name for p in home.iterdir()) == ["gone", "history", "prices", "refresh"]
 
 
 def test_a_changed_price_shows_in_diff_and_history(
@@ -170,7 +170,7 @@ def test_a_file_in_skypilot_s_format_is_imported(
     file = tmp_path / "vms.csv"
     file.write_text(
         "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Region,AvailabilityZone,Price,SpotPrice\n"
-        "runpod:1xA40,8,48,A40,1,,any,,0.44,\n"
+        "NVIDIA A40,8,48,A40,1,,any,,0.44,\n"
         "1x_X9_SECURE,8,48,X9,1,,any,,0.44,0.2\n"
     )
     done = gpuplan("catalog", "refresh", "--provider", "runpod", "--from", str(file), "--region", "any")
@@ -178,7 +178,7 @@ def test_a_file_in_skypilot_s_format_is_imported(
 
     assert (without.code, done.code) == (2, 1)
     assert "`--from` needs exactly one provider" in without.err
-    assert "1 prices instead of 13" in done.err, "a file of two machines replaces no list of thirteen"
+    assert "1 prices instead of 24" in done.err, "a file of two machines replaces no list of twenty-four"
     assert "has an accelerator `X9` that is not in the catalog" in done.err
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..clouds.google.zones import machine_type
 from .task import (
+    BY_ACCELERATOR,
     DSTACK,
     EngineDocument,
     ExportTask,
@@ -77,7 +78,7 @@ def _place(task: ExportTask) -> dict[str, Any]:
     """Return region and machine, where the plan has the provider's names."""
     offer = task.offer
     found: dict[str, Any] = {} if offer.region == "any" else {"regions": [offer.region]}
-    if ":" in offer.instance_type or offer.accelerator.startswith("TPU"):
+    if task.provider in BY_ACCELERATOR or ":" in offer.instance_type or offer.accelerator.startswith("TPU"):
         return found
     kind = machine_type(offer.instance_type)[0] if task.provider == "gcp" else offer.instance_type
     return {**found, "instance_types": [kind]}

@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import GpuplanError, UsageError
 from ..clouds.google.zones import machine_type, runtime_version
 from .task import (
+    BY_ACCELERATOR,
     SKYPILOT,
     EngineDocument,
     ExportTask,
@@ -54,7 +55,6 @@ def launch_with_sky(task: Mapping[str, Any], file: Path) -> None:
 
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod", "vast")
 IDLE_MINUTES = 5
-_BY_ACCELERATOR = ("runpod", "vast")  # their machines have no names in the catalog
 
 
 def build_skypilot_task(task: ExportTask) -> EngineDocument:
@@ -106,7 +106,7 @@ def _machine(task: ExportTask) -> dict[str, Any]:
             "accelerators": f"{offer.instance_type}:1",
             "accelerator_args": {"runtime_version": runtime},
         }
-    if task.provider in _BY_ACCELERATOR or ":" in offer.instance_type:
+    if task.provider in BY_ACCELERATOR or ":" in offer.instance_type:
         return {"accelerators": _accelerators(task)}
     if task.provider != "gcp":
         return {"instance_type": offer.instance_type}

@@ -22,6 +22,7 @@ from ..prepare.select_offer import read_estimate, select_candidates
 from ..prepare.shell import pin_versions, quote, quote_all, require_plain_source, split_git_source
 
 __all__ = [
+    "BY_ACCELERATOR",
     "DSTACK",
     "KILL_AFTER_S",
     "SKYPILOT",
@@ -34,6 +35,7 @@ __all__ = [
     "find_engine_name",
 ]
 
+BY_ACCELERATOR = ("runpod", "vast")  # engines have other names for their machines
 PYTHON_IMAGE = "python:3.12"  # Debian with git; GPU libraries come with the packages, drivers with the node
 
 

@@ -64,7 +64,7 @@ def test_the_recipe_refreshes_checks_and_writes_the_difference(tmp_path: Path) -
 
 
 def test_the_release_packages_what_was_refreshed_and_keeps_the_laws(tmp_path: Path) -> None:
-    """Azure a cent dearer, one machine no longer listed: both are in the folder that is built, and no law is broken."""
+    """Azure a cent dearer, one machine not listed: both are in the folder that is built, and no law is broken."""
     root = RECIPE.parents[1]
     workflow = yaml.safe_load((root / ".github" / "workflows" / "release.yml").read_text())
     names = [step.get("name", "") for step in workflow["jobs"]["build"]["steps"]]
@@ -86,7 +86,12 @@ def test_the_release_packages_what_was_refreshed_and_keeps_the_laws(tmp_path: Pa
             "GPUPLAN_ENDPOINT_AZURE_RETAIL": server.url,
         }
         done = subprocess.run(
-            ["bash", "-eo", "pipefail", "-c", run], cwd=tmp_path, env=environ, capture_output=True, text=True
+            ["bash", "-eo", "pipefail", "-c", run],
+            cwd=tmp_path,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     assert done.returncode == 0, done.stderr
