@@ -37,6 +37,7 @@ COMMANDS = {
     "launch_commands": ("launch", "ps", "stop", "reap"),
     "doctor_command": ("doctor",),
     "export_command": ("export",),
+    "mcp_command": ("mcp",),
 }
 
 
