@@ -109,6 +109,7 @@ def runner(tmp_path: Path, github: FakeGitHub) -> Runner:
     return Runner(workspace=workspace, temp=temp, environ=variables)
 
 
+@pytest.mark.slow
 def test_steps_run_locally_against_a_loopback_server_comment_once_and_update_it(
     runner: Runner, github: FakeGitHub
 ) -> None:
@@ -133,6 +134,7 @@ def test_steps_run_locally_against_a_loopback_server_comment_once_and_update_it(
     assert not (runner.workspace / "planted").exists()
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_is_told_and_a_token_that_may_not_write_is_no_failure(
     runner: Runner, github: FakeGitHub
 ) -> None:

@@ -45,6 +45,7 @@ def talk(folder: Path, *calls: tuple[str, dict[str, Any]]) -> tuple[list[Any], l
     return anyio.run(conversation)
 
 
+@pytest.mark.slow
 def test_a_conversation_with_the_official_client(
     tmp_path: Path, saved: str, gpuplan: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

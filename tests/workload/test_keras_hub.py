@@ -51,6 +51,7 @@ def test_parameters_are_those_of_the_registry(name: str) -> None:
 
 
 @installed
+@pytest.mark.slow
 def test_a_model_of_two_billion_parameters_is_traced_without_them() -> None:
     """2,506,172,416 parameters (registry); a step is 6 FLOP a parameter and token, and attention."""
     workload = load_workload(
