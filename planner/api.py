@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .files import cache_dir_restored
 from .plan.question import SortBy
 from .plan.result.estimate import Estimate as PlanEstimate
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 __all__ = ["Estimate", "estimate"]
 
@@ -27,6 +30,20 @@ class Estimate(PlanEstimate):
         from .render.estimate.html import format_estimate_html
 
         return format_estimate_html(self)
+
+    def to_pandas(self) -> DataFrame:
+        """Return a pandas data frame with one row per offer, in the order of `offers`.
+
+        Columns are those of the TSV of `gpuplan estimate`, units in their names: `usd_per_hour` [USD/h],
+        `run_time_s_low`, `run_time_s_mid`, `run_time_s_high` [s], `cost_usd_mid` [USD], `memory_bytes` and so on.
+        Money is float here; exact amounts are in `offers`. Unknown values are missing, never 0.
+
+        Raises:
+            UsageError: pandas is not installed (`pip install 'gpuplan[pandas]'`).
+        """
+        from .render.estimate.offer_rows import build_offer_frame
+
+        return build_offer_frame(self)
 
 
 @cache_dir_restored()

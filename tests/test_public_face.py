@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from pathlib import Path
 
 import gpuplan
@@ -71,6 +72,27 @@ def test_an_estimate_of_a_script() -> None:
     assert len(repr(estimate)) < 200
     assert estimate._repr_html_().startswith("<table>")
     assert {one.offer.provider for one in estimate.offers} == {"lambda"}
+
+
+def test_an_estimate_as_a_data_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row per offer in its order, numbers as numbers and unknown ones missing; without pandas, the way out."""
+    pd = pytest.importorskip("pandas")
+    estimate = gpuplan.estimate(str(EXAMPLE), providers=["lambda", "runpod"], epochs=2)
+    frame = estimate.to_pandas()
+    first = estimate.offers[0]
+    numbers = ["devices", "usd_per_hour", "run_time_s_mid", "cost_usd_low", "cost_usd_high", "memory_bytes"]
+
+    assert len(frame) == len(estimate.offers)
+    assert list(frame["instance_type"]) == [one.offer.instance_type for one in estimate.offers]
+    assert all(pd.api.types.is_numeric_dtype(frame[name]) for name in numbers)
+    assert frame["cost_usd_mid"][0] == pytest.approx(float(first.bill.total.mid))
+    assert frame["best_batch_cost_usd_mid"].isna().all()
+    assert set(frame.groupby("provider")["cost_usd_mid"].min().index) == {"lambda", "runpod"}
+
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(gpuplan.UsageError, match="pandas is not installed") as caught:
+        estimate.to_pandas()
+    assert caught.value.hint == "`pip install 'gpuplan[pandas]'`"
 
 
 def test_a_hostile_name_stays_text_in_a_notebook() -> None:

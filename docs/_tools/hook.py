@@ -17,6 +17,7 @@ FILES = (
     "examples/*",
     "schemas/*.json",
     "catalog/*.toml",
+    "profiles/*.toml",
     "benchmarks/*.py",
     "benchmarks/results/*",
     "LICENSE",

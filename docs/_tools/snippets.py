@@ -43,6 +43,14 @@ NOT_RUN = {
     "profile ResNet50": "minutes", "profile train.py --data": "a script that reads --images",
     "calibrate": "an hour", "benchmark": "minutes", "accuracy rows.csv": "rows of `gpuplan benchmark`",
     "accuracy --setting": "minutes", "accuracy --laws": "minutes",
+    **dict.fromkeys(
+        (
+            "estimate keras_hub:gemma_2b_en?sequence_length=512",
+            "estimate keras_hub:gemma_2b_en?sequence_length=512&lora_rank=8",
+            "estimate keras_hub:bert_base_en?task=TextClassifier&num_classes=2&sequence_length=128",
+        ),
+        "Keras Hub; tests/workload/test_keras_hub.py builds them",
+    ),
     "accuracy --check": "a quarter of an hour", "accuracy --output": "a quarter of an hour",
 }  # fmt: skip
 GOOD = (0, 3)  # done, or the answer is no

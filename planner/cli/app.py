@@ -25,6 +25,7 @@ __all__ = ["COMMANDS", "app", "app_for", "run"]  # noqa: F822 - ``app`` is made 
 USAGE = 2
 INTERRUPTED = 130
 LONGEST_WORD = 200
+MODELLING = ("jax", "keras", "numpy", "scipy")  # packages that a light installation leaves out
 
 # Modules in the order of the help page, with their commands; only the module of the executed command is loaded.
 COMMANDS = {
@@ -37,6 +38,7 @@ COMMANDS = {
     "launch_commands": ("launch", "ps", "stop", "reap"),
     "doctor_command": ("doctor",),
     "export_command": ("export",),
+    "mcp_command": ("mcp",),
 }
 
 
@@ -113,6 +115,14 @@ def run(arguments: Sequence[str]) -> int:
     try:
         with _script_output_shown() if debug else nullcontext():
             code = _command_for(arguments)(args=list(arguments), prog_name="gpuplan", standalone_mode=False)
+    except ModuleNotFoundError as error:
+        if debug or error.name not in MODELLING:
+            raise
+        _print_error(
+            f"{error.name} is not installed, without which models cannot be traced",
+            hint="`pip install gpuplan`, which brings it",
+        )
+        return USAGE
     except GpuplanError as error:
         if debug:
             raise

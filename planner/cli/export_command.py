@@ -25,7 +25,8 @@ def register(app: typer.Typer) -> None:
 def export(  # noqa: PLR0917 - one argument a flag
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o`.")],
     to: Annotated[
-        Literal["skypilot", "dstack", "kubernetes", "ray", "colab"], typer.Option(help="Target launcher.")
+        Literal["skypilot", "dstack", "kubernetes", "ray", "terraform", "cloud-init", "colab"],
+        typer.Option(help="Target launcher."),
     ],
     script_arguments: ScriptArguments = None,
     rank: Rank = None,
@@ -42,9 +43,10 @@ def export(  # noqa: PLR0917 - one argument a flag
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the file here.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML.")] = False,
 ) -> None:
-    """Write the offer chosen in a plan as a file for SkyPilot, dstack, Kubernetes (JobSet), Ray or Colab.
+    """Write the offer chosen in a plan as a file for another launcher.
 
-    Each file carries the engine's own automatic stop and deadline, and says above what they do not cover.
+    SkyPilot, dstack, Kubernetes (JobSet), Ray, Terraform, cloud-init or Colab. Each file carries the engine's own
+    automatic stop and deadline, and says above what they do not cover.
 
     Example: gpuplan export plan.json --to skypilot -o task.yaml
 

@@ -33,7 +33,10 @@ __all__ = [
 
 
 ModelArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Script, function, Keras application, .keras or .json file.")
+    str,
+    typer.Argument(
+        metavar="MODEL", help="Script, function, Keras application or preset, .keras or .json file."
+    ),
 ]
 ScriptArguments = Annotated[
     list[str] | None,

@@ -79,6 +79,9 @@ EXTRAS = (
         modules=("jax_cuda12_plugin", "jax_plugins.xla_cuda12", "flatbuffers"),
     ),
     Extra(name="nvidia", purpose="names, clocks and temperature of NVIDIA GPUs", modules=("pynvml",)),
+    Extra(name="keras-hub", purpose="presets of Keras Hub as MODEL", modules=("keras_hub",)),
+    Extra(name="mcp", purpose="estimates for an assistant: `gpuplan mcp`", modules=("mcp",)),
+    Extra(name="pandas", purpose="an estimate as a data frame", modules=("pandas",)),
 )  # fmt: skip
 
 

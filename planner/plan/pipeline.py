@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -193,8 +193,13 @@ def _add_compiler(
 
 @contextmanager
 def _importing(module: str) -> Iterator[None]:
-    """Import a module in a thread, which is joined on exit."""
-    thread = Thread(target=import_module, args=(module,), daemon=True)
+    """Import a module in a thread, which is joined on exit; one that is missing is found so where it is needed."""
+
+    def load() -> None:
+        with suppress(ModuleNotFoundError):
+            import_module(module)
+
+    thread = Thread(target=load, daemon=True)
     thread.start()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Exported documents of other launchers as YAML, with comments above."""
+"""Exported documents of other launchers as files, with comments above."""
 
 from __future__ import annotations
 
@@ -28,15 +28,19 @@ BlockDumper.add_representer(str, _represent_text)
 
 
 def format_export(exported: Mapping[str, Any]) -> str:
-    """Format an export as a file: YAML or a notebook.
+    """Format an export as a file: YAML, a notebook, or Terraform's JSON with its comments under `//`.
 
     Args:
         exported: Document of schema `gpuplan.export/1`.
     """
-    if "nbformat" in exported["document"]:
-        return json.dumps(exported["document"], indent=1, ensure_ascii=False) + "\n"
-    comments = "".join(f"# {line}\n" for line in _build_comments(exported))
-    return comments + yaml.dump(exported["document"], Dumper=BlockDumper, sort_keys=False, width=110)
+    document, comments = exported["document"], _build_comments(exported)
+    if "nbformat" in document:
+        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    if "terraform" in document:
+        return json.dumps({"//": comments, **document}, indent=2, ensure_ascii=False) + "\n"
+    head = [exported["header"]] if exported["header"] else []
+    above = "".join(f"{line}\n" for line in [*head, *(f"# {line}" for line in comments)])
+    return above + yaml.dump(document, Dumper=BlockDumper, sort_keys=False, width=110)
 
 
 def _build_comments(exported: Mapping[str, Any]) -> list[str]:

@@ -54,7 +54,7 @@ def _read_versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     known = {"python": sys.version}
-    for package in ("keras", "jax"):
+    for package in ("keras", "jax", "keras-hub"):
         try:
             known[package] = version(package)
         except PackageNotFoundError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ def _load_or_trace(
     key = compute_entry_key(reference, base=base, options=traced, argv=argv)
     known = read_entry(key) if options.use_cache else None
     if known is None:
+        if find_spec("keras") is None:
+            raise ModuleNotFoundError("No module named 'keras'", name="keras")
         answer = trace_in_child(reference.text, base=base, options=traced, argv=argv)
         known = answer["workload"]
         if options.use_cache:

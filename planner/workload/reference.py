@@ -4,6 +4,7 @@
     models.py:vgg13?image_size=128            a function in a file
     my.package:build                          a function in a module
     ResNet50, keras.applications.VGG16?classes=10   a Keras application
+    keras_hub:gemma_2b_en?sequence_length=512     a preset of Keras Hub, or a folder with one: keras_hub:./mine
     model.keras, model.h5                     a saved model
     workload.json                             a saved workload
 
@@ -21,7 +22,7 @@ from typing import Any, Literal
 from ..errors import UsageError
 from ..frozen import Frozen
 
-__all__ = ["Kind", "Reference", "parse_reference"]
+__all__ = ["KERAS_HUB", "Kind", "Reference", "parse_reference"]
 
 Kind = Literal["script", "function", "application", "saved_model", "json"]
 SUFFIXES: dict[str, Kind] = {
@@ -31,7 +32,11 @@ SUFFIXES: dict[str, Kind] = {
     ".hdf5": "saved_model",
     ".json": "json",
 }
-FORMS = "a script `train.py`, a function `models.py:build`, a Keras application `ResNet50`, or `model.keras`"
+KERAS_HUB = "keras_hub"
+FORMS = (
+    "a script `train.py`, a function `models.py:build`, a Keras application `ResNet50`, a preset "
+    "`keras_hub:gemma_2b_en`, or `model.keras`"
+)
 
 
 class Reference(Frozen):
@@ -41,8 +46,8 @@ class Reference(Frozen):
         text: The argument as given by the user.
         kind: Form of the argument.
         path: Absolute path of the file; None for applications and modules.
-        module: Module of a function; empty for other forms.
-        name: Name of a function or application; empty for other forms.
+        module: Module of a function, or `keras_hub` for an application of Keras Hub; empty for other forms.
+        name: Name of a function, application or preset; empty for other forms.
         arguments: Arguments after `?`.
     """
 
@@ -76,6 +81,8 @@ def parse_reference(text: str, *, base: Path) -> Reference:
     arguments = _parse_arguments(query, text=text)
     if not body.strip():
         raise UsageError("the MODEL argument is empty", hint=f"give {FORMS}")
+    if body.startswith(f"{KERAS_HUB}:"):
+        return _parse_preset(text, body.removeprefix(f"{KERAS_HUB}:"), arguments, base=base)
     target, colon, function = body.rpartition(":")
     if colon and target and "/" not in function and "\\" not in function:
         return _parse_function(text, target, function, arguments, base=base)
@@ -144,3 +151,13 @@ def _parse_application(text: str, body: str, arguments: dict[str, Any]) -> Refer
     if not name.isidentifier() or body not in (name, f"keras.applications.{name}"):
         raise UsageError(f"cannot interpret the model `{body}`", hint=f"give {FORMS}")
     return Reference(text=text, kind="application", name=name, arguments=arguments)
+
+
+def _parse_preset(text: str, name: str, arguments: dict[str, Any], *, base: Path) -> Reference:
+    """Parse the name of a preset of Keras Hub, or a folder with its configuration."""
+    if "/" in name or "\\" in name:
+        path = _find_file(f"{name}/config.json", base=base)
+        return Reference(text=text, kind="application", path=path, module=KERAS_HUB, arguments=arguments)
+    if not name.replace(".", "_").isidentifier():
+        raise UsageError(f"`{name}` is not the name of a preset", hint="as in `keras_hub:gemma_2b_en`")
+    return Reference(text=text, kind="application", name=name, module=KERAS_HUB, arguments=arguments)

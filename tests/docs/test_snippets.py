@@ -56,11 +56,12 @@ def test_quick_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_python_of_the_page_on_python_runs(tmp_path: Path) -> None:
-    """The first block, as it stands, in a process of its own."""
+    """Its blocks in their order, as they stand, in one process; those marked `py` train and are not run."""
+    pytest.importorskip("pandas")
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    (block, *_) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     done = subprocess.run(
-        [sys.executable, "-c", block],
+        [sys.executable, "-c", "\n".join(blocks)],
         cwd=tmp_path,
         env=os.environ,
         capture_output=True,
@@ -69,4 +70,31 @@ def test_python_of_the_page_on_python_runs(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stderr
+    assert len(blocks) == 4
     assert "Interval(" in done.stdout
+    assert "unknown accelerator `A1000`" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_search_that_counts_dollars_runs(tmp_path: Path) -> None:
+    """The recipe as it stands: three trials, each with a score of loss and dollars, the least first."""
+    pytest.importorskip("keras_tuner")
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    (block,) = (
+        one
+        for one in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        if "keras_tuner" in one
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", block],
+        cwd=tmp_path,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    scores = [float(score) for score in re.findall(r"^Score: (.+)$", done.stdout, re.MULTILINE)]
+
+    assert done.returncode == 0, done.stderr
+    assert len(scores) == 3
+    assert scores == sorted(scores)

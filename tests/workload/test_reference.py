@@ -41,6 +41,7 @@ def folder(tmp_path: Path) -> Path:
             "ResNet50",
             {"include_top": False, "pooling": "avg"},
         ),
+        ("keras_hub:llama3.2_1b?sequence_length=512", "application", "llama3.2_1b", {"sequence_length": 512}),
         ("model.keras", "saved_model", "", {}),
         ("./model.h5", "saved_model", "", {}),
         ("workload.json", "json", "", {}),
@@ -71,6 +72,8 @@ def test_relative_paths_start_from_the_base(folder: Path) -> None:
         ("a-b:build", "neither a `.py` file nor a module"),
         ("", "empty"),
         ("resnet-50", "cannot interpret"),
+        ("keras_hub:two words", "not the name of a preset"),
+        ("keras_hub:./nowhere", "no such file"),
         ("torchvision.models.resnet50", "cannot interpret"),
     ],
 )

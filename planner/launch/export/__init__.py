@@ -2,6 +2,7 @@
 
     task          from `plan.json` to what all engines need: machine, code, deadline, commands
     skypilot, dstack, kubernetes    pure: a task as the engine's document, and the limits of its stop
+    cloud_init, terraform    the same for a bare machine, whose script (`machine`) sets its own timer
     colab         the same as a notebook
 
 Only `skypilot.launch_with_sky` starts a machine. Exported runs are not in gpuplan's ledger: the engine's own tools
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..prepare.arguments import LaunchArgs
-from . import colab, dstack, kubernetes, skypilot
+from . import cloud_init, colab, dstack, kubernetes, skypilot, terraform
 from .task import EngineDocument, ExportTask, build_export_task
 
 __all__ = ["ENGINES", "Engine", "export_offer"]
@@ -41,6 +42,12 @@ ENGINES = {
     "skypilot": Engine(title="SkyPilot", providers=skypilot.PROVIDERS, export=skypilot.build_skypilot_task),
     "dstack": Engine(title="dstack", providers=dstack.PROVIDERS, export=dstack.build_dstack_task),
     "kubernetes": Engine(title="Kubernetes", providers=kubernetes.PROVIDERS, export=kubernetes.build_jobset),
+    "terraform": Engine(
+        title="Terraform", providers=terraform.PROVIDERS, export=terraform.build_configuration
+    ),
+    "cloud-init": Engine(
+        title="cloud-init", providers=cloud_init.PROVIDERS, export=cloud_init.build_cloud_config
+    ),
     "colab": Engine(title="Colab", providers=colab.PROVIDERS, export=colab.build_colab_task),
     "ray": Engine(title="Ray", providers=kubernetes.PROVIDERS, export=kubernetes.build_rayjob),
 }
@@ -76,5 +83,6 @@ def export_offer(
         "stop": found.stop,
         "stops": list(found.stops),
         "open": list(found.open),
+        "header": found.header,
         "document": found.document,
     }

@@ -89,6 +89,14 @@ class ExportTask:
             cap_s=self.offer.cap_s, slack_s=0.0, max_usd_per_hour=self.offer.usd_per_hour
         )
 
+    def require_no_tpu(self, *, engine: str) -> None:
+        """Raise NoAnswerError for a TPU slice, which is no machine that one starts like others."""
+        if self.offer.accelerator.startswith("TPU"):
+            raise NoAnswerError(
+                f"cannot export {self.offer.instance_type} to {engine}: only machines with GPUs or CPUs",
+                hint="choose another offer: `--rank N`, or `gpuplan launch`, which takes TPUs",
+            )
+
     def require_source(self, *kinds: str, engine: str) -> None:
         """Raise UsageError unless an engine can fetch the source."""
         require_plain_source(self.spec.source)
@@ -109,6 +117,7 @@ class EngineDocument:
 
     Args:
         document: Content of its file.
+        header: First line of the file, where its format asks for one.
         apply, stop: Commands that start the run and end it for good.
         stops: Descriptions of its automatic stops.
         open: Descriptions of what they do not cover.
@@ -119,6 +128,7 @@ class EngineDocument:
     stop: str
     stops: tuple[str, ...]
     open: tuple[str, ...]
+    header: str = ""
 
 
 def build_export_task(

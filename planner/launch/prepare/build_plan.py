@@ -34,6 +34,7 @@ from .pricing import (
     require_known_prices,
 )
 from .select_offer import EstimateOffers, read_estimate, select_candidates
+from .shell import find_pinned_packages
 from .upload import require_sendable
 
 __all__ = ["build_launch_plan", "build_run_spec", "create_launcher"]
@@ -230,6 +231,7 @@ def build_run_spec(
         requirements=args.requirements,
         checkpoint_every_s=_checkpoint_every_s(args, first),
         stop_loss=StopLoss(action=args.stop_loss or "warn"),
+        packages=find_pinned_packages(planned.versions),
     )
 
 

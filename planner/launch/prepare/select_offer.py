@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -33,6 +33,7 @@ class EstimateOffers:
         offers: Rows of `offers[]`.
         chosen: Index of the recommended offer; None without one.
         written_at: Modification time of the file.
+        versions: Versions of the packages with which the model was traced.
     """
 
     path: Path
@@ -40,6 +41,7 @@ class EstimateOffers:
     offers: tuple[Mapping[str, Any], ...]
     chosen: int | None
     written_at: datetime
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_estimate(path: Path) -> EstimateOffers | None:
@@ -65,6 +67,7 @@ def read_estimate(path: Path) -> EstimateOffers | None:
         offers=tuple(data["offers"]),
         chosen=_chosen(data["recommendation"]),
         written_at=datetime.fromtimestamp(path.stat().st_mtime, tz=UTC),
+        versions=data["workload"].get("versions", {}),
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
@@ -128,16 +129,23 @@ def build_container_commands(image: str, *, home: str, job: str, accelerator: st
 
 
 PACKAGES = ("keras", "jax")
+NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
 
 
-def find_pinned_packages() -> tuple[str, ...]:
-    """Return the installed ones of the packages that every run needs, pinned to their versions."""
+def find_pinned_packages(planned: Mapping[str, str] = NO_VERSIONS) -> tuple[str, ...]:
+    """Return the packages that every run needs, pinned to the versions installed here, or else to planned ones.
+
+    Args:
+        planned: Versions by package, for what is not installed here.
+    """
     found = []
     for name in PACKAGES:
         try:
-            found.append(f"{name}=={version(name).partition('+')[0]}")
+            known: str | None = version(name)
         except PackageNotFoundError:
-            continue
+            known = planned.get(name)
+        if known:
+            found.append(f"{name}=={known.partition('+')[0]}")
     return tuple(found)
 
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...numbers import format_device
-from ..output import Column, JsonText, emit_json, emit_rows, format_compact_json, format_json
+from ..output import JsonText, emit_json, emit_rows, format_compact_json, format_json
 from .bill import emit_breakdown, iter_breakdown_lines
 from .notes import format_footnotes, format_short_footnotes, format_summary_lines
+from .offer_rows import OFFER_COLUMNS, build_offer_row
 from .table import (
     add_best_batch_column,
     build_table_columns,
@@ -22,32 +23,13 @@ from .table import (
 )
 
 if TYPE_CHECKING:
-    from ...plan.result.best_batch import BestBatch
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
-    from ...units import Interval
 
 __all__ = ["emit_estimate", "format_estimate_json"]
 
 FALLBACK_SIZE = (80, 24)
 LINES_BELOW = 6
-BOUNDS = ("low", "mid", "high")
-TSV_COLUMNS = [
-    Column(key=key, header=key)
-    for key in (
-        "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
-        "price_as_of", "estimated", "step_time_s_low", "step_time_s_mid", "step_time_s_high",
-        "train_time_s_low", "train_time_s_mid", "train_time_s_high", "run_time_s_low", "run_time_s_mid",
-        "run_time_s_high", "cost_usd_low", "cost_usd_mid",
-        "cost_usd_high", "usd_per_1000_steps", "memory_bytes", "memory_fits", "largest_batch_size",
-        "basis", "limiter", "status", "memory_verdict", "memory_remedies", "best_batch_size",
-        "best_batch_step_time_s_low", "best_batch_step_time_s_mid", "best_batch_step_time_s_high",
-        "best_batch_run_time_s_low", "best_batch_run_time_s_mid", "best_batch_run_time_s_high",
-        "best_batch_cost_usd_low", "best_batch_cost_usd_mid", "best_batch_cost_usd_high", "best_batch_speedup",
-        "samples_per_s_low", "samples_per_s_mid", "samples_per_s_high", "usd_per_million_samples",
-        "latency_s_low", "latency_s_mid", "latency_s_high",
-    )
-]  # fmt: skip
 
 
 def emit_estimate(
@@ -79,7 +61,7 @@ def emit_estimate(
     elif breakdown:
         emit_breakdown(estimate)
     else:
-        emit_rows(TSV_COLUMNS, (_build_tsv_row(one) for one in estimate.offers))
+        emit_rows(OFFER_COLUMNS, (build_offer_row(one) for one in estimate.offers))
 
 
 def format_estimate_json(estimate: Estimate) -> str:
@@ -157,53 +139,3 @@ def _format_remedies(estimate: Estimate) -> list[str]:
         for one in small.device_estimate.remedies
     )
     return [f"to fit on {device} ({format_memory(small)}): {ways}"]
-
-
-def _build_tsv_row(one: OfferEstimate) -> dict[str, Any]:
-    """Return an offer's numbers at full precision, one per column."""
-    offer, device_estimate = one.offer, one.device_estimate
-    cost_usd = one.bill.total_json() if one.bill else dict.fromkeys(BOUNDS)
-    return {
-        **offer.identity,
-        "usd_per_hour": offer.usd_per_hour,
-        "price_as_of": offer.price_as_of,
-        "estimated": offer.estimated,
-        **_build_interval_cells("step_time_s", device_estimate.step_time_s),
-        **_build_interval_cells("train_time_s", device_estimate.train_time_s),
-        **_build_interval_cells("run_time_s", one.run_time_s),
-        **{f"cost_usd_{bound}": usd for bound, usd in cost_usd.items()},
-        "usd_per_1000_steps": one.usd_per_1000_steps,
-        "memory_bytes": device_estimate.memory.needed_bytes,
-        "memory_fits": device_estimate.memory.fits,
-        "largest_batch_size": device_estimate.memory.largest_batch_size,
-        "basis": getattr(device_estimate.step_time, "basis", None),
-        "limiter": getattr(device_estimate.step_time, "limiter", None),
-        "status": offer.status,
-        "memory_verdict": device_estimate.memory.verdict,
-        "memory_remedies": "; ".join(one.remedy for one in device_estimate.remedies) or None,
-        **_build_best_batch_cells(one.best_batch),
-        **_build_interval_cells("samples_per_s", one.samples_per_s),
-        "usd_per_million_samples": one.usd_per_million_samples,
-        **_build_interval_cells("latency_s", None if one.serving is None else one.serving.latency_s),
-    }
-
-
-def _build_best_batch_cells(best: BestBatch | None) -> dict[str, Any]:
-    """Return the cells of the best batch size; empty if there is none."""
-    if best is None:
-        return {}
-    usd = best.cost_usd or {}
-    return {
-        "best_batch_size": best.batch_size,
-        **_build_interval_cells("best_batch_step_time_s", best.step_time_s),
-        **_build_interval_cells("best_batch_run_time_s", best.run_time_s),
-        **{f"best_batch_cost_usd_{bound}": usd.get(bound) for bound in BOUNDS},
-        "best_batch_speedup": best.speedup,
-    }
-
-
-def _build_interval_cells(name: str, interval: Interval | None) -> dict[str, float | None]:
-    """Return the bounds and the center of an interval under prefixed names."""
-    if interval is None:
-        return {f"{name}_{bound}": None for bound in BOUNDS}
-    return {f"{name}_low": interval.low, f"{name}_mid": interval.mid, f"{name}_high": interval.high}

@@ -20,7 +20,7 @@ from ...errors import GpuplanError, UsageError, near_names_hint
 from ...plain import parse_json
 from ..errors import CaptureError, build_user_code_error, to_one_line
 from ..options import get_keras_policy
-from ..reference import Reference
+from ..reference import KERAS_HUB, Reference
 
 __all__ = [
     "build_application",
@@ -37,11 +37,15 @@ BY_FUNCTION = "load it in a function and give that to gpuplan: `models.py:load_m
 
 
 def build_application(reference: Reference) -> Any:
-    """Build a model of `keras.applications`, without pretrained weights.
+    """Build a model of `keras.applications`, or a preset of Keras Hub, without pretrained weights.
 
     Raises:
         UsageError: Unknown application (listing similar names), or invalid arguments.
     """
+    if reference.module == KERAS_HUB:
+        from .keras_hub_preset import build_preset
+
+        return build_preset(reference)
     import keras
 
     known = _list_application_names(keras.applications)

@@ -36,6 +36,7 @@ __all__ = [
     "ENDED_WITHIN_S",
     "SERVICE",
     "SLACK_S",
+    "TIMER_AFTER_S",
     "build_compute_attempt",
     "build_compute_end_calls",
     "build_self_deletion",

@@ -1,0 +1,104 @@
+"""Offers of an estimate as flat rows at full precision: the columns of the TSV and of the data frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import UsageError
+from ..output import Column
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ...plan.result.best_batch import BestBatch
+    from ...plan.result.estimate import Estimate
+    from ...plan.result.offer_estimate import OfferEstimate
+    from ...units import Interval
+
+__all__ = ["OFFER_COLUMNS", "build_offer_frame", "build_offer_row"]
+
+BOUNDS = ("low", "mid", "high")
+OFFER_COLUMNS = [
+    Column(key=key, header=key)
+    for key in (
+        "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
+        "price_as_of", "estimated", "step_time_s_low", "step_time_s_mid", "step_time_s_high",
+        "train_time_s_low", "train_time_s_mid", "train_time_s_high", "run_time_s_low", "run_time_s_mid",
+        "run_time_s_high", "cost_usd_low", "cost_usd_mid",
+        "cost_usd_high", "usd_per_1000_steps", "memory_bytes", "memory_fits", "largest_batch_size",
+        "basis", "limiter", "status", "memory_verdict", "memory_remedies", "best_batch_size",
+        "best_batch_step_time_s_low", "best_batch_step_time_s_mid", "best_batch_step_time_s_high",
+        "best_batch_run_time_s_low", "best_batch_run_time_s_mid", "best_batch_run_time_s_high",
+        "best_batch_cost_usd_low", "best_batch_cost_usd_mid", "best_batch_cost_usd_high", "best_batch_speedup",
+        "samples_per_s_low", "samples_per_s_mid", "samples_per_s_high", "usd_per_million_samples",
+        "latency_s_low", "latency_s_mid", "latency_s_high",
+    )
+]  # fmt: skip
+
+
+def build_offer_frame(estimate: Estimate) -> DataFrame:
+    """Return a pandas data frame with one row per offer; money is float, unknown is missing.
+
+    Raises:
+        UsageError: pandas is not installed.
+    """
+    try:
+        import pandas as pd
+    except ImportError:
+        raise UsageError(
+            "pandas is not installed, which holds a data frame", hint="`pip install 'gpuplan[pandas]'`"
+        ) from None
+    names = [column.key for column in OFFER_COLUMNS]
+    frame = pd.DataFrame([build_offer_row(one) for one in estimate.offers], columns=names)
+    money = [name for name in names if "usd" in name]
+    return frame.astype(dict.fromkeys(money, "float64"))
+
+
+def build_offer_row(one: OfferEstimate) -> dict[str, Any]:
+    """Return an offer's numbers at full precision, one per column."""
+    offer, device_estimate = one.offer, one.device_estimate
+    cost_usd = one.bill.total_json() if one.bill else dict.fromkeys(BOUNDS)
+    return {
+        **offer.identity,
+        "usd_per_hour": offer.usd_per_hour,
+        "price_as_of": offer.price_as_of,
+        "estimated": offer.estimated,
+        **_build_interval_cells("step_time_s", device_estimate.step_time_s),
+        **_build_interval_cells("train_time_s", device_estimate.train_time_s),
+        **_build_interval_cells("run_time_s", one.run_time_s),
+        **{f"cost_usd_{bound}": usd for bound, usd in cost_usd.items()},
+        "usd_per_1000_steps": one.usd_per_1000_steps,
+        "memory_bytes": device_estimate.memory.needed_bytes,
+        "memory_fits": device_estimate.memory.fits,
+        "largest_batch_size": device_estimate.memory.largest_batch_size,
+        "basis": getattr(device_estimate.step_time, "basis", None),
+        "limiter": getattr(device_estimate.step_time, "limiter", None),
+        "status": offer.status,
+        "memory_verdict": device_estimate.memory.verdict,
+        "memory_remedies": "; ".join(one.remedy for one in device_estimate.remedies) or None,
+        **_build_best_batch_cells(one.best_batch),
+        **_build_interval_cells("samples_per_s", one.samples_per_s),
+        "usd_per_million_samples": one.usd_per_million_samples,
+        **_build_interval_cells("latency_s", None if one.serving is None else one.serving.latency_s),
+    }
+
+
+def _build_best_batch_cells(best: BestBatch | None) -> dict[str, Any]:
+    """Return the cells of the best batch size; empty if there is none."""
+    if best is None:
+        return {}
+    usd = best.cost_usd or {}
+    return {
+        "best_batch_size": best.batch_size,
+        **_build_interval_cells("best_batch_step_time_s", best.step_time_s),
+        **_build_interval_cells("best_batch_run_time_s", best.run_time_s),
+        **{f"best_batch_cost_usd_{bound}": usd.get(bound) for bound in BOUNDS},
+        "best_batch_speedup": best.speedup,
+    }
+
+
+def _build_interval_cells(name: str, interval: Interval | None) -> dict[str, float | None]:
+    """Return the bounds and the center of an interval under prefixed names."""
+    if interval is None:
+        return {f"{name}_{bound}": None for bound in BOUNDS}
+    return {f"{name}_low": interval.low, f"{name}_mid": interval.mid, f"{name}_high": interval.high}

@@ -1,0 +1,179 @@
+"""Construction of a preset of Keras Hub by its name, without its weights and without a network.
+
+Keras Hub's package has the names of its presets; their configurations lie beside the weights. They are read from
+gpuplan's own table (`profiles/keras_hub_presets.toml`), from Kaggle's cache, or from a folder that the user names.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError, near_names_hint
+from ...limits import MAX_BATCH_SIZE, require_count
+from ...plain import parse_json
+from ..errors import build_user_code_error
+from ..reference import Reference
+
+__all__ = ["build_preset", "read_known_configs"]
+
+CONFIG = "config.json"
+DEFAULT_TASK = "CausalLM"
+BARE = "Backbone"
+
+
+def build_preset(reference: Reference) -> Any:
+    """Build the model of a preset: its language model if the family has one, else its backbone.
+
+    Args:
+        reference: Reference to a preset or a folder. Its arguments: `task`, one of Keras Hub's, or `Backbone`;
+            `sequence_length` [tokens] and `lora_rank`; all others are the task's own.
+
+    Raises:
+        UsageError: Keras Hub is not installed, the configuration is not here, or an argument does not fit.
+    """
+    try:
+        import keras_hub
+    except ImportError as error:
+        raise UsageError(
+            f"`{reference.text}` needs Keras Hub: {error}", hint="`pip install 'gpuplan[keras-hub]'`"
+        ) from None
+    arguments = dict(reference.arguments)
+    task = arguments.pop("task", None)
+    length, rank = (_pop_count(arguments, name) for name in ("sequence_length", "lora_rank"))
+    try:
+        backbone = _build_backbone(keras_hub, reference)
+        if rank is not None:
+            backbone.enable_lora(rank)
+        model = _build_task(keras_hub, backbone, task, arguments, text=reference.text)
+        return _fix_length(model, length, text=reference.text)
+    except (TypeError, ValueError, AttributeError) as error:
+        doing = "cannot be built"
+        raise build_user_code_error(error, name=reference.text, doing=doing, folders=()) from error
+
+
+def _pop_count(arguments: dict[str, Any], name: str) -> int | None:
+    """Remove a number of tokens or ranks from the arguments and return it."""
+    value: int | None = arguments.pop(name, None)
+    if value is not None:
+        require_count(value, what=name, most=MAX_BATCH_SIZE, example="512")
+    return value
+
+
+@cache
+def read_known_configs() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return class of the backbone and its arguments by preset, of gpuplan's own table."""
+    text = files("gpuplan.profiles").joinpath("keras_hub_presets.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(text)["preset"]
+    return {name: (row["backbone"], row["config"]) for row in rows for name in row["names"]}
+
+
+def _build_backbone(keras_hub: Any, reference: Reference) -> Any:
+    path = reference.path or _find_cached_config(keras_hub, reference.name)
+    if path is not None:
+        return _build_saved_backbone(path)
+    known = read_known_configs()
+    if reference.name in known:
+        kind, config = known[reference.name]
+        return getattr(keras_hub.models, kind)(**config)
+    registered = keras_hub.models.Backbone.presets
+    if reference.name in registered:
+        loaded = f'keras_hub.models.Backbone.from_preset("{reference.name}", load_weights=False)'
+        raise UsageError(
+            f"the configuration of `{reference.text}` is not here: Keras Hub loads it from Kaggle",
+            hint=f"run `{loaded}` once, which keeps it, or name a folder with its {CONFIG}: `keras_hub:./FOLDER`",
+        )
+    names = sorted({*known, *registered})
+    see_all = "python -c 'import keras_hub; print(*keras_hub.models.Backbone.presets)'"
+    hint = near_names_hint(reference.name, names, see_all=see_all)
+    raise UsageError(f"unknown preset of Keras Hub `{reference.name}`", hint=hint)
+
+
+def _find_cached_config(keras_hub: Any, name: str) -> Path | None:
+    """Return the configuration of a preset in Kaggle's cache, or None."""
+    handle = keras_hub.models.Backbone.presets.get(name, {}).get("kaggle_handle", "")
+    if not handle.startswith("kaggle://"):
+        return None
+    from kagglehub.config import get_cache_folder
+
+    path = Path(get_cache_folder()) / "models" / handle.removeprefix("kaggle://") / CONFIG
+    return path if path.is_file() else None
+
+
+def _build_saved_backbone(path: Path) -> Any:
+    """Build the backbone that a preset's file describes, in the precision of this process."""
+    import keras
+
+    from .from_reference import replace_dtype_policy, require_no_code
+
+    config = parse_json(path.read_bytes())
+    require_no_code(config, name=str(path))
+    config = replace_dtype_policy(config, keras.config.dtype_policy().name)
+    return keras.saving.deserialize_keras_object(config, safe_mode=True)
+
+
+def _build_task(
+    keras_hub: Any, backbone: Any, name: str | None, arguments: dict[str, Any], *, text: str
+) -> Any:
+    """Put a backbone under the head of a task."""
+    wanted = name or DEFAULT_TASK
+    tasks = {task.__name__: task for task in vars(keras_hub.models).values() if _is_task(keras_hub, task)}
+    base = tasks.get(wanted)
+    fitting = [
+        task
+        for task in tasks.values()
+        if base and issubclass(task, base) and task.backbone_cls is type(backbone)
+    ]
+    if fitting:
+        _require_known(arguments, fitting[0], text=text)
+        return fitting[0](backbone=backbone, preprocessor=None, **arguments)
+    if name in (None, BARE) and not arguments:
+        return backbone
+    known = sorted(task.__base__.__name__ for task in tasks.values() if task.backbone_cls is type(backbone))
+    raise UsageError(
+        f"`{text}`: {type(backbone).__name__} has no task `{wanted}`",
+        hint=f"give `?task=` with one of {', '.join([*known, BARE])}",
+    )
+
+
+def _require_known(arguments: dict[str, Any], task: type, *, text: str) -> None:
+    """Raise UsageError for an argument that a task does not name: Keras Hub ignores those."""
+    known = set(signature(task).parameters) - {"backbone", "preprocessor", "kwargs"}
+    for name in arguments:
+        if name not in known:
+            own = ", ".join(sorted({"lora_rank", "sequence_length", "task", *known}))
+            raise UsageError(f"`{text}`: {task.__name__} has no argument `{name}`", hint=f"it takes {own}")
+
+
+def _is_task(keras_hub: Any, value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, keras_hub.models.Task)
+
+
+def _fix_length(model: Any, length: int | None, *, text: str) -> Any:
+    """Return the model with inputs of a fixed length; text has no length of its own."""
+    import keras
+
+    open_axes = any(None in tensor.shape[1:] for tensor in model.inputs)
+    if length is None and open_axes:
+        raise UsageError(
+            f"`{text}` does not say how long its sequences are",
+            hint=f"give their length, e.g. `{text}{'&' if '?' in text else '?'}sequence_length=512`",
+        )
+    if not open_axes:
+        return model
+    inputs = keras.tree.map_structure(
+        lambda tensor: keras.Input(
+            tuple(length if size is None else size for size in tensor.shape[1:]),
+            dtype=tensor.dtype,
+            name=tensor.name,
+        ),
+        model.input,
+    )
+    fixed = keras.Model(inputs, model(inputs))
+    if model.compiled:
+        fixed.compile(optimizer=model.optimizer, loss=model.loss, jit_compile=model.jit_compile)
+    return fixed
