@@ -88,3 +88,22 @@ def test_what_takes_less_than_a_second_and_what_is_no_terminal_show_nothing(
     with status("working"):
         pass
     assert "working" not in capsys.readouterr().err
+
+
+def test_a_long_wait_without_a_terminal_is_said_in_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The item, its place and its time, at least every two seconds; nothing unless it is asked for."""
+    assert progress.SILENCE_S < 2
+    monkeypatch.setattr(progress, "SILENCE_S", 0.01)
+    said = Event()
+    monkeypatch.setattr(progress, "say", lambda line: (lines.append(line), said.set()))
+    lines: list[str] = []
+    with progress.bar("reading prices", is_spoken=True) as note:
+        note("azure eastus", 2, 33)
+        assert said.wait(60)
+    with progress.bar("measuring") as note:
+        note("a", 0, 1)
+
+    assert lines[0].startswith("reading prices: azure eastus (3 of 33), ")
+    assert capsys.readouterr().err == ""
