@@ -13,6 +13,7 @@ from ..units import SECONDS_PER_HOUR
 from .cost_terms import OWNED
 
 if TYPE_CHECKING:
+    from ..offers.account_quotas import AccountQuotas, QuotaCheck
     from ..offers.catalog import Catalog
     from ..offers.costs import HostKind
     from ..offers.notebooks import SessionLimits
@@ -170,6 +171,7 @@ class OfferContext(NamedTuple):
         place: Host kind, which selects the assumptions on start-up and shutdown.
         links: Links between the devices; None for the usual ones.
         attended: Whether the user has to keep the notebook open.
+        quota: Comparison with the account's quota; None if not asked for, or not readable at the provider.
     """
 
     offer: Offer
@@ -178,6 +180,12 @@ class OfferContext(NamedTuple):
     place: HostKind = "vm"
     links: MachineLinks | None = None
     attended: bool = False
+    quota: QuotaCheck | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the account's quota is known to be too small for the offer."""
+        return self.quota is not None and self.quota.state == "too_small"
 
 
 class Selection(Frozen):
@@ -192,6 +200,13 @@ class Selection(Frozen):
     offers: tuple[OfferContext, ...]
     catalog_as_of: str
     spot: PreemptionData | None = None
+
+    def with_quotas(self, account: AccountQuotas | None) -> Selection:
+        """Return the offers, each compared with the account's quota."""
+        if account is None:
+            return self
+        checked = (one._replace(quota=account.check(one.offer)) for one in self.offers)
+        return replace(self, offers=tuple(checked))
 
     @property
     def accelerators(self) -> tuple[Accelerator, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...units import SECONDS_PER_HOUR
-from ..result.decision import Decision
+from ..result.decision import DECISION_ROLES, Decision
 from .alternatives import own_hours
 from .decision_sentence import Picks, explain_decision
 from .ranking import Candidate, cheapest, fastest, pareto, select_candidates
@@ -30,13 +30,46 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, term
         workload: Workload of the run.
         terms: Time at a machine, and the currency of the sentence.
     """
-    everything = select_candidates(ranked, question)
+    picks = _pick(select_candidates(ranked, question), ranked, question, terms)
+    passed_over = _find_refused(ranked, question, terms)
+    return Decision(
+        recommended=picks.recommended,
+        free=picks.free,
+        cheapest_paid=picks.cheapest_paid,
+        in_between=picks.in_between,
+        fastest_paid=picks.fastest_paid,
+        sentence=explain_decision(
+            picks,
+            ranked.offers,
+            question,
+            workload=workload,
+            currency=terms.currency,
+            passed_over=passed_over,
+        ),
+        passed_over=tuple(one.key for one in passed_over),
+    )
+
+
+def _find_refused(ranked: RankedOffers, question: Question, terms: CostTerms) -> list[Candidate]:
+    """Return the offers that would be picked if the account's quota allowed them."""
+    contexts = ranked.offers.contexts
+    if not any(context.is_refused for context in contexts):
+        return []
+    picks = _pick(select_candidates(ranked, question, any_quota=True), ranked, question, terms)
+    keys = dict.fromkeys(getattr(picks, role) for role in DECISION_ROLES)
+    return [picks.candidates[key] for key in keys if key is not None and contexts[key].is_refused]
+
+
+def _pick(
+    everything: Sequence[Candidate], ranked: RankedOffers, question: Question, terms: CostTerms
+) -> Picks:
+    """Return the picks among some offers; of those that keep deadline and budget, if any do."""
     kept = [one for one in everything if _keeps_limits(one, question)]
     candidates = {one.key: one for one in kept or everything}
     free = [one for one in candidates.values() if ranked.offers.is_free[one.key]]
     paid = [one for one in candidates.values() if not ranked.offers.is_free[one.key]]
     totals = {key: _total_usd(one, ranked.offers[key], question, terms) for key, one in candidates.items()}
-    picks = Picks(
+    return Picks(
         recommended=_recommend(free, paid, totals) if kept else None,
         free=fastest(free),
         cheapest_paid=cheapest(paid),
@@ -44,14 +77,6 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, term
         fastest_paid=fastest(paid),
         candidates=candidates,
         paid=paid,
-    )
-    return Decision(
-        recommended=picks.recommended,
-        free=picks.free,
-        cheapest_paid=picks.cheapest_paid,
-        in_between=picks.in_between,
-        fastest_paid=picks.fastest_paid,
-        sentence=explain_decision(picks, ranked.offers, question, workload=workload, currency=terms.currency),
     )
 
 

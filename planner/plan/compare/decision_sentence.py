@@ -49,8 +49,9 @@ def explain_decision(
     *,
     workload: Workload,
     currency: Currency,
+    passed_over: Sequence[Candidate] = (),
 ) -> str:
-    """Return what to take and why.
+    """Return what to take and why, and what the account's quota does not allow.
 
     Args:
         picks: The picked offers.
@@ -58,9 +59,18 @@ def explain_decision(
         question: Deadline, budget and values of hours.
         workload: Workload of the run.
         currency: Currency of amounts.
+        passed_over: Offers that would have been picked if the account's quota allowed them.
     """
-    is_run = any(offers[key].timeline is not None for key in picks.candidates)
-    words = _Words(offers=offers, currency=currency, is_run=is_run)
+    keys = (*picks.candidates, *(one.key for one in passed_over))
+    words = _Words(
+        offers=offers, currency=currency, is_run=any(offers[key].timeline is not None for key in keys)
+    )
+    parts = (_explain_picks(picks, question, words, workload), _explain_quota(picks, passed_over, words))
+    return " ".join(part for part in parts if part)
+
+
+def _explain_picks(picks: Picks, question: Question, words: _Words, workload: Workload) -> str:
+    """Return what to take and why."""
     if not picks.candidates:
         what = f"{workload.model} at batch {workload.batch_size}"
         return f"Nothing can be taken: no offer runs {what} in one session at a known price."
@@ -149,6 +159,20 @@ def _explain_paid(picks: Picks, taken: Candidate, words: _Words) -> str:
     elif picks.free is None and picks.cheapest_paid == taken.key:
         parts.append("It is both the cheapest and the fastest.")
     return " ".join(parts)
+
+
+def _explain_quota(picks: Picks, passed_over: Sequence[Candidate], words: _Words) -> str:
+    """Return what the quota does not allow, how to ask for it, and whether the pick is known to be allowed."""
+    refused, told = [], set()
+    for one in passed_over:
+        quota = words.offers[one.key].selected.quota
+        if quota is not None and quota.link not in told:
+            told.add(quota.link)
+            refused.append(f"Passed over: {words.describe(one)}; {quota.why}")
+    taken = None if picks.recommended is None else words.offers[picks.recommended].selected.quota
+    if taken is not None and taken.state == "unknown":
+        refused.insert(0, f"Whether your quota allows it is unknown: {taken.why}.")
+    return " ".join(refused)
 
 
 def _format_values(question: Question) -> str:

@@ -22,6 +22,7 @@ class Decision(Frozen):
         in_between: Paid offer with the least product of time and cost among the Pareto-optimal ones between
             those two.
         sentence: What to take and why.
+        passed_over: Offers that would have been picked if the account's quota allowed them.
     """
 
     recommended: int | None
@@ -30,6 +31,7 @@ class Decision(Frozen):
     in_between: int | None
     fastest_paid: int | None
     sentence: str
+    passed_over: tuple[int, ...] = ()
 
     def roles(self) -> dict[int, tuple[str, ...]]:
         """Return the roles of each offer by its position, the recommended one first."""
