@@ -212,3 +212,17 @@ def test_nothing_that_may_be_started_is_no_answer() -> None:
     assert why is not None
     assert "quotas allow none" in str(why)
     assert "https://form" in (why.hint or "")
+
+
+def test_spot_is_compared_with_the_same_machine_on_demand() -> None:
+    """Whichever is taken, the other's cost and time are told; another region is another machine."""
+    spot = replace(CHEAP, purchase="spot", usd_per_hour=Decimal("0.2"))
+    taken = ask(CHEAP, spot).decision
+    assert taken.spot.startswith("On demand it is $1.00, 2.0 h")
+    assert taken.spot in taken.sentence
+
+    dear = replace(spot, usd_per_hour=Decimal("0.9"))
+    steady = ask(CHEAP, dear).decision
+    assert steady.spot.startswith("On spot it is $1.80, 2.0 h")
+    assert steady.spot not in steady.sentence
+    assert ask(CHEAP, replace(spot, region="eu-west-1")).decision.spot == ""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...units import SECONDS_PER_HOUR
 from ..result.decision import DECISION_ROLES, Decision
 from .alternatives import own_hours
-from .decision_sentence import Picks, explain_decision
+from .decision_sentence import Picks, compare_purchases, explain_decision
 from .ranking import Candidate, cheapest, fastest, pareto, select_candidates
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, term
     """
     picks = _pick(select_candidates(ranked, question), ranked, question, terms)
     passed_over = _find_refused(ranked, question, terms)
+    other = None if picks.recommended is None else _find_other_purchase(ranked, picks.recommended)
+    spot = "" if other is None else compare_purchases(picks, other, ranked.offers, currency=terms.currency)
     return Decision(
         recommended=picks.recommended,
         free=picks.free,
@@ -45,9 +48,24 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, term
             workload=workload,
             currency=terms.currency,
             passed_over=passed_over,
+            spot=spot,
         ),
+        spot=spot,
         passed_over=tuple(one.key for one in passed_over),
     )
+
+
+def _find_other_purchase(ranked: RankedOffers, taken: int) -> Candidate | None:
+    """Return the same machine in the same region with the other purchase option; None if it is not on offer."""
+    own = ranked.offers.contexts[taken].offer
+    place = (own.provider, own.instance_type, own.region, own.hosts)
+    for key, context in enumerate(ranked.offers.contexts):
+        one = context.offer
+        is_other = (one.provider, one.instance_type, one.region, one.hosts) == place
+        if is_other and one.purchase != own.purchase and ranked.usable[key]:
+            time_s, usd = float(ranked.time_s[key]), float(ranked.cost_usd[key])
+            return None if math.isnan(time_s + usd) else Candidate(key, time_s, usd, time_s, usd)
+    return None
 
 
 def _find_refused(ranked: RankedOffers, question: Question, terms: CostTerms) -> list[Candidate]:

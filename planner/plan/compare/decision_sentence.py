@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..question import Question
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["Picks", "explain_decision", "format_limits"]
+__all__ = ["Picks", "compare_purchases", "explain_decision", "format_limits"]
 
 SAMPLES_PRICED = 1e6
 ANYWHERE = ("any", "local")
@@ -50,6 +50,7 @@ def explain_decision(
     workload: Workload,
     currency: Currency,
     passed_over: Sequence[Candidate] = (),
+    spot: str = "",
 ) -> str:
     """Return what to take and why, and what the account's quota does not allow.
 
@@ -60,12 +61,18 @@ def explain_decision(
         workload: Workload of the run.
         currency: Currency of amounts.
         passed_over: Offers that would have been picked if the account's quota allowed them.
+        spot: Comparison of spot with on demand, told where a spot machine is taken.
     """
     keys = (*picks.candidates, *(one.key for one in passed_over))
     words = _Words(
         offers=offers, currency=currency, is_run=any(offers[key].timeline is not None for key in keys)
     )
-    parts = (_explain_picks(picks, question, words, workload), _explain_quota(picks, passed_over, words))
+    is_spot = picks.recommended is not None and offers[picks.recommended].offer.purchase == "spot"
+    parts = (
+        _explain_picks(picks, question, words, workload),
+        spot if is_spot else "",
+        _explain_quota(picks, passed_over, words),
+    )
     return " ".join(part for part in parts if part)
 
 
@@ -80,6 +87,34 @@ def _explain_picks(picks: Picks, question: Question, words: _Words, workload: Wo
     head = f"Take {words.describe(taken)}."
     why = _explain_free if picks.recommended == picks.free else _explain_paid
     return " ".join(part for part in (head, why(picks, taken, words), _format_values(question)) if part)
+
+
+def compare_purchases(
+    picks: Picks, other: Candidate, offers: Sequence[OfferEstimate], *, currency: Currency
+) -> str:
+    """Return cost, time and expected interruptions of the recommended machine on spot against on demand.
+
+    Args:
+        picks: The picked offers, one of them recommended.
+        other: The recommended machine with the other purchase option.
+        offers: Offers by key.
+        currency: Currency of amounts.
+    """
+    if picks.recommended is None:
+        return ""
+    taken = picks.candidates[picks.recommended]
+    words = _Words(offers=offers, currency=currency, is_run=offers[taken.key].timeline is not None)
+    is_spot = offers[taken.key].offer.purchase == "spot"
+    spot, steady = (taken, other) if is_spot else (other, taken)
+    forecast = offers[spot.key].preemption_forecast
+    risk = (
+        ""
+        if forecast is None
+        else f"; spot is taken back {forecast.moments.preemptions:.2g} times on average"
+    )
+    if is_spot:
+        return f"On demand it is {words.cost(steady.cost_usd)}, {words.time(steady.time_s)}{risk}."
+    return f"On spot it is {words.cost(spot.cost_usd)}, {words.time(spot.time_s)}{risk}."
 
 
 class _Words(Frozen):

@@ -52,7 +52,12 @@ def format_summary_lines(estimate: Estimate) -> list[str]:
         f"{', '.join(names)}: {_format_offer_line(offers[index], currency)}"
         for index, names in names_of.items()
     ]
-    return [*lines, *_format_bottleneck(estimate), *_format_margin(estimate)]
+    return [*lines, *_format_spot(estimate), *_format_bottleneck(estimate), *_format_margin(estimate)]
+
+
+def _format_spot(estimate: Estimate) -> list[str]:
+    """Return the recommended machine on spot against on demand."""
+    return [f"spot or on demand: {estimate.decision.spot}"] if estimate.decision.spot else []
 
 
 def _format_bottleneck(estimate: Estimate) -> list[str]:
