@@ -1,4 +1,4 @@
-"""Ten questions on made-up offers: JSON, notebook and report tell one decision (real ones: `cli/test_ten_questions`)."""
+"""Ten questions on made-up offers: JSON, notebook and report tell one decision."""
 
 from __future__ import annotations
 
