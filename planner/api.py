@@ -71,6 +71,7 @@ def estimate(
     budget: float | None = None,
     hour_value: float = 0.0,
     wait_value: float = 0.0,
+    quota: bool = False,
     assume: Mapping[str, float] | None = None,
     profiles: Sequence[str | Path] = (),
     feed: str | None = None,
@@ -107,6 +108,7 @@ def estimate(
         by: Time by which the run must end: `"Mon 08:00"`.
         budget: Maximum cost of the run [USD].
         hour_value, wait_value: Value of an hour of your time, and of an unattended one [USD/h].
+        quota: Compare the offers with your quotas at AWS, Azure and Google Cloud (asks them, a few seconds).
         assume: Values that replace the catalog's assumptions: `{"boot_s": 90, "dataset_gb": 150}`.
         profiles: Files written by `gpuplan profile` or `StepTimer`.
         feed: Input pipeline: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None for no limit.
@@ -148,6 +150,7 @@ def estimate(
         budget=budget,
         hour_value=hour_value,
         wait_value=wait_value,
+        quota=quota,
         feed=feed,
         sort=sort,
         assume=[f"{key}={value}" for key, value in (assume or {}).items()],

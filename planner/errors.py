@@ -58,7 +58,7 @@ NO_ALIASES: Mapping[str, str] = MappingProxyType({})
 def near_names_hint(
     name: str, known: Iterable[str], *, see_all: str, aliases: Mapping[str, str] = NO_ALIASES
 ) -> str:
-    """Return a hint with the known name that a name stands for, or else with similar known names.
+    """Return a hint with the known name that a name stands for, or else with those of similar names.
 
     Args:
         name: Unknown name.
@@ -69,14 +69,14 @@ def near_names_hint(
     Example:
         >>> near_names_hint("A1O0-40GB", ["A100-40GB", "T4"], see_all="gpuplan accelerators")
         'did you mean `A100-40GB`? See all with `gpuplan accelerators`'
+        >>> near_names_hint("Gogle", ["aws", "gcp"], see_all="gpuplan offers", aliases={"google": "gcp"})
+        'did you mean `gcp`? See all with `gpuplan offers`'
     """
     by_lower = {candidate.lower(): candidate for candidate in known}
-    meant = aliases.get(name.strip().lower())
-    if meant in by_lower.values():
-        return f"did you mean `{meant}`? See all with `{see_all}`"
-    near = [
-        by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=CUTOFF)
-    ]
+    meanings = {alias: meant for alias, meant in aliases.items() if meant in by_lower.values()} | by_lower
+    exact = meanings.get(name.strip().lower())
+    close = difflib.get_close_matches(name.lower(), meanings, n=3, cutoff=CUTOFF)
+    near = [exact] if exact is not None else list(dict.fromkeys(meanings[match] for match in close))
     if not near:
         return f"see all with `{see_all}`"
     return f"did you mean {' or '.join(f'`{n}`' for n in near)}? See all with `{see_all}`"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 __all__ = ["BadInput", "iter_cases", "write_damaged_files"]
 
 SEED = 30
-USAGE, FAILED, NO = 2, 1, 3
+USAGE, FAILED, NO, CREDENTIALS = 2, 1, 3, 4
 
 
 class BadInput(NamedTuple):
@@ -158,6 +158,8 @@ BY_HAND = (
     BadInput(("estimate", "{good.json}", "--epochs", "1", "--steps", "1"), says="--epochs"),
     BadInput(("estimate", "{good.json}", "--catalog", "{missing}"), says="missing"),
     BadInput(("estimate", "{good.json}", "--provider", "google"), says="gcp"),
+    BadInput(("estimate", "{good.json}", "--provider", "Gogle"), says="did you mean `gcp`"),
+    BadInput(("estimate", "{good.json}", "--provider", "amazn"), says="did you mean `aws`"),
     BadInput(
         ("estimate", "{good.json}", "--accelerator", "T4", "--provider", "lambda"), (NO,), says="--provider"
     ),
@@ -202,4 +204,28 @@ BY_HAND = (
     BadInput(("report",), says="plan"),
     BadInput(("calibrate", "--nope"), says="--nope"),
     BadInput(("accuracy", "--protocol", "nope"), (USAGE,)),
+    BadInput(("quota", "--provider", "gcp", "--region", "r"), (CREDENTIALS,), says="GCP_ACCESS_TOKEN"),
+    BadInput(("quota", "--provider", "azure", "--region", "r"), (CREDENTIALS,), says="AZURE_ACCESS_TOKEN"),
+    BadInput(("quota", "--provider", "aws", "--region", "r"), (CREDENTIALS,), says="aws configure"),
+    BadInput(("quota", "--provider", "Gogle", "--region", "r"), says="did you mean `gcp`"),
+    BadInput(("quota", "--provider", "moon", "--region", "r"), says="moon"),
+    BadInput(("quota", "--provider", "aws"), says="--region"),
+    BadInput(("catalog", "refresh", "--provider", "lambda"), (CREDENTIALS,), says="LAMBDA_API_KEY"),
+    BadInput(("ps", "extra"), says="extra"),
+    BadInput(("ps", "--nope"), says="--nope"),
+    BadInput(("ps", "--provider", "gogle"), says="did you mean `gcp`"),
+    BadInput(("ps", "--cloud", "--provider", "lambda"), says="lambda"),
+    BadInput(
+        ("ps", "--cloud", "--provider", "aws", "--region", "us-east-1"), (CREDENTIALS,), says="credentials"
+    ),
+    BadInput(("ps", "--cloud", "--provider", "gcp"), (CREDENTIALS,), says="gcp cannot be asked"),
+    BadInput(("reap", "--provider", "azure"), (CREDENTIALS,), says="azure cannot be asked"),
+    BadInput(("reap", "extra"), says="extra"),
+    BadInput(("reap", "--provider", "moon"), says="moon"),
+    BadInput(("reap", "--owner", "x/y"), says="--owner"),
+    BadInput(("reap", "--provider", "aws", "--region", "us-east-1"), (CREDENTIALS,), says="credentials"),
+    BadInput(("stop", "--all", "--provider", "moon", "--yes"), says="moon"),
+    BadInput(("doctor", "extra"), says="extra"),
+    BadInput(("doctor", "--nope"), says="--nope"),
+    BadInput(("mcp", "extra"), says="extra"),
 )

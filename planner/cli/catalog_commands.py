@@ -203,7 +203,7 @@ def quota(
 
     Example: gpuplan quota --provider gcp --region us-central1 --json
     """
-    from ..offers.quotas import read_quotas
+    from ..offers.quotas import get_quota_endpoints, read_quotas
     from ..offers.refresh.http import HttpClient
     from ..render.catalog import QUOTA_COLUMNS
     from ..render.output import emit_json, emit_rows
@@ -212,7 +212,7 @@ def quota(
 
     http = HttpClient()
     try:
-        endpoints = _endpoints(load_settings().endpoint)
+        endpoints = get_quota_endpoints(os.environ, load_settings().endpoint)
         with status(f"asking {provider}"):
             found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
     finally:
@@ -226,14 +226,3 @@ def quota(
         if one.limit == 0:
             typer.echo(one.sentence, err=True)
     suggest_next(format_command("estimate", "MODEL", provider=provider, region=region))
-
-
-def _endpoints(settings: object) -> dict[str, str]:
-    """Return endpoints from the settings, overridden by the environment."""
-    names = ("aws-quotas", "azure-quotas", "gcp-quotas")
-    from_environment = {
-        name: os.environ[variable]
-        for name in names
-        if (variable := "GPUPLAN_ENDPOINT_" + name.upper().replace("-", "_")) in os.environ
-    }
-    return {**(settings if isinstance(settings, dict) else {}), **from_environment}

@@ -122,6 +122,10 @@ class LimitFlags(Frozen):
         str | None, typer.Option(help="Input of samples: arrays, jpeg, or samples/s per vCPU.")
     ] = None
     sort: Annotated[Literal["cost", "time", "co2"], typer.Option(help="Order of the offers.")] = "cost"
+    quota: Annotated[
+        bool,
+        typer.Option("--quota", help="Check your quotas at AWS, Azure and Google Cloud (a few seconds)."),
+    ] = False
 
 
 class ValueFlags(Frozen):
@@ -229,6 +233,7 @@ class OfferFlags(Frozen):
             feed=within.feed,
             budget=within.budget,
             sort=within.sort,
+            quota=within.quota,
             assume=within.assume or (),
             spot=interrupted.terms(),
             hour_value=hours.hour_value or 0.0,

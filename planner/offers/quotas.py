@@ -15,7 +15,7 @@ from .aliases import PROVIDER_ALIASES
 from .refresh.http import HttpClient
 from .refresh.sources.aws_sdk import build_aws_client, has_aws_credentials, translate_aws_errors
 
-__all__ = ["PROVIDERS", "Quota", "read_quotas"]
+__all__ = ["PROVIDERS", "Quota", "get_quota_endpoints", "read_quotas"]
 
 # Codes of the vCPU quotas: https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
 AWS_QUOTAS = (
@@ -83,6 +83,13 @@ def read_quotas(
         hint = near_names_hint(provider, PROVIDERS, see_all="gpuplan quota --help", aliases=PROVIDER_ALIASES)
         raise UsageError(f"quotas of `{provider}` cannot be read", hint=hint)
     return list(_READERS[provider](region, environ, endpoints, http))
+
+
+def get_quota_endpoints(environ: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+    """Return endpoints from the settings, overridden by `GPUPLAN_ENDPOINT_AWS_QUOTAS` and the like."""
+    variables = {f"{name}-quotas": f"GPUPLAN_ENDPOINT_{name.upper()}_QUOTAS" for name in PROVIDERS}
+    told = {name: environ[variable] for name, variable in variables.items() if variable in environ}
+    return {**settings, **told}
 
 
 def _read_aws(

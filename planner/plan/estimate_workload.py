@@ -187,5 +187,6 @@ def _echo(question: Question) -> dict[str, Any]:
         "scaling": question.scaling,
         "hour_value_usd": question.hour_value_usd,
         "wait_value_usd": question.wait_value_usd,
+        "quota": question.quotas is not None,
         "budget_usd": None if budget_usd is None else str(Decimal(str(budget_usd))),
     }

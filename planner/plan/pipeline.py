@@ -153,7 +153,7 @@ def build_context(
     catalog = catalog or load_catalog()
     if compiling is not None:
         compiling.require_named(question.filters.accelerators, model)
-    selection = select(question.filters, catalog=catalog)
+    selection = select(question.filters, catalog=catalog).with_quotas(question.quotas)
     settings = load_settings()
     measurements = _measurements(model, profiles, settings)
     predictor: StepPredictor = _add_measurements(Predictor.load(settings), measurements, catalog, selection)

@@ -17,6 +17,7 @@ from .select import Filters
 from .spot.preemption import SpotTerms
 
 if TYPE_CHECKING:
+    from ..offers.account_quotas import AccountQuotas
     from ..offers.catalog import Catalog
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
@@ -44,6 +45,7 @@ class Question(Frozen):
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
         hour_value_usd: Value of an hour of the user's time [USD/h].
         wait_value_usd: Value of an unattended hour until the run ends [USD/h].
+        quotas: Quotas of the user's accounts; None if they are not checked.
 
     Raises:
         UsageError: A limit that is not positive, or a value below zero.
@@ -58,6 +60,7 @@ class Question(Frozen):
     scaling: ScalingMode = "weak"
     hour_value_usd: float = 0.0
     wait_value_usd: float = 0.0
+    quotas: AccountQuotas | None = None
 
     def __post_init__(self) -> None:
         if self.deadline_s is not None:
@@ -100,7 +103,9 @@ def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError |
         return None
     checks = [_nothing_in_time(estimate, question), _nothing_in_budget(estimate, question)]
     if estimate.recommendation.cheapest is None:
-        checks = [_nothing_fits(estimate), _nothing_predicted(estimate), *checks]
+        checks = [
+            _nothing_fits(estimate), _nothing_predicted(estimate), _nothing_startable(estimate), *checks
+        ]  # fmt: skip
     if question.deadline_s is not None and question.budget_usd is not None:
         checks.append(NoAnswerError(estimate.decision.sentence, hint="allow more time or money"))
     return next((why for why in checks if why is not None), None)
@@ -121,6 +126,14 @@ def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
         if largest
         else "not even one sample fits: try `--precision bfloat16`, or devices with more memory",
     )
+
+
+def _nothing_startable(estimate: Estimate) -> NoAnswerError | None:
+    """Return an error if the account may start none of the offers."""
+    if not estimate.decision.passed_over:
+        return None
+    quota = estimate.offers[estimate.decision.passed_over[0]].selected.quota
+    return NoAnswerError("the account's quotas allow none of the offers", hint=quota.why if quota else None)
 
 
 def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:

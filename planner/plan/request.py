@@ -19,10 +19,11 @@ from .cost_terms import CostTerms, build_cost_terms
 from .execution.scaling_mode import ScalingMode
 from .parsing import parse_duration_s, parse_seconds_until
 from .question import Question, SortBy
-from .select import Filters
+from .select import Filters, select
 from .spot.preemption import SpotTerms
 
 if TYPE_CHECKING:
+    from ..offers.account_quotas import AccountQuotas
     from ..offers.catalog import Catalog
     from ..settings import Settings
 
@@ -71,6 +72,7 @@ class EstimateRequest(Frozen):
         sort: Sort criterion of the offers.
         assume: Overrides of the catalog's assumptions: `boot_s=90`.
         spot: Overrides for spot machines.
+        quota: Whether to compare the offers with the quotas of the user's accounts.
         hour_value, wait_value: Value of an hour of the user's time, and of an unattended one [USD/h].
     """
 
@@ -91,6 +93,7 @@ class EstimateRequest(Frozen):
     sort: SortBy = "cost"
     assume: Sequence[str] = ()
     spot: SpotTerms = field(default_factory=SpotTerms)
+    quota: bool = False
     hour_value: float = 0.0
     wait_value: float = 0.0
 
@@ -114,8 +117,10 @@ class EstimateRequest(Frozen):
             }
         )
         set_cache_dir(settings.cache_dir)
+        catalog = load_user_catalog(settings)
+        filters = self._filters(settings)
         question = Question(
-            filters=self._filters(settings),
+            filters=filters,
             sort=self.sort,
             deadline_s=self._deadline_s(),
             budget_usd=self.budget,
@@ -124,8 +129,8 @@ class EstimateRequest(Frozen):
             spot=self.spot,
             hour_value_usd=self.hour_value,
             wait_value_usd=self.wait_value,
+            quotas=_read_quotas(filters, catalog, settings) if self.quota else None,
         )
-        catalog = load_user_catalog(settings)
         terms = build_cost_terms(settings, catalog.costs, assume=self.assume)
         return ResolvedRequest(question=question, catalog=catalog, terms=terms, settings=settings)
 
@@ -152,6 +157,18 @@ class EstimateRequest(Frozen):
             residency=tuple(self.residency),
             hosts=tuple(self.hosts) or (1,),
         )
+
+
+def _read_quotas(filters: Filters, catalog: Catalog, settings: Settings) -> AccountQuotas:
+    """Read the quotas of the user's accounts where the selected offers are."""
+    from ..offers.account_quotas import read_account_quotas
+    from ..offers.quotas import get_quota_endpoints
+
+    return read_account_quotas(
+        (one.offer for one in select(filters, catalog=catalog).offers),
+        environ=os.environ,
+        endpoints=get_quota_endpoints(os.environ, settings.endpoint),
+    )
 
 
 def build_spot_terms(

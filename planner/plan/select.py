@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ..errors import NoAnswerError, UsageError, near_names_hint
+from ..errors import NoAnswerError
 from ..frozen import Frozen
 from ..limits import MAX_DEVICES, MAX_HOSTS, require_count, require_positive
 from ..units import SECONDS_PER_HOUR
 from .cost_terms import OWNED
+from .residency import resolve_countries
 
 if TYPE_CHECKING:
+    from ..offers.account_quotas import AccountQuotas, QuotaCheck
     from ..offers.catalog import Catalog
     from ..offers.costs import HostKind
     from ..offers.notebooks import SessionLimits
@@ -20,13 +22,11 @@ if TYPE_CHECKING:
     from ..offers.spot import PreemptionData
 
 __all__ = [
-    "JURISDICTIONS",
     "Filters",
     "OfferContext",
     "Selection",
     "expand_hosts",
     "rent_hosts",
-    "resolve_countries",
     "select",
 ]
 
@@ -85,46 +85,6 @@ def expand_hosts(offers: Iterable[Offer], hosts: Sequence[int], *, own: Offer | 
     return found
 
 
-# Members of the European Union since 2020, and of the European Economic Area (ISO 3166-1).
-EU = frozenset({
-    "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU",
-    "LV", "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
-})  # fmt: skip
-JURISDICTIONS: Mapping[str, frozenset[str]] = {
-    "eu": EU,
-    "eea": EU | {"IS", "LI", "NO"},
-    "uk": frozenset({"GB"}),
-}
-CODE_LENGTH = 2
-
-
-def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozenset[str]:
-    """Return the countries of jurisdictions or country codes.
-
-    Args:
-        names: `eu`, `eea`, `uk`, or ISO 3166-1 codes, in any case.
-        known: Countries in which anybody rents machines out.
-
-    Raises:
-        UsageError: A name that is neither, or a country without machines.
-
-    Example:
-        >>> sorted(resolve_countries(["CH", "uk"], known=["CH", "GB"]))
-        ['CH', 'GB']
-    """
-    countries: set[str] = set()
-    codes = set(known)
-    for name in names:
-        if name.lower() in JURISDICTIONS:
-            countries |= JURISDICTIONS[name.lower()]
-        elif len(name) == CODE_LENGTH and name.upper() in codes:
-            countries.add(name.upper())
-        else:
-            hint = near_names_hint(name, [*JURISDICTIONS, *sorted(codes)], see_all="gpuplan offers")
-            raise UsageError(f"unknown residency `{name}` in `--residency`", hint=hint)
-    return frozenset(countries)
-
-
 class Filters(Frozen):
     """Filters of offers; an empty filter passes all.
 
@@ -170,6 +130,7 @@ class OfferContext(NamedTuple):
         place: Host kind, which selects the assumptions on start-up and shutdown.
         links: Links between the devices; None for the usual ones.
         attended: Whether the user has to keep the notebook open.
+        quota: Comparison with the account's quota; None if not asked for, or not readable at the provider.
     """
 
     offer: Offer
@@ -178,6 +139,12 @@ class OfferContext(NamedTuple):
     place: HostKind = "vm"
     links: MachineLinks | None = None
     attended: bool = False
+    quota: QuotaCheck | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the account's quota is known to be too small for the offer."""
+        return self.quota is not None and self.quota.state == "too_small"
 
 
 class Selection(Frozen):
@@ -192,6 +159,13 @@ class Selection(Frozen):
     offers: tuple[OfferContext, ...]
     catalog_as_of: str
     spot: PreemptionData | None = None
+
+    def with_quotas(self, account: AccountQuotas | None) -> Selection:
+        """Return the offers, each compared with the account's quota."""
+        if account is None:
+            return self
+        checked = (one._replace(quota=account.check(one.offer)) for one in self.offers)
+        return replace(self, offers=tuple(checked))
 
     @property
     def accelerators(self) -> tuple[Accelerator, ...]:

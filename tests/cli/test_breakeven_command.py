@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -56,3 +57,11 @@ def test_bad_flags(gpuplan: Run, saved: str, flags: list[str], message: str, hin
     assert (done.code, done.out) == (2, "")
     assert message in done.err.splitlines()[0]
     assert hint in done.err.split("\nhint: ")[1]
+
+
+@pytest.mark.parametrize("name", ["colab", "kaggle", "colab-free", "kaggle-free", "colab-payg"])
+def test_names_of_notebooks_are_accepted(gpuplan: Callable[..., Any], saved: str, name: str) -> None:
+    """A provider, or the beginning of an instance type."""
+    ways = json.loads(gpuplan("breakeven", saved, "--against", name, "--json").out)["ways"]
+
+    assert {way["provider"] for way in ways} == {name.partition("-")[0]}

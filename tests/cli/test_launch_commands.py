@@ -16,6 +16,7 @@ import pytest
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.store import PriceStore, RefreshedOffer
+from launch.export.plans import OFFERS, write_plan
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
@@ -321,3 +322,53 @@ def test_the_installations_id_is_shown(gpuplan: Callable[..., Any], plan: Path) 
 
     assert request["owner"] == report["owner"]
     assert (request["owner"][:4], request["owner_name"]) == ("own-", "me")
+
+
+def write_decision(folder: Path, *keys: str, recommended: int = 0) -> Path:
+    """Write a plan whose decision recommends one of some offers, and whose cheapest paid one is the last."""
+    path = write_plan(folder, *(OFFERS[key] for key in keys))
+    plan = json.loads(path.read_text())
+    last = {"offer": len(keys) - 1}
+    plan["recommendation"] = {"cheapest": last}
+    plan["decision"] = {"recommended": {"offer": recommended}, "free": None, "cheapest_paid": last}
+    path.write_text(json.dumps(plan))
+    return path
+
+
+def test_launch_follows_the_decision(gpuplan: Callable[..., Any], tmp_path: Path) -> None:
+    """The decision's offer is started, though another is the cheapest."""
+    path = write_decision(tmp_path, "aws", "gcp-spot")
+    done = gpuplan("launch", str(path), *GIT, "--dry-run", "--json", "--guest-cap-only")
+
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["request"]["provider"] == "aws"
+
+
+@pytest.mark.parametrize("key", ["colab", "kaggle"])
+def test_a_recommended_notebook_is_told_with_the_way_there(
+    gpuplan: Callable[..., Any], tmp_path: Path, key: str
+) -> None:
+    """Exit code 3: the notebook's command, and the best that can be launched, which is not a day on a CPU."""
+    notebook = {**OFFERS["colab"], "provider": key, "usd_per_hour": "0", "memory_fits": True}
+    slow = {**OFFERS["gcp-cpu"], "run_time_s": {"mid": 75600.0}, "cost_usd": {"mid": "0.90"}}
+    quick = {**OFFERS["aws"], "run_time_s": {"mid": 600.0}, "cost_usd": {"mid": "1.00"}}
+    path = write_plan(tmp_path, notebook, slow, quick, {**OFFERS["colab"], "memory_fits": True})
+    plan = json.loads(path.read_text())
+    path.write_text(json.dumps({**plan, "decision": {"recommended": {"offer": 0}}}))
+    done = gpuplan("launch", str(path), *GIT, "--dry-run")
+
+    assert (done.code, done.out) == (3, "")
+    rank = 1 if key == "colab" else 4
+    assert f"export {path} --to colab --rank {rank} -o notebook.ipynb" in done.err.replace("\n", " ")
+    assert "`--rank 3`" in done.err
+
+
+def test_an_export_takes_the_next_pick_that_its_engine_can_rent(
+    gpuplan: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Naming an engine that rents is a choice to rent."""
+    path = write_decision(tmp_path, "colab", "aws")
+    done = gpuplan("export", str(path), "--to", "skypilot", *GIT)
+
+    assert done.code == 0, done.err
+    assert "g4dn.xlarge" in done.out

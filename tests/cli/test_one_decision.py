@@ -6,9 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import jsonschema
 import pytest
 from gpuplan.render.report.page import build_report_html
+from vendors.quotas import ENVIRON, answer
+from vendors.server import vendor
 
+SCHEMAS = Path(__file__).parents[2] / "schemas"
 Run = Callable[..., "object"]
 
 
@@ -36,6 +40,32 @@ def test_one_decision(gpuplan: Run, saved: str, tmp_path: Path, flags: tuple[str
     free = decision["free"]
     listed = {(way["provider"], way["instance_type"]) for way in compared["ways"]}
     assert free is None or (free["provider"], free["instance_type"]) in listed
+
+
+def test_a_machine_without_quota_is_not_picked(
+    gpuplan: Run, saved: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The account of the server may start no G instance: estimate and breakeven pass them over and say so."""
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path))
+    flags = ("--accelerator", "T4", "--provider", "aws", "--provider", "gcp", "--region", "us-east-1",
+             "--region", "us-central1")  # fmt: skip
+    with vendor(answer) as server:
+        for name in ("AWS", "GCP"):
+            monkeypatch.setenv(f"GPUPLAN_ENDPOINT_{name}_QUOTAS", server.url)
+        estimate = json.loads(gpuplan("estimate", saved, *flags, "--quota", "--json").out)
+        compared = json.loads(gpuplan("breakeven", saved, *flags, "--quota", "--json").out)
+    decision = estimate["decision"]
+
+    jsonschema.validate(estimate, json.loads((SCHEMAS / "gpuplan.estimate.json").read_text()))
+    assert compared["decision"] == decision
+    assert decision["recommended"]["provider"] == "gcp"
+    for passed in decision["passed_over"]:
+        assert passed["provider"] == "aws"
+        assert estimate["offers"][passed["offer"]]["quota"]["state"] == "too_small"
+    assert "your quota is 0 vCPUs for G and VT instances" in decision["sentence"]
+    assert json.loads(gpuplan("estimate", saved, *flags, "--json").out)["offers"][0]["quota"] is None
 
 
 def test_bad_values_of_hours(gpuplan: Run, saved: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
+from gpuplan.offers.account_quotas import QuotaCheck
 from gpuplan.offers.rows import Offer
 from gpuplan.plan.compare.decision import compute_total_usd
 from gpuplan.plan.estimate_workload import estimate_workload
@@ -151,3 +153,76 @@ def test_own_hours_are_not_counted_twice() -> None:
     )
 
     assert total == 17.0
+
+
+def ask_with_quotas(states: dict[str, str], *offers: Offer, **asked: Any) -> Estimate:
+    """Estimate with the states of some instance types' quotas."""
+    checks = {
+        name: QuotaCheck(state=state, why="no quota: https://form", link=f"https://form/{name}")  # type: ignore[arg-type]
+        for name, state in states.items()
+    }
+    selection = make_selection(*((one, BY_NAME[one.accelerator]) for one in offers))
+    contexts = (one._replace(quota=checks.get(one.offer.instance_type)) for one in selection.offers)
+    return estimate_workload(
+        make_workload(),
+        selection=replace(selection, offers=tuple(contexts)),
+        predictor=FakePredictor(),
+        question=Question(**asked),
+    )
+
+
+def test_what_the_account_may_not_start_is_passed_over_and_said() -> None:
+    """The next alternative is taken, and the way to ask is told; both orders of picks leave it out."""
+    answer = ask_with_quotas({"S-0.5": "too_small"}, CHEAP, DEAR)
+
+    assert [named(answer, role) for role in ("recommended", "cheapest_paid", "fastest_paid")] == ["Q-8"] * 3
+    assert answer.decision.sentence.startswith("Take lambda Q-8 ")
+    assert answer.decision.sentence.endswith(
+        "Passed over: lambda S-0.5 (S, us-east-1): $1.00, 2.0 h; no quota: https://form"
+    )
+    (passed,) = answer.decision_json()["passed_over"]
+    assert passed["instance_type"] == "S-0.5"
+    cheapest = answer.recommendation.cheapest
+    assert cheapest is not None
+    assert answer.offers[cheapest].offer.instance_type == "Q-8"
+
+
+def test_a_refused_offer_that_nobody_would_take_is_not_mentioned() -> None:
+    """Free stays free."""
+    slower = offer("S", "9")
+    answer = ask_with_quotas({"S-9": "too_small"}, FREE, CHEAP, DEAR, slower)
+
+    assert "Passed over" not in answer.decision.sentence
+    assert answer.decision.passed_over == ()
+
+
+def test_an_unknown_quota_of_the_pick_is_said() -> None:
+    """It is taken, but not without a word."""
+    sentence = ask_with_quotas({"S-0.5": "unknown"}, CHEAP, DEAR).decision.sentence
+
+    assert sentence.startswith("Take lambda S-0.5 ")
+    assert sentence.endswith("Whether your quota allows it is unknown: no quota: https://form.")
+
+
+def test_nothing_that_may_be_started_is_no_answer() -> None:
+    """Exit code 3, with the way to ask."""
+    answer = ask_with_quotas({"S-0.5": "too_small", "Q-8": "too_small"}, CHEAP, DEAR)
+    why = explain_no_answer(answer, Question())
+
+    assert why is not None
+    assert "quotas allow none" in str(why)
+    assert "https://form" in (why.hint or "")
+
+
+def test_spot_is_compared_with_the_same_machine_on_demand() -> None:
+    """Whichever is taken, the other's cost and time are told; another region is another machine."""
+    spot = replace(CHEAP, purchase="spot", usd_per_hour=Decimal("0.2"))
+    taken = ask(CHEAP, spot).decision
+    assert taken.spot.startswith("On demand it is $1.00, 2.0 h")
+    assert taken.spot in taken.sentence
+
+    dear = replace(spot, usd_per_hour=Decimal("0.9"))
+    steady = ask(CHEAP, dear).decision
+    assert steady.spot.startswith("On spot it is $1.80, 2.0 h")
+    assert steady.spot not in steady.sentence
+    assert ask(CHEAP, replace(spot, region="eu-west-1")).decision.spot == ""

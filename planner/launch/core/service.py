@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...errors import UsageError
+from ...errors import CredentialsError, UsageError
 from ..clouds import LAUNCHABLE
 from ..prepare.error_messages import Failures, list_machines
 from .cloud_adapter import CloudMachine
@@ -40,9 +40,13 @@ class Launcher(LaunchContext):
         """Return the providers to query for machines: the named ones, or all that can be queried here.
 
         A provider with an open run in the ledger is always among all.
+
+        Raises:
+            UsageError: A named provider is not supported.
+            CredentialsError: A named provider cannot be queried from here.
         """
         if names:
-            return [self.adapter(name).provider for name in names]
+            return [self._require_reachable(name) for name in names]
         needed = {one.plan.request.provider for log in self.ledger.runs() for one in self._open(log)}
         asked = []
         for name in LAUNCHABLE:
@@ -50,6 +54,14 @@ class Launcher(LaunchContext):
             if not adapter.remote or (cloud and (name in needed or not adapter.missing())):
                 asked.append(name)
         return asked
+
+    def _require_reachable(self, name: str) -> str:
+        """Return a provider's name; CredentialsError if it cannot be queried."""
+        adapter = self.adapter(name)
+        if adapter.remote and (why := adapter.missing()):
+            problem, _, way = why.partition(": ")
+            raise CredentialsError(f"{adapter.provider} cannot be asked: {problem}", hint=way or None)
+        return adapter.provider
 
     def to_stop(
         self,

@@ -154,7 +154,7 @@ def build_export_task(
             hint="give the `plan.json` of `gpuplan estimate -o`",
         )
     provider, (first, *_) = select_candidates(
-        planned, launchable=providers, rank=args.rank, fallbacks=0, engine=engine
+        planned, launchable=providers, rank=args.rank, fallbacks=0, engine=engine, only_recommended=False
     )
     _require_known(first)
     spec = build_run_spec(args, planned)

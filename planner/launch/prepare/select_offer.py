@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,9 +19,11 @@ from .pricing import filter_affordable
 
 __all__ = ["EstimateOffers", "read_estimate", "select_candidates"]
 
+COLAB, NOTEBOOKS = "colab", ("colab", "kaggle")
 ESTIMATE_SCHEMA = "gpuplan.estimate/1"
 LAUNCH_SCHEMA = "gpuplan.launch/1"
-_CHOICES = ("within_budget", "within_deadline", "cheapest", "free")
+_PICKS = ("recommended", "cheapest_paid", "in_between", "fastest_paid")
+_CHOICES = ("within_budget", "within_deadline", "cheapest", "free")  # of plans without a decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,7 @@ class EstimateOffers:
         path: Path of the file.
         model: MODEL argument of the estimate.
         offers: Rows of `offers[]`.
-        chosen: Index of the recommended offer; None without one.
+        chosen: Indices of the recommended offer and of the next picks; empty without a recommended one.
         written_at: Modification time of the file.
         versions: Versions of the packages with which the model was traced.
     """
@@ -39,7 +42,7 @@ class EstimateOffers:
     path: Path
     model: str
     offers: tuple[Mapping[str, Any], ...]
-    chosen: int | None
+    chosen: tuple[int, ...]
     written_at: datetime
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -65,7 +68,7 @@ def read_estimate(path: Path) -> EstimateOffers | None:
         path=path,
         model=data["workload"]["model"],
         offers=tuple(data["offers"]),
-        chosen=_chosen(data["recommendation"]),
+        chosen=_chosen(data),
         written_at=datetime.fromtimestamp(path.stat().st_mtime, tz=UTC),
         versions=data["workload"].get("versions", {}),
     )
@@ -78,27 +81,31 @@ def select_candidates(
     rank: int | None,
     fallbacks: int,
     engine: str = "gpuplan",
+    only_recommended: bool = True,
 ) -> tuple[str, tuple[LaunchCandidate, ...]]:
     """Return the provider and its candidates in the estimate's order, without caps.
 
     Args:
         planned: The estimate.
         launchable: Supported providers.
-        rank: Rank of the first in `offers[]`, from 1; None: the estimate's recommendation.
+        rank: Rank of the first in `offers[]`, from 1; None: what the estimate's decision recommends.
         fallbacks: Maximum number of further offers of the same provider and accelerator.
         engine: Name of the launcher, for messages.
+        only_recommended: Whether to refuse rather than take the next pick of the decision.
 
     Raises:
         UsageError: The rank does not exist.
         NoAnswerError: The offer cannot be launched.
     """
-    index = _index(planned, launchable=launchable, rank=rank)
+    index = _index(planned, launchable=launchable, rank=rank, only_recommended=only_recommended)
     first = planned.offers[index]
     problem = _why_not(first, launchable, engine)
     if problem:
         raise NoAnswerError(
             f"{first['provider']} {first['instance_type']} of {planned.path} {problem}",
-            hint=_first_launchable(planned, launchable),
+            hint="; ".join(
+                filter(None, (_open_notebook(planned, index), _first_launchable(planned, launchable)))
+            ),
         )
     others = [
         position
@@ -112,16 +119,18 @@ def select_candidates(
 _HOW = "create a plan: `gpuplan estimate train.py -o plan.json`"
 
 
-def _chosen(recommendation: Mapping[str, Any]) -> int | None:
-    """Return the index of the recommended offer: within the limits, else the cheapest, else a free one."""
-    for name in _CHOICES:
-        found = recommendation.get(name)
-        if found is not None:
-            return int(found["offer"])
-    return None
+def _chosen(data: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the indices of the decision's picks; without a decision, of the first recommended offer."""
+    picks, names = (data["decision"], _PICKS) if "decision" in data else (data["recommendation"], _CHOICES)
+    found = [int(picks[name]["offer"]) for name in names if picks.get(name) is not None]
+    if "decision" in data and picks["recommended"] is None:
+        return ()
+    return tuple(found if "decision" in data else found[:1])
 
 
-def _index(planned: EstimateOffers, *, launchable: Sequence[str], rank: int | None) -> int:
+def _index(
+    planned: EstimateOffers, *, launchable: Sequence[str], rank: int | None, only_recommended: bool
+) -> int:
     """Return the index of the first offer to try."""
     if rank is not None:
         if not 1 <= rank <= len(planned.offers):
@@ -129,11 +138,30 @@ def _index(planned: EstimateOffers, *, launchable: Sequence[str], rank: int | No
                 f"`--rank {rank}`: {planned.path} has {len(planned.offers)} offers", hint="count from 1"
             )
         return rank - 1
-    if planned.chosen is None:
+    if not planned.chosen:
         raise NoAnswerError(
             f"{planned.path} recommends no offer", hint=_first_launchable(planned, launchable)
         )
-    return planned.chosen
+    able = [index for index in planned.chosen if not _why_not(planned.offers[index], launchable)]
+    return planned.chosen[0] if only_recommended or not able else able[0]
+
+
+def _open_notebook(planned: EstimateOffers, index: int) -> str:
+    """Return how to run a plan in the recommended notebook; empty for other offers."""
+    provider = planned.offers[index]["provider"]
+    if provider not in NOTEBOOKS:
+        return ""
+    places = [index] if provider == COLAB else []
+    places += [
+        place
+        for place, offer in enumerate(planned.offers)
+        if offer["provider"] == COLAB and offer["memory_fits"]
+    ]
+    where = "" if provider == COLAB else f"it is a notebook, opened at {provider}.com; for Colab: "
+    return "".join(
+        f"{where}`gpuplan export {planned.path} --to colab --rank {place + 1} -o notebook.ipynb`"
+        for place in places[:1]
+    )
 
 
 def _why_not(offer: Mapping[str, Any], launchable: Sequence[str], engine: str = "gpuplan") -> str:
@@ -153,17 +181,29 @@ def _why_not(offer: Mapping[str, Any], launchable: Sequence[str], engine: str = 
 
 
 def _first_launchable(planned: EstimateOffers, launchable: Sequence[str]) -> str:
-    """Return a hint with the best rented offer that can be launched, or else the best of all."""
+    """Return a hint with the best rented offer that can be launched, or else the best of all.
+
+    The best has the least product of time and cost, as the decision's offer in between: neither a day on a CPU
+    for a few cents nor the fastest at any price.
+    """
     able = [place for place, offer in enumerate(planned.offers) if not _why_not(offer, launchable)]
     paid = [place for place in able if float(planned.offers[place]["usd_per_hour"]) > 0]
-    for position in (paid or able)[:1]:
-        offer = planned.offers[position]
+    found = min(paid or able, key=lambda place: _compute_time_and_cost(planned.offers[place]), default=None)
+    if found is not None:
+        offer, position = planned.offers[found], found
         name = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
         run, cost = offer.get("run_time_s"), offer.get("cost_usd")
         takes = f", {format_duration(run['mid'])}" if run else ""
         usd = f", ${format_usd(float(cost['mid']))}" if cost else ""
         return f"the best that can be launched is {name}{takes}{usd}: `--rank {position + 1}`"
     return f"estimate with one of these: {', '.join(f'`--provider {name}`' for name in launchable)}"
+
+
+def _compute_time_and_cost(offer: Mapping[str, Any]) -> tuple[bool, float]:
+    """Return the product of an offer's time and cost, offers without a quota and of unknown length last."""
+    run, cost, quota = offer.get("run_time_s"), offer.get("cost_usd"), offer.get("quota")
+    is_refused = quota is not None and quota["state"] == "too_small"
+    return is_refused, run["mid"] * float(cost["mid"]) if run and cost else math.inf
 
 
 def _can_replace(offer: Mapping[str, Any], first: Mapping[str, Any]) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...units import SECONDS_PER_HOUR
-from ..result.decision import Decision
+from ..result.decision import DECISION_ROLES, Decision
 from .alternatives import own_hours
-from .decision_sentence import Picks, explain_decision
+from .decision_sentence import Picks, compare_purchases, explain_decision
 from .price_age import explain_price_age
 from .ranking import Candidate, cheapest, fastest, pareto, select_candidates
 
@@ -31,23 +32,21 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, term
         workload: Workload of the run.
         terms: Time at a machine, and the currency of the sentence.
     """
-    everything = select_candidates(ranked, question)
-    kept = [one for one in everything if _keeps_limits(one, question)]
-    candidates = {one.key: one for one in kept or everything}
-    free = [one for one in candidates.values() if ranked.offers.is_free[one.key]]
-    paid = [one for one in candidates.values() if not ranked.offers.is_free[one.key]]
-    totals = {key: _total_usd(one, ranked.offers[key], question, terms) for key, one in candidates.items()}
-    picks = Picks(
-        recommended=_recommend(free, paid, totals) if kept else None,
-        free=fastest(free),
-        cheapest_paid=cheapest(paid),
-        in_between=_find_in_between(free, paid),
-        fastest_paid=fastest(paid),
-        candidates=candidates,
-        paid=paid,
+    picks = _pick(select_candidates(ranked, question), ranked, question, terms)
+    passed_over = _find_refused(ranked, question, terms)
+    other = None if picks.recommended is None else _find_other_purchase(ranked, picks.recommended)
+    spot = "" if other is None else compare_purchases(picks, other, ranked.offers, currency=terms.currency)
+    why = explain_decision(
+        picks,
+        ranked.offers,
+        question,
+        workload=workload,
+        currency=terms.currency,
+        passed_over=passed_over,
+        spot=spot,
     )
-    why = explain_decision(picks, ranked.offers, question, workload=workload, currency=terms.currency)
-    aged = "" if picks.recommended in (None, picks.free) else explain_price_age(paid, ranked.offers, terms)
+    pays = picks.recommended not in (None, picks.free)
+    aged = explain_price_age(picks.paid, ranked.offers, terms) if pays else ""
     return Decision(
         recommended=picks.recommended,
         free=picks.free,
@@ -55,6 +54,51 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, term
         in_between=picks.in_between,
         fastest_paid=picks.fastest_paid,
         sentence=f"{why} {aged}".rstrip(),
+        spot=spot,
+        passed_over=tuple(one.key for one in passed_over),
+    )
+
+
+def _find_other_purchase(ranked: RankedOffers, taken: int) -> Candidate | None:
+    """Return the same machine in the same region with the other purchase option; None if it is not on offer."""
+    own = ranked.offers.contexts[taken].offer
+    place = (own.provider, own.instance_type, own.region, own.hosts)
+    for key, context in enumerate(ranked.offers.contexts):
+        one = context.offer
+        is_other = (one.provider, one.instance_type, one.region, one.hosts) == place
+        if is_other and one.purchase != own.purchase and ranked.usable[key]:
+            time_s, usd = float(ranked.time_s[key]), float(ranked.cost_usd[key])
+            return None if math.isnan(time_s + usd) else Candidate(key, time_s, usd, time_s, usd)
+    return None
+
+
+def _find_refused(ranked: RankedOffers, question: Question, terms: CostTerms) -> list[Candidate]:
+    """Return the offers that would be picked if the account's quota allowed them."""
+    contexts = ranked.offers.contexts
+    if not any(context.is_refused for context in contexts):
+        return []
+    picks = _pick(select_candidates(ranked, question, any_quota=True), ranked, question, terms)
+    keys = dict.fromkeys(getattr(picks, role) for role in DECISION_ROLES)
+    return [picks.candidates[key] for key in keys if key is not None and contexts[key].is_refused]
+
+
+def _pick(
+    everything: Sequence[Candidate], ranked: RankedOffers, question: Question, terms: CostTerms
+) -> Picks:
+    """Return the picks among some offers; of those that keep deadline and budget, if any do."""
+    kept = [one for one in everything if _keeps_limits(one, question)]
+    candidates = {one.key: one for one in kept or everything}
+    free = [one for one in candidates.values() if ranked.offers.is_free[one.key]]
+    paid = [one for one in candidates.values() if not ranked.offers.is_free[one.key]]
+    totals = {key: _total_usd(one, ranked.offers[key], question, terms) for key, one in candidates.items()}
+    return Picks(
+        recommended=_recommend(free, paid, totals) if kept else None,
+        free=fastest(free),
+        cheapest_paid=cheapest(paid),
+        in_between=_find_in_between(free, paid),
+        fastest_paid=fastest(paid),
+        candidates=candidates,
+        paid=paid,
     )
 
 

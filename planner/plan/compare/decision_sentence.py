@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..question import Question
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["Picks", "explain_decision", "format_limits"]
+__all__ = ["Picks", "compare_purchases", "explain_decision", "format_limits"]
 
 SAMPLES_PRICED = 1e6
 ANYWHERE = ("any", "local")
@@ -49,8 +49,10 @@ def explain_decision(
     *,
     workload: Workload,
     currency: Currency,
+    passed_over: Sequence[Candidate] = (),
+    spot: str = "",
 ) -> str:
-    """Return what to take and why.
+    """Return what to take and why, and what the account's quota does not allow.
 
     Args:
         picks: The picked offers.
@@ -58,9 +60,24 @@ def explain_decision(
         question: Deadline, budget and values of hours.
         workload: Workload of the run.
         currency: Currency of amounts.
+        passed_over: Offers that would have been picked if the account's quota allowed them.
+        spot: Comparison of spot with on demand, told where a spot machine is taken.
     """
-    is_run = any(offers[key].timeline is not None for key in picks.candidates)
-    words = _Words(offers=offers, currency=currency, is_run=is_run)
+    keys = (*picks.candidates, *(one.key for one in passed_over))
+    words = _Words(
+        offers=offers, currency=currency, is_run=any(offers[key].timeline is not None for key in keys)
+    )
+    is_spot = picks.recommended is not None and offers[picks.recommended].offer.purchase == "spot"
+    parts = (
+        _explain_picks(picks, question, words, workload),
+        spot if is_spot else "",
+        _explain_quota(picks, passed_over, words),
+    )
+    return " ".join(part for part in parts if part)
+
+
+def _explain_picks(picks: Picks, question: Question, words: _Words, workload: Workload) -> str:
+    """Return what to take and why."""
     if not picks.candidates:
         what = f"{workload.model} at batch {workload.batch_size}"
         return f"Nothing can be taken: no offer runs {what} in one session at a known price."
@@ -70,6 +87,34 @@ def explain_decision(
     head = f"Take {words.describe(taken)}."
     why = _explain_free if picks.recommended == picks.free else _explain_paid
     return " ".join(part for part in (head, why(picks, taken, words), _format_values(question)) if part)
+
+
+def compare_purchases(
+    picks: Picks, other: Candidate, offers: Sequence[OfferEstimate], *, currency: Currency
+) -> str:
+    """Return cost, time and expected interruptions of the recommended machine on spot against on demand.
+
+    Args:
+        picks: The picked offers, one of them recommended.
+        other: The recommended machine with the other purchase option.
+        offers: Offers by key.
+        currency: Currency of amounts.
+    """
+    if picks.recommended is None:
+        return ""
+    taken = picks.candidates[picks.recommended]
+    words = _Words(offers=offers, currency=currency, is_run=offers[taken.key].timeline is not None)
+    is_spot = offers[taken.key].offer.purchase == "spot"
+    spot, steady = (taken, other) if is_spot else (other, taken)
+    forecast = offers[spot.key].preemption_forecast
+    risk = (
+        ""
+        if forecast is None
+        else f"; spot is taken back {forecast.moments.preemptions:.2g} times on average"
+    )
+    if is_spot:
+        return f"On demand it is {words.cost(steady.cost_usd)}, {words.time(steady.time_s)}{risk}."
+    return f"On spot it is {words.cost(spot.cost_usd)}, {words.time(spot.time_s)}{risk}."
 
 
 class _Words(Frozen):
@@ -149,6 +194,20 @@ def _explain_paid(picks: Picks, taken: Candidate, words: _Words) -> str:
     elif picks.free is None and picks.cheapest_paid == taken.key:
         parts.append("It is both the cheapest and the fastest.")
     return " ".join(parts)
+
+
+def _explain_quota(picks: Picks, passed_over: Sequence[Candidate], words: _Words) -> str:
+    """Return what the quota does not allow, how to ask for it, and whether the pick is known to be allowed."""
+    refused, told = [], set()
+    for one in passed_over:
+        quota = words.offers[one.key].selected.quota
+        if quota is not None and quota.link not in told:
+            told.add(quota.link)
+            refused.append(f"Passed over: {words.describe(one)}; {quota.why}")
+    taken = None if picks.recommended is None else words.offers[picks.recommended].selected.quota
+    if taken is not None and taken.state == "unknown":
+        refused.insert(0, f"Whether your quota allows it is unknown: {taken.why}.")
+    return " ".join(refused)
 
 
 def _format_values(question: Question) -> str:

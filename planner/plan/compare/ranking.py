@@ -105,8 +105,16 @@ def _is_usable(run: UnpricedRun) -> bool:
     return not run.device_estimate.is_ruled_out and (run.timeline is None or run.timeline.sessions == 1)
 
 
-def select_candidates(ranked: RankedOffers, question: Question) -> list[Candidate]:
-    """Return the offers that could be taken, in order; of those that differ in price alone, the cheapest."""
+def select_candidates(
+    ranked: RankedOffers, question: Question, *, any_quota: bool = False
+) -> list[Candidate]:
+    """Return the offers that could be taken, in order; of those that differ in price alone, the cheapest.
+
+    Args:
+        ranked: Offers in order.
+        question: Division of the batch over several devices.
+        any_quota: Whether to include those for which the account's quota is too small.
+    """
     import numpy as np
 
     spread = BatchScaling(scaling=question.scaling)
@@ -116,7 +124,8 @@ def select_candidates(ranked: RankedOffers, question: Question) -> list[Candidat
         for run in offers.runs
     ]
     known = ~np.isnan(ranked.time_s) & ~np.isnan(ranked.cost_usd)
-    rows = np.flatnonzero(ranked.usable & known & np.array(fits)[offers.run_of])
+    allowed = np.array([any_quota or not context.is_refused for context in offers.contexts], dtype=bool)
+    rows = np.flatnonzero(ranked.usable & known & allowed & np.array(fits)[offers.run_of])
     alike = _number_equal_runs(offers)[offers.run_of[rows]] * 2 + offers.is_free[rows]
     alike = np.where(alike < 0, -1 - rows, alike)  # of unknown length: each its own
     by_cost = np.lexsort((rows, ranked.cost_usd[rows], alike))

@@ -22,6 +22,8 @@ class Decision(Frozen):
         in_between: Paid offer with the least product of time and cost among the Pareto-optimal ones between
             those two.
         sentence: What to take and why.
+        spot: Comparison of the recommended machine on spot and on demand, as sentences; empty without both.
+        passed_over: Offers that would have been picked if the account's quota allowed them.
     """
 
     recommended: int | None
@@ -30,6 +32,8 @@ class Decision(Frozen):
     in_between: int | None
     fastest_paid: int | None
     sentence: str
+    spot: str = ""
+    passed_over: tuple[int, ...] = ()
 
     def roles(self) -> dict[int, tuple[str, ...]]:
         """Return the roles of each offer by its position, the recommended one first."""

@@ -104,7 +104,13 @@ class Estimate(Frozen):
     def decision_json(self) -> dict[str, Any]:
         """Return the decision, each offer in it with its time and cost."""
         picked = {role: self._choice(getattr(self.decision, role)) for role in DECISION_ROLES}
-        return {"sentence": self.decision.sentence, **picked}
+        passed_over = [self._choice(index) for index in self.decision.passed_over]
+        return {
+            "sentence": self.decision.sentence,
+            **picked,
+            "spot": self.decision.spot or None,
+            "passed_over": passed_over,
+        }
 
     def _choice(self, index: int | None) -> dict[str, Any] | None:
         """Return a picked offer with its time and cost."""

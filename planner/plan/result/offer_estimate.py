@@ -168,11 +168,13 @@ class OfferEstimate:
                 f"a session ends after {session_s / SECONDS_PER_HOUR:g} h: this run takes {sessions} sessions"
             )
         several = "" if scaling is None else scaling.note
+        quota = self.selected.quota
         own = (
             several,
             self.market.starved(self.selected, self.device_estimate),
             spot,
             interrupted,
+            "" if quota is None or quota.state == "enough" else quota.why,
             self.offer.note,
         )
         return [note for note in own if note]
@@ -204,6 +206,7 @@ class OfferEstimate:
             "estimated": offer.estimated,
             "complete": offer.complete,
             "status": offer.status,
+            "quota": to_plain(self.selected.quota),
         }
 
     def _run_json(self, *, breakdown: bool) -> dict[str, Any]:

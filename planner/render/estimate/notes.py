@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...numbers import format_device, format_duration, format_offer_name, format_short, format_usd
 from ...plan.cost_terms import USD
+from ...plan.pricing.offer_table import OfferTable
 from ...today import get_today
 from ..output import UNKNOWN
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ...plan.cost_terms import Currency
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
+    from ...plan.select import OfferContext
 
 __all__ = [
     "current_date",
@@ -51,7 +53,12 @@ def format_summary_lines(estimate: Estimate) -> list[str]:
         f"{', '.join(names)}: {_format_offer_line(offers[index], currency)}"
         for index, names in names_of.items()
     ]
-    return [*lines, *_format_bottleneck(estimate), *_format_margin(estimate)]
+    return [*lines, *_format_spot(estimate), *_format_bottleneck(estimate), *_format_margin(estimate)]
+
+
+def _format_spot(estimate: Estimate) -> list[str]:
+    """Return the recommended machine on spot against on demand."""
+    return [f"spot or on demand: {estimate.decision.spot}"] if estimate.decision.spot else []
 
 
 def _format_bottleneck(estimate: Estimate) -> list[str]:
@@ -166,6 +173,7 @@ def format_footnotes(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list
         age,
         _format_bill_note(estimate),
         _format_times_note(estimate, shown),
+        _format_quota_note(estimate),
     )
     return [line for line in lines if line]
 
@@ -191,6 +199,20 @@ def _format_prices_note(shown: Sequence[OfferEstimate]) -> str:
         marks.append("~ = estimated from published savings")
     between = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     return "; ".join([f"Prices: list prices of {between}, not live", *marks]) + "."
+
+
+def _format_quota_note(estimate: Estimate) -> str:
+    """Return whether the account's quotas were checked."""
+    if not estimate.options.get("quota"):
+        return "Quotas: not checked; --quota asks AWS, Azure and Google Cloud what your account may start."
+    count = sum(one.is_refused for one in _iter_contexts(estimate))
+    return f"Quotas: checked; too small for {count} offers, which are not picked."
+
+
+def _iter_contexts(estimate: Estimate) -> Iterable[OfferContext]:
+    """Yield the contexts of the offers; a table's rows are not built for it."""
+    offers = estimate.offers
+    return offers.contexts if isinstance(offers, OfferTable) else (one.selected for one in offers)
 
 
 def _format_bill_note(estimate: Estimate) -> str:

@@ -157,7 +157,8 @@ def _max_offer_length(width: int) -> int:
 def build_table_rows(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[dict[str, str | None]]:
     """Format the cells of offers, with the marks of the picked ones."""
     roles = estimate.decision.roles()
-    marks = {id(estimate.offers[index].offer): MARKS[names[0]] for index, names in roles.items()}
+    marks = {id(one.offer): "no quota" for one in shown if one.selected.is_refused}
+    marks |= {id(estimate.offers[index].offer): MARKS[names[0]] for index, names in roles.items()}
     currency = estimate.terms.currency
     return [{**build_table_row(one, currency), "mark": marks.get(id(one.offer), "")} for one in shown]
 

@@ -87,7 +87,7 @@ def select_shown_offers(plan: Mapping[str, Any]) -> list[int]:
         seen.setdefault((one["accelerator"], one["devices"], one["purchase"], free), index)
     chosen = plan["recommendation"]
     named = [one["offer"] for key, one in chosen.items() if key not in ("pareto", "sensitivity") and one]
-    picks = [one["offer"] for key, one in plan.get("decision", {}).items() if key != "sentence" and one]
+    picks = [one["offer"] for key, one in plan.get("decision", {}).items() if key in _PICK_NAMES and one]
     return sorted({*seen.values(), *named, *picks, *(one["offer"] for one in chosen["pareto"])})
 
 

@@ -156,7 +156,8 @@ def build_aws_client(service: str, region: str, endpoint: str) -> Any:
 
     retries = {"mode": "standard", "max_attempts": 5}
     config = Config(retries=retries, connect_timeout=10, read_timeout=60, user_agent_extra="gpuplan")
-    return boto3.client(service, region_name=region, endpoint_url=endpoint or None, config=config)
+    # A session of its own: the default one is not safe to build clients from in several threads.
+    return boto3.Session().client(service, region_name=region, endpoint_url=endpoint or None, config=config)
 
 
 @contextmanager

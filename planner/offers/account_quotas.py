@@ -1,0 +1,228 @@
+"""Check of offers against the account's quotas: bounded, in parallel, remembered for ten minutes.
+
+A quota that is too small rules a start out. One that is large enough does not promise a machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import CredentialsError, GpuplanError
+from ..files import get_cache_folder, write_atomically
+from ..frozen import Frozen
+from ..plain import to_plain
+from .quotas import PROVIDERS, Quota, read_quotas
+from .refresh.http import HttpClient, RetryPolicy
+
+if TYPE_CHECKING:
+    from .rows import Offer
+
+__all__ = ["AccountQuotas", "QuotaCheck", "read_account_quotas"]
+
+ANSWER_S = 8.0
+REMEMBERED_S = 600.0
+REGIONS_ASKED = 8
+_POLICY = RetryPolicy(connect_s=3.0, read_s=5.0, answer_s=6.0, attempts=1)
+_IDENTITY = {
+    "aws": ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+    "azure": ("AZURE_SUBSCRIPTION_ID",),
+    "gcp": ("GOOGLE_CLOUD_PROJECT",),
+}
+# Metrics of regional quotas: https://cloud.google.com/compute/resource-usage#gpu_quota
+GOOGLE_METRICS = {
+    "A100-40GB": "NVIDIA_A100_GPUS",
+    "A100-80GB": "NVIDIA_A100_80GB_GPUS",
+    "K80": "NVIDIA_K80_GPUS",
+    "L4": "NVIDIA_L4_GPUS",
+    "P100-PCIe": "NVIDIA_P100_GPUS",
+    "P4": "NVIDIA_P4_GPUS",
+    "T4": "NVIDIA_T4_GPUS",
+    "V100-16GB": "NVIDIA_V100_GPUS",
+}
+Place = tuple[str, str]
+State = Literal["enough", "too_small", "unknown"]
+
+
+class QuotaCheck(Frozen):
+    """Comparison of an offer with the account's quota.
+
+    Args:
+        state: Whether the quota is large enough; `unknown` if it could not be read.
+        why: Reason as a phrase, with the address of the request form.
+        link: URL of the form to request an increase; None if unknown.
+    """
+
+    state: State
+    why: str
+    link: str | None = None
+
+
+class AccountQuotas(Frozen):
+    """Quotas of the user's accounts, by provider and region.
+
+    Args:
+        quotas: Quotas that were read.
+        problems: Reasons why others were not read.
+    """
+
+    quotas: Mapping[Place, Sequence[Quota]]
+    problems: Mapping[Place, str]
+
+    def check(self, offer: Offer) -> QuotaCheck | None:
+        """Return the comparison of an offer with its quota; None for providers without readable quotas."""
+        place = (offer.provider, offer.region)
+        if offer.provider not in PROVIDERS:
+            return None
+        if place not in self.quotas:
+            why = self.problems.get(place, f"the quotas of {' '.join(place)} were not read")
+            return QuotaCheck(state="unknown", why=why)
+        found = _MATCHERS[offer.provider](offer, self.quotas[place])
+        if not found:
+            why = f"{' '.join(place)} reports no quota for {offer.instance_type}"
+            return QuotaCheck(state="unknown", why=why)
+        return _compare(offer, found)
+
+
+def _compare(offer: Offer, quotas: Sequence[Quota]) -> QuotaCheck:
+    """Compare an offer with the largest of the quotas from which it could be started."""
+    best = max(quotas, key=lambda one: one.limit - (one.used or 0.0))
+    left = best.limit - (best.used or 0.0)
+    needed = offer.devices if best.unit == "device" else offer.vcpus
+    if left <= 0 or (needed is not None and needed > left):
+        need = "" if needed is None else f"it takes {needed:g} {best.unit}s, and "
+        return QuotaCheck(state="too_small", why=f"{need}{best.sentence}", link=best.link)
+    if needed is None:
+        return QuotaCheck(
+            state="unknown", why=f"the vCPUs of {offer.instance_type} are unknown", link=best.link
+        )
+    return QuotaCheck(state="enough", why=best.sentence, link=best.link)
+
+
+def _match_aws(offer: Offer, quotas: Sequence[Quota]) -> list[Quota]:
+    """Return the quota of an instance family."""
+    family = re.match(r"[a-z]+(?=\d)|[a-z]+", offer.instance_type)
+    letters = "" if family is None else family[0]
+    names = {"g": "G and VT", "gr": "G and VT", "vt": "G and VT", "trn": "Trn"}
+    if letters == "p":
+        is_old = offer.instance_type.startswith(("p2.", "p3.", "p3dn.", "p4d.", "p4de."))
+        names["p"] = "P4, P3 and P2" if is_old and offer.purchase == "spot" else "P instances"
+    name = names.get(letters)
+    if name is None:
+        return []
+    return [one for one in quotas if one.what.startswith(name) and one.purchase == offer.purchase]
+
+
+def _match_gcp(offer: Offer, quotas: Sequence[Quota]) -> list[Quota]:
+    """Return the quota of an accelerator; a spot machine may also take that of machines on demand."""
+    metric = GOOGLE_METRICS.get(offer.accelerator)
+    purchases = {offer.purchase, "on_demand"}
+    return [one for one in quotas if one.what == metric and one.purchase in purchases]
+
+
+def _match_azure(offer: Offer, quotas: Sequence[Quota]) -> list[Quota]:
+    """Return the quota of a machine family; those of spot machines are not by family."""
+    if offer.purchase == "spot":
+        return []
+    machine = re.sub(r"^Standard_([A-Z]+)\d+", r"\1", offer.instance_type)
+    return [one for one in quotas if _name_family(one.what) == _name_family(machine)]
+
+
+def _name_family(text: str) -> str:
+    """Return the letters of an Azure family in a common form, its version at the end."""
+    short = re.sub(r"standard|family|vcpus|[\s_]", "", text.lower())
+    version = re.search(r"v\d", short)
+    return short if version is None else short.replace(version[0], "", 1) + version[0]
+
+
+_MATCHERS: Mapping[str, Callable[[Offer, Sequence[Quota]], list[Quota]]] = {
+    "aws": _match_aws,
+    "azure": _match_azure,
+    "gcp": _match_gcp,
+}
+
+
+def read_account_quotas(
+    offers: Iterable[Offer],
+    *,
+    environ: Mapping[str, str],
+    endpoints: Mapping[str, str],
+    answer_s: float = ANSWER_S,
+) -> AccountQuotas:
+    """Read the quotas of the places of some offers, all at once; a place without an answer is a problem, no error.
+
+    Only the cheapest regions of each provider are queried.
+
+    Args:
+        offers: Offers to be checked.
+        environ: Environment variables with credentials.
+        endpoints: Base URLs that replace the defaults, as in ``read_quotas``.
+        answer_s: Time limit of all queries together [s].
+    """
+    quotas: dict[Place, Sequence[Quota]] = {}
+    problems: dict[Place, str] = {}
+    cache = get_cache_folder("quotas")  # a thread would not see the folder of the settings
+
+    def ask(place: Place) -> None:
+        try:
+            quotas[place] = _read(place, environ, endpoints, cache)
+        except CredentialsError as error:
+            problems[place] = f"{error} ({error.hint})"
+        except GpuplanError as error:
+            problems[place] = str(error)
+        except Exception as error:  # an answer in another form must not end an estimate
+            problems[place] = f"the quotas of {' '.join(place)} cannot be read: {type(error).__name__}"
+
+    # Daemons, since a client that waits for an answer must not keep the command from ending.
+    threads = [Thread(target=ask, args=(place,), daemon=True) for place in _choose_places(offers)]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + answer_s
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return AccountQuotas(quotas=dict(quotas), problems=dict(problems))
+
+
+def _choose_places(offers: Iterable[Offer]) -> list[Place]:
+    """Return the regions with the lowest prices per device, some for each provider."""
+    best: dict[Place, float] = {}
+    for offer in offers:
+        if offer.provider in PROVIDERS and offer.usd_per_hour is not None:
+            place = (offer.provider, offer.region)
+            price = float(offer.usd_per_hour) / offer.devices
+            best[place] = min(price, best.get(place, price))
+    ordered = sorted(best, key=lambda place: best[place])
+    return [
+        place
+        for provider in PROVIDERS
+        for place in [one for one in ordered if one[0] == provider][:REGIONS_ASKED]
+    ]
+
+
+def _read(
+    place: Place, environ: Mapping[str, str], endpoints: Mapping[str, str], cache: Path
+) -> Sequence[Quota]:
+    """Return the quotas of a place, from the cache if they are recent."""
+    provider, region = place
+    account = [environ.get(name, "") for name in _IDENTITY[provider]]
+    key = json.dumps([provider, region, account, endpoints.get(f"{provider}-quotas", "")])
+    path = cache / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    with suppress(OSError, ValueError, TypeError):
+        if 0 <= time.time() - path.stat().st_mtime < REMEMBERED_S:
+            return [Quota(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+    http = HttpClient(_POLICY)
+    try:
+        found = read_quotas(provider, region, environ=environ, endpoints=endpoints, http=http)
+    finally:
+        http.close()
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(to_plain(found)), private=True)
+    return found
