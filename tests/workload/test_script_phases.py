@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.workload.load import WorkloadOptions, load_workload
-from gpuplan.workload.model import Workload
+from gpuplan.workload.model import ForwardPasses, Workload
 from gpuplan.workload.options import ScriptOptions
 
 HEAD = """
@@ -59,6 +59,14 @@ def test_fine_tuning_in_two_phases(tmp_path: Path) -> None:
     assert workload.trainable_parameters == WHOLE  # the longest phase
     assert not (tmp_path / "model.keras").exists()
     assert Workload.from_json(workload.to_json()) == workload
+    assert [one.passes for one in workload.phases] == [
+        (),
+        (  # 32 samples a batch by default: 4 steps of 100 samples
+            ForwardPasses(kind="evaluate", samples=100, steps=4),
+            ForwardPasses(kind="predict", samples=100, steps=4),
+        ),
+    ]
+    assert not any("not counted" in note for note in workload.notes)
 
 
 @pytest.mark.slow

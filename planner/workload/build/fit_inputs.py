@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,14 +111,21 @@ def _count_validation_samples(data: Any, arguments: dict[str, Any]) -> int | Non
 
     With `validation_freq`, the mean number per epoch.
     """
+    samples: int | None
     held_out, often = arguments.get("validation_data"), arguments.get("validation_freq") or 1
     if isinstance(held_out, (tuple, list)) and held_out and _is_arrays(held_out[0]):
         samples = _count_samples(held_out[0])
     elif held_out is None and arguments.get("validation_split") and _is_arrays(data):
         samples = _count_samples(data) - _count_training_samples(_count_samples(data), arguments)
     else:
-        return None
-    return max(1, samples // often) if isinstance(often, int) else None
+        samples = None if held_out is None else _count_batched(held_out, arguments.get("validation_steps"))
+    return max(1, samples // often) if samples is not None and isinstance(often, int) else None
+
+
+def _count_batched(data: Any, steps: int | None) -> int | None:
+    with suppress(CaptureError):
+        return _describe_batches(data, steps_per_epoch=steps).samples
+    return None
 
 
 def _count_training_samples(samples: int, arguments: dict[str, Any]) -> int:
