@@ -232,8 +232,8 @@ def test_early_stopping_is_an_upper_bound(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_task_of_keras_hub_with_a_frozen_backbone(tmp_path: Path) -> None:
-    """A task holds its backbone as Keras Hub's do: 10 steps x 1 epoch frozen, 10 steps x 2 epochs with it."""
+def test_a_task_built_like_one_of_keras_hub(tmp_path: Path) -> None:
+    """Keras alone: a task holds its backbone as Keras Hub's do: 10 steps x 1 epoch frozen, 10 steps x 2 epochs with it."""
     workload = follow(
         tmp_path,
         """
@@ -320,3 +320,21 @@ def test_a_script_of_pytorch_alone_is_told_what_works(tmp_path: Path) -> None:
         follow(tmp_path, body)
 
     assert "keras.layers" in str(getattr(caught.value, "hint", ""))
+
+
+@pytest.mark.slow
+def test_an_evaluation_of_a_model_that_was_not_trained_is_named(tmp_path: Path) -> None:
+    """It has no step to take a share of; the one after `fit()` is counted, in a loop as often as it runs."""
+    workload = follow(
+        tmp_path,
+        """
+        model, other = build(), build()
+        model.fit(x, y, batch_size=10)
+        other.evaluate(x, y)
+        for _ in range(3):
+            model.evaluate(x, y, batch_size=30)
+        """,
+    )
+
+    assert workload.passes == (ForwardPasses(kind="evaluate", samples=100, steps=4, calls=3),)
+    assert any("line 13 is not counted: no fit()" in note for note in workload.notes)

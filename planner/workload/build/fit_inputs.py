@@ -123,7 +123,7 @@ def _count_validation_samples(data: Any, arguments: dict[str, Any]) -> int | Non
 
 
 def _count_batched(data: Any, steps: int | None) -> int | None:
-    with suppress(CaptureError):
+    with suppress(Exception):  # the data is the user's code
         return _describe_batches(data, steps_per_epoch=steps).samples
     return None
 
