@@ -233,7 +233,7 @@ def test_early_stopping_is_an_upper_bound(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_task_built_like_one_of_keras_hub(tmp_path: Path) -> None:
-    """Keras alone: a task holds its backbone as Keras Hub's do: 10 steps x 1 epoch frozen, 10 steps x 2 epochs with it."""
+    """Keras alone, a backbone held as in Keras Hub: 10 steps x 1 epoch frozen, 10 steps x 2 epochs with it."""
     workload = follow(
         tmp_path,
         """
