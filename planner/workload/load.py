@@ -141,6 +141,8 @@ def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
         workload = replace(workload, notes=(*workload.notes, note))
     if is_given:
         workload = replace(workload, further=(), calls=1, programs=1)
+    if options.mode == "infer":
+        workload = replace(workload, passes=())
     if workload.further:
         further = tuple(_apply_options(one, options) for one in workload.further)
         workload = replace(workload, further=further)

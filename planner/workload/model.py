@@ -109,6 +109,22 @@ class FusedAttention(Frozen):
     memory: Memory
 
 
+class ForwardPasses(Frozen):
+    """Equal calls of `evaluate()` or `predict()`.
+
+    Args:
+        kind: Which of the two.
+        samples: Samples of one call [-].
+        steps: Steps of one call at the batch size of the script [-].
+        calls: Number of equal calls [-].
+    """
+
+    kind: Literal["evaluate", "predict"]
+    samples: int
+    steps: int
+    calls: int = 1
+
+
 class Workload(Frozen):
     """A model at a batch size and precision, and the requested run.
 
@@ -135,6 +151,7 @@ class Workload(Frozen):
         programs: Models that these calls trained, each compiled for itself [-].
         fit_call: Number of `fit()` calls of the script before the first of these [-].
         further: The other phases of the script; this one is the longest.
+        passes: Calls of `evaluate()` and `predict()` with the model of this phase, after it was trained.
         distribution: Distribution in the user's code (`DataParallel`, `ModelParallel`); empty for none.
     """
 
@@ -161,6 +178,7 @@ class Workload(Frozen):
     programs: int = 1
     fit_call: int = 0
     further: tuple[Workload, ...] = ()
+    passes: tuple[ForwardPasses, ...] = ()
 
     @cached_property
     def phases(self) -> tuple[Workload, ...]:
@@ -213,5 +231,6 @@ class Workload(Frozen):
             )
         fields["unmodelled"] = tuple(Unmodelled(**row) for row in fields["unmodelled"])
         fields["notes"] = tuple(fields["notes"])
+        fields["passes"] = tuple(ForwardPasses(**one) for one in fields.get("passes", ()))
         fields["further"] = tuple(Workload.from_json(one) for one in fields.get("further", ()))
         return Workload(**fields)

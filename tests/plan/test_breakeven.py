@@ -16,6 +16,7 @@ from gpuplan.plan.compare.alternative_costs import Crossover, find_crossovers
 from gpuplan.plan.compare.alternatives import Availability, calendar_hours
 from gpuplan.plan.compare.breakeven import Breakeven, BreakevenQuery, compare_alternatives
 from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.execution.workload_sizes import with_total_epochs
 from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.workload.model import Workload
@@ -101,6 +102,20 @@ def test_the_crossover_by_hand() -> None:
     assert dearer.by_epochs[0] == Crossover(
         at=145, before="colab-free", to="aws:g4dn.xlarge"
     )  # 144 epochs fill 4 h
+
+
+def test_epochs_of_all_phases_are_scaled_together() -> None:
+    """Closed form: 4 and 36 epochs of 100 s cross where one phase of 40 does, at 145; 80 epochs are 8 and 72."""
+    phases = make_workload(fit_call=1, further=(make_workload(epochs=4, steps=400, fit_call=0),))
+    query = BreakevenQuery(against=("colab-free", "aws:g4dn.xlarge"), hour_value_usd=10.0)
+    result = comparison(phases, query=query, price="0.6")
+
+    assert result.by_epochs is not None
+    assert result.by_epochs[0] == Crossover(at=145, before="colab-free", to="aws:g4dn.xlarge")
+    doubled = with_total_epochs(phases, 80)
+    assert [(one.epochs, one.steps) for one in doubled.phases] == [(8, 800), (72, 7200)]
+    assert [one.epochs for one in with_total_epochs(phases, 7).phases] == [1, 6]
+    assert with_total_epochs(phases, 1).total_epochs == 1
 
 
 def test_paid_units_come_in_bundles() -> None:

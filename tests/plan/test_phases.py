@@ -15,7 +15,7 @@ from gpuplan.plan.question import Question
 from gpuplan.plan.result.estimate import Estimate
 from gpuplan.render.estimate.phases import format_phases
 from gpuplan.units import GIB
-from gpuplan.workload.model import Workload
+from gpuplan.workload.model import ForwardPasses, Workload
 from gpuplan.workload.ops import Op, OpKind
 
 SELECTION = make_selection((make_offer("T4", usd_per_hour=Decimal("0.5")), make_accelerator("T4")))
@@ -95,3 +95,22 @@ def test_a_single_call_has_one_phase_and_no_words() -> None:
     assert [one["steps"] for one in document["phases"]] == [3600]
     assert "phases" not in document["offers"][0]
     assert format_phases(document["phases"]) == ""
+
+
+def test_calls_of_evaluate_and_predict_are_forward_passes() -> None:
+    """Closed form: a third of a step of 1 s; 2 steps (64 of 32) three times, and 1 step once."""
+    passes = (
+        ForwardPasses(kind="evaluate", samples=64, steps=2, calls=3),
+        ForwardPasses(kind="predict", samples=10, steps=1),
+    )
+    plain, answer = estimate(LONG), estimate(replace(LONG, passes=passes))
+    one, document = answer.offers[0], answer.to_json()
+
+    assert one.timeline is not None
+    assert plain.offers[0].timeline is not None
+    assert one.timeline.time_s("evaluation").mid == pytest.approx(7 / 3)
+    assert one.timeline.total_s.mid - plain.offers[0].timeline.total_s.mid == pytest.approx(7 / 3)
+    assert document["phases"][0]["passes"][0] == {"kind": "evaluate", "samples": 64, "steps": 2, "calls": 3}
+    assert format_phases(document["phases"]) == (
+        "one fit(), then evaluate() of 64 samples 3 times, then predict() of 10 samples"
+    )

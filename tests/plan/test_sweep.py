@@ -37,3 +37,20 @@ def test_what_is_free_hides_nothing_that_is_paid_for() -> None:
 
     best = [(one.offer.offer.accelerator, one.time_s, one.cost_usd) for one in found.best]
     assert best == [("A10", 900.0, 0.0), ("L4", 1800.0, 1.5), ("T4", 3600.0, 1.0)]
+
+
+def test_a_script_of_several_phases_is_swept_whole() -> None:
+    """Closed form: 3,600 and 400 steps of 1 s at $1.80 an hour are $2."""
+    workload = make_workload(fit_call=1, further=(make_workload(epochs=4, steps=400, fit_call=0),))
+    context = EstimateContext(
+        workload=workload,
+        selection=make_selection((make_offer("T4", usd_per_hour=Decimal("1.8")), make_accelerator("T4"))),
+        predictor=FakePredictor(),
+        catalog=load_catalog(),
+        terms=NO_TERMS,
+    )
+    found = sweep(
+        context, question=Question(), batch_sizes=[32], precisions=["float32"], trace=lambda *_: workload
+    )
+
+    assert [(one.time_s, one.cost_usd) for one in found.best] == [(4000.0, 2.0)]

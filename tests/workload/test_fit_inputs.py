@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import keras
 import numpy as np
 import pytest
 from gpuplan.workload.array_spec import ArraySpec
@@ -133,3 +134,37 @@ def test_data_that_cannot_be_trained_on_is_named(x: Any, message: str) -> None:
         feed_of(x)
 
     assert caught.value.hint
+
+
+class _Batches(keras.utils.PyDataset):
+    """Seven batches of five samples."""
+
+    def __len__(self) -> int:
+        return 7
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros((5, 8), "float32"), np.zeros((5, 1), "float32")
+
+
+class _Broken(_Batches):
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        raise OSError("no such file")
+
+
+@pytest.mark.parametrize(
+    ("held_out", "more", "samples"),
+    [
+        (_Batches(), {}, 35),
+        (_Batches(), {"validation_steps": 2}, 10),
+        (_Batches(), {"validation_freq": 5}, 7),
+        (_Broken(), {}, None),
+    ],
+)
+def test_batches_of_validation_are_counted(
+    held_out: object, more: dict[str, int], samples: int | None
+) -> None:
+    """7 batches of 5 samples; the first 2 alone; every fifth epoch; unknown where they cannot be read."""
+    x, y = np.zeros((20, 8), "float32"), np.zeros((20, 1), "float32")
+    given = {"x": x, "y": y, "batch_size": 4, "validation_data": held_out, **more}
+
+    assert read_fit_inputs(given).validation_samples == samples

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.workload.load import WorkloadOptions, load_workload
-from gpuplan.workload.model import Workload
+from gpuplan.workload.model import ForwardPasses, Workload
 from gpuplan.workload.options import ScriptOptions
 
 HEAD = """
@@ -59,6 +59,14 @@ def test_fine_tuning_in_two_phases(tmp_path: Path) -> None:
     assert workload.trainable_parameters == WHOLE  # the longest phase
     assert not (tmp_path / "model.keras").exists()
     assert Workload.from_json(workload.to_json()) == workload
+    assert [one.passes for one in workload.phases] == [
+        (),
+        (  # 32 samples a batch by default: 4 steps of 100 samples
+            ForwardPasses(kind="evaluate", samples=100, steps=4),
+            ForwardPasses(kind="predict", samples=100, steps=4),
+        ),
+    ]
+    assert not any("not counted" in note for note in workload.notes)
 
 
 @pytest.mark.slow
@@ -224,8 +232,8 @@ def test_early_stopping_is_an_upper_bound(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_task_of_keras_hub_with_a_frozen_backbone(tmp_path: Path) -> None:
-    """A task holds its backbone as Keras Hub's do: 10 steps x 1 epoch frozen, 10 steps x 2 epochs with it."""
+def test_a_task_built_like_one_of_keras_hub(tmp_path: Path) -> None:
+    """Keras alone, a backbone held as in Keras Hub: 10 steps x 1 epoch frozen, 10 steps x 2 epochs with it."""
     workload = follow(
         tmp_path,
         """
@@ -312,3 +320,21 @@ def test_a_script_of_pytorch_alone_is_told_what_works(tmp_path: Path) -> None:
         follow(tmp_path, body)
 
     assert "keras.layers" in str(getattr(caught.value, "hint", ""))
+
+
+@pytest.mark.slow
+def test_an_evaluation_of_a_model_that_was_not_trained_is_named(tmp_path: Path) -> None:
+    """It has no step to take a share of; the one after `fit()` is counted, in a loop as often as it runs."""
+    workload = follow(
+        tmp_path,
+        """
+        model, other = build(), build()
+        model.fit(x, y, batch_size=10)
+        other.evaluate(x, y)
+        for _ in range(3):
+            model.evaluate(x, y, batch_size=30)
+        """,
+    )
+
+    assert workload.passes == (ForwardPasses(kind="evaluate", samples=100, steps=4, calls=3),)
+    assert any("line 13 is not counted: no fit()" in note for note in workload.notes)

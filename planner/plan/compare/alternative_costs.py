@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...plain import to_plain
 from ...units import SECONDS_PER_HOUR, Interval
 from ..execution.scaling_mode import ScalingMode, compute_run_length
+from ..execution.workload_sizes import with_total_epochs
 from ..pricing.bill import UnpricedRun
 from ..pricing.money import USD_OF_A_NANO
 from ..pricing.offers import Pricer
@@ -121,9 +122,7 @@ class AlternativeCostModel:
 
     def at(self, *, epochs: int | None, runs: int) -> list[AlternativeCost]:
         """Return the cost of each alternative, best first, as ``order_costs`` orders them."""
-        workload = self.workload
-        if epochs is not None and epochs != workload.epochs:
-            workload = replace(workload, epochs=epochs, steps=None)
+        workload = self.workload if epochs is None else with_total_epochs(self.workload, epochs)
         pricer = Pricer(workload, self.terms, self.forecaster)
         costs = [
             self._compute_cost(index, self._build_run(pricer, workload, index), runs)

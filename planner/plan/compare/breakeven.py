@@ -160,7 +160,7 @@ def compare_alternatives(context: EstimateContext, query: BreakevenQuery, *, que
     )
     own = () if query.against else _name_picks(estimate)
     model = build_cost_model(context, query, estimate.offers, question=question, also=own)
-    found = find_breakeven(model.narrowed(epochs=workload.epochs, runs=query.runs), runs=query.runs)
+    found = find_breakeven(model.narrowed(epochs=workload.total_epochs, runs=query.runs), runs=query.runs)
     if query.against or query.runs > 1:
         return found
     return replace(found, decision=estimate.decision_json())
@@ -247,17 +247,17 @@ def find_breakeven(model: AlternativeCostModel, *, runs: int) -> Breakeven:
         runs: Number of runs [-].
     """
     workload = model.workload
-    in_epochs = workload.epochs is not None and workload.samples is not None
+    in_epochs = workload.total_epochs is not None and all(one.samples is not None for one in workload.phases)
 
     def by_epochs(n: int) -> str:
         return model.at(epochs=n, runs=runs)[0].alternative.name
 
     def by_runs(n: int) -> str:
-        return model.at(epochs=workload.epochs, runs=n)[0].alternative.name
+        return model.at(epochs=workload.total_epochs, runs=n)[0].alternative.name
 
     return Breakeven(
         workload=workload,
-        alternatives=tuple(model.at(epochs=workload.epochs, runs=runs)),
+        alternatives=tuple(model.at(epochs=workload.total_epochs, runs=runs)),
         runs=runs,
         hour_value_usd=model.hour_value_usd,
         wait_value_usd=model.wait_value_usd,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...units import GB
@@ -11,7 +12,7 @@ from ..cost_terms import Bounds, CostTerms
 if TYPE_CHECKING:
     from ...workload.model import Workload
 
-__all__ = ["checkpoint_bytes", "dataset_gb", "forward_share", "session_count"]
+__all__ = ["checkpoint_bytes", "dataset_gb", "forward_share", "session_count", "with_total_epochs"]
 
 LEAST_USEFUL_SHARE = 0.05  # useful share of a session that preparation nearly fills [-]
 # Share of the forward pass in a training step without operation data: the backward pass takes twice as long. [-]
@@ -65,3 +66,28 @@ def checkpoint_bytes(workload: Workload, terms: CostTerms) -> float:
     memory = workload.memory
     kept = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
     return kept if given is None else given * GB
+
+
+def with_total_epochs(workload: Workload, epochs: int) -> Workload:
+    """Return the workload with another number of epochs in all, divided among its phases as before.
+
+    The ends of the phases are rounded to whole epochs. Calls of `evaluate()` and `predict()` stay.
+
+    Args:
+        workload: Workload whose epochs are known, in every phase.
+        epochs: Epochs of all phases together [-].
+    """
+    before = workload.total_epochs
+    if not before or epochs == before:
+        return workload
+    scaled, passed, begun = {}, 0, 0
+    for one in workload.phases:
+        own = one.epochs or 0
+        passed += own
+        end = (2 * epochs * passed + before) // (2 * before)
+        steps = None if one.steps is None or not own else -(-one.steps * (end - begun) // own)
+        scaled[one.fit_call] = replace(one, epochs=end - begun, steps=steps)
+        begun = end
+    main = scaled[workload.fit_call]
+    further = tuple(scaled[one.fit_call] for one in workload.further)
+    return replace(workload, epochs=main.epochs, steps=main.steps, further=further)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ..result.device_estimate import DeviceEstimate
     from ..spot.preemption import PreemptionForecast
 
-__all__ = ["REWORK", "TRAINING", "Timeline", "TimelineBuilder", "TimelinePhase"]
+__all__ = ["EVALUATION", "REWORK", "TRAINING", "Timeline", "TimelineBuilder", "TimelinePhase"]
 
-TRAINING, REWORK = "training", "rework and restarts"
+TRAINING, EVALUATION, REWORK = "training", "evaluation", "rework and restarts"
 FORWARD_SHARE = (
     1 / 3
 )  # of a training step, where the table of operations does not say: backward is twice forward
@@ -142,6 +142,7 @@ class TimelineBuilder:
         work = [
             TimelinePhase(TRAINING, train_time_s, because),
             *self._validation(phases),
+            *self._evaluation(phases),
             *self._checkpoints(train_time_s, forecast),
         ]
         before, ready_s = self.preparation(place)
@@ -174,6 +175,24 @@ class TimelineBuilder:
         if len(found) < 2:
             return found
         return [TimelinePhase("validation", _sum(found), "; ".join(one.because for one in found))]
+
+    def _evaluation(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
+        """Return the forward passes of `evaluate()` and `predict()`; none when the script calls neither."""
+        found = []
+        for workload, share, device_estimate in zip(
+            self.workload.phases, self.forward_shares, phases, strict=False
+        ):
+            step_s = device_estimate.step_time_s
+            if step_s is None:
+                continue
+            for one in workload.passes:
+                steps = math.ceil(one.samples / device_estimate.run.global_batch_size) * one.calls
+                times = f" {one.calls:,} times" if one.calls > 1 else ""
+                because = f"{one.kind}() of {one.samples:,} samples{times}, {share:.0%} of a training step"
+                found.append(TimelinePhase(EVALUATION, step_s.scaled(steps * share), because))
+        if len(found) < 2:
+            return found
+        return [TimelinePhase(EVALUATION, _sum(found), "; ".join(one.because for one in found))]
 
     def _checkpoints(
         self, train_time_s: Interval, forecast: PreemptionForecast | None

@@ -196,6 +196,7 @@ def _phase_json(workload: Workload) -> dict[str, Any]:
         "samples": workload.samples,
         "validation_samples": workload.validation_samples,
         "flops_per_step": workload.flops_per_step,
+        "passes": [to_plain(one) for one in workload.passes],
     }
 
 

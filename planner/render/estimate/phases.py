@@ -13,7 +13,7 @@ PHASES_SHOWN = 4
 
 
 def format_phases(phases: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the phases of a run; empty for a single call of `fit()`.
+    """Describe the phases of a run; empty for a single call of `fit()` and nothing else.
 
     Args:
         phases: Entries of `phases[]`.
@@ -23,9 +23,13 @@ def format_phases(phases: Sequence[Mapping[str, Any]]) -> str:
         '10 times 50 epochs'
     """
     if len(phases) < 2:
-        return "".join(_format_length(one) for one in phases if one["times"] > 1)
+        return "; ".join(
+            "".join([_format_length(one) if one["times"] > 1 else "one fit()", _format_passes(one)])
+            for one in phases
+            if one["times"] > 1 or one.get("passes")
+        )
     texts = [
-        f"phase {number}: {_format_length(one)}, {_format_trained(one)}"
+        f"phase {number}: {_format_length(one)}, {_format_trained(one)}{_format_passes(one)}"
         for number, one in enumerate(phases[:PHASES_SHOWN], start=1)
     ]
     more = len(phases) - PHASES_SHOWN
@@ -36,6 +40,14 @@ def _format_length(phase: Mapping[str, Any]) -> str:
     epochs, times = phase["epochs"], phase["times"]
     length = "unknown length" if epochs is None else f"{epochs:,} epoch{'' if epochs == 1 else 's'}"
     return f"{times:,} times {length}" if times > 1 else length
+
+
+def _format_passes(phase: Mapping[str, Any]) -> str:
+    return "".join(
+        f", then {one['kind']}() of {one['samples']:,} samples"
+        + (f" {one['calls']:,} times" if one["calls"] > 1 else "")
+        for one in phase.get("passes") or ()
+    )
 
 
 def _format_trained(phase: Mapping[str, Any]) -> str:

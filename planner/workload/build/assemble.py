@@ -15,7 +15,8 @@ from ..errors import build_user_code_error
 from ..model import Workload
 from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
 from .backend_settings import find_tf32_products, note_attention_dropout, require_backend_of_step
-from .fit_inputs import FitInputs, build_target_specs, choose_loss, validate_names
+from .fit_inputs import FitInputs
+from .losses import build_target_specs, choose_loss, validate_names
 
 __all__ = [
     "RunProperties",

@@ -21,7 +21,8 @@ from .assemble import (
     read_input_specs,
     resolve_batch_size,
 )
-from .fit_inputs import read_fit_inputs, validate_names
+from .fit_inputs import read_fit_inputs
+from .losses import validate_names
 
 __all__ = [
     "NOT_ABSTRACT",

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...errors import GpuplanError
 from ..build.assemble import RunProperties, assemble_workload
 from ..build.fit_inputs import FitInputs, read_fit_inputs
-from ..errors import BackendError, is_own_file
+from ..errors import BackendError, is_own_file, to_one_line
 from ..model import Workload
 from ..options import WorkloadOptions
 from .phases import PhaseRecorder, count_epochs
@@ -93,12 +93,12 @@ class ScriptFollower:
 
     def evaluate(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Return unknown metrics."""
-        self._note(f"{self._line('evaluate()')} is not counted")
+        self._count_passes("evaluate", model, arguments)
         return self._stand_ins.evaluate(model, as_dict=bool(arguments.get("return_dict")))
 
     def predict(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Return zeros; where their shape is unknown, what the untrained model predicts."""
-        self._note(f"{self._line('predict()')} is not counted")
+        self._count_passes("predict", model, arguments)
         with suppress(Exception):
             return self._stand_ins.predict(model, read_fit_inputs(arguments))
         return model.predict(*[value for name, value in arguments.items() if name != "self"])
@@ -129,6 +129,18 @@ class ScriptFollower:
     def _trace(self, model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
         run = self._describe(model, arguments, feed, epochs)
         return assemble_workload(model, run=run, options=self._options)
+
+    def _count_passes(
+        self, kind: Literal["evaluate", "predict"], model: Any, arguments: dict[str, Any]
+    ) -> None:
+        """Add the forward passes of a call; a note where they cannot be counted."""
+        try:
+            feed = read_fit_inputs({**arguments, "steps_per_epoch": arguments.get("steps")})
+            self._recorder.add_passes(kind, model, feed)
+        except GpuplanError as error:
+            self._note(f"{self._line(f'{kind}()')} is not counted: {error}")
+        except Exception as error:  # the data is the user's code
+            self._note(f"{self._line(f'{kind}()')} is not counted: {to_one_line(error)}")
 
     def _note(self, note: str) -> None:
         self._recorder.notes[note] = None

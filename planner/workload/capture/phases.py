@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from ..build.fit_inputs import FitInputs
-from ..model import Workload
+from ..errors import CaptureError
+from ..model import ForwardPasses, Workload
 from .fingerprint import compute_step_key
 
 __all__ = ["PhaseRecorder", "count_epochs"]
@@ -28,6 +30,7 @@ class _Phase:
     fit_call: int
     models: weakref.WeakSet[Any]
     programs: int = 0
+    passes: Counter[ForwardPasses] = field(default_factory=Counter)
 
     def add_model(self, model: Any) -> None:
         if model not in self.models:
@@ -88,6 +91,25 @@ class PhaseRecorder:
         phase.add_model(model)
         return is_new
 
+    def add_passes(self, kind: Literal["evaluate", "predict"], model: Any, feed: FitInputs) -> None:
+        """Add a call of `evaluate()` or `predict()` to the last phase that trained its model.
+
+        Args:
+            kind: Which of the two.
+            model: Keras model.
+            feed: Input of the call.
+
+        Raises:
+            CaptureError: No phase trained the model, or the samples cannot be counted.
+        """
+        trained = [phase for phase in self._list_distinct() if model in phase.models]
+        if not trained:
+            raise CaptureError("no fit() before it trained this model")
+        if feed.samples is None or feed.steps_per_epoch is None:
+            raise CaptureError("its samples cannot be counted")
+        one = ForwardPasses(kind=kind, samples=feed.samples, steps=feed.steps_per_epoch)
+        max(trained, key=lambda phase: phase.fit_call).passes[one] += 1
+
     def _find_step(
         self, key: object, model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]
     ) -> Workload:
@@ -126,6 +148,7 @@ def _repeat(phase: _Phase) -> Workload:
         calls=calls,
         programs=phase.programs,
         fit_call=phase.fit_call,
+        passes=tuple(replace(one, calls=times) for one, times in phase.passes.items()),
     )
 
 
