@@ -16,8 +16,8 @@ from ..errors import UsageError
 from .array_spec import SpecTree
 from .build.assemble import RunProperties, assemble_workload
 from .build.fit_inputs import FitInputs
-from .build.from_reference import replace_dtype_policy
 from .build.materialize import NOT_ABSTRACT, abstract_variables
+from .build.saved_model import replace_dtype_policy
 from .capture.tracing_process import trace_in_child
 from .errors import to_one_line
 from .model import Workload

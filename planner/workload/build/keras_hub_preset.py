@@ -18,6 +18,7 @@ from ...limits import MAX_BATCH_SIZE, require_count
 from ...plain import parse_json
 from ..errors import build_user_code_error
 from ..reference import Reference
+from .saved_model import replace_dtype_policy, require_no_code
 
 __all__ = ["build_preset", "read_known_configs"]
 
@@ -107,8 +108,6 @@ def _find_cached_config(keras_hub: Any, name: str) -> Path | None:
 def _build_saved_backbone(path: Path) -> Any:
     """Build the backbone that a preset's file describes, in the precision of this process."""
     import keras
-
-    from .from_reference import replace_dtype_policy, require_no_code
 
     config = parse_json(path.read_bytes())
     require_no_code(config, name=str(path))

@@ -96,7 +96,8 @@ def build_and_use(
     """
     from ..capture.run_script import follow_script, skip_pretrained_weights
     from ..capture.single_fit import SingleFit
-    from .from_reference import build_application, build_function, build_saved_model
+    from .from_reference import build_application, build_function
+    from .saved_model import build_saved_model
 
     validate_names(loss=options.loss, optimizer=options.optimizer)
     folder = reference.folder(base)

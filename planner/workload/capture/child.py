@@ -209,7 +209,8 @@ def _build_answer(
 
 def _build(reference: Reference, *, base: Path, options: WorkloadOptions) -> tuple[Any, tuple[str, ...]]:
     """Build the model of a reference other than a script; return it with notes."""
-    from ..build.from_reference import build_application, build_function, build_saved_model
+    from ..build.from_reference import build_application, build_function
+    from ..build.saved_model import build_saved_model
     from .run_script import skip_pretrained_weights
 
     if reference.kind == "application":

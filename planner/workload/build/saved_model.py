@@ -1,0 +1,157 @@
+"""Construction of a Keras model from a saved file: configurations are read without weights, no code is run."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+from ...plain import parse_json
+from ..errors import to_one_line
+from ..options import get_keras_policy
+
+__all__ = ["build_saved_model", "replace_dtype_policy", "require_no_code"]
+
+TRUSTED_PACKAGES = ("keras", "keras_hub", "keras_cv", "keras_nlp", "builtins")
+NOT_MODELING = ("keras.config", "keras.utils", "keras.saving", "keras.export", "keras.datasets")
+CODE_CLASSES = ("__lambda__", "Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
+BY_FUNCTION = "load it in a function and give that to gpuplan: `models.py:load_model`"
+
+
+def build_saved_model(path: Path, *, precision: str | None) -> Any:
+    """Build the model described by a `.keras` or `.h5` file, compiled as in the file.
+
+    Args:
+        path: The file.
+        precision: Dtype policy to use instead of the file's own, if any.
+
+    Raises:
+        UsageError: The file is not a Keras model, contains code, or needs custom classes.
+    """
+    config, training = _read_hdf5(path) if path.suffix != ".keras" else (_read_archive(path), None)
+    for part in (config, training):
+        require_no_code(part, name=path.name)
+    if precision is not None:
+        config = replace_dtype_policy(config, get_keras_policy(precision))
+    try:
+        if path.suffix == ".keras":
+            return _build_from_config(config)
+        return _build_from_legacy_config(config, training)
+    except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
+        raise UsageError(f"`{path.name}` cannot be built: {to_one_line(error)}", hint=BY_FUNCTION) from error
+
+
+def _read_archive(path: Path) -> dict[str, Any]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            config = parse_json(archive.read("config.json"))
+    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+        raise UsageError(
+            f"`{path.name}` is not a .keras file: {to_one_line(error)}", hint=BY_FUNCTION
+        ) from error
+    return _require_object(config, path)
+
+
+def _read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    import h5py  # type: ignore[import-untyped]
+
+    try:
+        with h5py.File(path, "r") as file:
+            config, training = file.attrs.get("model_config"), file.attrs.get("training_config")
+    except OSError as error:
+        raise UsageError(
+            f"`{path.name}` is not an HDF5 file: {to_one_line(error)}", hint=BY_FUNCTION
+        ) from error
+    if config is None:
+        raise UsageError(f"`{path.name}` contains only weights, no model", hint=BY_FUNCTION)
+    try:
+        parsed = parse_json(config), None if training is None else parse_json(training)
+    except ValueError as error:
+        raise UsageError(
+            f"the model in `{path.name}` cannot be read: {to_one_line(error)}", hint=BY_FUNCTION
+        ) from error
+    return _require_object(parsed[0], path), parsed[1]
+
+
+def _require_object(config: Any, path: Path) -> dict[str, Any]:
+    if not isinstance(config, dict):
+        raise UsageError(f"`{path.name}` describes no model", hint=BY_FUNCTION)
+    return config
+
+
+def require_no_code(config: Any, *, name: str) -> None:
+    """Raise UsageError if a saved configuration contains code or refers to anything outside Keras.
+
+    This check is stricter than Keras's safe mode, which is also enabled, and precedes any class lookup.
+    """
+    for node in _iter_objects(config):
+        kind, module = node.get("class_name"), node.get("module")
+        if kind in CODE_CLASSES:
+            raise UsageError(
+                f"`{name}` contains a `{kind}`, whose code gpuplan does not run", hint=BY_FUNCTION
+            )
+        if not isinstance(module, str):
+            continue
+        if module.split(".")[0] not in TRUSTED_PACKAGES or module.startswith(NOT_MODELING):
+            raise UsageError(
+                f"`{name}` needs `{module}.{kind}`, which is not part of Keras", hint=BY_FUNCTION
+            )
+
+
+def _iter_objects(config: Any) -> Iterator[dict[str, Any]]:
+    """Yield every JSON object of a configuration, including nested ones."""
+    pending = [config]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
+def replace_dtype_policy(config: dict[str, Any], policy: str) -> dict[str, Any]:
+    """Return the configuration with every layer's dtype policy replaced; types of inputs and metrics are
+    kept.
+    """
+    copy: dict[str, Any] = json.loads(json.dumps(config))
+    for node in _iter_objects(copy):
+        inner = node.get("config")
+        if isinstance(inner, dict) and "trainable" in inner and _is_policy(inner.get("dtype")):
+            inner["dtype"] = policy
+    return copy
+
+
+def _is_policy(dtype: Any) -> bool:
+    if isinstance(dtype, dict):
+        return dtype.get("class_name") == "DTypePolicy"
+    return dtype in ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+
+
+def _build_from_config(config: dict[str, Any]) -> Any:
+    import keras
+
+    return _require_described_model(keras.saving.deserialize_keras_object(config, safe_mode=True))
+
+
+def _build_from_legacy_config(config: dict[str, Any], training: dict[str, Any] | None) -> Any:
+    """Build a model from HDF5's older configuration; Keras has only a private function for it."""
+    from keras.src.legacy.saving import saving_options, saving_utils
+    from keras.src.saving.serialization_lib import SafeModeScope
+
+    with saving_options.keras_option_scope(use_legacy_config=True), SafeModeScope(True):
+        model = _require_described_model(saving_utils.model_from_config(config, custom_objects={}))
+    if training is not None:
+        model.compile(**saving_utils.compile_args_from_training_config(training, {}))
+    return model
+
+
+def _require_described_model(model: Any) -> Any:
+    import keras
+
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"it describes a {type(model).__name__}, not a model")
+    return model
