@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 import keras
 
-from .launch.agent.timing import find_batch_size
+from .launch.agent.timing import find_batch_size, find_epoch_iterator
 from .plain import to_plain
 from .profile.background_load import LoadMonitor
 from .profile.findings import find_caveats
+from .profile.input_waits import InputWaits
 from .profile.machine import describe_environment, read_device_peak_bytes, read_resident_peak_bytes
 from .profile.recorder import StepRecorder
 from .profile.windows import MeasurementRules, Meter
@@ -64,6 +65,7 @@ class StepTimer(StepRecorder):
         self.predict, self.verbose = predict, verbose
         self.document: ProfileDocument | None = None
         self._watch: LoadMonitor | None = None
+        self._input = InputWaits()
         self._reported = False
         self._written_s = 0.0
 
@@ -73,6 +75,7 @@ class StepTimer(StepRecorder):
         """Start the clock, and find the batch size."""
         self.batch_size = self.batch_size or find_batch_size()
         self._watch = LoadMonitor([os.getpid()])
+        self._input.watch(find_epoch_iterator(), keras.backend.backend())
         super().on_train_begin(logs)
         self._written_s = self.clock()
 
@@ -175,6 +178,7 @@ class StepTimer(StepRecorder):
             rules={**to_plain(self.meter.rules), "most_s": None},
             source="step_timer",
         )
+        self.batch_size = self.batch_size or self._input.batch_size
         found = describe_environment(backend)
         document |= {"status": status, "environment": found, "devices": devices, "run": self._build_run()}
         document["accelerator"] = self.accelerator or _find_accelerator_name(found["device"])
@@ -188,6 +192,8 @@ class StepTimer(StepRecorder):
                 "host_peak_bytes": read_resident_peak_bytes(),
             },
         }
+        loading = self._input.build_record(batch_size=self.batch_size, step_s=self.step_s())
+        row["pipeline"] = None if loading is None else [loading]
         if self._watch is not None:
             busy = self._watch.stop()
             row["load"] = busy.to_json()

@@ -131,9 +131,11 @@ def _describe_input(row: RowRecord, fit_s: float, step_s: float | None) -> str:
     pipeline = row.get("pipeline") or []
     rate = pipeline[0]["samples_per_s"] if pipeline else None
     batch_size = row["batch_size"]
-    if step_s is None or rate is None or batch_size is None or fit_s - step_s < INPUT_SHARE * fit_s:
+    if rate is None or batch_size is None or batch_size / rate < LOADING_SHARE * fit_s:
         return ""
-    if batch_size / rate < LOADING_SHARE * fit_s:
+    if step_s is None:
+        return f"input-bound: the data arrives at {rate:.0f} samples/s, and the step without it was not timed"
+    if fit_s - step_s < INPUT_SHARE * fit_s:
         return ""
     best_rate, workers = max(
         ((known, one["workers"]) for one in pipeline if (known := one["samples_per_s"])),

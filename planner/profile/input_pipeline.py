@@ -16,6 +16,7 @@ from .statistics import summarize
 __all__ = [
     "LARGEST_BYTES",
     "MOST_S",
+    "build_pipeline_record",
     "compute_sample_bytes",
     "compute_samples_to_draw",
     "draw_inputs",
@@ -86,12 +87,22 @@ def _measure_workers(
         if end_s - begin_s >= most_s:
             break
     spent_s = _read_processor_s() - cpu_s
-    return _build_row(steps_s, counts, batch_size, workers, cores=spent_s / max(end_s - begin_s, 1e-9))
+    cores = spent_s / max(end_s - begin_s, 1e-9)
+    return build_pipeline_record(steps_s, counts, batch_size=batch_size, workers=workers, cores=cores)
 
 
-def _build_row(
-    steps_s: list[float], counts: list[int], batch_size: int, workers: int | None, *, cores: float
+def build_pipeline_record(
+    steps_s: list[float], counts: list[int], *, batch_size: int, workers: int | None, cores: float
 ) -> PipelineRecord:
+    """Return the throughput of a pipeline; its rates are None without a measurement.
+
+    Args:
+        steps_s: Time to prepare a batch, one value per window [s].
+        counts: Batches of each window [-].
+        batch_size: Samples of a batch [-].
+        workers: Number of workers; None if the pipeline has none of its own [-].
+        cores: Number of cores that it kept busy [-].
+    """
     if not steps_s:
         return {
             "workers": workers,

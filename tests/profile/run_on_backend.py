@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,20 @@ X = np.random.default_rng(0).random((320, 8), dtype=np.float32)
 Y = X.sum(axis=1, keepdims=True)
 
 
+LOADING_S = 0.05
+
+
+class SlowLoader(keras.utils.PyDataset):
+    """Batches that take `LOADING_S` each to prepare."""
+
+    def __len__(self) -> int:
+        return 14
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        time.sleep(LOADING_S)
+        return X[:32], Y[:32]
+
+
 def model(**compiled: Any) -> Any:
     inputs = keras.Input((8,))
     built = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dense(4)(inputs)), name="tiny")
@@ -32,7 +47,8 @@ def model(**compiled: Any) -> Any:
 def timed(folder: Path, built: Any, **fit: Any) -> dict[str, Any]:
     """Return the profile that StepTimer writes of a run."""
     timer = gpuplan.StepTimer(folder / "timer.json", predict=False)
-    built.fit(X, Y, batch_size=32, verbose=0, callbacks=[timer, *fit.pop("more", ())], **fit)
+    fed = {"x": X, "y": Y, "batch_size": 32} | fit.pop("fed", {})
+    built.fit(**fed, verbose=0, callbacks=[timer, *fit.pop("more", ())], **fit)
     found: dict[str, Any] = json.loads((folder / "timer.json").read_text())
     return found
 
@@ -58,6 +74,9 @@ def main(folder: Path) -> dict[str, Any]:
     answer["stopped_early"] = timed(folder, model(), epochs=50, more=[stop])
     if backend != "torch":  # Keras refuses it there
         answer["several_steps"] = timed(folder, model(steps_per_execution=5), epochs=2)
+    answer["loaded"] = timed(
+        folder, model(), epochs=2, fed={"x": SlowLoader(), "y": None, "batch_size": None}
+    )
     answer["same_weights"] = weights_after(folder, with_timer=True) == weights_after(folder, with_timer=False)
     return answer
 

@@ -89,3 +89,15 @@ def test_several_steps_an_execution(ran: dict[str, Any]) -> None:
 def test_what_is_learnt_is_the_same(ran: dict[str, Any]) -> None:
     """Bit for bit, with the timer and without."""
     assert ran["same_weights"]
+
+
+def test_the_rate_of_a_slow_loader_is_measured(ran: dict[str, Any]) -> None:
+    """Its one worker delivers 32 samples in 50 ms; TensorFlow takes batches where they cannot be timed."""
+    row = ran["loaded"]["rows"][0]
+    if ran["backend"] == "tensorflow":
+        assert row["pipeline"] is None
+        return
+    (found,) = row["pipeline"]
+    assert found["workers"] == 1
+    assert row["batch_size"] == 32
+    assert 0.5 * 32 / 0.05 < found["samples_per_s"] <= 32 / 0.05

@@ -68,6 +68,7 @@ class ProfileRow:
         source: Where it was read.
         device_s: The step alone, where the step of `fit()` waited for its input; None otherwise [s].
         loading: Of the script's own data; None when it was not timed.
+        starved: Whether the step waited for its input and the step alone was not timed (`StepTimer`).
     """
 
     workload: Workload
@@ -79,6 +80,7 @@ class ProfileRow:
     source: str
     device_s: float | None = None
     loading: PipelineThroughput | None = None
+    starved: bool = False
 
     @property
     def computing_s(self) -> float:
@@ -130,6 +132,7 @@ def _iter_rows(document: ProfileDocument, workloads: Sequence[Workload], source:
             source=source,
             loading=_loading(row, document.get("environment")),
             device_s=step["median_s"] if step and row.get("limit") == "input" else None,
+            starved=not step and row.get("limit") == "input",
         )
 
 
@@ -254,7 +257,9 @@ class ProfiledPredictor:
         self, workload: Workload, accelerator: Accelerator, mine: Sequence[ProfileRow]
     ) -> StepTime | None:
         target = self._step(workload, accelerator)
-        known = [m for m in mine if m.accelerator in self.accelerators and m.accelerator != "CPU"]
+        known = [
+            m for m in mine if m.accelerator in self.accelerators and m.accelerator != "CPU" and not m.starved
+        ]
         pairs = [(m, self._step(m.workload, self.accelerators[m.accelerator])) for m in known]
         profiled = [(m, step) for m, step in pairs if step is not None]
         if target is None or not profiled:
