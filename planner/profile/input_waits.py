@@ -22,9 +22,9 @@ STARVED_SHARE = 0.5
 class InputWaits:
     """Clock around the batches that `fit()` takes from its input, on JAX and PyTorch.
 
-    Without background workers the time in the input is the time to prepare a batch. With workers, it is only the
-    wait for them: their throughput is known where the wait dominates the step, and unknown elsewhere. Arrays are not
-    watched, nor is `tf.data`, which prepares batches in threads of its own. TensorFlow takes batches inside its
+    Without background workers, the time in the input is the time to prepare a batch. With workers, it is only the
+    wait for them: their throughput is known where the wait dominates the step, and unknown elsewhere. Arrays are
+    not watched, nor is `tf.data`, which prepares batches in threads of its own. TensorFlow takes batches inside its
     compiled loop, where they cannot be timed.
 
     Args:

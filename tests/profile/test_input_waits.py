@@ -1,4 +1,4 @@
-"""Throughput of the input of `fit()`, computed from the time of its batches by a clock that counts its readings."""
+"""Throughput of the input of `fit()`, from the time of its batches by a clock that counts readings."""
 
 from __future__ import annotations
 
