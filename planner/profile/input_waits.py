@@ -24,7 +24,7 @@ class InputWaits:
 
     Without background workers, the time in the input is the time to prepare a batch. With workers, it is only the
     wait for them: their throughput is known where the wait dominates the step, and unknown elsewhere. Arrays are
-    not watched, nor is `tf.data`, which prepares batches in threads of its own. TensorFlow takes batches inside its
+    not watched, nor is `tf.data`, which prepares batches in its own threads. TensorFlow takes batches inside its
     compiled loop, where they cannot be timed.
 
     Args:
