@@ -33,6 +33,8 @@ __all__ = [
     "register",
 ]
 
+COLAB, KAGGLE = "colab", "kaggle"
+
 ESTIMATE_EPILOG = """Examples:
 
   gpuplan estimate train.py --accelerator T4 --accelerator A100-80GB
@@ -153,7 +155,25 @@ def next_steps(result: Estimate, output: Path | None) -> list[str]:
         return [f"add `{_missing(result.workload)}` to see the time and cost of a whole run"]
     if output is None:
         return ["add `-o plan.json` to keep this estimate with every offer"]
-    return [format_command("report", str(output), "--open"), format_command("launch", str(output), DRY_RUN)]
+    picked = result.decision.recommended
+    provider = None if picked is None else result.offers[picked].offer.provider
+    return [format_command("report", str(output), "--open"), *_start_commands(output, picked, provider)]
+
+
+def _start_commands(plan: Path, picked: int | None, provider: str | None) -> list[str]:
+    """Return the command that starts the recommended offer; none for Kaggle, whose notebooks open in the browser.
+
+    Args:
+        plan: File of the plan.
+        picked: Position of the recommended offer; None without a recommendation.
+        provider: Its provider.
+    """
+    if picked is None or provider == KAGGLE:
+        return []
+    if provider == COLAB:
+        rank = picked + 1
+        return [format_command("export", str(plan), to=COLAB, rank=rank, output="notebook.ipynb")]
+    return [format_command("launch", str(plan), DRY_RUN)]
 
 
 REPORT_EPILOG = """Examples:
@@ -188,7 +208,8 @@ def report(
     if target is not None:
         require_writable(target, flag="-o")
     with status("writing the page"):
-        page = build_report_html(read_plan(plan))
+        planned = read_plan(plan)
+        page = build_report_html(planned)
     if target is None:
         emit_text(page)
         return
@@ -197,7 +218,10 @@ def report(
         _open(target)
     if sys.stderr.isatty():
         typer.echo(f"wrote {target} ({len(page.encode()) / 1e6:.1f} MB)", err=True)
-    suggest_next(format_command("launch", str(plan), DRY_RUN))
+    best = planned["decision"]["recommended"]
+    picked = None if best is None else int(best["offer"])
+    provider = None if picked is None else planned["offers"][picked]["provider"]
+    suggest_next(*_start_commands(plan, picked, provider))
 
 
 def _open(page: Path) -> None:

@@ -97,8 +97,8 @@ class InputWaits:
 def _count_samples(batch: Any) -> int | None:
     import keras
 
-    shapes = (getattr(leaf, "shape", ()) for leaf in keras.tree.flatten(batch))
-    return next((int(shape[0]) for shape in shapes if len(shape)), None)
+    shapes = [tuple(getattr(leaf, "shape", ())) for leaf in keras.tree.flatten(batch)]
+    return next((int(shape[0]) for shape in shapes if shape), None)
 
 
 def find_workers(adapter: Any) -> tuple[int | None, bool] | None:

@@ -99,6 +99,8 @@ def build_offer_rows(offers: Iterable[tuple[int, Offer]], money: ReportCurrency)
 def _build_cells(one: Offer, money: ReportCurrency) -> list[list[Any]]:
     price, step, run, cost = one["usd_per_hour"], one["step_time_s"], one["run_time_s"], one["cost_usd"]
     purchase = "free" if price is not None and float(price) == 0 else one["purchase"].replace("_", " ")
+    if (one.get("quota") or {}).get("state") == "too_small":
+        purchase += ", no quota"
     return [
         [format_device(one["accelerator"], one["devices"])],
         [format_offer_name(one["provider"], one["instance_type"])],

@@ -19,6 +19,7 @@ from gpuplan.offers.local import GENERIC_HOST
 from gpuplan.plan.result.estimate import Estimate
 from gpuplan.render.report.embed import compute_script_hash
 from gpuplan.render.report.page import MAX_BYTES, build_report_html, decode_columns
+from gpuplan.render.report.text import ReportCurrency, build_offer_rows
 from hostile import HOSTILE
 
 VOID = {"meta", "input", "img", "br", "link"}
@@ -98,6 +99,15 @@ def test_the_whole_catalog_fits_in_a_mail(
     assert len(offers) == len(whole_plan["offers"])
     assert offers[best] == whole_plan["offers"][best]
     assert sum(bool(one["bill"]) for one in offers) < 500
+
+
+def test_an_offer_without_quota_is_marked(plan: dict[str, Any]) -> None:
+    """In the column of the purchase option."""
+    offer = plan["offers"][0]
+    marked = {**offer, "quota": {"state": "too_small", "why": "0 of 8 vCPUs", "link": None}}
+    before, after = (build_offer_rows([(0, one)], ReportCurrency())[0] for one in (offer, marked))
+    changed = [(old[0], new[0]) for old, new in zip(before[1:], after[1:], strict=True) if old != new]
+    assert [new.removeprefix(old) for old, new in changed] == [", no quota"]
 
 
 def test_the_same_plan_gives_the_same_page(text: str, plan: dict[str, Any]) -> None:
