@@ -24,7 +24,7 @@ Run = Callable[..., Any]
 ANSWERS = {
     "estimate {saved}": "add `-o plan.json`",
     "estimate {saved} --provider local -o {folder}/new.json": "gpuplan report {folder}/new.json --open",
-    "estimate {saved} --provider colab -o {folder}/c.json": "gpuplan report {folder}/c.json --open, or gpuplan export",
+    "estimate {saved} --provider colab -o c.json": "gpuplan report c.json --open, or gpuplan export",
     "breakeven {saved}": "gpuplan estimate {saved} --provider",
     "sweep {saved} --batch-sizes 128 --precisions float32": "gpuplan estimate",
     "rig --accelerator T4 --price 900": "gpuplan rig MODEL --accelerator T4",
