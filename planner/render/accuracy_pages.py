@@ -265,7 +265,7 @@ def _iter_ran_lines(ran: Board) -> Iterator[str]:
     shares: Sequence[float] = [row["needed_share"] for row in ran["rows"]]
     yield from (
         "",
-        f"What other publishers ran: **{summary['right']} of {summary['n']} are said to fit**, at "
+        f"What other publishers ran: **{summary['right']} of {summary['n']} are predicted to fit**, at "
         f"{min(shares):.0%} to {max(shares):.0%} of what can be used.",
     )
 
