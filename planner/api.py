@@ -99,15 +99,21 @@ def estimate(
         steps: Optimizer steps on one device, instead of epochs [-].
         precision: A Keras dtype policy, or `tf32`.
         mode: Training or inference.
-        loss, optimizer: Names of loss and optimizer, for a model that is not compiled.
-        accelerators, providers, regions, purchase, devices: Filters of offers; empty for all.
+        loss: Name of the loss, for a model that is not compiled.
+        optimizer: Name of the optimizer, for a model that is not compiled.
+        accelerators: Accelerators to include, such as `"T4"`; empty for all.
+        providers: Providers to include, such as `"aws"`; empty for all.
+        regions: Regions to include; empty for all.
+        purchase: Purchase option to include, or any.
+        devices: Numbers of devices per machine to include; empty for all [-].
         hosts: Numbers of equal machines that share the work; empty for one [-].
         scaling: Several devices: each keeps the batch (weak), or they share it (strong).
         residency: Permitted locations of the data: `eu`, `eea`, `uk` or countries.
         deadline: Maximum time of the run: `"12h"`, or a number of seconds [s].
         by: Time by which the run must end: `"Mon 08:00"`.
         budget: Maximum cost of the run [USD].
-        hour_value, wait_value: Value of an hour of your time, and of an unattended one [USD/h].
+        hour_value: Value of an hour of your time [USD/h].
+        wait_value: Value of an unattended hour of waiting [USD/h].
         quota: Compare the offers with your quotas at AWS, Azure and Google Cloud (asks them, a few seconds).
         assume: Values that replace the catalog's assumptions: `{"boot_s": 90, "dataset_gb": 150}`.
         profiles: Files written by `gpuplan profile` or `StepTimer`.
@@ -116,11 +122,12 @@ def estimate(
         retired: Include offers that are no longer available.
         compile: Compile the step with XLA for each of `accelerators` (for a MODEL reference; takes minutes).
         best_batch: Also estimate each offer at the largest batch size that fits.
-        spot_life, checkpoint_every, checkpoint_time, restart_time: Properties of spot machines: `"5h"`,
-            `"20m"`, `"30s"`, `"5m"`.
+        spot_life: Mean lifetime of a spot machine: `"5h"`.
+        checkpoint_every: Time between checkpoints on spot machines: `"20m"`.
+        checkpoint_time: Time to write a checkpoint: `"30s"`.
+        restart_time: Time to start again after a preemption: `"5m"`.
         live: Query the official clients of Colab and Kaggle first.
-        script_timeout: Time limit of a script: `"30m"`, or a number of seconds; None: 10 min
-            [s].
+        script_timeout: Time limit of a script: `"30m"`, or a number of seconds; None for 10 min [s].
         script_env: Names of environment variables to pass to a script, in addition to the default ones.
 
     Raises:

@@ -90,7 +90,7 @@ def test_an_estimate_as_a_data_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(frame.groupby("provider")["cost_usd_mid"].min().index) == {"lambda", "runpod"}
 
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(gpuplan.UsageError, match="pandas is not installed") as caught:
+    with pytest.raises(gpuplan.UsageError, match="needs pandas, which is not installed") as caught:
         estimate.to_pandas()
     assert caught.value.hint == "`pip install 'gpuplan[pandas]'`"
 

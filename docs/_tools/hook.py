@@ -26,12 +26,16 @@ SCHEMA = "schemas/gpuplan.estimate.json"  # stands for the folder, which is no p
 SOURCE = ROOT / ".docs-source"  # the package under its own name, for what reads its docstrings
 
 
-def on_config(config: Any) -> Any:
-    """Put the commands into the navigation, and the package under its own name for the reference."""
+def on_startup(**_: Any) -> None:
+    """Put the package under its own name for the reference, before the plugin of the reference looks for it."""
     link = SOURCE / "gpuplan"
     SOURCE.mkdir(exist_ok=True)
     if not link.is_symlink():
         link.symlink_to(Path("..", "planner"))
+
+
+def on_config(config: Any) -> Any:
+    """Put the commands into the navigation."""
     for entry in config.nav:
         if "Commands" in entry:
             entry["Commands"] = ["commands/index.md", *({c.name: _page(c)} for c in commands())]

@@ -38,6 +38,8 @@ NOT_RUN = {
     "stop": "a run, which it would end",
     "reap": "runs, which it would end",
     "launch plan.json --yes": "minutes of training; tests/launch runs it",
+    "launch here.json --max-hours 1 --yes": "minutes of training; tests/docs/test_tutorial.py runs it",
+    "reconcile here.json HERE": "a run; tests/docs/test_tutorial.py runs it",
     "launch plan.json --via": "an installed SkyPilot", "export": "a plan for a cloud; tests/launch/export runs it",
     "reconcile plan.json RUN": "a run", "breakeven --live": "a notebook account",
     "profile ResNet50": "minutes", "profile train.py --data": "a script that reads --images",

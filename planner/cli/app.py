@@ -119,8 +119,8 @@ def run(arguments: Sequence[str]) -> int:
         if debug or error.name not in MODELLING:
             raise
         _print_error(
-            f"{error.name} is not installed, without which models cannot be traced",
-            hint="`pip install gpuplan`, which brings it",
+            f"{error.name} is not installed, but tracing a model needs it",
+            hint="`pip install gpuplan` installs it",
         )
         return USAGE
     except GpuplanError as error:

@@ -25,7 +25,7 @@ def benchmark(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write the rows here, as CSV.")
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Time in which all of it ends [min].")] = 10.0,
+    minutes: Annotated[float, typer.Option(help="Time limit for all workloads together [min].")] = 10.0,
     only: Annotated[list[str] | None, typer.Option(help="Workload to measure; repeatable.")] = None,
     backend: Annotated[
         Literal["jax", "tensorflow", "torch"] | None,

@@ -203,7 +203,7 @@ def report(
     target = output or (plan.with_suffix(".html") if show else None)
     if target is None and sys.stdout.isatty():
         raise UsageError(
-            "a page of HTML is not for a terminal", hint="name a file: `-o report.html`, or `--open`"
+            "an HTML page cannot be shown on a terminal", hint="name a file: `-o report.html`, or `--open`"
         )
     if target is not None:
         require_writable(target, flag="-o")
@@ -261,6 +261,6 @@ def epochs(
         emit_rows([Column(key=key, header=key) for key in row], [row])
     if found.epochs is None:
         raise NoAnswerError(
-            f"{metric} {target:g}: {found.reason}", hint="train a few more epochs, or ask for less"
+            f"{metric} {target:g}: {found.reason}", hint="train a few more epochs, or choose an easier target"
         )
     suggest_next(format_command("estimate", "MODEL", epochs=found.epochs), as_json=json_)

@@ -105,7 +105,7 @@ def hand_over_to_sky(
         return
     require_sky()
     typer.echo(format_export(task), err=True, nl=False)
-    confirm(f"let `sky` start it, for ${task['worst_case_usd']:.2f} and what SkyPilot adds?")
+    confirm(f"start it with `sky`, for ${task['worst_case_usd']:.2f} plus what SkyPilot adds?")
     write_text(file, format_export(task))
     launch_with_sky(task, file)
-    typer.echo(f"handed over; `sky status` shows it, `{task['stop']}` ends it", err=True)
+    typer.echo(f"handed over to SkyPilot: `sky status` shows it, `{task['stop']}` ends it", err=True)

@@ -119,7 +119,7 @@ class LimitFlags(Frozen):
         typer.Option(help="Replace an assumption: boot_s=90, dataset_gb=150; repeatable (see --breakdown)."),
     ] = None
     feed: Annotated[
-        str | None, typer.Option(help="Input of samples: arrays, jpeg, or samples/s per vCPU.")
+        str | None, typer.Option(help="How samples are fed: arrays, jpeg, or samples/s per vCPU.")
     ] = None
     sort: Annotated[Literal["cost", "time", "co2"], typer.Option(help="Order of the offers.")] = "cost"
     quota: Annotated[

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["apply_plan", "format_cost_limit", "plan_launch"]
 
-_GO_ON = "the same command again goes on from its last checkpoint"
+_GO_ON = "repeat the command to continue from the last checkpoint"
 
 
 def plan_launch(
@@ -73,7 +73,7 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
             outcome = wait_for_end(launcher, plan.run)
     except KeyboardInterrupt:
         typer.echo(
-            f"run {plan.run} stays as it is: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it",
+            f"run {plan.run} keeps running: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it",
             err=True,
         )
         raise
@@ -97,5 +97,5 @@ def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: boo
     if outcome.status != "done":
         raise GpuplanError(
             f"run `{run}` ended as `{outcome.status}` (exit code {outcome.exit_code})",
-            hint="the same command starts again" if outcome.status == "failed" else _GO_ON,
+            hint="repeat the command to start it again" if outcome.status == "failed" else _GO_ON,
         )

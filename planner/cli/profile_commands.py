@@ -149,7 +149,9 @@ def _require_sensible(request: ProfileRequest) -> None:
     for precision in request.precisions:
         WorkloadOptions(precision=precision)
     if request.data == "script" and request.options.mode == "infer":
-        raise UsageError("--data script feeds fit(), and --mode infer predicts", hint="leave out one of them")
+        raise UsageError(
+            "--data script measures fit(), which --mode infer does not call", hint="leave out one of them"
+        )
     if request.data == "script" and request.batch_sizes:
         raise UsageError("--data script has batches of its own", hint="leave out `--batch-size`")
 
@@ -268,7 +270,7 @@ def reconcile(
     if forget:
         if plan is not None:
             raise UsageError("--forget takes no files", hint="leave out the files, or `--forget`")
-        typer.echo(f"forgot {delete_runs(settings)} runs ({get_runs_folder(settings)})", err=True)
+        typer.echo(f"deleted {delete_runs(settings)} runs ({get_runs_folder(settings)})", err=True)
         suggest_next(format_command("estimate", "MODEL"))
         return
     if plan is None or profile is None:

@@ -123,7 +123,7 @@ def check_chip_price_across_vendors(offers: Iterable[Located[Offer]]) -> Finding
             ratio = _price_per_device(offer) / middle
             if not MIN_VENDOR_RATIO <= ratio <= MAX_VENDOR_RATIO:
                 message = (
-                    f"is {ratio:.2g} times what vendors take for a {offer.row.accelerator}, {middle:.3g}"
+                    f"is {ratio:.2g} times what vendors charge for a {offer.row.accelerator}, {middle:.3g}"
                 )
                 yield offer.finding("usd_per_hour", message)
 

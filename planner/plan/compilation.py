@@ -62,7 +62,7 @@ class StepCompiler:
         """Raise UsageError unless accelerators and a MODEL reference are named (each compilation takes 30 s)."""
         if not accelerators:
             raise UsageError(
-                "`--compile` takes half a minute or more an accelerator, and none is named",
+                "`--compile` needs at least one `--accelerator`: each takes half a minute or more",
                 hint="add `--accelerator TPU-v5e`, once for each that you want",
             )
         if not isinstance(model, str):
@@ -118,7 +118,7 @@ class StepCompiler:
         )
         result: CompiledStep | CompileFault
         if whole is None:
-            message = f"{count} chips of {target.accelerator} are no slice that is for rent"
+            message = f"{count}x {target.accelerator} is not a slice that can be rented"
             result = CompileFault(kind="failed", message=message, hint="`--devices 4`")
         else:
             result = self._compiled(whole, workload, replace(program, options=options))
@@ -169,7 +169,9 @@ class StepCompiler:
     ) -> CompiledStep | CompileFault:
         """Compile for one accelerator, whose cores share its batch."""
         if workload.batch_size % target.cores:
-            message = f"{workload.batch_size} samples cannot be shared by the {target.cores} cores of a chip"
+            message = (
+                f"{workload.batch_size} samples cannot be divided among the {target.cores} cores of a chip"
+            )
             return CompileFault(kind="failed", message=message, hint="an even batch size")
         options = replace(
             program.options,

@@ -35,7 +35,7 @@ def resolve_accelerators(names: Sequence[str], catalog: Catalog) -> tuple[Accele
     """
     if not names:
         raise UsageError(
-            "`--compile` takes half a minute or more an accelerator, and none is named",
+            "`--compile` needs at least one `--accelerator`: each takes half a minute or more",
             hint="add `--accelerator TPU-v5e`, once for each that you want",
         )
     return tuple(catalog.accelerators[catalog.names.resolve(name)] for name in dict.fromkeys(names))

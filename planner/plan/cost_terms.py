@@ -39,11 +39,11 @@ DIRECT_KEYS: Mapping[str, str] = {
     "compile_s": "compilation [s]",
     "validation_samples": "samples validated after every epoch",
     "checkpoint_gb": "size of a checkpoint [GB]",
-    "disk_gb": "disk that is rented [GB]",
+    "disk_gb": "size of the rented disk [GB]",
     "chance": "chance of getting a notebook's accelerator when it is requested",
-    "notebook_hours_a_week": "hours a week that a notebook with a quota gives you [h]",
+    "notebook_hours_a_week": "weekly hours of a notebook with a quota [h]",
     "g_co2_per_kwh": "carbon intensity of your own electricity [g/kWh]",
-    "egress_gb": "what is downloaded from the cloud at the end [GB]",
+    "egress_gb": "data to download from the cloud at the end [GB]",
 }
 
 OWNED = frozenset({"local", "own"})

@@ -115,7 +115,9 @@ def _estimate_phase(
     if accelerator is None:
         step: StepTime | NoPrediction = NoPrediction(f"the catalog does not describe `{offer.accelerator}`")
     elif share.workload is None:
-        step = NoPrediction(f"a batch of {workload.batch_size} cannot be shared by {run.replicas} devices")
+        step = NoPrediction(
+            f"a batch of {workload.batch_size} cannot be divided among {run.replicas} devices"
+        )
     else:
         machine = build_host_spec(selected.links)
         step = predictor.step_time(

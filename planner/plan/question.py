@@ -143,7 +143,7 @@ def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:
         return None
     reason = next(step.reason for step in steps if isinstance(step, NoPrediction))
     return NoAnswerError(
-        f"no step time can be given on any of {len(steps)} offers: {reason}",
+        f"no step time can be predicted on any of {len(steps)} offers: {reason}",
         hint="ask for another `--precision` or other accelerators; see `gpuplan accelerators`",
     )
 
@@ -153,7 +153,7 @@ def _nothing_in_time(estimate: Estimate, question: Question) -> NoAnswerError | 
     chosen = estimate.recommendation
     if question.deadline_s is None or chosen.within_deadline is not None:
         return None
-    asked = f"no offer is safely done within {format_duration(question.deadline_s)}"
+    asked = f"no offer is likely to finish within {format_duration(question.deadline_s)}"
     if chosen.fastest is None:
         return NoAnswerError(asked, hint="no offer that fits has a known time and price")
     best = estimate.offers[chosen.fastest]
@@ -171,7 +171,7 @@ def _nothing_in_budget(estimate: Estimate, question: Question) -> NoAnswerError 
     chosen = estimate.recommendation
     if question.budget_usd is None or chosen.within_budget is not None:
         return None
-    asked = f"no offer safely stays within ${question.budget_usd:g}"
+    asked = f"no offer is likely to stay within ${question.budget_usd:g}"
     if chosen.cheapest is None:
         return NoAnswerError(asked, hint="no offer that fits has a known time and price")
     best = estimate.offers[chosen.cheapest]

@@ -242,6 +242,6 @@ def refresh_notebook_accounts(settings: Settings, *, timeout_s: float = COMMAND_
     for provider in NOTEBOOK_PROVIDERS:
         outcome = refresh_notebooks(provider, store=store, request=request, timeout_s=timeout_s)
         if outcome.accepted:
-            yield f"{provider}: asked now ({outcome.new + outcome.changed + outcome.same} readings)"
+            yield f"{provider}: read now ({outcome.new + outcome.changed + outcome.same} readings)"
         yield from (f"{provider}: needs {need}" for need in outcome.needs)
         yield from (f"{provider}: not read: {found.message}" for found in outcome.anomalies)

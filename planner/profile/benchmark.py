@@ -39,7 +39,7 @@ class BenchmarkRequest:
         workloads: What to measure, in order.
         backend: Keras backend.
         device: Device to compute on; None for the backend's default.
-        minutes: Time in which all of it ends [min].
+        minutes: Time limit for all workloads together [min].
     """
 
     workloads: Sequence[BenchmarkWorkload]

@@ -55,7 +55,7 @@ def probe_device(backend: str, device: Literal["cpu", "gpu", "tpu"] | None) -> d
     return facts
 
 
-DOCTOR = "`gpuplan doctor` tells what each backend finds"
+DOCTOR = "`gpuplan doctor` shows the devices of each backend"
 
 
 def main(backend: str) -> None:

@@ -51,7 +51,7 @@ def find_caveats(
         found.append(_describe_imprecision(fit, rules, options))
     if abs(fit["drift"]) > DRIFT:
         found.append(
-            f"unsteady: the second half ran at {1 + fit['drift']:.3f} times the time of the first: "
+            f"unsteady: the second half took {1 + fit['drift']:.3f} times the time of the first: "
             f"clocks or temperature changed"
         )
     if compute_process_spread(fit) > DRIFT:

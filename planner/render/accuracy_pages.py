@@ -7,20 +7,28 @@ from typing import Any
 
 from ..units import GIB
 from .accuracy import GROUPS, format_percent, format_signed_percent
+from .accuracy_summary import format_summary
 from .output import UNKNOWN, Column
 
 __all__ = ["build_memory_columns", "build_memory_rows", "format_accuracy_page", "format_memory_page"]
 
 Scores = Mapping[str, Any]
 
-PREFACE = """\
+TITLE = """\
 # How far off the predictions are
 
-This page is generated; do not edit it. All numbers are from rows held out of the fit.
+Errors on published measurements that the fit had not seen.
+"""
+
+PREFACE = """\
+## All settings
+
+This page is generated; do not edit it.
 
 ```sh
 gpuplan accuracy --output profiles/accuracy.json             # compute every setting and record it
 gpuplan accuracy --recorded --markdown > docs/accuracy.md    # this page, from the record
+python docs/_tools/accuracy_figure.py                        # its figure, from the record
 ```
 
 An error is |predicted / measured - 1|. *Median*, *mean* and *p90* are over rows; *by source* is the mean of
@@ -59,8 +67,9 @@ that is no longer offered has its last listed price.
 def format_accuracy_page(settings: Mapping[str, Scores]) -> str:
     """Format the scores of all settings as a Markdown page, deterministically."""
     parts = [
+        TITLE,
+        format_summary(settings),
         PREFACE,
-        "## All settings\n",
         _format_table(_HEAD, [_format_setting(name, s) for name, s in settings.items()]),
         "\n".join(f"- **{name}**: {s['title']}. {s['protocol']}" for name, s in settings.items()) + "\n",
         CHOICES,
@@ -256,7 +265,7 @@ def _iter_ran_lines(ran: Board) -> Iterator[str]:
     shares: Sequence[float] = [row["needed_share"] for row in ran["rows"]]
     yield from (
         "",
-        f"What other publishers ran: **{summary['right']} of {summary['n']} are said to fit**, at "
+        f"What other publishers ran: **{summary['right']} of {summary['n']} are predicted to fit**, at "
         f"{min(shares):.0%} to {max(shares):.0%} of what can be used.",
     )
 

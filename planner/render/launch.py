@@ -101,7 +101,7 @@ def _price(one: Mapping[str, Any]) -> str:
     dated = f" (of {one['price_as_of']})" if one["price_as_of"] else ""
     now = "read again when it is launched"
     if one["price_problem"]:
-        now = f"the price of now could not be read: {one['price_problem']}"
+        now = f"the current price could not be read: {one['price_problem']}"
     return f"${one['usd_per_hour']} an hour, as estimated{dated}; {now}"
 
 

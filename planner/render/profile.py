@@ -46,13 +46,18 @@ def emit_profile(document: ProfileDocument, *, as_json: bool) -> None:
     emit_rows(_COLUMNS, [_build_row(row) for row in document["rows"]], title=format_title(document))
 
 
+def _format_quantity(value: float | str) -> str:
+    """Format a number; money stands in documents as decimal text."""
+    return f"{float(value):.4g}"
+
+
 _PARTS = [
     Column(key="part", header="part"),
     Column(key="unit", header="unit"),
-    Column(key="low", header="low", format=lambda v: f"{v:.4g}", justify="right"),
-    Column(key="predicted", header="predicted", format=lambda v: f"{v:.4g}", justify="right"),
-    Column(key="high", header="high", format=lambda v: f"{v:.4g}", justify="right"),
-    Column(key="actual", header="actual", format=lambda v: f"{v:.4g}", justify="right"),
+    Column(key="low", header="low", format=_format_quantity, justify="right"),
+    Column(key="predicted", header="predicted", format=_format_quantity, justify="right"),
+    Column(key="high", header="high", format=_format_quantity, justify="right"),
+    Column(key="actual", header="actual", format=_format_quantity, justify="right"),
     Column(key="actual_over_predicted", header="ratio", format=lambda v: f"{v:.2f}", justify="right"),
     Column(key="inside", header="inside"),
 ]

@@ -106,7 +106,9 @@ def _build_hint(error: BaseException, script: str) -> str:
     if not script.endswith(".py"):
         return "build it in Python to see the full traceback"
     if isinstance(error, KeyError) and _is_missing_variable(error):
-        return f"a script sees few variables; `--script-env {error.args[0]}` lets this one of yours through"
+        return (
+            f"gpuplan withholds most environment variables; `--script-env {error.args[0]}` passes this one on"
+        )
     if isinstance(error, EOFError):
         return f"it waits for input(), which gpuplan does not provide; {WAY_OUT.format(name=script)}"
     if isinstance(error, OSError):

@@ -122,7 +122,7 @@ def test_a_deadline_that_nothing_meets_is_code_3(gpuplan: Run, saved: str) -> No
 
     assert done.code == 3
     assert done.out.startswith("provider\t")
-    assert "no offer is safely done within" in done.err
+    assert "no offer is likely to finish within" in done.err
 
 
 def test_a_budget_that_nothing_keeps_is_code_3(gpuplan: Run, saved: str) -> None:

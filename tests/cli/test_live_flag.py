@@ -56,7 +56,7 @@ def test_breakeven_counts_with_what_fake_clients_say(gpuplan: Run, saved: str) -
     assert way(before, kaggle)["hours_a_week"] != 21.0
     assert way(after, kaggle)["hours_a_week"] == 21.0
     assert way(after, colab)["usd_per_hour"] != way(before, colab)["usd_per_hour"]
-    assert "note: kaggle: asked now" in done.err
+    assert "note: kaggle: read now" in done.err
     assert again == after  # what was said is kept, with its date
 
 

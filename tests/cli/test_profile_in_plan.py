@@ -143,7 +143,7 @@ def test_runs_are_kept_and_forgotten(
     assert result["parts"][0]["inside"] is False
     assert result["parts"][0]["actual_over_predicted"] == pytest.approx(step_s / before["T4"]["s"])
     assert kept["T4"]["s"] == pytest.approx(step_s)
-    assert "forgot 1 runs" in forgotten.err
+    assert "deleted 1 runs" in forgotten.err
     assert not list((data_folder / "runs").iterdir())
     assert steps(gpuplan("estimate", saved, *ACCELERATORS, "--json")) == before
 

@@ -36,7 +36,12 @@ def new(accelerator: str, usd: str, *, devices: str = "1") -> dict[str, str]:
 
 
 SHARE, TENTH, DAY = "% of the on-demand price", "exactly a tenth", "has no day"
-NAME, REGION, VENDOR, ORDER = "is not a name of", "median of its regions", "vendors take", "cheaper than half"
+NAME, REGION, VENDOR, ORDER = (
+    "is not a name of",
+    "median of its regions",
+    "vendors charge",
+    "cheaper than half",
+)
 # The first eight stood in the catalog of 2026-11-24, or are like them.
 PLANTED = [
     Planted("aws", ("p4de.24xlarge", "eu-central-1", "spot"), new("A100-80GB", "3.429122", devices="8"),

@@ -12,7 +12,7 @@ import pytest
 import snippets
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "catalog.md")
+PAGES = ("README.md", "recipes.md", "catalog.md")
 QUICK = (
     "estimate examples/mnist_cnn.py",
     "offers",

@@ -105,7 +105,7 @@ def test_deadline_and_budget_are_kept_together() -> None:
     why = explain_no_answer(answer, Question(**question))
     assert answer.decision.recommended is None
     assert answer.decision.sentence.startswith(
-        "Nothing is safely done within 30 min for at most $1.8: the fastest is"
+        "No offer is likely to meet a deadline of 30 min and a budget of $1.8: the fastest is"
     )
     assert why is not None
     assert why.exit_code == 3
@@ -178,7 +178,7 @@ def test_what_the_account_may_not_start_is_passed_over_and_said() -> None:
     assert [named(answer, role) for role in ("recommended", "cheapest_paid", "fastest_paid")] == ["Q-8"] * 3
     assert answer.decision.sentence.startswith("Take lambda Q-8 ")
     assert answer.decision.sentence.endswith(
-        "Passed over: lambda S-0.5 (S, us-east-1): $1.00, 2.0 h; no quota: https://form"
+        "Not recommended because of your quota: lambda S-0.5 (S, us-east-1): $1.00, 2.0 h; no quota: https://form"
     )
     (passed,) = answer.decision_json()["passed_over"]
     assert passed["instance_type"] == "S-0.5"

@@ -230,11 +230,11 @@ def test_why_nothing_is_in_time_or_in_budget() -> None:
     dear = explain_no_answer(run(BOTH, budget_usd=0.1), Question(budget_usd=0.1))
 
     assert str(late) == (
-        "no offer is safely done within 10 min: the fastest takes 15 min (up to 22 min), "
+        "no offer is likely to finish within 10 min: the fastest takes 15 min (up to 22 min), "
         "on lambda one_A100-40GB in us-east-1"
     )
     assert str(dear) == (
-        "no offer safely stays within $0.1: the cheapest costs $0.50 (up to $0.75), "
+        "no offer is likely to stay within $0.1: the cheapest costs $0.50 (up to $0.75), "
         "on lambda one_T4 in us-east-1"
     )
 
@@ -244,4 +244,4 @@ def test_why_no_time_is_known() -> None:
     why = explain_no_answer(run(BOTH, unknown=("T4", "A100-40GB")), Question())
 
     assert why is not None
-    assert "no step time can be given on any of 2 offers: no peak of" in str(why)
+    assert "no step time can be predicted on any of 2 offers: no peak of" in str(why)

@@ -45,7 +45,7 @@ def test_the_slower_of_input_and_computation_limits_the_step() -> None:
     limit = slow.bottleneck
     assert limit is not None
     assert limit.share == pytest.approx(1.0)
-    assert "a faster GPU will not help" in limit.why
+    assert "a faster GPU does not" in limit.why
     assert quick.step_time == own.step_time
 
 
@@ -127,7 +127,7 @@ def test_feed_is_a_kind_or_a_rate() -> None:
     given = parse_feed("35", workload, TERMS)
     assert given is not None
     assert given.per_vcpu == (35.0, 35.0, 35.0)
-    with pytest.raises(UsageError, match="`--feed fast` is neither a kind of input nor a rate"):
+    with pytest.raises(UsageError, match="invalid `--feed fast`: neither a kind of input nor a rate"):
         parse_feed("fast", workload, TERMS)
 
 

@@ -114,13 +114,13 @@ def ask(*offers: Offer) -> Estimate:
     )
 
 
-def test_the_decision_says_that_the_order_hangs_on_an_old_price() -> None:
+def test_the_decision_says_that_the_order_may_change_with_an_old_price() -> None:
     """$1.00 of a year ago could be $1.92 today (0.65 a root of a year), above the $1.20 of today."""
     sentence = ask(offer("A", "1", "2025-11-25"), offer("B", "1.2", "2026-11-24")).decision.sentence
 
     assert sentence.endswith(
-        "The order hangs on an old price: that of vast 1x A is 365 days old, such prices move by a factor of 1.9 "
-        "in that time, and vast 1x B is within it: `gpuplan catalog refresh`."
+        "The order may change with a current price: that of vast 1x A is 365 days old, such prices change by a "
+        "factor of 1.9 in that time, and vast 1x B is within that range: run `gpuplan catalog refresh`."
     )
 
 

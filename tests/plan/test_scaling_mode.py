@@ -93,7 +93,7 @@ def test_a_batch_cannot_be_shared_by_more_devices_than_it_has_samples() -> None:
     many = next(one for one in asked(SINGLE, MANY, batch_size=16).offers if one.offer is MANY)
 
     assert many.device_estimate.step_time_s is None
-    assert "a batch of 16 cannot be shared by 32 devices" in many.notes
+    assert "a batch of 16 cannot be divided among 32 devices" in many.notes
 
 
 def test_what_was_saved_at_one_batch_size_cannot_be_shared() -> None:

@@ -270,7 +270,7 @@ def test_spot_loses_here_is_said() -> None:
     _, cheap = both("0.3", up_hours=0.5)
 
     assert dear.spot.loses is True
-    assert any("spot loses here" in note for note in dear.notes)
+    assert any("spot does not pay here" in note for note in dear.notes)
     assert cheap.spot.loses is False
     assert dear.to_json()["spot"]["loses_to_on_demand"] is True
     assert cheap.to_json()["spot"]["hours"]["p90"] >= cheap.to_json()["spot"]["hours"]["expected"]

@@ -127,3 +127,17 @@ def test_tsv_always_has_as_many_cells_as_columns(rows: list[tuple[str, object]])
 
     assert len(lines) == len(rows) + 2
     assert all(line.count("\t") == 1 for line in lines[:-1])
+
+
+def test_a_reconciled_bill_is_shown_on_a_terminal() -> None:
+    """Its prediction is money, which documents keep as text; its actual value is unknown."""
+    bill = {
+        "part": "whole bill", "unit": "USD", "predicted": {"low": "0.0123456", "mid": "0.02", "high": "0.035"},
+        "actual": None, "actual_over_predicted": None, "inside": None,
+    }  # fmt: skip
+    result = {"model": "train.py", "devices": 1.0, "accelerator": "T4", "parts": [bill]}
+    text = terminal_output(
+        f"from gpuplan.render.profile import emit_reconciled; emit_reconciled({result!r}, as_json=False)"
+    )
+
+    assert re.search(r"whole bill +USD +0\.01235 +0\.02 +0\.035 +–", text)

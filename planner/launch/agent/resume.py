@@ -142,15 +142,13 @@ def _continued(start: Progress, *, partial: bool) -> str:
 
     Example:
         >>> _continued(Progress(epoch=2, batch=22, steps=102), partial=False)
-        'goes on in epoch 3 after batch 22; the batches before it are those that were trained'
+        'continues in epoch 3 after batch 22; the batches before it are those that were trained'
         >>> _continued(Progress(epoch=2, batch=0, steps=80), partial=False)
-        'goes on with epoch 3'
+        'continues with epoch 3'
     """
     if not start.batch:
-        return f"goes on with epoch {start.epoch + 1}"
-    text = (
-        f"goes on in epoch {start.epoch + 1} after batch {start.batch}; the batches before it are those that"
-    )
+        return f"continues with epoch {start.epoch + 1}"
+    text = f"continues in epoch {start.epoch + 1} after batch {start.batch}; the batches before it are those that"
     missing = (
         "; metrics of this epoch are those of its later batches, and not in the history" if partial else ""
     )

@@ -109,8 +109,8 @@ class Teardown:
                 return
             if waited_s >= runner.backoff.ending_s:
                 raise GpuplanError(
-                    f"{ref.id} was ordered to end and still exists after {runner.backoff.ending_s:g} s",
-                    hint=f"check the console of {runner.adapter.provider}; `gpuplan stop` repeats the order",
+                    f"{ref.id} was told to end and still exists after {runner.backoff.ending_s:g} s",
+                    hint=f"check the console of {runner.adapter.provider}; `gpuplan stop` repeats the request",
                 )
             runner.clock.sleep(runner.backoff.poll_delay_s(looks))
 

@@ -51,5 +51,5 @@ def build_google_machine(task: ExportTask) -> MachineBlocks:
         settings={"region": offer.region},
         blocks={"variable": {"zone": zone}, "resource": {"google_compute_instance": {"train": machine}}},
         stops=(f"Compute Engine deletes the machine {offer.cap_s} s after its start (`max_run_duration`)",),
-        limits=("a machine that has powered itself off keeps its disk, and pays for that",),
+        limits=("a machine that has powered itself off keeps its disk, which is still billed",),
     )

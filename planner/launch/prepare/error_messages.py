@@ -22,7 +22,7 @@ __all__ = [
     "list_machines",
 ]
 
-_LEDGER = "`gpuplan ps` shows what the ledger knows"
+_LEDGER = "`gpuplan ps` shows the machines on record"
 
 
 class Failures:

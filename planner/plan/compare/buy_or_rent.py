@@ -66,7 +66,7 @@ class OwnedMachine:
                 f"--hours-a-week {self.hours_a_week:g}: a week has 168", hint="try `--hours-a-week 20`"
             )
         if not 0 <= self.value_lost_per_year < 1:
-            raise UsageError("--loses must be from 0 up to (not with) 1", hint="try `--loses 0.3`")
+            raise UsageError("--loses must be at least 0 and less than 1", hint="try `--loses 0.3`")
         require_not_negative(self.electricity_usd_per_kwh, what="--electricity", example="0.17")
         require_not_negative(self.idle_power_w, what="--idle-power", example="50")
 

@@ -80,7 +80,7 @@ def _explain_picks(picks: Picks, question: Question, words: _Words, workload: Wo
     """Return what to take and why."""
     if not picks.candidates:
         what = f"{workload.model} at batch {workload.batch_size}"
-        return f"Nothing can be taken: no offer runs {what} in one session at a known price."
+        return f"No recommendation: no offer runs {what} in one session at a known price."
     if picks.recommended is None:
         return _explain_limits(picks, question, words)
     taken = picks.candidates[picks.recommended]
@@ -182,9 +182,11 @@ def _explain_paid(picks: Picks, taken: Candidate, words: _Words) -> str:
     """Return what less money or more speed would be had for."""
     parts = []
     if picks.free is not None:
-        parts.append(f"Free would be {words.describe(picks.candidates[picks.free])}.".replace(": free,", ":"))
+        parts.append(
+            f"The best free offer is {words.describe(picks.candidates[picks.free])}.".replace(": free,", ":")
+        )
     if picks.cheapest_paid is not None and picks.cheapest_paid != taken.key:
-        parts.append(f"The cheapest paid is {words.describe(picks.candidates[picks.cheapest_paid])}.")
+        parts.append(f"The cheapest paid offer is {words.describe(picks.candidates[picks.cheapest_paid])}.")
     swift = picks.candidates[picks.fastest_paid] if picks.fastest_paid is not None else taken
     if swift.time_s < taken.time_s:
         hour = words.usd(_price_of_hour(taken, swift))
@@ -203,7 +205,7 @@ def _explain_quota(picks: Picks, passed_over: Sequence[Candidate], words: _Words
         quota = words.offers[one.key].selected.quota
         if quota is not None and quota.link not in told:
             told.add(quota.link)
-            refused.append(f"Passed over: {words.describe(one)}; {quota.why}")
+            refused.append(f"Not recommended because of your quota: {words.describe(one)}; {quota.why}")
     taken = None if picks.recommended is None else words.offers[picks.recommended].selected.quota
     if taken is not None and taken.state == "unknown":
         refused.insert(0, f"Whether your quota allows it is unknown: {taken.why}.")
@@ -214,7 +216,7 @@ def _format_values(question: Question) -> str:
     """Return the values of hours that were counted; empty if none was."""
     values = {"your own time": question.hour_value_usd, "waiting": question.wait_value_usd}
     counted = [f"an hour of {what} at ${usd:g}" for what, usd in values.items() if usd]
-    return f"Counted: {', '.join(counted)}." if counted else ""
+    return f"This counts {' and '.join(counted)}." if counted else ""
 
 
 def _explain_limits(picks: Picks, question: Question, words: _Words) -> str:
@@ -230,11 +232,14 @@ def _explain_limits(picks: Picks, question: Question, words: _Words) -> str:
             one = picks.candidates[key]
             most = f"up to {words.time(one.late_s)} and {words.cost(one.dear_usd)}"
             found.append(f"the {what} is {words.describe(one)} ({most})")
-    return f"Nothing is safely {format_limits(question)}: {'; '.join(found)}."
+    return f"No offer is likely to meet {format_limits(question)}: {'; '.join(found)}."
 
 
 def format_limits(question: Question) -> str:
-    """Return deadline and budget as words: `done within 2.0 h for at most $5`."""
-    time = "" if question.deadline_s is None else f"done within {format_duration(question.deadline_s)}"
-    money = "" if question.budget_usd is None else f"at most ${question.budget_usd:g}"
-    return f"{time} for {money}" if time and money else time or f"had for {money}"
+    """Return deadline and budget as words: `a deadline of 2.0 h and a budget of $5`."""
+    limits = []
+    if question.deadline_s is not None:
+        limits.append(f"a deadline of {format_duration(question.deadline_s)}")
+    if question.budget_usd is not None:
+        limits.append(f"a budget of ${question.budget_usd:g}")
+    return " and ".join(limits)

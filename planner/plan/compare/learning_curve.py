@@ -125,7 +125,7 @@ def _unknown(
         seen=len(values),
         epochs=None,
         limit=limit,
-        reason=f"cannot be known: {why}",
+        reason=f"unknown: {why}",
     )
 
 
@@ -137,12 +137,16 @@ def _extrapolated(values: list[float], metric: str, target: float, *, falling: b
     floor = -1.0 if _is_share(metric, values) else -math.inf
     limit, gain, decay = _fit(seen, floor=floor)
     if gain <= 1e-6 * max(1.0, abs(limit)):
-        return _unknown(values, metric, target, "it does not improve over the history")
+        return _unknown(values, metric, target, "the metric does not improve over the history")
     fitted = limit + gain * np.arange(1, len(values) + 1) ** -decay
     residuals = seen - fitted
     center = _reach(limit, gain, decay, sign * target)
     if center is None or center > FURTHEST * len(values):
-        why = f"the curve levels off at {sign * limit:.4g}" if center is None else "it lies too far ahead"
+        why = (
+            f"the curve levels off at {sign * limit:.4g}"
+            if center is None
+            else "the target lies too far beyond the history"
+        )
         return _unknown(values, metric, target, why, limit=sign * limit)
     low, high = _interval(fitted, residuals, sign * target, floor=floor, furthest=FURTHEST * len(values))
     return EpochForecast(

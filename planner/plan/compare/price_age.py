@@ -48,8 +48,8 @@ def explain_price_age(paid: Sequence[Candidate], offers: Sequence[OfferEstimate]
             format_offer_name(one.provider, one.instance_type, hosts=one.hosts) for one in (old, other)
         )
         return (
-            f"The order hangs on an old price: that of {name} is {age_days} days old, such prices move by a "
-            f"factor of {format_short(math.exp(width))} in that time, and {than} is within it: "
-            "`gpuplan catalog refresh`."
+            f"The order may change with a current price: that of {name} is {age_days} days old, such prices "
+            f"change by a factor of {format_short(math.exp(width))} in that time, and {than} is within that "
+            "range: run `gpuplan catalog refresh`."
         )
     return ""

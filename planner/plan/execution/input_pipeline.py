@@ -217,7 +217,8 @@ def _number(text: str) -> Bounds:
         rate = 0.0
     if not SLOWEST_FEED_PER_S <= rate <= MAX_AMOUNT:
         raise UsageError(
-            f"`--feed {text}` is neither a kind of input nor a rate from {SLOWEST_FEED_PER_S:g} to {MAX_AMOUNT:g}",
+            f"invalid `--feed {text}`: neither a kind of input nor a rate from {SLOWEST_FEED_PER_S:g} to "
+            f"{MAX_AMOUNT:g}",
             hint=f"give {FEEDS}",
         )
     return (rate, rate, rate)

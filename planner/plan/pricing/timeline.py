@@ -278,7 +278,9 @@ def _restarts(ready_s: Interval, sessions: int, terms: CostTerms) -> list[Timeli
     pause = terms.bounds("checkpoint_every_s", "any") or NOTHING
     lost = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
     again = _sum([TimelinePhase(REWORK, lost, "")], start=ready_s)
-    because = f"{sessions} sessions: each but the first starts again, half a checkpoint behind"
+    because = (
+        f"{sessions} sessions: each but the first restarts and repeats half a checkpoint interval on average"
+    )
     return [TimelinePhase(REWORK, again.scaled(sessions - 1), because)]
 
 

@@ -18,9 +18,10 @@ class Decision(Frozen):
     Args:
         recommended: The offer to take.
         free: Fastest offer that costs nothing, this machine included.
-        cheapest_paid, fastest_paid: By the whole run, or by sample if the run's length is unknown.
+        cheapest_paid: Cheapest paid offer by the whole run, or by sample if the run's length is unknown.
+        fastest_paid: Fastest paid offer by the same measure.
         in_between: Paid offer with the least product of time and cost among the Pareto-optimal ones between
-            those two.
+            the cheapest and the fastest.
         sentence: What to take and why.
         spot: Comparison of the recommended machine on spot and on demand, as sentences; empty without both.
         passed_over: Offers that would have been picked if the account's quota allowed them.

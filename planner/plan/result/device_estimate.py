@@ -19,11 +19,11 @@ __all__ = ["WHY", "DeviceEstimate", "StepBottleneck", "combine_phases", "find_st
 
 
 WHY: Mapping[str, str] = {
-    "compute": "arithmetic: more FLOP/s or a lower precision help",
-    "memory bandwidth": "reading and writing memory: faster memory helps, more FLOP/s alone do not",
-    "launch": "starting kernels: a larger batch helps, a faster GPU will not help",
-    "input": "waiting for input: more vCPUs or less work for each sample help, a faster GPU will not help",
-    "link": "exchanging gradients: fewer devices, faster links or a larger batch help",
+    "compute": "arithmetic: more FLOP/s or a lower precision helps",
+    "memory bandwidth": "reading and writing memory: faster memory helps, more FLOP/s alone does not",
+    "launch": "starting kernels: a larger batch helps, a faster GPU does not",
+    "input": "waiting for input: more vCPUs or less work per sample helps, a faster GPU does not",
+    "link": "exchanging gradients: fewer devices, faster links or a larger batch helps",
 }
 
 

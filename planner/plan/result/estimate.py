@@ -266,7 +266,8 @@ class Recommendation(Frozen):
     run. Free machines are listed separately, since they are not guaranteed, unless no others were selected.
 
     Args:
-        cheapest, fastest: By the whole run, or by sample if the run's length is unknown.
+        cheapest: Cheapest offer by the whole run, or by sample if the run's length is unknown.
+        fastest: Fastest offer by the same measure.
         within_deadline: Cheapest offer that meets the deadline even at its upper bound.
         within_budget: Fastest offer that stays within the budget even at its upper bound.
         free: Fastest offer that costs nothing.

@@ -141,7 +141,7 @@ class PreemptionForecast(Frozen):
     def format_note(self, saves_share: float | None) -> str:
         """Format a sentence on preemptions and the savings against the same machine on demand."""
         if saves_share is not None and saves_share <= 0.0:
-            return f"spot loses here: {self._taken}, it costs no less than on demand"
+            return f"spot does not pay here: {self._taken}, and it costs no less than on demand"
         saved = "" if saves_share is None else f", {100 * saves_share:.0f} % cheaper than on demand"
         return f"spot: {self._taken}{saved}"
 

@@ -206,7 +206,7 @@ def _format_quota_note(estimate: Estimate) -> str:
     if not estimate.options.get("quota"):
         return "Quotas: not checked; --quota asks AWS, Azure and Google Cloud what your account may start."
     count = sum(one.is_refused for one in _iter_contexts(estimate))
-    return f"Quotas: checked; too small for {count} offers, which are not picked."
+    return f"Quotas: checked; too small for {count} offers, which are not recommended."
 
 
 def _iter_contexts(estimate: Estimate) -> Iterable[OfferContext]:

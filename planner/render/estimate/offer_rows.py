@@ -46,7 +46,7 @@ def build_offer_frame(estimate: Estimate) -> DataFrame:
         import pandas as pd
     except ImportError:
         raise UsageError(
-            "pandas is not installed, which holds a data frame", hint="`pip install 'gpuplan[pandas]'`"
+            "a data frame needs pandas, which is not installed", hint="`pip install 'gpuplan[pandas]'`"
         ) from None
     names = [column.key for column in OFFER_COLUMNS]
     frame = pd.DataFrame([build_offer_row(one) for one in estimate.offers], columns=names)

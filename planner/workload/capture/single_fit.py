@@ -73,5 +73,6 @@ class SingleFit:
     def build_missing_error(self, text: str) -> CaptureError:
         """Return the error for a script that ended before the call."""
         return CaptureError(
-            f"{text} called fit() {self._calls} times, and not again as before", hint="run the command again"
+            f"{text} called fit() {self._calls} times, fewer than when it was first traced",
+            hint="run the command again",
         )

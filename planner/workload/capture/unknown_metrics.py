@@ -54,7 +54,7 @@ class MetricUse:
             )
         elif CHOICE.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)):
             self.notes[place] = (
-                f"{place} chooses by a metric, which is unknown: the last epoch counted as the best"
+                f"{place} chooses by a metric, which is unknown: the last epoch was assumed to be the best"
             )
 
 

@@ -11,7 +11,7 @@ from ..jax.step import TracedStep, compute_array_bytes, compute_memory, trace_st
 
 __all__ = ["trace_on_backend"]
 
-NOTE = "memory of activations is a bound: everything that the forward pass writes is taken to be kept"
+NOTE = "activation memory is an upper bound: all outputs of the forward pass are assumed to be kept"
 
 
 def trace_on_backend(

@@ -27,7 +27,7 @@ __all__ = [
 
 FLAGS_NOT_RECOMPUTED = (
     "`keras.RematScope` covers layers with a `training` flag (BatchNormalization, Dropout, ...), with which this "
-    "version of Keras trains on PyTorch only; traced as meant, with their outputs recomputed"
+    "version of Keras trains on PyTorch only; traced as intended, with their outputs recomputed"
 )
 
 

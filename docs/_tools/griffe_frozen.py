@@ -1,0 +1,38 @@
+"""Griffe extension: the signature of classes derived from `gpuplan.frozen.Frozen`.
+
+Their constructor takes the annotated fields as keyword arguments, as `typing.dataclass_transform` tells type
+checkers. Griffe knows the decorator `dataclass` but not this transform, and would miss every documented argument.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import griffe
+
+BASE = "Frozen"
+
+
+class FrozenSignatures(griffe.Extension):
+    """Adds `__init__` with the fields of a class as keyword-only parameters."""
+
+    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Add the constructor if the class derives from `Frozen` directly."""
+        if not any(str(base).rpartition(".")[2] == BASE for base in cls.bases):
+            return
+        keyword_only = griffe.ParameterKind.keyword_only
+        fields = [
+            griffe.Parameter(name, annotation=one.annotation, kind=keyword_only, default=one.value)
+            for name, one in cls.members.items()
+            if isinstance(one, griffe.Attribute) and _is_field(one)
+        ]
+        own = griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)
+        init = griffe.Function("__init__", parameters=griffe.Parameters(own, *fields), returns="None")
+        init.lineno, init.endlineno = cls.lineno, cls.endlineno
+        cls.set_member("__init__", init)
+
+
+def _is_field(attribute: griffe.Attribute) -> bool:
+    """Return whether an attribute is an instance field: annotated, neither a property nor a class variable."""
+    annotated = attribute.annotation is not None and "ClassVar" not in str(attribute.annotation)
+    return annotated and "property" not in attribute.labels
