@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ import pytest
 from gpuplan.cli.app import run
 from gpuplan.offers import local
 from gpuplan.offers.catalog import Catalog, load_catalog
-from gpuplan.render.estimate import notes
 from gpuplan.render.report.page import build_report_html
 from gpuplan.workload.load import WorkloadOptions, load_workload
 
@@ -95,7 +93,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=QUESTIONS)
 def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Asked]:
-    """A question, asked at a fixed machine on a day on which no price is old."""
+    """A question, asked at a fixed machine."""
     one = QUESTIONS[request.param]
 
     def probe(catalog: Catalog | None = None) -> Any:
@@ -103,8 +101,6 @@ def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tu
         return build(cpu=XEON, logical_cores=8, memory_gib=32.0, gpu_names=one.gpus)
 
     monkeypatch.setattr(local, "probe_local_offer", probe)
-    newest = date.fromisoformat(load_catalog().as_of[:10])
-    monkeypatch.setattr(notes, "current_date", lambda: newest)
     return request.param, one
 
 
