@@ -168,7 +168,7 @@ def test_what_does_not_fit_is_the_limit_found(in_folder: Path, gpuplan: Callable
             "--processes must be a whole number of at least 1, not 0",
         ),
         (["models.py:tiny", "-o", "/nowhere/at/all.json"], 2, "there is no folder"),
-        (["models.py:tiny", "--data", "script", "--mode", "infer"], 2, "--data script feeds fit()"),
+        (["models.py:tiny", "--data", "script", "--mode", "infer"], 2, "--data script measures fit()"),
         (["train.py", "--data", "script", "--batch-size", "8"], 2, "--data script has batches of its own"),
         (["nothing.py"], 2, "no such file"),
     ],

@@ -109,7 +109,7 @@ def test_three_batch_sizes_take_two_compilations(document: dict[str, Any], compi
 
 
 def test_what_to_compile_for_must_be_named() -> None:
-    with pytest.raises(UsageError, match="none is named"):
+    with pytest.raises(UsageError, match="needs at least one `--accelerator`"):
         resolve_accelerators([], CATALOG)
 
 
