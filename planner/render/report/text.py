@@ -242,6 +242,6 @@ def _format_time_and_cost(one: Mapping[str, Any], money: ReportCurrency) -> str:
     if cost is None:
         return f"The run takes {time}; its price is unknown."
     if float(cost["high"]) == 0:
-        return f"The run takes {time} and costs nothing."
+        return f"The run takes {time} and is free."
     price = f"{money.text(cost['mid'])} ({money.between(cost['low'], cost['high'])})"
     return f"The run takes {time} and costs {price}."
