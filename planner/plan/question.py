@@ -10,9 +10,11 @@ from ..errors import NoAnswerError, UsageError
 from ..frozen import Frozen
 from ..limits import MAX_DURATION_S, require_positive
 from ..numbers import format_duration
+from ..predict.multi_device.sharding import Sharding
 from ..predict.step_time import NoPrediction
 from ..units import GIB
 from .execution.scaling_mode import ScalingMode
+from .execution.sharding_choice import UNSHARDED
 from .select import Filters
 from .spot.preemption import SpotTerms
 
@@ -43,6 +45,7 @@ class Question(Frozen):
         spot: Properties of spot machines stated by the user.
         feed: Input pipeline: `arrays`, `jpeg` or samples per second of one vCPU; None for no limit.
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
+        shard: Shardings to try on several devices, of which the fastest that fits is taken.
         hour_value_usd: Value of an hour of the user's time [USD/h].
         wait_value_usd: Value of an unattended hour until the run ends [USD/h].
         quotas: Quotas of the user's accounts; None if they are not checked.
@@ -58,6 +61,7 @@ class Question(Frozen):
     spot: SpotTerms = field(default_factory=SpotTerms)
     feed: str | None = None
     scaling: ScalingMode = "weak"
+    shard: tuple[Sharding, ...] = UNSHARDED
     hour_value_usd: float = 0.0
     wait_value_usd: float = 0.0
     quotas: AccountQuotas | None = None
@@ -104,14 +108,14 @@ def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError |
     checks = [_nothing_in_time(estimate, question), _nothing_in_budget(estimate, question)]
     if estimate.recommendation.cheapest is None:
         checks = [
-            _nothing_fits(estimate), _nothing_predicted(estimate), _nothing_startable(estimate), *checks
+            _nothing_fits(estimate, question), _nothing_predicted(estimate), _nothing_startable(estimate), *checks
         ]  # fmt: skip
     if question.deadline_s is not None and question.budget_usd is not None:
         checks.append(NoAnswerError(estimate.decision.sentence, hint="allow more time or money"))
     return next((why for why in checks if why is not None), None)
 
 
-def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
+def _nothing_fits(estimate: Estimate, question: Question) -> NoAnswerError | None:
     """Return an error if the step fits on no offer with known memory."""
     verdicts = [memory for one in estimate.offers if (memory := one.device_estimate.memory).fits is not None]
     if not verdicts or any(verdict.fits for verdict in verdicts):
@@ -119,12 +123,13 @@ def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
     largest = max(verdict.largest_batch_size or 0 for verdict in verdicts)
     workload = estimate.workload
     needed_gib = verdicts[0].needed_bytes / GIB
+    smaller = "try `--precision bfloat16`, or devices with more memory"
+    if workload.mode == "train" and question.shard == UNSHARDED:
+        smaller = "try `--shard auto` on several devices, or `--precision bfloat16`"
     return NoAnswerError(
         f"`{workload.model}` at batch size {workload.batch_size} fits on none of {len(verdicts)} offers: "
         f"it needs {needed_gib:.1f} GiB a device",
-        hint=f"try `--batch-size {largest}` or less"
-        if largest
-        else "not even one sample fits: try `--precision bfloat16`, or devices with more memory",
+        hint=f"try `--batch-size {largest}` or less" if largest else f"not even one sample fits: {smaller}",
     )
 
 
