@@ -93,8 +93,8 @@ def compute_device_memory(workload: Workload, sharding: Sharding, devices: int) 
     """Return the memory of one of N devices besides batch, activations and framework.
 
     Stage by stage what ZeRO divides by N: optimizer state, gradients, weights (Rajbhandari et al., 2020, section
-    5, figure 1). The variables are those of Keras: float32 in mixed precision, with copies of half the size that are
-    gathered. Frozen parameters have no gradients and no optimizer state, and are divided with the weights.
+    5, figure 1). The variables are those of Keras: float32 in mixed precision, with copies of half the size that
+    are gathered. Frozen parameters have no gradients and no optimizer state, and are divided with the weights.
 
     Args:
         workload: The whole model, at the batch size of one device.

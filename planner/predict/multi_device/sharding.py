@@ -175,8 +175,8 @@ def _compute_latency_s(*, inside: LinkKind, devices: float, hosts: int) -> float
 def _compute_pipelined_s(exchange_s: float, *, hidden_at_most_s: float, messages: int) -> float:
     """Return the part of an exchange that the work of its pass does not hide [s].
 
-    One message has no work beside it: the first gather of a pass, the last scatter ("The 1st all-gather will not be
-    able to overlap with anything", PyTorch, "FSDP Notes", docs.pytorch.org/docs/stable/notes/fsdp.html). Every
+    One message has no work beside it: the first gather of a pass, the last scatter ("The 1st all-gather will not
+    be able to overlap with anything", PyTorch, "FSDP Notes", docs.pytorch.org/docs/stable/notes/fsdp.html). Every
     other one runs beside the work of the layer before it (Zhao et al., 2023, section 3.3).
 
     Args:
