@@ -127,7 +127,8 @@ def main() -> int:
         again = " (recomputed)" if m.recompute else ""
         print(
             f"| {m.model.partition(':')[2]}{again} | {m.devices}x {m.accelerator} | {m.batch_size} "
-            f"| {m.step_s:.3g} | {mid:.3g} | {one.error:+.0%} | {one.step.parts_s['link'] / mid:.0%} | {one.points:+.1f} |"
+            f"| {m.step_s:.3g} | {mid:.3g} | {one.error:+.0%} | {one.step.parts_s['link'] / mid:.0%} "
+            f"| {one.points:+.1f} |"
         )
     print("\n| rows | number | median | mean | bias | MFU, points | in 80 % | mean without exchange |")
     print("| --- | --: | --: | --: | --: | --: | --: | --: |")
