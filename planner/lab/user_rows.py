@@ -17,7 +17,7 @@ from ..predict.predictor import Predictor
 from ..predict.run_config import append_mode, find_software_year, find_wait_factor, name_user_stack
 from ..predict.step_description import compute_step_interval, find_basis, find_limiter
 from ..predict.step_time import NoPrediction, StepTime
-from ..workload.model import Memory, Workload
+from ..workload.model import Workload
 from .baselines import BASELINES, predict_baseline_s
 from .cross_validation import model_sample
 from .dataset import build_fit_sample, load_measured_workload
@@ -169,10 +169,12 @@ def predict_traced_row(
     """
     known = resolve_defaults(m, workload, accelerator)
     sharding = Sharding(m.shard or Sharding.NONE)
-    each = build_device_workload(_recomputed(m, workload), sharding, m.devices)
+    each = build_device_workload(workload, sharding, m.devices)
     sample = build_fit_sample(known, build_traced_run(known, each), accelerator)
     if isinstance(sample, NoPrediction):
         return sample, None
+    if m.shard and m.recompute:  # how much is computed again, no row says: neither is known what it holds
+        sample = replace(sample, pressure=0.0)
     names = predictor.coefficients
     if not m.framework or sample.stack not in names.stacks:
         sample = replace(sample, stack=name_user_stack(m.stack, mode=m.mode, compiled=m.compiled))
@@ -182,20 +184,6 @@ def predict_traced_row(
     if m.devices == 1:
         return single, sample
     return _scale(single, m, workload, accelerator, sharding), sample
-
-
-def _recomputed(m: Measurement, workload: Workload) -> Workload:
-    """Return the workload with the memory of recomputed activations, where a sharded row recomputes them."""
-    if not m.recompute or not m.shard:
-        return workload
-    fused = workload.fused_attention
-    if fused is not None:
-        fused = replace(fused, memory=_recompute(fused.memory))
-    return replace(workload, memory=_recompute(workload.memory), fused_attention=fused)
-
-
-def _recompute(memory: Memory) -> Memory:
-    return replace(memory, activation_bytes=memory.activations_bytes(compiled=True, recompute=True))
 
 
 def _scale(

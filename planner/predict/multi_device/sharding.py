@@ -172,7 +172,7 @@ def _compute_latency_s(*, inside: LinkKind, devices: float, hosts: int) -> float
     return MESSAGE_S + (devices - 1.0 - between) * HOP_S[inside] + between * HOP_S["network"]
 
 
-def _compute_pipelined_s(exchange_s: float, *, hidden_at_most_s: float, messages: int) -> float:
+def _compute_pipelined_s(exchange_s: float, *, pass_s: float, messages: int) -> float:
     """Return the part of an exchange that the work of its pass does not hide [s].
 
     One message has no work beside it: the first gather of a pass, the last scatter ("The 1st all-gather will not
@@ -181,11 +181,11 @@ def _compute_pipelined_s(exchange_s: float, *, hidden_at_most_s: float, messages
 
     Args:
         exchange_s: All messages on their own [s].
-        hidden_at_most_s: Upper bound of the hidden time [s].
+        pass_s: Work of the pass, beside all of which messages can run [s].
         messages: Number of messages [-].
     """
     first_s = exchange_s / messages
-    return first_s + exposed_s(exchange_s=exchange_s - first_s, hidden_at_most_s=hidden_at_most_s)
+    return first_s + exposed_s(exchange_s=exchange_s - first_s, hidden_at_most_s=pass_s)
 
 
 def compute_sharded_link_s(
@@ -205,8 +205,8 @@ def compute_sharded_link_s(
     An all-gather or a reduce-scatter of M bytes over N devices sends (N - 1) / N of M from each device, half of an
     all-reduce (Patarasuk and Yuan, 2009, doi:10.1016/j.jpdc.2008.09.002, section 3). ZeRO's stages 1 and 2 scatter
     the gradients and gather the updated weights: as much as the all-reduce (Rajbhandari et al., 2020, section
-    7.2.1). FSDP gathers the weights twice and scatters the gradients: 1.5 times as much where all have one type
-    (section 7.2.2). Each hides beside its pass as far as all-reduces were found to hide beside the backward pass.
+    7.2.1), and as little of it is taken to be hidden. FSDP gathers the weights twice and scatters the gradients: 1.5
+    times as much where all have one type (section 7.2.2), beside the whole of both passes.
 
     Args:
         single_s: Work of a device on its batch, with its part of the update [s].
@@ -214,7 +214,7 @@ def compute_sharded_link_s(
         traffic: What is sent.
         link: The slowest of the ring.
         inside: Kind of the links within a machine.
-        parallel: Constants fitted on all-reduces: shares of the rates, overlap, waiting, synchronization.
+        parallel: Constants fitted on all-reduces: shares of the rates, overlap, waiting, start.
         hosts: Machines [-].
         method: Method of synchronization whose constants are taken; the mean by default.
         backward_share: Backward share of the work, 0..1 [-].
@@ -232,16 +232,13 @@ def compute_sharded_link_s(
     scatter_s = latency_s + ring_pass_s(
         message_bytes=traffic.reduced_bytes, devices=devices, link_bytes_per_s=rate
     )
-    forward_s, backward_s = (
-        way.overlap * share * single_s for share in (1.0 - backward_share, backward_share)
-    )
+    backward_s = backward_share * single_s
     if traffic.sharding.shards_weights:
-        open_s = _compute_pipelined_s(gather_s, hidden_at_most_s=forward_s, messages=traffic.messages)
-        open_s += _compute_pipelined_s(
-            gather_s + scatter_s, hidden_at_most_s=backward_s, messages=traffic.messages
-        )
+        forward_s = single_s - backward_s
+        open_s = _compute_pipelined_s(gather_s, pass_s=forward_s, messages=traffic.messages)
+        open_s += _compute_pipelined_s(gather_s + scatter_s, pass_s=backward_s, messages=traffic.messages)
     else:
-        open_s = exposed_s(exchange_s=gather_s + scatter_s, hidden_at_most_s=backward_s)
+        open_s = exposed_s(exchange_s=gather_s + scatter_s, hidden_at_most_s=way.overlap * backward_s)
     waiting_s = 0.0 if link.kind in IN_STEP else compute_waiting_s(single_s, devices=devices, way=way)
     return waiting_s + open_s + way.sync_s
 
