@@ -205,8 +205,8 @@ def compute_sharded_link_s(
     An all-gather or a reduce-scatter of M bytes over N devices sends (N - 1) / N of M from each device, half of an
     all-reduce (Patarasuk and Yuan, 2009, doi:10.1016/j.jpdc.2008.09.002, section 3). ZeRO's stages 1 and 2 scatter
     the gradients and gather the updated weights: as much as the all-reduce (Rajbhandari et al., 2020, section
-    7.2.1), and as little of it is taken to be hidden. FSDP gathers the weights twice and scatters the gradients: 1.5
-    times as much where all have one type (section 7.2.2), beside the whole of both passes.
+    7.2.1), and as little of it is taken to be hidden. FSDP gathers the weights twice and scatters the gradients:
+    1.5 times as much where all have one type (section 7.2.2), beside the whole of both passes.
 
     Args:
         single_s: Work of a device on its batch, with its part of the update [s].
