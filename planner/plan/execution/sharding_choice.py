@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -52,14 +53,14 @@ class ShardingChoice:
 def choose_fastest(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
     """Return the fastest estimate that fits, with a margin if one does; without any, the one of least memory.
 
-    Equal ones keep their order: the one that shards less comes first.
+    Equal ones, and those without a known time, keep their order: the one that shards less comes first.
     """
-    fitting = [one for one in tried if one.memory.fits is not False and one.step_time_s is not None]
+    fitting = [one for one in tried if one.memory.fits is not False]
     if not fitting:
         return min(tried, key=lambda one: one.memory.needed_bytes)
 
     def order(one: DeviceEstimate) -> tuple[bool, float]:
-        return one.memory.verdict == "tight", 0.0 if one.step_time_s is None else one.step_time_s.mid
+        return one.memory.verdict == "tight", math.inf if one.step_time_s is None else one.step_time_s.mid
 
     return min(fitting, key=order)
 
