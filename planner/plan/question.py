@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from ..errors import NoAnswerError, UsageError
 from ..frozen import Frozen
 from ..limits import MAX_DURATION_S, require_positive
-from ..numbers import format_duration
+from ..numbers import format_device, format_duration
 from ..predict.multi_device.sharding import Sharding
 from ..predict.step_time import NoPrediction
 from ..units import GIB
@@ -108,14 +108,14 @@ def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError |
     checks = [_nothing_in_time(estimate, question), _nothing_in_budget(estimate, question)]
     if estimate.recommendation.cheapest is None:
         checks = [
-            _nothing_fits(estimate, question), _nothing_predicted(estimate), _nothing_startable(estimate), *checks
+            _nothing_fits(estimate), _nothing_predicted(estimate), _nothing_startable(estimate), *checks
         ]  # fmt: skip
     if question.deadline_s is not None and question.budget_usd is not None:
         checks.append(NoAnswerError(estimate.decision.sentence, hint="allow more time or money"))
     return next((why for why in checks if why is not None), None)
 
 
-def _nothing_fits(estimate: Estimate, question: Question) -> NoAnswerError | None:
+def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
     """Return an error if the step fits on no offer with known memory."""
     verdicts = [memory for one in estimate.offers if (memory := one.device_estimate.memory).fits is not None]
     if not verdicts or any(verdict.fits for verdict in verdicts):
@@ -123,14 +123,22 @@ def _nothing_fits(estimate: Estimate, question: Question) -> NoAnswerError | Non
     largest = max(verdict.largest_batch_size or 0 for verdict in verdicts)
     workload = estimate.workload
     needed_gib = verdicts[0].needed_bytes / GIB
-    smaller = "try `--precision bfloat16`, or devices with more memory"
-    if workload.mode == "train" and question.shard == UNSHARDED:
-        smaller = "try `--shard auto` on several devices, or `--precision bfloat16`"
     return NoAnswerError(
         f"`{workload.model}` at batch size {workload.batch_size} fits on none of {len(verdicts)} offers: "
         f"it needs {needed_gib:.1f} GiB a device",
-        hint=f"try `--batch-size {largest}` or less" if largest else f"not even one sample fits: {smaller}",
+        hint=f"try `--batch-size {largest}` or less"
+        if largest
+        else f"not even one sample fits: {_find_way(estimate)}",
     )
+
+
+def _find_way(estimate: Estimate) -> str:
+    """Return what would make the step fit on one of the offers, or what to try."""
+    for one in estimate.offers:
+        way = next((way for way in one.device_estimate.remedies if way.fits), None)
+        if way is not None:
+            return f"on {format_device(one.offer.accelerator, one.offer.devices)}, {way.remedy}"
+    return "try `--precision bfloat16`, or devices with more memory"
 
 
 def _nothing_startable(estimate: Estimate) -> NoAnswerError | None:
