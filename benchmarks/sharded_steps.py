@@ -23,6 +23,7 @@ from gpuplan.workload.reference import parse_reference
 
 AIM_ERROR = 0.15
 AIM_POINTS = 5.0
+SHORT = 4096  # tokens of a sequence; attention is most of the work of much longer ones
 PASSES = 3  # forward, and backward to inputs and to weights
 
 
@@ -41,6 +42,13 @@ class JudgedStep:
     step: StepTime
     alone_s: float
     utilization_s: float
+
+    @property
+    def length(self) -> int:
+        """Tokens of a sequence [-]."""
+        return int(
+            parse_reference(self.measurement.model, base=self.measurement.base).arguments["sequence_length"]
+        )
 
     @property
     def error(self) -> float:
@@ -104,6 +112,8 @@ def judge(
 
 def print_group(name: str, steps: Sequence[JudgedStep]) -> bool:
     """Print the scores of some rows; return whether they are as near as aimed at."""
+    if not steps:
+        return True
     errors, points = [abs(one.error) for one in steps], [abs(one.points) for one in steps]
     mean, apart = statistics.mean(errors), statistics.mean(points)
     print(
@@ -138,6 +148,9 @@ def main() -> int:
         reached &= print_group(publisher, own)
         for chip in sorted({one.measurement.accelerator for one in own}):
             print_group(f"{publisher}, {chip}", [one for one in own if one.measurement.accelerator == chip])
+        short = [one for one in own if one.length <= SHORT]
+        print_group(f"{publisher}, up to {SHORT:,} tokens", short)
+        print_group(f"{publisher}, longer", [one for one in own if one.length > SHORT])
     return int(not reached)
 
 
