@@ -41,6 +41,7 @@ FRAMEWORKS = {
     "eager": "pytorch",
     "tuned": "",
 }  # of rows that name none, kernel by kernel
+FITTING = 1.0  # memory needed over memory usable, at most, of a step that ran [-]
 FIRST_WITH_FUSED_ATTENTION = 2023.2  # PyTorch 2.0, March 2023: `scaled_dot_product_attention`
 # TensorFlow 2.4, December 2020, and NVIDIA's containers since 20.06 take TF32 by default; PyTorch 1.7 to 1.11 for
 # all products, since 1.12 (June 2022) for convolutions alone (release notes of both).
@@ -173,8 +174,8 @@ def predict_traced_row(
     sample = build_fit_sample(known, build_traced_run(known, each), accelerator)
     if isinstance(sample, NoPrediction):
         return sample, None
-    if m.shard and m.recompute:  # how much is computed again, no row says: neither is known what it holds
-        sample = replace(sample, pressure=0.0)
+    if m.shard:  # it ran, so that it fitted, however much was computed again or kept elsewhere
+        sample = replace(sample, pressure=min(sample.pressure, FITTING))
     names = predictor.coefficients
     if not m.framework or sample.stack not in names.stacks:
         sample = replace(sample, stack=name_user_stack(m.stack, mode=m.mode, compiled=m.compiled))
