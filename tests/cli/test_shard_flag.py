@@ -227,6 +227,33 @@ def test_what_sharding_does_not_go_with(
     assert message in done.err
 
 
+def test_a_report_shows_the_memory_of_a_sharded_device(
+    gpuplan: Run, transformer: str, tmp_path: Path
+) -> None:
+    """The parts of the best sharded offer, with a note whose they are and what is sent."""
+    plan, page = tmp_path / "plan.json", tmp_path / "report.html"
+    estimate(
+        gpuplan,
+        transformer,
+        "--accelerator",
+        "V100-16GB",
+        "--devices",
+        "8",
+        "--shard",
+        "fsdp",
+        "-o",
+        str(plan),
+    )
+    assert gpuplan("report", str(plan), "-o", str(page)).code == 0
+
+    text = page.read_text()
+    assert (
+        "Memory by part is that of one of 8× V100-16GB under fsdp. fsdp over 8 devices: a step gathers"
+        in text
+    )
+    assert "gathered weights" in text
+
+
 def test_tables_and_tsv_say_what_is_sharded(gpuplan: Run, transformer: str) -> None:
     """The column of the TSV."""
     done = gpuplan(
