@@ -12,7 +12,8 @@ from ..predict.device.accelerator_limits import runs_tf32_by_default
 from ..predict.keras_defaults import choose_attention
 from ..predict.measurements import Measurement, load_published_measurements
 from ..predict.multi_device.data_parallel import scale_to_devices
-from ..predict.multi_device.sharding import Sharding, scale_to_sharded_devices
+from ..predict.multi_device.sharded_step import scale_to_sharded_devices
+from ..predict.multi_device.sharding import Sharding
 from ..predict.predictor import Predictor
 from ..predict.run_config import append_mode, find_software_year, find_wait_factor, name_user_stack
 from ..predict.step_description import compute_step_interval, find_basis, find_limiter

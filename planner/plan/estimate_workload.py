@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..predict.keras_defaults import select_executed_workload
 from ..predict.multi_device.interconnect import build_host_spec
-from ..predict.multi_device.sharding import Sharding, format_sharding, scale_to_sharded_devices
+from ..predict.multi_device.sharded_step import scale_to_sharded_devices
+from ..predict.multi_device.sharding import Sharding, format_sharding
 from ..predict.step_time import NoPrediction, StepTime
 from ..units import SECONDS_PER_HOUR
 from .compare.decision import decide
@@ -38,7 +39,7 @@ from .select import OfferContext, Selection
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
-    from ..predict.multi_device.sharding import ShardedTraffic
+    from ..predict.multi_device.sharded_step import ShardedTraffic
     from ..predict.step_time import StepPredictor
     from ..units import Interval
     from ..workload.model import Workload

@@ -16,18 +16,15 @@ from gpuplan.predict.multi_device.data_parallel import (
     load_parallel_coefficients,
 )
 from gpuplan.predict.multi_device.interconnect import HOST_SPECS, HostSpec, Link
-from gpuplan.predict.multi_device.sharding import (
-    EVERY_SHARDING,
+from gpuplan.predict.multi_device.sharded_step import (
     HOP_S,
     MESSAGE_S,
     ShardedTraffic,
-    Sharding,
     compute_sharded_link_s,
     count_messages,
-    format_sharding,
-    parse_sharding,
     scale_to_sharded_devices,
 )
+from gpuplan.predict.multi_device.sharding import EVERY_SHARDING, Sharding, format_sharding, parse_sharding
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import MIB, Interval
 from hypothesis import given

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...frozen import Frozen
-from ...predict.multi_device.sharding import ShardedTraffic, Sharding, count_messages
+from ...predict.multi_device.sharded_step import ShardedTraffic, count_messages
+from ...predict.multi_device.sharding import Sharding
 
 if TYPE_CHECKING:
     from ...workload.model import LayerSizes, Memory, Workload
