@@ -65,6 +65,7 @@ def estimate(
     devices: Sequence[float] = (),
     hosts: Sequence[int] = (),
     scaling: Literal["weak", "strong"] = "weak",
+    shard: str = "none",
     residency: Sequence[str] = (),
     deadline: str | float | None = None,
     by: str | None = None,
@@ -108,6 +109,8 @@ def estimate(
         devices: Numbers of devices per machine to include; empty for all [-].
         hosts: Numbers of equal machines that share the work; empty for one [-].
         scaling: Several devices: each keeps the batch (weak), or they share it (strong).
+        shard: What several devices hold in parts: `"none"`, `"zero1"`, `"zero2"`, `"fsdp"`, or `"auto"` for the
+            least that fits.
         residency: Permitted locations of the data: `eu`, `eea`, `uk` or countries.
         deadline: Maximum time of the run: `"12h"`, or a number of seconds [s].
         by: Time by which the run must end: `"Mon 08:00"`.
@@ -151,6 +154,7 @@ def estimate(
         retired=retired,
         hosts=hosts,
         scaling=scaling,
+        shard=shard,
         residency=residency,
         deadline=deadline,
         by=by,

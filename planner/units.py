@@ -11,12 +11,14 @@ __all__ = [
     "KILO",
     "MEGA",
     "MIB",
+    "MICRO",
     "MS_PER_S",
     "SECONDS_PER_HOUR",
     "TERA",
     "Interval",
 ]
 
+MICRO = 1e-6
 KILO = 1e3
 MEGA = 1e6
 GIGA = 1e9

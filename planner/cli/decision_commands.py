@@ -119,6 +119,7 @@ def breakeven(
             provider=best.provider,
             accelerator=best.accelerator,
             devices=best.devices,
+            shard=changed_flags(offers).get("shard"),
             **changed_flags(work),
             **changed_flags(script),
             o="plan.json",
@@ -248,7 +249,11 @@ def sweep_command(
     out.write(result.to_json)
     emit_sweep(result, as_json=out.json_)
     suggest_next(
-        _format_estimate_command(result, {**changed_flags(work), **changed_flags(script)}, script_arguments),
+        _format_estimate_command(
+            result,
+            {"shard": changed_flags(offers).get("shard"), **changed_flags(work), **changed_flags(script)},
+            script_arguments,
+        ),
         as_json=out.json_,
     )
 

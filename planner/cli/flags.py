@@ -197,6 +197,12 @@ class OfferFlags(Frozen):
         Literal["weak", "strong"],
         typer.Option(help="Batch on several devices: kept by each (weak), or shared (strong)."),
     ] = "weak"
+    shard: Annotated[
+        str,
+        typer.Option(
+            help="Sharding over the devices: none, zero1, zero2, fsdp, or auto (the least that fits)."
+        ),
+    ] = "none"
     retired: Annotated[
         bool, typer.Option("--retired", help="Include offers that can no longer be rented.")
     ] = False
@@ -227,6 +233,7 @@ class OfferFlags(Frozen):
             catalog=self.catalog,
             residency=self.residency or (),
             scaling=self.scaling,
+            shard=self.shard,
             hosts=self.hosts or (),
             deadline=within.deadline,
             by=within.by,

@@ -29,7 +29,14 @@ from .cross_validation import LabelledSample
 from .fit import FitSample
 from .kernel_store import TracedRun, build_run_key, build_traced_run, load_store
 
-__all__ = ["build_fit_sample", "build_samples", "load_measured_workload", "trace_runs", "trace_workloads"]
+__all__ = [
+    "build_fit_sample",
+    "build_samples",
+    "load_measured_workload",
+    "trace_measured_rows",
+    "trace_runs",
+    "trace_workloads",
+]
 
 Key = tuple[Path, str, int, str, str, bool]
 Progress = Callable[[str], None]
@@ -67,6 +74,14 @@ def trace_workloads(measurements: Sequence[Measurement], *, progress: Progress) 
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def trace_measured_rows(
+    measurements: Sequence[Measurement], *, progress: Progress
+) -> Callable[[Measurement], Workload]:
+    """Trace measurements, and return a function that gives the workload of each."""
+    traced = trace_workloads(measurements, progress=progress)
+    return lambda m: traced[_key(m)]
 
 
 def trace_runs(

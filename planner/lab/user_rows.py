@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..offers.rows import Accelerator
+from ..plan.execution.sharded_memory import build_device_workload, build_traffic
 from ..predict.coefficients import Coefficients
 from ..predict.device.accelerator_limits import runs_tf32_by_default
 from ..predict.keras_defaults import choose_attention
 from ..predict.measurements import Measurement, load_published_measurements
 from ..predict.multi_device.data_parallel import scale_to_devices
+from ..predict.multi_device.sharded_step import scale_to_sharded_devices
+from ..predict.multi_device.sharding import Sharding
 from ..predict.predictor import Predictor
 from ..predict.run_config import append_mode, find_software_year, find_wait_factor, name_user_stack
 from ..predict.step_description import compute_step_interval, find_basis, find_limiter
@@ -28,6 +31,7 @@ __all__ = [
     "UserRows",
     "find_fitted_publications",
     "find_publication",
+    "predict_traced_row",
     "predict_user_rows",
     "resolve_defaults",
 ]
@@ -38,6 +42,7 @@ FRAMEWORKS = {
     "eager": "pytorch",
     "tuned": "",
 }  # of rows that name none, kernel by kernel
+FITTING = 1.0  # memory needed over memory usable, at most, of a step that ran [-]
 FIRST_WITH_FUSED_ATTENTION = 2023.2  # PyTorch 2.0, March 2023: `scaled_dot_product_attention`
 # TensorFlow 2.4, December 2020, and NVIDIA's containers since 20.06 take TF32 by default; PyTorch 1.7 to 1.11 for
 # all products, since 1.12 (June 2022) for convolutions alone (release notes of both).
@@ -150,11 +155,28 @@ def predict_user_rows(
 def _predict(
     m: Measurement, accelerator: Accelerator, predictor: Predictor
 ) -> tuple[StepTime | NoPrediction, FitSample | None]:
-    workload = load_measured_workload(m)
+    return predict_traced_row(m, load_measured_workload(m), accelerator, predictor)
+
+
+def predict_traced_row(
+    m: Measurement, workload: Workload, accelerator: Accelerator, predictor: Predictor
+) -> tuple[StepTime | NoPrediction, FitSample | None]:
+    """Return the step of a row and its inputs by the packaged coefficients, or why there is none.
+
+    Args:
+        m: Row of a user's file, or a published one.
+        workload: Its traced step, of the whole model.
+        accelerator: Row of the catalog.
+        predictor: Coefficients.
+    """
     known = resolve_defaults(m, workload, accelerator)
-    sample = build_fit_sample(known, build_traced_run(known, workload), accelerator)
+    sharding = Sharding(m.shard or Sharding.NONE)
+    each = build_device_workload(workload, sharding, m.devices)
+    sample = build_fit_sample(known, build_traced_run(known, each), accelerator)
     if isinstance(sample, NoPrediction):
         return sample, None
+    if m.shard:  # it ran, so that it fitted, however much was computed again or kept elsewhere
+        sample = replace(sample, pressure=min(sample.pressure, FITTING))
     names = predictor.coefficients
     if not m.framework or sample.stack not in names.stacks:
         sample = replace(sample, stack=name_user_stack(m.stack, mode=m.mode, compiled=m.compiled))
@@ -163,15 +185,31 @@ def _predict(
     single = _predict_single(known, sample, accelerator, predictor.coefficients)
     if m.devices == 1:
         return single, sample
-    scaled = scale_to_devices(
+    return _scale(single, m, workload, accelerator, sharding), sample
+
+
+def _scale(
+    single: StepTime, m: Measurement, workload: Workload, accelerator: Accelerator, sharding: Sharding
+) -> StepTime | NoPrediction:
+    """Return the step of a row's devices."""
+    devices, machine, hosts = m.devices, find_host_spec(m), _count_joined_hosts(m)
+    if sharding is not Sharding.NONE:
+        return scale_to_sharded_devices(
+            single,
+            traffic=build_traffic(workload, sharding),
+            accelerator=accelerator,
+            devices=devices,
+            machine=machine,
+            hosts=hosts,
+        )
+    return scale_to_devices(
         single,
         gradient_bytes=workload.memory.gradient_bytes,
         accelerator=accelerator,
-        devices=m.devices,
-        machine=find_host_spec(m),
-        hosts=_count_joined_hosts(m),
+        devices=devices,
+        machine=machine,
+        hosts=hosts,
     )
-    return scaled, sample
 
 
 def _predict_single(

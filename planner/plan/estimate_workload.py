@@ -10,15 +10,26 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..predict.keras_defaults import select_executed_workload
 from ..predict.multi_device.interconnect import build_host_spec
+from ..predict.multi_device.sharded_step import scale_to_sharded_devices
+from ..predict.multi_device.sharding import Sharding, format_sharding
 from ..predict.step_time import NoPrediction, StepTime
 from ..units import SECONDS_PER_HOUR
 from .compare.decision import decide
 from .compare.ranking import rank_offers, recommend
 from .cost_terms import NO_TERMS, CostTerms
 from .execution.input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
-from .execution.memory import available_bytes, memory_verdict, stated_verdict
+from .execution.memory import MemoryVerdict, available_bytes, memory_verdict, stated_verdict
 from .execution.memory_parts import compute_batch_bytes, find_remedies
+from .execution.run_length import count_replicas
 from .execution.scaling_mode import BatchScaling
+from .execution.sharded_memory import build_traffic
+from .execution.sharding_choice import (
+    UNSHARDED,
+    ShardingChoice,
+    choose_least_sharding,
+    find_sharding_remedy,
+    list_memory_parts,
+)
 from .pricing.bill import INPUT_STALLS
 from .pricing.offers import price_offers
 from .question import Question
@@ -27,13 +38,17 @@ from .result.estimate import Estimate
 from .select import OfferContext, Selection
 
 if TYPE_CHECKING:
+    from ..offers.rows import Accelerator
+    from ..predict.multi_device.sharded_step import ShardedTraffic
     from ..predict.step_time import StepPredictor
+    from ..units import Interval
     from ..workload.model import Workload
 
 __all__ = ["estimate_on_device", "estimate_workload"]
 
 
 WEAK = BatchScaling()
+COPIES = ShardingChoice()
 
 
 def estimate_workload(
@@ -63,13 +78,15 @@ def estimate_workload(
     from .._version import __version__
 
     _require_run_length(workload, question)
+    _require_training(workload, question)
     spread = BatchScaling(scaling=question.scaling, resized=resized)
+    choice = ShardingChoice(question.shard)
     priced = price_offers(
         workload,
         selection,
         terms=terms,
         spot=question.spot,
-        estimate_device=lambda one: estimate_on_device(workload, one, predictor, spread),
+        estimate_device=lambda one: estimate_on_device(workload, one, predictor, spread, choice),
         feed=feed if question.feed is None else parse_feed(question.feed, workload, terms),
         pictures=guess_jpeg_pipeline(workload, terms) if question.feed is None and feed is None else None,
     )
@@ -88,7 +105,11 @@ def estimate_workload(
 
 
 def estimate_on_device(
-    workload: Workload, selected: OfferContext, predictor: StepPredictor, spread: BatchScaling = WEAK
+    workload: Workload,
+    selected: OfferContext,
+    predictor: StepPredictor,
+    spread: BatchScaling = WEAK,
+    choice: ShardingChoice = COPIES,
 ) -> DeviceEstimate:
     """Estimate a workload on an offer's devices, independent of the offer's price.
 
@@ -97,37 +118,100 @@ def estimate_on_device(
         selected: Offer with its device; a CPU host also provides the memory.
         predictor: Predictor of step times.
         spread: Division of the batch over several devices.
+        choice: Shardings to try, of which the first that fits is taken.
     """
-    phases = [_estimate_phase(one, selected, predictor, spread) for one in workload.phases]
     longest = next(index for index, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
-    return combine_phases(phases, longest=longest)
+    tried = []
+    for sharding in choice.list_applicable(devices=count_replicas(selected.offer.devices)):
+        phases = [
+            _estimate_phase(one, selected, predictor, spread, choice=choice, sharding=sharding)
+            for one in workload.phases
+        ]
+        tried.append(combine_phases(phases, longest=longest))
+    return choose_least_sharding(tried)
 
 
 def _estimate_phase(
-    workload: Workload, selected: OfferContext, predictor: StepPredictor, spread: BatchScaling
+    workload: Workload,
+    selected: OfferContext,
+    predictor: StepPredictor,
+    spread: BatchScaling,
+    *,
+    choice: ShardingChoice,
+    sharding: Sharding,
 ) -> DeviceEstimate:
     from ..offers.compat import load_compatibility
 
     matrix = load_compatibility()
-    offer, accelerator = selected.offer, selected.accelerator
-    share = spread.split(workload, offer.devices)
-    run, each = share.run, share.workload or workload
+    accelerator, share = selected.accelerator, spread.split(workload, selected.offer.devices)
+    run, whole = share.run, share.workload or workload
+    each = choice.get_device_workload(whole, sharding, run.replicas)
     if accelerator is None:
-        step: StepTime | NoPrediction = NoPrediction(f"the catalog does not describe `{offer.accelerator}`")
+        step: StepTime | NoPrediction = NoPrediction(
+            f"the catalog does not describe `{selected.offer.accelerator}`"
+        )
     elif share.workload is None:
         step = NoPrediction(
             f"a batch of {workload.batch_size} cannot be divided among {run.replicas} devices"
         )
+    elif sharding is Sharding.NONE:
+        step = _predict_copies(each, selected, accelerator, predictor)
     else:
-        machine = build_host_spec(selected.links)
-        step = predictor.step_time(
-            each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts
-        )
-    train_time_s = None
-    if isinstance(step, StepTime) and run.steps is not None:
-        train_time_s = step.time_s.scaled(run.steps)
+        traffic = build_traffic(whole, sharding)
+        step = _predict_sharded(each, traffic, selected, accelerator, predictor)
     if accelerator is not None:
-        each = select_executed_workload(each, accelerator)
+        whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
+    memory = _check_memory(each, selected, step)
+    sharded = find_sharding_remedy(whole, memory, sharding=sharding, devices=run.replicas)
+    return DeviceEstimate(
+        run=run,
+        step_time=step,
+        train_time_s=_compute_train_time(step, run.steps),
+        memory=memory,
+        remedies=find_remedies(each, memory, sharded=sharded),
+        compatibility="" if accelerator is None else matrix.note(accelerator, workload.precision),
+        runs=None if accelerator is None else matrix.runs_keras(accelerator),
+        sharding=sharding,
+        memory_parts=list_memory_parts(whole, sharding, run.replicas),
+    )
+
+
+def _predict_copies(
+    each: Workload, selected: OfferContext, accelerator: Accelerator, predictor: StepPredictor
+) -> StepTime | NoPrediction:
+    """Return the step of devices that each hold the whole model."""
+    offer, machine = selected.offer, build_host_spec(selected.links)
+    return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts)
+
+
+def _predict_sharded(
+    each: Workload,
+    traffic: ShardedTraffic,
+    selected: OfferContext,
+    accelerator: Accelerator,
+    predictor: StepPredictor,
+) -> StepTime | NoPrediction:
+    """Return the step of devices that each hold a part of the model."""
+    single, offer = predictor.step_time(each, accelerator), selected.offer
+    if isinstance(single, NoPrediction):
+        return single
+    return scale_to_sharded_devices(
+        single,
+        traffic=traffic,
+        accelerator=accelerator,
+        devices=count_replicas(offer.devices),
+        machine=build_host_spec(selected.links),
+        hosts=offer.hosts,
+    )
+
+
+def _compute_train_time(step: StepTime | NoPrediction, steps: int | None) -> Interval | None:
+    """Return the time of all steps; None if their time or number is unknown [s]."""
+    return step.time_s.scaled(steps) if isinstance(step, StepTime) and steps is not None else None
+
+
+def _check_memory(each: Workload, selected: OfferContext, step: StepTime | NoPrediction) -> MemoryVerdict:
+    """Check the memory of one device, by the accelerator's compiler where it compiled the step."""
     memory = memory_verdict(
         fixed_bytes=each.memory.fixed_bytes,
         batch_bytes=compute_batch_bytes(each),
@@ -136,15 +220,7 @@ def _estimate_phase(
     )
     if isinstance(step, StepTime) and step.memory is not None:
         memory = stated_verdict(memory, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
-    return DeviceEstimate(
-        run=run,
-        step_time=step,
-        train_time_s=train_time_s,
-        memory=memory,
-        remedies=find_remedies(each, memory),
-        compatibility="" if accelerator is None else matrix.note(accelerator, workload.precision),
-        runs=None if accelerator is None else matrix.runs_keras(accelerator),
-    )
+    return memory
 
 
 def _device_bytes(selected: OfferContext) -> int | None:
@@ -171,6 +247,15 @@ def _require_run_length(workload: Workload, question: Question) -> None:
         )
 
 
+def _require_training(workload: Workload, question: Question) -> None:
+    """Raise UsageError if sharding is asked for without training."""
+    if workload.mode != "train" and question.shard != UNSHARDED:
+        raise UsageError(
+            "`--shard` divides a training step; inference has no gradients and no optimizer to divide",
+            hint="leave out `--shard`, or use `--mode train`",
+        )
+
+
 def _echo(question: Question) -> dict[str, Any]:
     """Return the question as plain JSON types."""
     budget_usd = question.budget_usd
@@ -187,6 +272,7 @@ def _echo(question: Question) -> dict[str, Any]:
         "deadline_s": question.deadline_s,
         "feed": question.feed,
         "scaling": question.scaling,
+        "shard": format_sharding(question.shard),
         "hour_value_usd": question.hour_value_usd,
         "wait_value_usd": question.wait_value_usd,
         "quota": question.quotas is not None,

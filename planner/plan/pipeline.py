@@ -153,6 +153,7 @@ def build_context(
     catalog = catalog or load_catalog()
     if compiling is not None:
         compiling.require_named(question.filters.accelerators, model)
+        _require_copies(question)
     selection = select(question.filters, catalog=catalog).with_quotas(question.quotas)
     settings = load_settings()
     measurements = _measurements(model, profiles, settings)
@@ -178,6 +179,18 @@ def build_context(
 
     options = replace(options, fit_call=workload.fit_call)
     return _add_compiler(context, compiling, build_program_source(model, options, script_arguments, question))
+
+
+def _require_copies(question: Question) -> None:
+    """Raise UsageError if a sharded step is to be compiled."""
+    from ..errors import UsageError
+    from .execution.sharding_choice import UNSHARDED
+
+    if question.shard != UNSHARDED:
+        raise UsageError(
+            "`--compile` compiles the step of devices that each hold the whole model, not that of `--shard`",
+            hint="leave out one of them",
+        )
 
 
 def _add_compiler(

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from ..errors import NoAnswerError, UsageError
 from ..frozen import Frozen
 from ..limits import MAX_DURATION_S, require_positive
-from ..numbers import format_duration
+from ..numbers import format_device, format_duration
+from ..predict.multi_device.sharding import Sharding
 from ..predict.step_time import NoPrediction
 from ..units import GIB
 from .execution.scaling_mode import ScalingMode
+from .execution.sharding_choice import UNSHARDED
 from .select import Filters
 from .spot.preemption import SpotTerms
 
@@ -43,6 +45,7 @@ class Question(Frozen):
         spot: Properties of spot machines stated by the user.
         feed: Input pipeline: `arrays`, `jpeg` or samples per second of one vCPU; None for no limit.
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
+        shard: Shardings to try on several devices, of which the fastest that fits is taken.
         hour_value_usd: Value of an hour of the user's time [USD/h].
         wait_value_usd: Value of an unattended hour until the run ends [USD/h].
         quotas: Quotas of the user's accounts; None if they are not checked.
@@ -58,6 +61,7 @@ class Question(Frozen):
     spot: SpotTerms = field(default_factory=SpotTerms)
     feed: str | None = None
     scaling: ScalingMode = "weak"
+    shard: tuple[Sharding, ...] = UNSHARDED
     hour_value_usd: float = 0.0
     wait_value_usd: float = 0.0
     quotas: AccountQuotas | None = None
@@ -124,8 +128,17 @@ def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
         f"it needs {needed_gib:.1f} GiB a device",
         hint=f"try `--batch-size {largest}` or less"
         if largest
-        else "not even one sample fits: try `--precision bfloat16`, or devices with more memory",
+        else f"not even one sample fits: {_find_way(estimate)}",
     )
+
+
+def _find_way(estimate: Estimate) -> str:
+    """Return what would make the step fit on one of the offers, or what to try."""
+    for one in estimate.offers:
+        way = next((way for way in one.device_estimate.remedies if way.fits), None)
+        if way is not None:
+            return f"on {format_device(one.offer.accelerator, one.offer.devices)}, {way.remedy}"
+    return "try `--precision bfloat16`, or devices with more memory"
 
 
 def _nothing_startable(estimate: Estimate) -> NoAnswerError | None:

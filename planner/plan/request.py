@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..frozen import Frozen
 from ..limits import MAX_DURATION_S, require_positive
+from ..predict.multi_device.sharding import parse_sharding
 from ..settings import load_settings
 from ..units import SECONDS_PER_HOUR
 from ..workload.capture.environment import require_variables
@@ -69,6 +70,8 @@ class EstimateRequest(Frozen):
         feed: Input pipeline: `arrays`, `jpeg` or samples per second of one vCPU.
         budget: Highest cost of the run [USD].
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
+        shard: What several devices hold in parts: `none`, `zero1`, `zero2`, `fsdp`, or `auto` for the least that
+            fits.
         sort: Sort criterion of the offers.
         assume: Overrides of the catalog's assumptions: `boot_s=90`.
         spot: Overrides for spot machines.
@@ -90,6 +93,7 @@ class EstimateRequest(Frozen):
     feed: str | None = None
     budget: float | None = None
     scaling: ScalingMode = "weak"
+    shard: str = "none"
     sort: SortBy = "cost"
     assume: Sequence[str] = ()
     spot: SpotTerms = field(default_factory=SpotTerms)
@@ -126,6 +130,7 @@ class EstimateRequest(Frozen):
             budget_usd=self.budget,
             feed=self.feed,
             scaling=self.scaling,
+            shard=parse_sharding(self.shard),
             spot=self.spot,
             hour_value_usd=self.hour_value,
             wait_value_usd=self.wait_value,

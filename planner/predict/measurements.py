@@ -34,6 +34,7 @@ COLUMNS = (
 LEFT_OUT = "left_out"  # lists of rows that could not be rebuilt, with the reason
 STACKS = ("keras", "eager", "tuned")
 CLIPPING = (None, "", "step", "pass")
+SHARDINGS = (None, "", "none", "zero1", "zero2", "fsdp")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -66,6 +67,7 @@ class Measurement(Frozen):
         year: Release of the framework as a fractional year, if the row states it; None: read from `software`.
         exact_precision: Whether `float32` excludes TF32; otherwise it is the framework's default.
         assumed: What about the row was inferred, not published (`precision`, `compiled`).
+        shard: What the devices held in parts: `zero1`, `zero2`, `fsdp`; `none` or empty for copies.
         collection: File that the row was read from, without its suffix.
     """
 
@@ -97,6 +99,7 @@ class Measurement(Frozen):
     year: float | None = None
     exact_precision: bool = True
     assumed: tuple[str, ...] = ()
+    shard: str = ""
     collection: str = ""
 
     @property
@@ -157,6 +160,8 @@ def _parse(row: dict[str, str], path: Path) -> Measurement:
     stack = row.get("stack") or "keras"
     if stack not in STACKS:
         raise ValueError(f"`stack` must be one of {', '.join(STACKS)}, not `{stack}`")
+    if row.get("shard", "") not in SHARDINGS:
+        raise ValueError(f"`shard` must be none, zero1, zero2, fsdp or empty, not `{row['shard']}`")
     if row.get("clipping", "") not in CLIPPING:
         raise ValueError(f"`clipping` must be step, pass or empty, not `{row['clipping']}`")
     return Measurement(
@@ -184,6 +189,7 @@ def _circumstances(row: dict[str, str]) -> dict[str, Any]:
         "framework": row.get("framework") or "",
         "layout": row.get("layout") or "",
         "distribution": row.get("distribution") or "none",
+        "shard": row.get("shard") or ("fsdp" if row.get("distribution") == "fsdp" else ""),
         "hosts": _count(row.get("hosts", "1")),
         "work": row.get("work") or row["mode"],
         "accumulation": _count(row.get("accumulation", "1")),

@@ -10,7 +10,9 @@ from ..frozen import Frozen
 from ..plain import to_plain
 from .ops import Op
 
-__all__ = ["FORMAT", "AttentionCall", "FusedAttention", "Memory", "Unmodelled", "Workload"]
+__all__ = [
+    "FORMAT", "AttentionCall", "FusedAttention", "LayerSizes", "Memory", "Unmodelled", "Workload",
+]  # fmt: skip
 
 FORMAT = "gpuplan.workload/2"
 
@@ -62,6 +64,23 @@ class Memory(Frozen):
     def total_bytes(self) -> int:
         """Device memory of a step, without the framework's own reserve [bytes]."""
         return self.fixed_bytes + self.batch_bytes
+
+
+class LayerSizes(Frozen):
+    """Sizes of the layers that hold parameters, in the order of the model; a nested model counts by its layers.
+
+    Args:
+        parameter_bytes: Trainable and frozen parameters of each layer, without statistics and seeds [bytes].
+        trainable_bytes: The trainable ones among them [bytes].
+    """
+
+    parameter_bytes: tuple[int, ...]
+    trainable_bytes: tuple[int, ...]
+
+    @property
+    def frozen_bytes(self) -> int:
+        """Parameters that are not trained: they have no gradient and no optimizer state [bytes]."""
+        return sum(self.parameter_bytes) - sum(self.trainable_bytes)
 
 
 class Unmodelled(Frozen):
@@ -153,6 +172,7 @@ class Workload(Frozen):
         further: The other phases of the script; this one is the longest.
         passes: Calls of `evaluate()` and `predict()` with the model of this phase, after it was trained.
         distribution: Distribution in the user's code (`DataParallel`, `ModelParallel`); empty for none.
+        layer_sizes: Sizes of its layers; None for workloads traced before they were introduced.
     """
 
     model: str
@@ -179,6 +199,7 @@ class Workload(Frozen):
     fit_call: int = 0
     further: tuple[Workload, ...] = ()
     passes: tuple[ForwardPasses, ...] = ()
+    layer_sizes: LayerSizes | None = None
 
     @cached_property
     def phases(self) -> tuple[Workload, ...]:
@@ -232,5 +253,7 @@ class Workload(Frozen):
         fields["unmodelled"] = tuple(Unmodelled(**row) for row in fields["unmodelled"])
         fields["notes"] = tuple(fields["notes"])
         fields["passes"] = tuple(ForwardPasses(**one) for one in fields.get("passes", ()))
+        if sizes := fields.get("layer_sizes"):
+            fields["layer_sizes"] = LayerSizes(**{part: tuple(row) for part, row in sizes.items()})
         fields["further"] = tuple(Workload.from_json(one) for one in fields.get("further", ()))
         return Workload(**fields)

@@ -116,6 +116,19 @@ def test_a_named_machine_is_known_and_others_are_not_guessed(monkeypatch: pytest
     assert set(found.baselines) == {"flops_ratio", "bandwidth_ratio", "datasheet_roofline"}
 
 
+def test_the_column_shard_is_honoured() -> None:
+    """Eight sharded V100: another time than that of copies, and never less than the work of one device."""
+    row = replace(PROFET[0], accelerator="V100-16GB", devices=8)
+    rows = [replace(row, shard=shard) for shard in ("", "none", "zero1", "fsdp")]
+    found = predict_user_rows(
+        rows, CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None
+    )
+    unsaid, copies, zero1, fsdp = (one.predicted_s.mid for one in found.rows)
+
+    assert unsaid == copies
+    assert len({copies, zero1, fsdp}) == 3
+
+
 def test_rows_of_fitted_publications_are_counted_apart() -> None:
     """One row of PROFET's repository and one of a user's own: `summary` holds both, `summary_unseen` one."""
     rows = [PROFET[0], replace(PROFET[0], source="my own measurement")]
@@ -143,7 +156,11 @@ def test_optional_columns_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("column", "value", "says"),
-    [("attention", "fast", "flash or unfused"), ("software_year", "recent", "recent")],
+    [
+        ("attention", "fast", "flash or unfused"),
+        ("software_year", "recent", "recent"),
+        ("shard", "zero3", "none, zero1, zero2, fsdp or empty"),
+    ],
 )
 def test_a_broken_optional_column_is_named(tmp_path: Path, column: str, value: str, says: str) -> None:
     """File, line and value in one error."""

@@ -59,7 +59,9 @@ def memory_note(memory: MemoryVerdict, remedies: tuple[Remedy, ...]) -> str:
     return f"memory: {memory.verdict} ({needs})" + "".join(f"; {one.remedy}" for one in remedies[:1])
 
 
-def find_remedies(workload: Workload, verdict: MemoryVerdict) -> tuple[Remedy, ...]:
+def find_remedies(
+    workload: Workload, verdict: MemoryVerdict, *, sharded: Remedy | None = None
+) -> tuple[Remedy, ...]:
     """Return measures that would make a step fit, sufficient ones first, each group by increasing side effects.
 
     * Mixed precision: activations of half the size; weights, gradients and optimizer keep their size.
@@ -72,6 +74,7 @@ def find_remedies(workload: Workload, verdict: MemoryVerdict) -> tuple[Remedy, .
     Args:
         workload: Workload of the step.
         verdict: Memory check of the step.
+        sharded: Sharding over the devices of the offer, or over more; None if it is not known to help.
     """
     if verdict.verdict in (None, "fits"):
         return ()
@@ -79,8 +82,10 @@ def find_remedies(workload: Workload, verdict: MemoryVerdict) -> tuple[Remedy, .
     limit = TIGHT_FROM * available
     fixed = workload.memory.fixed_bytes + FRAMEWORK_RESERVE_BYTES
     if fixed > available:
-        return (Remedy(remedy=_sharding(fixed, available), needed_bytes=fixed, fits=False),)
-    found = [
+        unnamed = Remedy(remedy=_sharding(fixed, available), needed_bytes=fixed, fits=False)
+        return (unnamed if sharded is None else sharded,)
+    found = [] if sharded is None else [sharded]
+    found += [
         Remedy(remedy=words, needed_bytes=needed, fits=needed <= limit)
         for words, needed in _smaller(workload, fixed, limit)
     ]

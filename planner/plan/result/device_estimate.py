@@ -9,6 +9,7 @@ from typing import Any
 
 from ...frozen import Frozen
 from ...plain import to_plain
+from ...predict.multi_device.sharding import Sharding
 from ...predict.step_time import NoPrediction, StepTime
 from ...units import Interval
 from ..execution.memory import MemoryVerdict
@@ -66,6 +67,8 @@ class DeviceEstimate(Frozen):
         remedies: Measures that would make the step fit, if it does not or is tight.
         compatibility: Note on software requirements; empty for none.
         runs: Whether any framework build of Keras runs on the device; None if unknown.
+        sharding: What the devices hold in parts.
+        memory_parts: Memory of one device by part; None if it was not divided [bytes].
         phases: Estimates of the phases of a run of several, in their order; empty for one. The step is that of the
             longest, the steps and times are of all, and the memory is that of the largest.
     """
@@ -77,6 +80,8 @@ class DeviceEstimate(Frozen):
     remedies: tuple[Remedy, ...] = ()
     compatibility: str = ""
     runs: bool | None = None
+    sharding: Sharding = Sharding.NONE
+    memory_parts: Mapping[str, int] | None = None
     phases: tuple[DeviceEstimate, ...] = ()
 
     @cached_property
@@ -121,14 +126,22 @@ class DeviceEstimate(Frozen):
             "memory_verdict": memory.verdict,
             "memory_remedies": to_plain(self.remedies),
             "largest_batch_size": memory.largest_batch_size,
+            "shard": str(self.sharding),
             "compatibility": self.compatibility,
             "runs": self.runs,
             "basis": step.basis if step else None,
             "limiter": limit.name if limit else None,
             "limiter_share": limit.share if limit else None,
             "limiter_why": limit.why if limit else None,
+            **self._sharded_json(),
             **({"phases": [one._phase_json() for one in self.phases]} if self.phases else {}),
         }
+
+    def _sharded_json(self) -> dict[str, Any]:
+        """Return the memory by part where it is not that of the whole model (`workload.memory_parts_bytes`)."""
+        if self.sharding is Sharding.NONE or self.memory_parts is None:
+            return {}
+        return {"memory_parts_bytes": dict(self.memory_parts)}
 
     def _phase_json(self) -> dict[str, Any]:
         return {
@@ -160,6 +173,7 @@ def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceE
         train_time_s=_add_times(times) if len(times) == len(phases) else None,
         memory=largest.memory,
         remedies=largest.remedies,
+        memory_parts=largest.memory_parts,
         phases=tuple(phases),
     )
 

@@ -1,10 +1,10 @@
-"""Time of the all-reduce of gradients in data-parallel training."""
+"""Time of the collectives of data-parallel training."""
 
 from __future__ import annotations
 
 import math
 
-__all__ = ["exposed_s", "ring_all_reduce_s"]
+__all__ = ["exposed_s", "ring_all_reduce_s", "ring_pass_s"]
 
 
 def ring_all_reduce_s(
@@ -31,6 +31,23 @@ def ring_all_reduce_s(
     return (
         2.0 * (devices - 1.0) / devices * message_bytes / link_bytes_per_s + 2.0 * (devices - 1.0) * latency_s
     )
+
+
+def ring_pass_s(*, message_bytes: float, devices: float, link_bytes_per_s: float) -> float:
+    """Return the time of one ring all-gather or reduce-scatter, without latency [s].
+
+    Every device sends (N - 1) / N of the message, half of an all-reduce; source as for `ring_all_reduce_s`.
+
+    Args:
+        message_bytes: Size of the whole, of which a device holds 1 / N before or after [bytes].
+        devices: Number of devices, N; 1 and less need no link [-].
+        link_bytes_per_s: What a device can send in one direction [bytes/s].
+
+    Example:
+        >>> ring_pass_s(message_bytes=100e6, devices=4, link_bytes_per_s=10e9)
+        0.0075
+    """
+    return 0.0 if devices <= 1 else (devices - 1.0) / devices * message_bytes / link_bytes_per_s
 
 
 def exposed_s(*, exchange_s: float, hidden_at_most_s: float) -> float:

@@ -29,11 +29,15 @@ __all__ = [
     "BACKWARD_SHARE",
     "FORMAT",
     "IMAGE_BYTES",
+    "IN_STEP",
+    "LINK_NAMES",
     "ExchangeCoefficients",
     "MethodCoefficients",
     "ParallelCoefficients",
     "compute_overhead_parts_s",
     "compute_parallel_step_s",
+    "compute_waiting_s",
+    "extend_step",
     "interval_spread",
     "load_parallel_coefficients",
     "scale_to_devices",
@@ -46,6 +50,12 @@ ANY_METHOD = ""  # the mean of the methods that were measured
 # The chips of a TPU slice run in step, and their links take nothing from their cores (Jouppi et al., 2020, "A
 # domain-specific supercomputer for training deep neural networks", CACM 63(7), doi:10.1145/3360307).
 IN_STEP = frozenset({"ici"})
+LINK_NAMES: Mapping[LinkKind, str] = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "ici": "ICI",
+    "network": "the network",
+}
 IMAGE_BYTES = 20_000  # a sample of this size and more is decoded and augmented by the host's cores
 BACKWARD_SHARE = 2.0 / 3.0  # of a step's arithmetic: gradients to inputs and to weights, after forward
 
@@ -161,10 +171,15 @@ def compute_overhead_parts_s(
     rate = link.bytes_per_s * parallel.shares.links[link.kind]
     exchange_s = ring_all_reduce_s(message_bytes=gradient_bytes, devices=devices, link_bytes_per_s=rate)
     open_s = exposed_s(exchange_s=exchange_s, hidden_at_most_s=way.overlap * backward_share * single_s)
-    waiting_s = 0.0 if link.kind in IN_STEP else single_s * way.slowdown * math.log2(devices)
+    waiting_s = 0.0 if link.kind in IN_STEP else compute_waiting_s(single_s, devices=devices, way=way)
     link_s = waiting_s + (open_s + way.sync_s) / accumulation
     feed_s = _feed_s(devices, decoded_samples, cpu_cores, parallel.shares)
     return {"link": link_s, "input": _beyond(single_s + link_s, feed_s, parallel.shares.sharpness)}
+
+
+def compute_waiting_s(single_s: float, *, devices: float, way: MethodCoefficients) -> float:
+    """Return what a device's own work takes longer beside others: work x slowdown x log2(N) [s]."""
+    return single_s * way.slowdown * math.log2(devices)
 
 
 def interval_spread(devices: float) -> float:
@@ -241,25 +256,45 @@ def scale_to_devices(
         backward_share=backward_share,
         accumulation=accumulation,
     )
+    note = _note(link.kind, devices, hosts)
+    return extend_step(single, added, parallel=constants, devices=devices, note=note)
+
+
+def extend_step(
+    single: StepTime,
+    added_s: Mapping[str, float],
+    *,
+    parallel: ParallelCoefficients,
+    devices: float,
+    note: str,
+) -> StepTime:
+    """Return the step of several devices: the step of one with further parts, and a wider interval.
+
+    Args:
+        single: The step of one device.
+        added_s: What several devices add, by part [s].
+        parallel: Constants with the interval of the ratio of both steps.
+        devices: Number of devices [-].
+        note: What is exchanged.
+    """
     parts = {**single.parts_s}
-    for name, part_s in added.items():
+    for name, part_s in added_s.items():
         parts[name] = parts.get(name, 0.0) + part_s
-    mid = single.time_s.mid + sum(added.values())
+    mid = single.time_s.mid + sum(added_s.values())
     return StepTime(
-        time_s=_widened(single.time_s, mid, constants.ends(devices)),
+        time_s=_widened(single.time_s, mid, parallel.ends(devices)),
         basis=single.basis,
         parts_s=parts,
         limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
-        note=join_notes(single.note, _note(link.kind, devices, hosts)),
+        note=join_notes(single.note, note),
         memory=single.memory,
     )
 
 
 def _note(kind: LinkKind, devices: float, hosts: int) -> str:
     where = f" in {hosts} machines" if hosts > 1 else ""
-    names = {"nvlink": "NVLink", "pcie": "PCIe", "ici": "ICI", "network": "the network"}
     unfitted = " (its share of the datasheet rate is assumed)" if kind == "ici" else ""
-    return f"data parallel: gradients of {devices:g} devices{where} summed over {names[kind]}{unfitted}"
+    return f"data parallel: gradients of {devices:g} devices{where} summed over {LINK_NAMES[kind]}{unfitted}"
 
 
 def _widened(single_s: Interval, mid_s: float, ratio: tuple[float, float]) -> Interval:

@@ -128,10 +128,14 @@ def _fit_lines(blocks: Iterable[str], width: int) -> list[str]:
 
 
 def _format_remedies(estimate: Estimate) -> list[str]:
-    """Return ways to fit the step on the first device that is too small for it."""
+    """Return ways to fit the step on devices that are too small for it: the first that one would be enough for."""
     best: Sequence[OfferEstimate] = [estimate.offers[index] for index in estimate.best_per_devices()]
-    small = next((one for one in best if one.device_estimate.memory.fits is False), None)
-    if small is None or not small.device_estimate.remedies:
+    too_small = [one for one in best if one.device_estimate.memory.fits is False]
+    if not too_small:
+        return []
+    helped = (one for one in too_small if any(way.fits for way in one.device_estimate.remedies))
+    small = next(helped, too_small[0])
+    if not small.device_estimate.remedies:
         return []
     device = format_device(small.offer.accelerator, small.offer.devices)
     ways = " · ".join(

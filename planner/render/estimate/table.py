@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from ...plan.result.best_batch import BestBatch
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
+    from ...predict.multi_device.sharding import Sharding
     from ...units import Interval
 
 __all__ = [
     "add_best_batch_column", "build_table_columns", "build_table_rows", "format_memory",
-    "format_title", "select_shown_offers",
+    "format_sharding", "format_title", "select_shown_offers",
 ]  # fmt: skip
 
 ROWS_SHOWN = 12
@@ -109,6 +110,7 @@ def build_table_columns(estimate: Estimate, width: int) -> list[Column]:
     candidates = (
         (True, Column(key="mark", header="")),
         (True, Column(key="device", header="accelerator", format=_build_clipper(13 if width < 90 else 18))),
+        (estimate.options.get("shard", "none") != "none", Column(key="shard", header="shard")),
         (True, Column(key="offer", header="offer", format=_build_clipper(_max_offer_length(width)))),
         (True, Column(key="region", header="region", format=_build_clipper(15), dispensable=2)),
         (True, Column(key="price", header="$/h", justify="right", dispensable=1)),
@@ -169,6 +171,7 @@ def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, s
     step_time_s, run_time_s = device_estimate.step_time_s, one.run_time_s
     cells: dict[str, str | None] = {
         "device": format_device(offer.accelerator, offer.devices),
+        "shard": format_sharding(device_estimate.sharding, offer.devices),
         "offer": format_offer_name(offer.provider, offer.instance_type, hosts=offer.hosts),
         "region": offer.region,
         "price": _format_price(one),
@@ -197,6 +200,17 @@ def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, s
         cells |= dict.fromkeys(("time", "time_range", "rate"), "too big")
         cells |= dict.fromkeys(("cost", "per_million"), f"batch ≤ {largest}" if largest else "any batch")
     return cells
+
+
+def format_sharding(sharding: Sharding, devices: float) -> str:
+    """Describe what is sharded over how many devices.
+
+    Example:
+        >>> from gpuplan.predict.multi_device.sharding import Sharding
+        >>> format_sharding(Sharding.FSDP, 8.0), format_sharding(Sharding.NONE, 8.0)
+        ('fsdp over 8', 'none')
+    """
+    return str(sharding) if sharding == "none" else f"{sharding} over {devices:g}"
 
 
 def _format_time_range(run_time_s: Interval | None) -> str | None:

@@ -160,11 +160,18 @@ def _build_part(part: Mapping[str, Any], whole_s: float) -> dict[str, str]:
 
 
 def _build_memory(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a step's memory, largest first."""
-    parts = plan["workload"].get("memory_parts_bytes") or plan["workload"]["memory"]
+    """Return the parts of a step's memory, largest first: of the best sharded offer, else of the whole model."""
+    sharded = _find_sharded(plan)
+    whole = plan["workload"].get("memory_parts_bytes") or plan["workload"]["memory"]
+    parts = whole if sharded is None else sharded["memory_parts_bytes"]
     rows = [{"name": name, "gib": size / GIB} for name, size in parts.items() if size]
     rows.sort(key=lambda row: -row["gib"])
     return {"parts": rows, "total": sum(row["gib"] for row in rows)}
+
+
+def _find_sharded(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the best offer whose devices hold parts of the model; None without any."""
+    return next((one for one in plan["offers"] if one.get("memory_parts_bytes")), None)
 
 
 def _build_capacities(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -216,7 +223,18 @@ def _build_notes(plan: Mapping[str, Any]) -> list[str]:
         for one in plan["unmodelled"]
     ]
     left_out = [f"Not in the bill: {item}." for item in plan["not_billed"]]
-    return [*plan["workload"]["notes"], *unknown, *left_out]
+    return [*plan["workload"]["notes"], *_format_sharding(plan), *unknown, *left_out]
+
+
+def _format_sharding(plan: Mapping[str, Any]) -> list[str]:
+    """Return whose memory is shown by part, if it is that of a sharded device, and what that offer exchanges."""
+    one = _find_sharded(plan)
+    if one is None:
+        return []
+    name = format_device(one["accelerator"], one["devices"])
+    said = [part for note in one["notes"] for part in note.split("; ")]
+    sent = [part for part in said if part.startswith(f"{one['shard']} over")]
+    return [". ".join([f"Memory by part is that of one of {name} under {one['shard']}", *sent])]
 
 
 def _collect_price_sources(offers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from ..model import Workload
 from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
 from .backend_settings import find_tf32_products, note_attention_dropout, require_backend_of_step
 from .fit_inputs import FitInputs
+from .layer_sizes import find_layer_sizes
 from .losses import build_target_specs, choose_loss, validate_names
 
 __all__ = [
@@ -110,6 +111,7 @@ def _assemble(
         distribution=get_distribution_name(),
         tf32=find_tf32_products(),
         fused_attention=traced.fused_attention,
+        layer_sizes=find_layer_sizes(model),
     )
 
 

@@ -1,0 +1,221 @@
+"""Memory of a step on one of several devices that shard weights, gradients or optimizer state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...frozen import Frozen
+from ...predict.multi_device.sharded_step import ShardedTraffic, count_messages
+from ...predict.multi_device.sharding import Sharding
+
+if TYPE_CHECKING:
+    from ...workload.model import LayerSizes, Memory, Workload
+    from ...workload.ops import Op
+
+__all__ = [
+    "DeviceMemory",
+    "build_device_workload",
+    "build_traffic",
+    "compute_device_memory",
+    "compute_in_flight_bytes",
+    "compute_shard_bytes",
+]
+
+# Layers whose gathered weights, or gradients that are not yet scattered, a device holds at a time: the one that
+# computes and the one that is on its way. FSDP's rate limiter allows two (Zhao et al., 2023, arXiv:2304.11277,
+# section 3.4); FSDP2 lets two gathered layers be alive at once (pytorch/pytorch@f2805a0).
+LAYERS_IN_FLIGHT = 2
+HALF = 0.5  # size of the copies that mixed precision computes with, of that of float32 variables [-]
+
+
+class DeviceMemory(Frozen):
+    """Memory of one device in a step, by part; what activations and framework take is not sharded [bytes].
+
+    Args:
+        weights: Variables that are trained, or the device's part of them.
+        frozen: Parameters that are not trained, or the device's part of them.
+        gradients: Gradients that are kept until the update.
+        optimizer: Optimizer state.
+        state: Statistics, seeds and metrics, which every device holds.
+        gathered: Weights of layers gathered from other devices.
+        buffers: Gradients of layers on their way to the device that keeps them.
+    """
+
+    weights: int
+    frozen: int
+    gradients: int
+    optimizer: int
+    state: int
+    gathered: int = 0
+    buffers: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """Everything that does not depend on the batch size [bytes]."""
+        return (
+            self.weights
+            + self.frozen
+            + self.gradients
+            + self.optimizer
+            + self.state
+            + self.gathered
+            + self.buffers
+        )
+
+
+def compute_shard_bytes(whole_bytes: int, *, devices: int) -> int:
+    """Return the part of one device: ceil(whole / N) [bytes].
+
+    Example:
+        >>> compute_shard_bytes(100, devices=8)
+        13
+    """
+    return -(-whole_bytes // devices)
+
+
+def compute_in_flight_bytes(layer_bytes: tuple[int, ...], *, others_bytes: int) -> int:
+    """Return the size of the largest layers that are in flight at a time, at most what other devices hold [bytes].
+
+    Args:
+        layer_bytes: Size of every layer as it is sent; empty if unknown: all are taken to be in flight [bytes].
+        others_bytes: What the device does not hold itself [bytes].
+
+    Example:
+        >>> compute_in_flight_bytes((10, 40, 20), others_bytes=1000)
+        60
+    """
+    if not layer_bytes:
+        return others_bytes
+    return min(sum(sorted(layer_bytes)[-LAYERS_IN_FLIGHT:]), others_bytes)
+
+
+def compute_device_memory(workload: Workload, sharding: Sharding, devices: int) -> DeviceMemory:
+    """Return the memory of one of N devices besides batch, activations and framework.
+
+    Stage by stage what ZeRO divides by N: optimizer state, gradients, weights (Rajbhandari et al., 2020, section
+    5, figure 1). The variables are those of Keras: float32 in mixed precision, with copies of half the size that
+    are gathered. Frozen parameters have no gradients and no optimizer state, and are divided with the weights.
+
+    Args:
+        workload: The whole model, at the batch size of one device.
+        sharding: What is sharded.
+        devices: Devices of all machines, N [-].
+    """
+    memory, sizes = workload.memory, workload.layer_sizes
+    frozen = 0 if sizes is None else min(sizes.frozen_bytes, memory.state_bytes)
+    whole = DeviceMemory(
+        weights=memory.parameter_bytes,
+        frozen=frozen,
+        gradients=memory.gradient_bytes,
+        optimizer=memory.optimizer_bytes,
+        state=memory.state_bytes - frozen,
+    )
+    if devices <= 1 or not sharding.shards_optimizer:
+        return whole
+    found = replace(whole, optimizer=compute_shard_bytes(whole.optimizer, devices=devices))
+    if sharding.shards_gradients:
+        found = _shard_gradients(found, sizes, devices)
+    if sharding.shards_weights:
+        found = _shard_weights(found, workload, devices)
+    return found
+
+
+def _shard_gradients(whole: DeviceMemory, sizes: LayerSizes | None, devices: int) -> DeviceMemory:
+    kept = compute_shard_bytes(whole.gradients, devices=devices)
+    layers = () if sizes is None or not whole.gradients else sizes.trainable_bytes
+    buffers = compute_in_flight_bytes(layers, others_bytes=whole.gradients - kept)
+    return replace(whole, gradients=kept, buffers=buffers)
+
+
+def _shard_weights(whole: DeviceMemory, workload: Workload, devices: int) -> DeviceMemory:
+    weights = compute_shard_bytes(whole.weights, devices=devices)
+    frozen = compute_shard_bytes(whole.frozen, devices=devices)
+    others = whole.weights - weights + whole.frozen - frozen
+    layers = () if workload.layer_sizes is None else workload.layer_sizes.parameter_bytes
+    sent = tuple(round(size * _compute_sent_share(workload.precision)) for size in layers)
+    gathered = compute_in_flight_bytes(sent, others_bytes=others)
+    return replace(whole, weights=weights, frozen=frozen, gathered=gathered)
+
+
+def _compute_sent_share(precision: str) -> float:
+    """Return the size of the copies that a layer computes with, of that of its variables [-].
+
+    Keras casts the variables of a layer in mixed precision before they are used; XLA gathers the copies.
+    """
+    return HALF if precision.startswith("mixed_") else 1.0
+
+
+def build_traffic(workload: Workload, sharding: Sharding) -> ShardedTraffic:
+    """Return what the devices exchange in one step: updated variables or the copies of layers, and gradients.
+
+    Args:
+        workload: The whole model.
+        sharding: What is sharded.
+    """
+    memory, sizes = workload.memory, workload.layer_sizes
+    gathered, share = float(memory.parameter_bytes), 1.0
+    if sharding.shards_weights:
+        share = _compute_sent_share(workload.precision)
+        gathered = share * (memory.parameter_bytes + (0 if sizes is None else sizes.frozen_bytes))
+    layers = (gathered,) if sizes is None else tuple(share * size for size in sizes.parameter_bytes)
+    return ShardedTraffic(
+        sharding=sharding,
+        reduced_bytes=float(memory.gradient_bytes),
+        gathered_bytes=gathered,
+        messages=count_messages(layers),
+    )
+
+
+def build_device_workload(workload: Workload, sharding: Sharding, devices: int) -> Workload:
+    """Return the work and the memory of one of N devices: its batch, and its part of the optimizer's update.
+
+    `state_bytes` of its memory contains gathered weights and gradients on their way.
+
+    Args:
+        workload: The whole model, at the batch size of one device.
+        sharding: What is sharded.
+        devices: Devices of all machines [-].
+    """
+    if devices <= 1 or not sharding.shards_optimizer:
+        return workload
+    found = compute_device_memory(workload, sharding, devices)
+    fused = workload.fused_attention
+    if fused is not None:
+        fused = replace(
+            fused, ops=_shard_update(fused.ops, devices), memory=_build_memory(fused.memory, found)
+        )
+    return replace(
+        workload,
+        ops=_shard_update(workload.ops, devices),
+        memory=_build_memory(workload.memory, found),
+        fused_attention=fused,
+    )
+
+
+def _build_memory(memory: Memory, found: DeviceMemory) -> Memory:
+    return replace(
+        memory,
+        parameter_bytes=found.weights,
+        gradient_bytes=found.gradients,
+        optimizer_bytes=found.optimizer,
+        state_bytes=found.frozen + found.state + found.gathered + found.buffers,
+    )
+
+
+def _shard_update(ops: tuple[Op, ...], devices: int) -> tuple[Op, ...]:
+    """Return the operations with those of the optimizer divided by N; metrics, which belong to no layer, stay."""
+    return tuple(_divide(op, devices) if op.phase == "update" and op.layer else op for op in ops)
+
+
+def _divide(op: Op, devices: int) -> Op:
+    return replace(
+        op,
+        flops=op.flops / devices,
+        bytes_read=op.bytes_read / devices,
+        bytes_written=op.bytes_written / devices,
+        layer_bytes_read=op.layer_bytes_read / devices,
+        layer_bytes_written=op.layer_bytes_written / devices,
+        fused_bytes_read=op.fused_bytes_read / devices,
+        fused_bytes_written=op.fused_bytes_written / devices,
+    )

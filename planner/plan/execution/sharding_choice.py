@@ -1,0 +1,150 @@
+"""Choice among shardings on the devices of an offer, and the work of one device under each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...predict.multi_device.sharding import EVERY_SHARDING, Sharding
+from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
+from .memory_parts import Remedy, compute_batch_bytes
+from .sharded_memory import build_device_workload, compute_device_memory
+
+if TYPE_CHECKING:
+    from ...workload.model import Workload
+    from ..result.device_estimate import DeviceEstimate
+
+__all__ = [
+    "UNSHARDED",
+    "ShardingChoice",
+    "choose_least_sharding",
+    "compute_needed_bytes",
+    "find_least_devices",
+    "find_least_sharding",
+    "find_sharding_remedy",
+    "list_memory_parts",
+]
+
+UNSHARDED = (Sharding.NONE,)
+MOST_DEVICES_TRIED = 4096  # beyond the largest cluster that can be rented [-]
+
+
+class ShardingChoice:
+    """Shardings to try on each offer, with the workloads of one device, which several accelerators share."""
+
+    def __init__(self, shardings: Sequence[Sharding] = UNSHARDED) -> None:
+        """Take the shardings to try."""
+        self.shardings = tuple(shardings)
+        self._known: dict[tuple[int, Sharding, int], tuple[Workload, Workload]] = {}
+
+    def list_applicable(self, *, devices: int) -> tuple[Sharding, ...]:
+        """Return the shardings to try on a number of devices; one device has nothing to share."""
+        return self.shardings if devices > 1 else UNSHARDED
+
+    def get_device_workload(self, workload: Workload, sharding: Sharding, devices: int) -> Workload:
+        """Return the work of one device, the same object for the same workload."""
+        key = (id(workload), sharding, devices)  # the workload is kept, so that its id stays unique
+        if key not in self._known:
+            self._known[key] = (workload, build_device_workload(workload, sharding, devices))
+        return self._known[key][1]
+
+
+def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
+    """Return the first estimate that fits, with a margin if one does; without any, the one of least memory.
+
+    The predicted times of the shardings differ by less than their errors, so that they do not decide.
+
+    Args:
+        tried: Estimates of one offer, in the order of what they shard.
+    """
+    fitting = [one for one in tried if one.memory.fits is not False]
+    if not fitting:
+        return min(tried, key=lambda one: one.memory.needed_bytes)
+    return min(fitting, key=lambda one: one.memory.verdict == "tight")
+
+
+def compute_needed_bytes(workload: Workload, sharding: Sharding, devices: int) -> int:
+    """Return the memory of one device, the framework's included [bytes]."""
+    fixed = compute_device_memory(workload, sharding, devices).total_bytes
+    return fixed + compute_batch_bytes(workload) + FRAMEWORK_RESERVE_BYTES
+
+
+def find_least_sharding(workload: Workload, *, devices: int, limit_bytes: float) -> Sharding | None:
+    """Return the sharding that divides least and fits on each of some devices; None if none does.
+
+    Args:
+        workload: The whole model, at the batch size of one device.
+        devices: Devices of the offer [-].
+        limit_bytes: Memory that may be used on each [bytes].
+    """
+    if devices <= 1 or workload.mode != "train":
+        return None
+    fits = (one for one in EVERY_SHARDING if compute_needed_bytes(workload, one, devices) <= limit_bytes)
+    return next(fits, None)
+
+
+def find_least_devices(workload: Workload, *, limit_bytes: float) -> int | None:
+    """Return the least number of devices over which the step fits with FSDP; None for none up to 4,096 [-]."""
+
+    def fits(devices: int) -> bool:
+        return compute_needed_bytes(workload, Sharding.FSDP, devices) <= limit_bytes
+
+    if not fits(MOST_DEVICES_TRIED):
+        return None
+    low, high = 0, MOST_DEVICES_TRIED  # memory falls with the number of devices
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def find_sharding_remedy(
+    workload: Workload, verdict: MemoryVerdict, *, sharding: Sharding, devices: int
+) -> Remedy | None:
+    """Return the sharding that makes a step fit, on the devices of an offer or else on more; None if none does.
+
+    Args:
+        workload: The whole model as executed, at the batch size of one device.
+        verdict: Memory check of the step under the present sharding.
+        sharding: The present sharding.
+        devices: Devices of the offer [-].
+    """
+    available = verdict.available_bytes
+    if verdict.verdict in (None, "fits") or available is None or workload.mode != "train":
+        return None
+    limit = TIGHT_FROM * available
+    variables = workload.memory.fixed_bytes + FRAMEWORK_RESERVE_BYTES
+    least = find_least_devices(workload, limit_bytes=limit)
+    why = ""
+    if variables > available and least is not None:
+        why = f"weights, gradients and optimizer alone do not fit: needs sharding over {least} devices or more; "
+    found = find_least_sharding(workload, devices=devices, limit_bytes=limit)
+    if found is not None and found is not sharding:
+        needed = compute_needed_bytes(workload, found, devices)
+        return Remedy(remedy=f"{why}`--shard {found}` fits on {devices}", needed_bytes=needed, fits=True)
+    if least is None or (not why and devices <= 1) or workload.layer_sizes is None:
+        return None
+    needed = compute_needed_bytes(workload, Sharding.FSDP, least)
+    return Remedy(remedy=f"{why}`--shard fsdp` fits from {least} devices on", needed_bytes=needed, fits=False)
+
+
+def list_memory_parts(workload: Workload, sharding: Sharding, devices: int) -> dict[str, int]:
+    """Return the memory of one device by part; the parts add up to `memory_bytes` of an offer [bytes].
+
+    Args:
+        workload: The whole model as executed, at the batch size of one device.
+        sharding: What is sharded.
+        devices: Devices of the offer [-].
+    """
+    found, memory = compute_device_memory(workload, sharding, devices), workload.memory
+    return {
+        "weights": found.weights + found.frozen,
+        "gradients": found.gradients,
+        "optimizer": found.optimizer,
+        "other variables": found.state,
+        "gathered weights": found.gathered,
+        "communication buffers": found.buffers,
+        "batch": memory.input_bytes,
+        "activations": memory.activations_bytes(compiled=workload.compiled),
+        "framework": FRAMEWORK_RESERVE_BYTES,
+    }

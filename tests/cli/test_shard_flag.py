@@ -1,0 +1,262 @@
+"""`--shard` of `estimate`, `breakeven` and `sweep` on a small Transformer, the real catalog and predictor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan.execution.sharded_memory import build_device_workload
+from gpuplan.predict.multi_device.sharding import EVERY_SHARDING, Sharding
+from gpuplan.predict.predictor import Predictor
+from gpuplan.predict.step_time import StepTime
+from gpuplan.workload.load import load_workload
+from gpuplan.workload.model import Workload
+from gpuplan.workload.options import WorkloadOptions
+
+Run = Callable[..., Any]
+TRANSFORMER = """
+import keras
+from keras import layers
+
+
+def build(width: int = 2048, blocks: int = 12, length: int = 256):
+    ids = keras.Input((length,), dtype="int32")
+    x = layers.Embedding(32_000, width)(ids)
+    for _ in range(blocks):
+        y = layers.LayerNormalization()(x)
+        x = x + layers.MultiHeadAttention(16, width // 16)(y, y, use_causal_mask=True)
+        y = layers.LayerNormalization()(x)
+        x = x + layers.Dense(width)(layers.Dense(4 * width, activation="gelu")(y))
+    model = keras.Model(ids, layers.Dense(32_000)(x))
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    return model
+
+
+def frozen():
+    model = build(width=512, blocks=2)
+    for layer in model.layers[:-1]:
+        layer.trainable = False
+    model.compile("adam", model.loss)
+    return model
+"""
+ASKED = ("--provider", "aws", "--purchase", "on-demand", "--samples", "100000", "--epochs", "1", "--json")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("transformer")
+    (path / "model.py").write_text(TRANSFORMER)
+    return path
+
+
+@pytest.fixture(scope="session")
+def workload(folder: Path) -> Workload:
+    options = WorkloadOptions(batch_size=4, precision="mixed_bfloat16")
+    return load_workload("model.py:build", options=options, base=folder)
+
+
+@pytest.fixture(scope="session")
+def transformer(workload: Workload, folder: Path) -> str:
+    """The traced Transformer of 730 million parameters as a saved workload."""
+    path = folder / "transformer.json"
+    path.write_text(json.dumps(workload.to_json()))
+    return str(path)
+
+
+def estimate(gpuplan: Run, *arguments: str) -> dict[str, Any]:
+    """Return the document of an estimate, which its schema accepts."""
+    done = gpuplan("estimate", *arguments, *ASKED)
+    assert done.code == 0, done.err
+    document: dict[str, Any] = json.loads(done.out)
+    schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.estimate.json").read_text())
+    jsonschema.validate(document, schema)
+    return document
+
+
+def test_without_sharding_every_number_is_as_without_the_flag(gpuplan: Run, transformer: str) -> None:
+    """Law: `--shard none` is the default, to the byte; one device has nothing to share whatever is asked for."""
+    default = gpuplan("estimate", transformer, *ASKED).out
+    assert gpuplan("estimate", transformer, "--shard", "none", *ASKED).out == default
+
+    one, sharded = (
+        estimate(gpuplan, transformer, "--devices", "1", "--shard", shard)["offers"]
+        for shard in ("none", "fsdp")
+    )
+    assert one == sharded
+
+
+def test_memory_falls_and_the_parts_add_up(gpuplan: Run, transformer: str) -> None:
+    """Law: fsdp <= zero2 <= zero1 <= none, and 8 devices need no more each than 4; JSON says what is held."""
+    known: dict[tuple[str, float], int] = {}
+    for sharding in EVERY_SHARDING:
+        arguments = (transformer, "--accelerator", "V100-16GB", "--shard", str(sharding))
+        for offer in estimate(gpuplan, *arguments)["offers"]:
+            several = offer["devices"] > 1
+            assert offer["shard"] == (str(sharding) if several else "none")
+            if several and sharding is not Sharding.NONE:
+                assert sum(offer["memory_parts_bytes"].values()) == offer["memory_bytes"]
+                assert offer["notes"][0].count(f"{sharding} over {offer['devices']:g} devices") == 1
+            known[str(sharding), offer["devices"]] = offer["memory_bytes"]
+
+    for devices in (4.0, 8.0):
+        needed = [known[str(sharding), devices] for sharding in EVERY_SHARDING]
+        assert needed == sorted(set(needed), reverse=True)
+    assert all(known[str(one), 8.0] <= known[str(one), 4.0] for one in EVERY_SHARDING)
+
+
+def test_auto_is_the_least_sharding_that_fits(gpuplan: Run, transformer: str) -> None:
+    """Each offer of several devices has the first of the four that fits with a margin."""
+
+    def shardings(shard: str) -> dict[tuple[str, float], tuple[bool, str]]:
+        offers = estimate(gpuplan, transformer, "--shard", shard)["offers"]
+        return {
+            (one["instance_type"], one["devices"]): (one["memory_verdict"] == "fits", one["shard"])
+            for one in offers
+        }
+
+    auto, each = shardings("auto"), [shardings(str(one)) for one in EVERY_SHARDING]
+    assert auto
+    for key, (fits, chosen) in auto.items():
+        fitting = [one[key][1] for one in each if one[key][0]]
+        assert fits == bool(fitting)
+        if fits:
+            assert chosen == fitting[0]
+
+
+@pytest.mark.parametrize("sharding", EVERY_SHARDING[1:])
+def test_no_step_is_faster_than_its_work_perfectly_divided(workload: Workload, sharding: Sharding) -> None:
+    """Law: a device's passes over its batch and its part of the update take no less on one device alone."""
+    predictor, accelerators = Predictor.load(), load_catalog().accelerators
+    steps = []
+    for devices in (1, 2, 8, 64):
+        each = build_device_workload(workload, sharding, devices)
+        step = predictor.step_time(each, accelerators["A100-80GB"])
+        assert isinstance(step, StepTime)
+        steps.append(step.time_s.mid)
+    whole = steps[0]
+
+    assert all(more <= fewer for fewer, more in pairwise(steps))
+    # All N batches with one update between them, divided by N: N passes and one update, N at a time.
+    passes_s = build_passes_s(workload, predictor)
+    assert all(step >= passes_s for step in steps)
+    assert steps[-1] < whole
+
+
+def build_passes_s(workload: Workload, predictor: Predictor) -> float:
+    """Return the time of the forward and backward pass alone, the update shared by a million devices [s]."""
+    each = build_device_workload(workload, Sharding.FSDP, 10**6)
+    step = predictor.step_time(each, load_catalog().accelerators["A100-80GB"])
+    assert isinstance(step, StepTime)
+    return step.time_s.mid
+
+
+def test_what_does_not_fit_names_the_sharding_that_does(gpuplan: Run, transformer: str) -> None:
+    """730 million parameters with Adam are 11.7 GB, hardly a V100's 16 with activations; shared they fit."""
+    arguments = (transformer, "--accelerator", "V100-16GB", "--devices", "8")
+    offer = estimate(gpuplan, *arguments)["offers"][0]
+    assert offer["memory_verdict"] != "fits"
+    remedy = offer["memory_remedies"][0]
+    named = remedy["remedy"].split("`--shard ")[1].split("`")[0]
+
+    sharded = estimate(gpuplan, *arguments, "--shard", named)["offers"][0]
+    assert (sharded["memory_verdict"], sharded["memory_bytes"]) == ("fits", remedy["needed_bytes"])
+
+
+def test_frozen_layers_have_no_gradients(gpuplan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the head is trained: 512 x 32,000 and 32,000 float32 weights are reduced, over 8 devices."""
+    monkeypatch.chdir(folder)
+    offer = estimate(
+        gpuplan, "model.py:frozen", "--batch-size", "4", "--accelerator", "V100-16GB", "--devices", "8",
+        "--shard", "fsdp",
+    )["offers"][0]  # fmt: skip
+    head = 4 * (512 * 32_000 + 32_000)
+
+    assert offer["memory_parts_bytes"]["gradients"] == -(-head // 8)
+    assert offer["memory_parts_bytes"]["weights"] > head / 8
+
+
+@pytest.mark.parametrize("command", ["estimate", "breakeven", "sweep"])
+@pytest.mark.parametrize(
+    ("shard", "message"),
+    [
+        ("tensor:4", "tensor parallelism is not modelled yet"),
+        ("pipeline:2", "pipeline parallelism is not modelled yet"),
+        ("zero3", "is none of none, zero1, zero2, fsdp, auto"),
+    ],
+)
+def test_what_is_not_modelled_is_refused(
+    gpuplan: Run, transformer: str, command: str, shard: str, message: str
+) -> None:
+    """One line that names flag and value, the way out, exit code 2."""
+    done = gpuplan(command, transformer, "--shard", shard)
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[0].startswith(f"error: `--shard {shard}`")
+    assert message in done.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ("--compile", "--accelerator", "A100-80GB"),
+            "`--compile` compiles the step of devices that each hold",
+        ),
+        (("--mode", "infer"), "`--shard` divides a training step"),
+    ],
+)
+def test_what_sharding_does_not_go_with(
+    gpuplan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], message: str
+) -> None:
+    """Exit code 2."""
+    monkeypatch.chdir(folder)
+    done = gpuplan("estimate", "model.py:build?width=64&blocks=1", "--shard", "fsdp", *flags)
+
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+
+
+def test_a_report_shows_the_memory_of_a_sharded_device(
+    gpuplan: Run, transformer: str, tmp_path: Path
+) -> None:
+    """The parts of the best sharded offer, with a note whose they are and what is sent."""
+    plan, page = tmp_path / "plan.json", tmp_path / "report.html"
+    estimate(
+        gpuplan,
+        transformer,
+        "--accelerator",
+        "V100-16GB",
+        "--devices",
+        "8",
+        "--shard",
+        "fsdp",
+        "-o",
+        str(plan),
+    )
+    assert gpuplan("report", str(plan), "-o", str(page)).code == 0
+
+    text = page.read_text()
+    assert (
+        "Memory by part is that of one of 8× V100-16GB under fsdp. fsdp over 8 devices: a step gathers"
+        in text
+    )
+    assert "gathered weights" in text
+
+
+def test_tables_and_tsv_say_what_is_sharded(gpuplan: Run, transformer: str) -> None:
+    """The column of the TSV."""
+    done = gpuplan(
+        "estimate", transformer, "--provider", "aws", "--accelerator", "V100-16GB", "--shard", "zero2"
+    )
+    header, *rows = (line.split("\t") for line in done.out.splitlines() if "\t" in line)
+
+    assert {(row[header.index("devices")], row[header.index("shard")]) for row in rows} == {
+        ("1.0", "none"), ("4.0", "zero2"), ("8.0", "zero2"),
+    }  # fmt: skip

@@ -1,0 +1,62 @@
+"""Choice among shardings: the least that fits, and what is taken where none fits or no time is known."""
+
+from __future__ import annotations
+
+from gpuplan.plan.execution.memory import memory_verdict
+from gpuplan.plan.execution.run_length import RunLength
+from gpuplan.plan.execution.sharding_choice import ShardingChoice, choose_least_sharding
+from gpuplan.plan.result.device_estimate import DeviceEstimate
+from gpuplan.predict.multi_device.sharding import EVERY_SHARDING, Sharding
+from gpuplan.predict.step_time import NoPrediction, StepTime
+from gpuplan.units import GIB, Interval
+
+AVAILABLE = 16 * GIB
+
+
+def make_estimate(sharding: Sharding, *, step_s: float | None, needed_gib: float) -> DeviceEstimate:
+    """Return an estimate of some time and memory on a device of 16 GiB."""
+    step: StepTime | NoPrediction = NoPrediction("the rate of the link is not known")
+    if step_s is not None:
+        interval = Interval(low=step_s, mid=step_s, high=step_s)
+        step = StepTime(time_s=interval, basis="modelled", limiter="compute")
+    memory = memory_verdict(
+        fixed_bytes=int(needed_gib * GIB), batch_bytes=0, batch_size=1, available_bytes=AVAILABLE
+    )
+    return DeviceEstimate(
+        run=RunLength(replicas=8, global_batch_size=8, steps=1),
+        step_time=step,
+        train_time_s=None,
+        memory=memory,
+        sharding=sharding,
+    )
+
+
+def choose(*rows: tuple[Sharding, float | None, float]) -> Sharding:
+    """Return the sharding that is chosen among rows of sharding, step time and memory."""
+    return choose_least_sharding(
+        [make_estimate(one, step_s=s, needed_gib=gib) for one, s, gib in rows]
+    ).sharding
+
+
+def test_the_least_sharding_that_fits_is_taken() -> None:
+    """17 GiB do not fit; 14 fit without a margin, which counts less than 8 and 4 with one."""
+    assert choose((Sharding.NONE, 1.0, 17), (Sharding.ZERO1, 3.0, 8), (Sharding.FSDP, 2.0, 4)) == "zero1"
+    assert choose((Sharding.NONE, 1.0, 14), (Sharding.ZERO1, 2.0, 8), (Sharding.FSDP, 3.0, 4)) == "zero1"
+    assert choose((Sharding.NONE, 1.0, 14), (Sharding.FSDP, 2.0, 17)) == "none"
+
+
+def test_equal_ones_shard_as_little_as_possible() -> None:
+    """ZeRO 1 and 2 take the same time."""
+    assert choose((Sharding.ZERO1, 1.0, 4), (Sharding.ZERO2, 1.0, 3)) == "zero1"
+
+
+def test_without_a_time_or_room_memory_decides() -> None:
+    """No time: the first that fits; no room: the one that needs least."""
+    assert choose((Sharding.NONE, None, 17), (Sharding.ZERO1, None, 8), (Sharding.FSDP, None, 4)) == "zero1"
+    assert choose((Sharding.NONE, 1.0, 60), (Sharding.FSDP, 2.0, 20)) == "fsdp"
+
+
+def test_one_device_has_nothing_to_share() -> None:
+    """Whatever is asked for."""
+    assert ShardingChoice(EVERY_SHARDING).list_applicable(devices=1) == (Sharding.NONE,)
+    assert ShardingChoice(EVERY_SHARDING).list_applicable(devices=2) == EVERY_SHARDING

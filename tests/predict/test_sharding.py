@@ -1,0 +1,203 @@
+"""Time of sharded steps: closed forms by hand, ZeRO's volumes, and laws."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from gpuplan.errors import UsageError
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.multi_device.collectives import ring_all_reduce_s
+from gpuplan.predict.multi_device.data_parallel import (
+    ExchangeCoefficients,
+    MethodCoefficients,
+    ParallelCoefficients,
+    compute_overhead_parts_s,
+    load_parallel_coefficients,
+)
+from gpuplan.predict.multi_device.interconnect import HOST_SPECS, HostSpec, Link
+from gpuplan.predict.multi_device.sharded_step import (
+    HOP_S,
+    MESSAGE_S,
+    ShardedTraffic,
+    compute_sharded_link_s,
+    count_messages,
+    scale_to_sharded_devices,
+)
+from gpuplan.predict.multi_device.sharding import EVERY_SHARDING, Sharding, format_sharding, parse_sharding
+from gpuplan.predict.step_time import NoPrediction, StepTime
+from gpuplan.units import MIB, Interval
+from hypothesis import given
+from hypothesis import strategies as st
+
+ACCELERATORS = load_catalog().accelerators
+NVLINK = Link(kind="nvlink", bytes_per_s=100e9)
+BARE = ParallelCoefficients(  # nothing hides, nothing waits: the ring alone
+    shares=ExchangeCoefficients(
+        links={"nvlink": 0.5, "network": 0.5}, decoded_per_s_per_core=100.0, sharpness=8.0
+    ),
+    methods={"": MethodCoefficients(slowdown=0.0, sync_s=0.0, overlap=0.0)},
+)
+FITTED = load_parallel_coefficients()["all_reduce"]
+SINGLE = StepTime(
+    time_s=Interval(low=0.08, mid=0.1, high=0.125),
+    basis="modelled",
+    limiter="compute",
+    parts_s={"compute": 0.1},
+)
+SHARDED = EVERY_SHARDING[1:]
+
+
+def traffic(sharding: Sharding, size_bytes: float = 1e9, messages: int = 1) -> ShardedTraffic:
+    """Return the traffic of weights and gradients of one size and type."""
+    return ShardedTraffic(
+        sharding=sharding, reduced_bytes=size_bytes, gathered_bytes=size_bytes, messages=messages
+    )
+
+
+@pytest.mark.parametrize(("sharding", "times"), [("zero1", 1.0), ("zero2", 1.0), ("fsdp", 1.5)])
+def test_volumes_are_those_of_zero(sharding: str, times: float) -> None:
+    """Rajbhandari et al., 2020, section 7.2: stages 1 and 2 send as much as an all-reduce, stage 3 1.5 times.
+
+    Where there is no work to hide behind, all the rest is the latency of the messages: 2, or 3.
+    """
+    link_s = compute_sharded_link_s(
+        single_s=0.0,
+        devices=8,
+        traffic=traffic(Sharding(sharding)),
+        link=NVLINK,
+        inside="nvlink",
+        parallel=BARE,
+    )
+    all_reduce_s = ring_all_reduce_s(message_bytes=1e9, devices=8, link_bytes_per_s=50e9)
+    latency_s = 2 * times * (MESSAGE_S + 7 * HOP_S["nvlink"])
+
+    assert link_s == pytest.approx(times * all_reduce_s + latency_s)
+
+
+def test_latency_of_machines_by_hand() -> None:
+    """16 devices in 2 machines: 14 hops inside, one between, for each of 10 messages in 3 exchanges."""
+    link_s = compute_sharded_link_s(
+        single_s=0.0,
+        devices=16,
+        traffic=traffic(Sharding.FSDP, size_bytes=0.0, messages=10),
+        link=Link(kind="network", bytes_per_s=50e9),
+        inside="nvlink",
+        parallel=BARE,
+        hosts=2,
+    )
+
+    assert link_s == pytest.approx(30 * (8.4e-6 + 14 * 3.4e-6 + 9.6e-6))
+
+
+def test_small_layers_share_a_message() -> None:
+    """Up to 30 MiB go together; a larger one goes alone; nothing at all is one message."""
+    assert count_messages([MIB] * 60) == 2
+    assert count_messages([100 * MIB, MIB, MIB, 100 * MIB]) == 3
+    assert count_messages([]) == 1
+
+
+sizes = st.floats(1e3, 1e12)
+seconds = st.floats(1e-4, 1e3)
+
+
+def compute_link_s(one: ShardedTraffic, *, single_s: float, devices: int, share: float = 2 / 3) -> float:
+    """Return what NVLink adds by the fitted constants."""
+    return compute_sharded_link_s(
+        single_s=single_s,
+        devices=devices,
+        traffic=one,
+        link=NVLINK,
+        inside="nvlink",
+        parallel=FITTED,
+        backward_share=share,
+    )
+
+
+traffics = st.builds(
+    ShardedTraffic,
+    sharding=st.sampled_from(SHARDED),
+    reduced_bytes=sizes,
+    gathered_bytes=sizes,
+    messages=st.integers(1, 1000),
+)
+
+
+@given(one=traffics, single_s=seconds, devices=st.integers(2, 1024), share=st.floats(0.05, 0.95))
+def test_no_sharding_is_faster_than_perfect_scaling(
+    one: ShardedTraffic, single_s: float, devices: int, share: float
+) -> None:
+    """Law: to the work of each device something is added, and never more than if nothing were hidden."""
+    link_s = compute_link_s(one, single_s=single_s, devices=devices, share=share)
+    nothing_hidden_s = compute_link_s(one, single_s=0.0, devices=devices)
+    waiting_s = FITTED.methods[""].slowdown * single_s * math.log2(devices)
+
+    assert 0.0 < link_s <= (nothing_hidden_s + waiting_s) * (1 + 1e-9)
+
+
+@given(size=sizes, devices=st.integers(2, 1024), messages=st.integers(1, 1000))
+def test_without_work_to_hide_behind_more_sharding_takes_longer(
+    size: float, devices: int, messages: int
+) -> None:
+    """Law for one type of weights and gradients: an all-reduce, ZeRO 1 and 2, FSDP."""
+    copies = compute_overhead_parts_s(
+        single_s=1e-12, devices=devices, gradient_bytes=size, link=NVLINK, parallel=FITTED
+    )["link"]
+    zero1, zero2, fsdp = (
+        compute_link_s(traffic(one, size, messages), single_s=1e-12, devices=devices) for one in SHARDED
+    )
+
+    assert copies <= zero1 * (1 + 1e-9)
+    assert zero1 == zero2 <= fsdp * (1 + 1e-9)
+
+
+def test_the_step_says_what_is_sent_and_what_it_costs() -> None:
+    """Parts add up to the middle of the interval; the note names sharding, devices, sizes and link."""
+    step = scale_to_sharded_devices(
+        SINGLE,
+        traffic=traffic(Sharding.FSDP, 2e9),
+        accelerator=ACCELERATORS["A100-80GB"],
+        devices=16,
+        machine=HOST_SPECS["p4d.24xlarge"],
+        hosts=2,
+    )
+
+    assert isinstance(step, StepTime)
+    assert sum(step.parts_s.values()) == pytest.approx(step.time_s.mid)
+    assert step.note.startswith(
+        "fsdp over 16 devices in 2 machines: a step gathers 2 GB of weights in the forward"
+    )
+    assert "over the network" in step.note
+
+
+def test_one_device_shares_with_none_and_an_unknown_network_has_no_time() -> None:
+    """The single step itself; and the reason."""
+    asked = {"traffic": traffic(Sharding.ZERO2), "accelerator": ACCELERATORS["A100-80GB"]}
+
+    assert scale_to_sharded_devices(SINGLE, devices=1, **asked) is SINGLE  # type: ignore[arg-type]
+    unknown = scale_to_sharded_devices(SINGLE, devices=16, hosts=2, machine=HostSpec(), **asked)  # type: ignore[arg-type]
+    assert isinstance(unknown, NoPrediction)
+    assert "the rate of the link" in unknown.reason
+
+
+@pytest.mark.parametrize("text", ["none", "zero1", "zero2", "fsdp", "auto"])
+def test_words_are_read_and_written(text: str) -> None:
+    """The words of the contract."""
+    assert format_sharding(parse_sharding(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tensor:4", "tensor parallelism is not modelled yet"),
+        ("pipeline:2", "pipeline parallelism is not modelled yet"),
+        ("zero3", "is none of none, zero1, zero2, fsdp, auto"),
+        ("", "is none of"),
+    ],
+)
+def test_other_words_are_refused(text: str, message: str) -> None:
+    """One line with the way out, exit code 2."""
+    with pytest.raises(UsageError, match=message) as caught:
+        parse_sharding(text)
+    assert caught.value.exit_code == 2
+    assert caught.value.hint
