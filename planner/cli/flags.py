@@ -199,9 +199,7 @@ class OfferFlags(Frozen):
     ] = "weak"
     shard: Annotated[
         str,
-        typer.Option(
-            help="Sharding over the devices: none, zero1, zero2, fsdp, or auto (the least that fits)."
-        ),
+        typer.Option(help="Sharding over devices: none, zero1, zero2, fsdp, or auto (the least that fits)."),
     ] = "none"
     retired: Annotated[
         bool, typer.Option("--retired", help="Include offers that can no longer be rented.")
