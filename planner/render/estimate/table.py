@@ -16,6 +16,7 @@ from ...numbers import (
     format_usd,
 )
 from ...plan.cost_terms import USD
+from ...plan.execution.scaling_mode import MOST_REPLICAS_RECOMMENDED, BatchScaling
 from ...units import GIB, MS_PER_S
 from ..output import Column
 from .notes import format_usd_per_million
@@ -46,6 +47,7 @@ MARKS = {
     "in_between": "between",
     "fastest_paid": "fastest",
 }
+PAID = "paid"
 
 
 def select_shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[OfferEstimate], str]:
@@ -87,10 +89,14 @@ def _find_asked(estimate: Estimate, picked: Sequence[int], best: Sequence[int]) 
 def _format_left_out(estimate: Estimate, shown: Sequence[int], best: Sequence[int]) -> str:
     """Return how many kinds of machines are not shown, and why."""
     devices = [estimate.offers[index].device_estimate for index in best]
+    scaling = BatchScaling(scaling=estimate.options["scaling"])
     reasons = {
         "too small for this batch size": sum(one.memory.fits is False for one in devices),
         "without a known time": sum(one.step_time_s is None for one in devices),
         "not supported by Keras 3": sum(one.runs is False for one in devices),
+        f"not recommended, since the batch grows over {MOST_REPLICAS_RECOMMENDED} times": sum(
+            not scaling.recommends(one.run) for one in devices
+        ),
     }
     why = "".join(f"; {number} {reason}" for reason, number in reasons.items() if number)
     return f"Shown: {len(shown)} of {len(estimate.offers)} offers, {len(best)} kinds{why}; more: --all, --explain."
@@ -157,12 +163,52 @@ def _max_offer_length(width: int) -> int:
 
 
 def build_table_rows(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[dict[str, str | None]]:
-    """Format the cells of offers, with the marks of the picked ones."""
-    roles = estimate.decision.roles()
-    marks = {id(one.offer): "no quota" for one in shown if one.selected.is_refused}
-    marks |= {id(estimate.offers[index].offer): MARKS[names[0]] for index, names in roles.items()}
+    """Format the cells of offers, with the marks of the picked ones and of those that were passed over."""
+    picked = _build_pick_marks(estimate)
+    scaling = BatchScaling(scaling=estimate.options["scaling"])
     currency = estimate.terms.currency
-    return [{**build_table_row(one, currency), "mark": marks.get(id(one.offer), "")} for one in shown]
+    return [
+        {
+            **build_table_row(one, currency),
+            "mark": picked.get(id(one.offer)) or _format_passed_over(one, scaling),
+        }
+        for one in shown
+    ]
+
+
+def _build_pick_marks(estimate: Estimate) -> dict[int, str]:
+    """Return the marks of the decision's offers by the id of the offer.
+
+    Beside a free offer, the cheapest paid one is not the cheapest, and the fastest paid one may not be the fastest:
+    they are then marked as paid.
+    """
+    decision, marks = estimate.decision, dict(MARKS)
+    if decision.free is not None:
+        marks["cheapest_paid"] = PAID
+        fastest = decision.fastest_paid
+        if fastest is not None and not _is_faster(estimate.offers[fastest], estimate.offers[decision.free]):
+            marks["fastest_paid"] = PAID
+    return {
+        id(estimate.offers[index].offer): min((marks[name] for name in names), key=lambda mark: mark == PAID)
+        for index, names in decision.roles().items()
+    }
+
+
+def _is_faster(one: OfferEstimate, other: OfferEstimate) -> bool:
+    """Return whether an offer ends the run earlier, or handles more samples per second if its length is unknown."""
+    if one.run_time_s is not None and other.run_time_s is not None:
+        return one.run_time_s.mid < other.run_time_s.mid
+    if one.samples_per_s is not None and other.samples_per_s is not None:
+        return one.samples_per_s.mid > other.samples_per_s.mid
+    return True
+
+
+def _format_passed_over(one: OfferEstimate, scaling: BatchScaling) -> str:
+    """Return why an offer is not recommended, as a mark: quota, or a batch grown by too many devices."""
+    if one.selected.is_refused:
+        return "no quota"
+    run = one.device_estimate.run
+    return "" if scaling.recommends(run) else f"batch ×{run.replicas}"
 
 
 def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, str | None]:
