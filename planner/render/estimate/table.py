@@ -179,8 +179,8 @@ def build_table_rows(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list
 def _build_pick_marks(estimate: Estimate) -> dict[int, str]:
     """Return the marks of the decision's offers by the id of the offer.
 
-    Beside a free offer, the cheapest paid one is not the cheapest, and the fastest paid one may not be the fastest:
-    they are then marked as paid.
+    Beside a free offer, the cheapest paid one is not the cheapest, and the fastest paid one may not be the
+    fastest; they are then marked as paid.
     """
     decision, marks = estimate.decision, dict(MARKS)
     if decision.free is not None:
@@ -195,7 +195,7 @@ def _build_pick_marks(estimate: Estimate) -> dict[int, str]:
 
 
 def _is_faster(one: OfferEstimate, other: OfferEstimate) -> bool:
-    """Return whether an offer ends the run earlier, or handles more samples per second if its length is unknown."""
+    """Return whether an offer ends the run earlier, or has more samples per second if its length is unknown."""
     if one.run_time_s is not None and other.run_time_s is not None:
         return one.run_time_s.mid < other.run_time_s.mid
     if one.samples_per_s is not None and other.samples_per_s is not None:
