@@ -21,9 +21,8 @@ settings.register_profile("gpuplan", deadline=None)
 settings.load_profile("gpuplan")
 
 GOLDEN = Path(__file__).parent / "golden"
-os.environ.setdefault(
-    "GPUPLAN_TODAY", "2026-11-25"
-)  # the age of prices widens what a run costs: the same every day
+TODAY = "2026-11-25"  # the age of prices widens what a run costs: the same every day
+os.environ["GPUPLAN_TODAY"] = TODAY  # what is computed while tests are collected
 
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and every process that a test starts would
@@ -107,6 +106,7 @@ def _no_settings_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> It
             "KERAS_BACKEND" not in os.environ
         ):  # nor ~/.keras/keras.json, which may name a backend that is not here
             patch.setenv("KERAS_BACKEND", "jax")
+        patch.setenv("GPUPLAN_TODAY", TODAY)
         patch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("GPUPLAN_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))

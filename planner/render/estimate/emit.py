@@ -101,7 +101,8 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
         blocks = [left_out, *remedies, *summary, "", *notes]
         lines = [line for block in blocks for line in _wrap(block, width)]
     else:
-        lines = _fit_lines([left_out, *remedies, *format_short_footnotes(estimate, shown)], width)
+        paragraphs = [*([line] for line in (left_out, *remedies)), format_short_footnotes(estimate, shown)]
+        lines = _fit_lines(paragraphs, width)
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
 
@@ -117,13 +118,15 @@ def _wrap_title(title: str, width: int) -> list[str]:
     return [line.replace(unbroken, " ") for line in _wrap(f"{unbroken}· ".join(parts), width)]
 
 
-def _fit_lines(blocks: Iterable[str], width: int) -> list[str]:
-    """Return the lines of the first paragraphs that fit below a table, whole paragraphs only."""
+def _fit_lines(paragraphs: Iterable[Sequence[str]], width: int) -> list[str]:
+    """Return the lines of the paragraphs that fit below a table; sentences that do not fit are left out."""
     lines: list[str] = []
-    for block in blocks:
-        wrapped = _wrap(block, width)
-        if len(lines) + len(wrapped) <= LINES_BELOW:
-            lines += wrapped
+    for sentences in paragraphs:
+        kept: list[str] = []
+        for sentence in sentences:
+            if len(lines) + len(_wrap(" ".join([*kept, sentence]), width)) <= LINES_BELOW:
+                kept.append(sentence)
+        lines += _wrap(" ".join(kept), width) if kept else []
     return lines
 
 

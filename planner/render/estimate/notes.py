@@ -227,10 +227,7 @@ def _format_bill_note(estimate: Estimate) -> str:
         if terms.currency.code == USD.code
         else f" 1 USD = {terms.currency.per_usd:f} {terms.currency.code}."
     )
-    return (
-        f"Included in the bill: boot to shutdown, disk, egress, {tax} (--breakdown itemizes it)."
-        f"{missing}{rate}"
-    )
+    return f"Included in the bill: boot to shutdown, disk, egress, {tax} (--breakdown).{missing}{rate}"
 
 
 def _format_times_note(estimate: Estimate, shown: Sequence[OfferEstimate]) -> str:
@@ -240,7 +237,7 @@ def _format_times_note(estimate: Estimate, shown: Sequence[OfferEstimate]) -> st
     )
     share = sum(unmodelled.bytes_share for unmodelled in estimate.workload.unmodelled)
     names = ", ".join(unmodelled.name for unmodelled in estimate.workload.unmodelled[:3])
-    unmodelled_text = (
-        f"{format_short(100 * share)} % of the bytes of a step ({names})" if names else "nothing"
+    unmodelled = (
+        f"; not modelled: {format_short(100 * share)} % of the bytes of a step ({names})" if names else ""
     )
-    return f"Times: {', '.join(bases) or 'none'}; ranges are 80 % intervals; not modelled: {unmodelled_text}."
+    return f"Times: {', '.join(bases) or 'none'}; ranges are 80 % intervals{unmodelled}."

@@ -94,7 +94,7 @@ def _format_left_out(estimate: Estimate, shown: Sequence[int], best: Sequence[in
         "too small for this batch size": sum(one.memory.fits is False for one in devices),
         "without a known time": sum(one.step_time_s is None for one in devices),
         "not supported by Keras 3": sum(one.runs is False for one in devices),
-        f"not recommended, since the batch grows over {MOST_REPLICAS_RECOMMENDED} times": sum(
+        f"not recommended (over {MOST_REPLICAS_RECOMMENDED} times the batch)": sum(
             not scaling.recommends(one.run) for one in devices
         ),
     }
