@@ -101,6 +101,7 @@ def estimate_workload(
         catalog_as_of=selection.catalog_as_of,
         version=__version__,
         not_billed=() if feed is not None or question.feed is not None else (INPUT_STALLS,),
+        unmatched=selection.unmatched,
     )
 
 

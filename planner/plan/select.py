@@ -154,11 +154,13 @@ class Selection(Frozen):
         offers: Selected offers in the catalog's order.
         catalog_as_of: Date of the newest price.
         spot: Preemption data of the catalog; None if no offer is a spot machine.
+        unmatched: Accelerators that were asked for and have no offer among the selected.
     """
 
     offers: tuple[OfferContext, ...]
     catalog_as_of: str
     spot: PreemptionData | None = None
+    unmatched: tuple[str, ...] = ()
 
     def with_quotas(self, account: AccountQuotas | None) -> Selection:
         """Return the offers, each compared with the account's quota."""
@@ -210,7 +212,15 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
         offers=tuple(own if own is not None and offer is own.offer else describe(offer) for offer in chosen),
         catalog_as_of=catalog.as_of,
         spot=_spot_facts(catalog, chosen),
+        unmatched=_find_unmatched(filters.accelerators, chosen, catalog),
     )
+
+
+def _find_unmatched(names: Iterable[str], offers: Iterable[Offer], catalog: Catalog) -> tuple[str, ...]:
+    """Return the names of accelerators that no offer has, as the catalog spells them."""
+    found = {offer.accelerator for offer in offers}
+    wanted = dict.fromkeys(catalog.names.resolve(name) for name in names)
+    return tuple(name for name in wanted if name not in found)
 
 
 def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) -> tuple[Offer, ...]:

@@ -118,7 +118,7 @@ def test_calibrate_updates_and_forgets(
     assert "deleted" in gpuplan("calibrate", "--forget").err
     again = json.loads(gpuplan(*asked).out)["offers"]
     assert "updated" not in " ".join(again[0]["notes"])
-    assert again[0]["step_time_s"]["mid"] < offers[0]["step_time_s"]["mid"]
+    assert again[0]["step_time_s"]["mid"] != offers[0]["step_time_s"]["mid"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from factories import FakePredictor, make_offer, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.scaling_mode import MOST_REPLICAS_RECOMMENDED
 from gpuplan.plan.pricing import offer_table
 from gpuplan.plan.pricing.bill import Bill, CostBasis
 from gpuplan.plan.pricing.fees import Fees
@@ -96,7 +95,7 @@ def test_the_cheapest_and_the_fastest_are_those_of_the_objects() -> None:
     assert chosen.fastest is not None
 
     fitting = [one for one in answer.offers if one.device_estimate.memory.fits and one.offer.usd_per_hour]
-    few = [one for one in fitting if one.device_estimate.run.replicas <= MOST_REPLICAS_RECOMMENDED]
+    few = [one for one in fitting if one.device_estimate.run.is_recommended]
     paid = [key for key in (sort_key(one, "cost") for one in few) if not key[0] and not key[1]]
     assert sort_key(answer.offers[chosen.cheapest], "cost")[2] == min(key[2] for key in paid)
     assert sort_key(answer.offers[chosen.fastest], "cost")[3] <= min(key[3] for key in paid)

@@ -6,7 +6,7 @@ import pytest
 from gpuplan.errors import UsageError
 from gpuplan.plan.parsing import parse_duration_s
 from gpuplan.plan.question import Question
-from gpuplan.plan.select import Filters
+from gpuplan.plan.select import Filters, select
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,11 @@ def test_limits_must_be_positive_and_finite(value: float) -> None:
         Question(deadline_s=value)
     with pytest.raises(UsageError, match="--devices must be above zero"):
         Filters(devices=(value,))
+
+
+def test_accelerators_without_offers_are_named() -> None:
+    """A K80 can no longer be rented: it is missing without `--retired`, in the catalog's spelling."""
+    names = ("nvidia k80", "T4")
+
+    assert select(Filters(accelerators=names)).unmatched == ("K80",)
+    assert select(Filters(accelerators=names, include_retired=True)).unmatched == ()

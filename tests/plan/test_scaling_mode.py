@@ -51,9 +51,9 @@ def smaller(workload: Workload) -> object:
     return at
 
 
-def asked(*offers: object, scaling: str = "strong", batch_size: int = 64) -> object:
+def asked(*offers: object, scaling: str = "strong", batch_size: int = 64, mode: str = "train") -> object:
     """Return the estimate of 100 epochs of 6,400 samples."""
-    workload = make_workload(batch_size=batch_size, samples=6400, epochs=100, steps=None)
+    workload = make_workload(batch_size=batch_size, samples=6400, epochs=100, steps=None, mode=mode)
     return estimate_workload(
         workload,
         selection=make_selection(*((offer, T4) for offer in offers)),
@@ -86,6 +86,13 @@ def test_many_devices_are_recommended_only_where_the_training_stays_the_same() -
     assert strong.offers[strong.recommendation.fastest].offer is MANY
     assert weak.offers[weak.recommendation.fastest].offer is SINGLE
     assert strong.to_json()["options"]["scaling"] == "strong"
+
+
+def test_many_devices_are_recommended_for_predictions() -> None:
+    """32 devices predict 32 batches without an optimizer step that grows."""
+    answer = asked(SINGLE, MANY, scaling="weak", mode="infer")
+
+    assert answer.offers[answer.recommendation.fastest].offer is MANY
 
 
 def test_a_batch_cannot_be_shared_by_more_devices_than_it_has_samples() -> None:

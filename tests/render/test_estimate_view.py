@@ -89,6 +89,13 @@ def test_old_prices_are_told_below_the_table(monkeypatch: pytest.MonkeyPatch, es
     assert "prices are older than 30 days (up to 430 days): run `gpuplan catalog refresh` to update." in text
 
 
+def test_an_accelerator_without_offers_is_named(monkeypatch: pytest.MonkeyPatch, estimate: Estimate) -> None:
+    """What was asked for and has no row is named, with the flag that might show it."""
+    text = " ".join(shown(monkeypatch, replace(estimate, unmatched=("K80",)), width=120).split())
+
+    assert "; no offer of K80 (without --retired); more:" in text
+
+
 def shown(monkeypatch: pytest.MonkeyPatch, estimate: Estimate, *, width: int, **options: bool) -> str:
     """Return what a terminal of some width would show."""
     terminal = Terminal()

@@ -32,7 +32,7 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, term
         workload: Workload of the run.
         terms: Time at a machine, and the currency of the sentence.
     """
-    picks = _pick(select_candidates(ranked, question), ranked, question, terms)
+    picks = _pick(select_candidates(ranked), ranked, question, terms)
     passed_over = _find_refused(ranked, question, terms)
     other = None if picks.recommended is None else _find_other_purchase(ranked, picks.recommended)
     spot = "" if other is None else compare_purchases(picks, other, ranked.offers, currency=terms.currency)
@@ -77,7 +77,7 @@ def _find_refused(ranked: RankedOffers, question: Question, terms: CostTerms) ->
     contexts = ranked.offers.contexts
     if not any(context.is_refused for context in contexts):
         return []
-    picks = _pick(select_candidates(ranked, question, any_quota=True), ranked, question, terms)
+    picks = _pick(select_candidates(ranked, any_quota=True), ranked, question, terms)
     keys = dict.fromkeys(getattr(picks, role) for role in DECISION_ROLES)
     return [picks.candidates[key] for key in keys if key is not None and contexts[key].is_refused]
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..execution.scaling_mode import BatchScaling
 from ..pricing.money import NANO, USD_OF_A_NANO, compute_rental_nano
 from ..pricing.timeline import TRAINING
 from ..question import SortBy
@@ -105,22 +104,18 @@ def _is_usable(run: UnpricedRun) -> bool:
     return not run.device_estimate.is_ruled_out and (run.timeline is None or run.timeline.sessions == 1)
 
 
-def select_candidates(
-    ranked: RankedOffers, question: Question, *, any_quota: bool = False
-) -> list[Candidate]:
+def select_candidates(ranked: RankedOffers, *, any_quota: bool = False) -> list[Candidate]:
     """Return the offers that could be taken, in order; of those that differ in price alone, the cheapest.
 
     Args:
         ranked: Offers in order.
-        question: Division of the batch over several devices.
         any_quota: Whether to include those for which the account's quota is too small.
     """
     import numpy as np
 
-    spread = BatchScaling(scaling=question.scaling)
     offers = ranked.offers
     fits = [
-        run.device_estimate.memory.fits is True and spread.recommends(run.device_estimate.run)
+        run.device_estimate.memory.fits is True and run.device_estimate.run.is_recommended
         for run in offers.runs
     ]
     known = ~np.isnan(ranked.time_s) & ~np.isnan(ranked.cost_usd)
@@ -174,7 +169,7 @@ def recommend(ranked: RankedOffers, question: Question) -> Recommendation:
     is_free = offers.is_free
     free: list[Candidate] = []
     paid: list[Candidate] = []
-    for candidate in select_candidates(ranked, question):
+    for candidate in select_candidates(ranked):
         (free if is_free[candidate.key] else paid).append(candidate)
     if is_free.all():
         paid = free

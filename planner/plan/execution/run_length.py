@@ -8,6 +8,7 @@ from dataclasses import replace
 from ...frozen import Frozen
 
 __all__ = [
+    "MOST_BATCH_GROWTH_RECOMMENDED",
     "RunLength",
     "compute_strong_run_length",
     "compute_weak_run_length",
@@ -15,6 +16,11 @@ __all__ = [
     "count_steps_of_epochs",
     "count_steps_of_samples",
 ]  # fmt: skip
+
+
+# A larger batch of an optimizer step changes convergence per epoch. Recommendations are therefore limited to the
+# devices of the largest single host in the catalog.
+MOST_BATCH_GROWTH_RECOMMENDED = 16
 
 
 class RunLength(Frozen):
@@ -25,12 +31,19 @@ class RunLength(Frozen):
         global_batch_size: Samples of a step over all devices [-].
         steps: Optimizer steps of the whole run; None if unknown [-].
         note: Assumption to show to the user; empty for none.
+        batch_growth: Batch of an optimizer step relative to that of one device; 1 for predictions [-].
     """
 
     replicas: int
     global_batch_size: int
     steps: int | None
     note: str = ""
+    batch_growth: int = 1
+
+    @property
+    def is_recommended(self) -> bool:
+        """Whether so many devices may be recommended: the batch of an optimizer step grows with them."""
+        return self.batch_growth <= MOST_BATCH_GROWTH_RECOMMENDED
 
 
 def count_replicas(devices: float) -> int:
@@ -83,7 +96,13 @@ def compute_weak_run_length(
         whole = count_steps_of_samples(steps_on_one=steps, replicas=replicas)
         if replicas > 1:
             note = f"{steps} steps on one device are {whole} on {replicas}: the same number of samples"
-    return RunLength(replicas=replicas, global_batch_size=global_batch_size, steps=whole, note=note)
+    return RunLength(
+        replicas=replicas,
+        global_batch_size=global_batch_size,
+        steps=whole,
+        note=note,
+        batch_growth=replicas,
+    )
 
 
 def compute_strong_run_length(

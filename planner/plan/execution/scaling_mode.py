@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ...workload.model import Workload
 
 __all__ = [
-    "MOST_REPLICAS_RECOMMENDED",
     "BatchScaling",
     "DeviceShare",
     "ScalingMode",
@@ -24,21 +23,19 @@ __all__ = [
 # Weak: every device keeps the batch, and the global batch grows. Strong: the devices share one batch, so that
 # training is the same step by step on any number of them.
 ScalingMode = Literal["weak", "strong"]
-# Under weak scaling the global batch grows with the number of devices, which changes convergence per epoch.
-# Recommendations are therefore limited to the devices of the largest single host in the catalog.
-MOST_REPLICAS_RECOMMENDED = 16
 
 
 def compute_run_length(workload: Workload, devices: float, scaling: ScalingMode) -> RunLength:
-    """Return the run on some devices under weak or strong scaling."""
+    """Return the run on some devices under weak or strong scaling; predictions have no batch that could grow."""
     whole = compute_weak_run_length if scaling == "weak" else compute_strong_run_length
-    return whole(
+    run = whole(
         batch_size=workload.batch_size,
         samples=workload.samples,
         epochs=workload.epochs,
         steps=workload.steps,
         devices=devices,
     )
+    return run if workload.mode == "train" else replace(run, batch_growth=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,3 @@ class BatchScaling(Frozen):
             )
         shared = self.resized(-(-workload.batch_size // replicas))
         return DeviceShare(run, next(one for one in shared.phases if one.fit_call == workload.fit_call))
-
-    def recommends(self, run: RunLength) -> bool:
-        """Return whether so many devices may be recommended; under weak scaling they affect convergence."""
-        return self.scaling == "strong" or run.replicas <= MOST_REPLICAS_RECOMMENDED

@@ -39,6 +39,7 @@ class Estimate(Frozen):
         version: Version of gpuplan.
         details: Details of a report; None unless requested.
         not_billed: Items of a real bill that are not in the bills, by name.
+        unmatched: Accelerators that were asked for and have no offer.
     """
 
     workload: Workload
@@ -51,6 +52,7 @@ class Estimate(Frozen):
     version: str
     details: ReportDetails | None = None
     not_billed: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
     def best_per_devices(self) -> tuple[int, ...]:
         """Return the position of the best offer of each kind and number of devices, best first.

@@ -16,7 +16,7 @@ from ...numbers import (
     format_usd,
 )
 from ...plan.cost_terms import USD
-from ...plan.execution.scaling_mode import MOST_REPLICAS_RECOMMENDED, BatchScaling
+from ...plan.execution.run_length import MOST_BATCH_GROWTH_RECOMMENDED
 from ...units import GIB, MS_PER_S
 from ..output import Column
 from .notes import format_usd_per_million
@@ -60,7 +60,9 @@ def select_shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[Off
     picked = list(estimate.decision.roles())
     if show_all:
         rest = [index for index in range(count) if index not in picked]
-        return [estimate.offers[index] for index in (*picked, *rest)], f"Shown: all {count} offers."
+        return [
+            estimate.offers[index] for index in (*picked, *rest)
+        ], f"Shown: all {count} offers{_format_unmatched(estimate)}."
     best = estimate.best_per_devices()
     offers = {index: estimate.offers[index] for index in (*picked, *best)}
     usable = [
@@ -89,17 +91,25 @@ def _find_asked(estimate: Estimate, picked: Sequence[int], best: Sequence[int]) 
 def _format_left_out(estimate: Estimate, shown: Sequence[int], best: Sequence[int]) -> str:
     """Return how many kinds of machines are not shown, and why."""
     devices = [estimate.offers[index].device_estimate for index in best]
-    scaling = BatchScaling(scaling=estimate.options["scaling"])
     reasons = {
         "too small for this batch size": sum(one.memory.fits is False for one in devices),
         "without a known time": sum(one.step_time_s is None for one in devices),
         "not supported by Keras 3": sum(one.runs is False for one in devices),
-        f"not recommended (over {MOST_REPLICAS_RECOMMENDED} times the batch)": sum(
-            not scaling.recommends(one.run) for one in devices
+        f"not recommended (over {MOST_BATCH_GROWTH_RECOMMENDED} times the batch)": sum(
+            not one.run.is_recommended for one in devices
         ),
     }
     why = "".join(f"; {number} {reason}" for reason, number in reasons.items() if number)
+    why += _format_unmatched(estimate)
     return f"Shown: {len(shown)} of {len(estimate.offers)} offers, {len(best)} kinds{why}; more: --all, --explain."
+
+
+def _format_unmatched(estimate: Estimate) -> str:
+    """Return which accelerators that were asked for have no offer."""
+    if not estimate.unmatched:
+        return ""
+    without = "" if estimate.options["include_retired"] else " (without --retired)"
+    return f"; no offer of {', '.join(estimate.unmatched)}{without}"
 
 
 def build_table_columns(estimate: Estimate, width: int) -> list[Column]:
@@ -165,12 +175,11 @@ def _max_offer_length(width: int) -> int:
 def build_table_rows(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[dict[str, str | None]]:
     """Format the cells of offers, with the marks of the picked ones and of those that were passed over."""
     picked = _build_pick_marks(estimate)
-    scaling = BatchScaling(scaling=estimate.options["scaling"])
     currency = estimate.terms.currency
     return [
         {
             **build_table_row(one, currency),
-            "mark": picked.get(id(one.offer)) or _format_passed_over(one, scaling),
+            "mark": picked.get(id(one.offer)) or _format_passed_over(one),
         }
         for one in shown
     ]
@@ -203,12 +212,12 @@ def _is_faster(one: OfferEstimate, other: OfferEstimate) -> bool:
     return True
 
 
-def _format_passed_over(one: OfferEstimate, scaling: BatchScaling) -> str:
+def _format_passed_over(one: OfferEstimate) -> str:
     """Return why an offer is not recommended, as a mark: quota, or a batch grown by too many devices."""
     if one.selected.is_refused:
         return "no quota"
     run = one.device_estimate.run
-    return "" if scaling.recommends(run) else f"batch ×{run.replicas}"
+    return "" if run.is_recommended else f"batch ×{run.batch_growth}"
 
 
 def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, str | None]:

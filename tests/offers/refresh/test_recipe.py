@@ -81,6 +81,7 @@ def test_the_release_packages_what_was_refreshed_and_keeps_the_laws(tmp_path: Pa
         environ = {
             **os.environ,
             "GPUPLAN_DATA_DIR": str(tmp_path / "data"),
+            "GPUPLAN_TODAY": "",  # prices read now are checked by the real date
             "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "GPUPLAN_ENDPOINT_AZURE_RETAIL": server.url,
