@@ -22,25 +22,27 @@ Run = Callable[..., Any]
 SCHEMAS = Path(str(files("gpuplan.schemas")))
 
 
+PRODUCT = Op(
+    kind=OpKind.DOT,
+    name="dot_general",
+    phase="forward",
+    layer="",
+    dtype="float32",
+    flops=2.0 * 1024**3,
+    bytes_read=2.0 * 2**22,
+    bytes_written=2.0**22,
+    m=1024,
+    n=1024,
+    k=1024,
+    batch=1,
+)
+
+
 @pytest.fixture
 def saved(tmp_path: Path) -> str:
     """A saved workload of one product of 1024 x 1024 matrices."""
-    product = Op(
-        kind=OpKind.DOT,
-        name="dot_general",
-        phase="forward",
-        layer="",
-        dtype="float32",
-        flops=2.0 * 1024**3,
-        bytes_read=2.0 * 2**22,
-        bytes_written=2.0**22,
-        m=1024,
-        n=1024,
-        k=1024,
-        batch=1,
-    )
     path = tmp_path / "product.json"
-    path.write_text(json.dumps(make_workload(ops=(product,)).to_json()))
+    path.write_text(json.dumps(make_workload(ops=(PRODUCT,)).to_json()))
     return str(path)
 
 
@@ -111,6 +113,32 @@ def test_rows_rest_on_what_a_fake_compiler_says(
         assert offer["step_time_s"]["mid"] == pytest.approx(1e-3)
         assert (offer["memory_bytes"], offer["memory_fits"]) == (3 * GIB, True)
         assert "its interval assumed" in " ".join(offer["notes"])
+
+
+def test_each_phase_is_compiled_by_a_fake_compiler(
+    gpuplan: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program of each `fit()`: a million cycles with a frozen backbone, three million without, at 1.5 GHz."""
+    frozen = make_workload(ops=(PRODUCT,), fit_call=0, trainable_parameters=1000)
+    path = tmp_path / "phases.json"
+    path.write_text(json.dumps(make_workload(ops=(PRODUCT,), fit_call=1, further=(frozen,)).to_json()))
+
+    def lower(_: object, program: Any) -> LoweredStep:
+        return LoweredStep(digest=str(program.options.fit_call), path=tmp_path, batch_size=32)
+
+    def compile_it(*_: object, digest: str, **__: object) -> CompiledStep:
+        cycles = {"kOutput": {"0": 1.0e6, "1": 3.0e6}[digest]}
+        return CompiledStep(compiler="libtpu 0 jax 0", compile_s=1.0, needed_bytes=3 * GIB, cycles=cycles)
+
+    monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
+    monkeypatch.setattr(compilation, "_lowered", lower)
+    monkeypatch.setattr(compilation, "compile_step", compile_it)
+
+    done = gpuplan("estimate", str(path), "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--json")
+
+    assert done.code == 0, done.err
+    for offer in json.loads(done.out)["offers"]:
+        assert [phase["step_time_s"]["mid"] for phase in offer["phases"]] == pytest.approx([1e-3 / 1.5, 2e-3])
 
 
 def test_a_fake_compilers_refusal_is_a_row_that_does_not_fit(
