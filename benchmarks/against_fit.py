@@ -21,10 +21,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuplan.profile.statistics import compute_median_interval
 from kept import Kept
+
+if TYPE_CHECKING:
+    from gpuplan.workload.build.materialize import ExecutableModel
 
 __all__ = [
     "BACKENDS",
@@ -35,6 +38,7 @@ __all__ = [
     "compare_with_fit",
     "enough",
     "environment",
+    "fit_plainly",
     "time_epochs",
 ]
 
@@ -255,7 +259,6 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
     from gpuplan.profile import measure_model, recorder
     from gpuplan.profile.document import compute_epoch
     from gpuplan.profile.windows import MeasurementRules
-    from gpuplan.workload.build.materialize import ExecutableModel
 
     epochs = EPOCHS_OF_A_TURN[os.environ["KERAS_BACKEND"]]
 
@@ -295,7 +298,6 @@ def _measured_epochs(reference: str, batch_size: int, samples: int, most_s: floa
 def _plain_epochs(reference: str, batch_size: int, samples: int, most_s: float) -> None:
     """Run epochs of a plain fit() in turn, and report the time of the last one."""
     import keras
-    from gpuplan.workload.build.materialize import ExecutableModel
 
     epochs = EPOCHS_OF_A_TURN[os.environ["KERAS_BACKEND"]]
 
@@ -315,6 +317,16 @@ def _plain_epochs(reference: str, batch_size: int, samples: int, most_s: float) 
     def use(concrete: ExecutableModel) -> None:
         x, y, _ = _data(concrete, samples)
         concrete.model.fit(x, y, batch_size=batch_size, epochs=10**6, verbose=0, callbacks=[InTurn()])
+
+    _with_model(reference, batch_size, use)
+
+
+def fit_plainly(reference: str, batch_size: int, samples: int) -> None:
+    """Run `fit()` as a script does; `gpuplan profile` stops it at the call and measures in its place."""
+
+    def use(concrete: ExecutableModel) -> None:
+        x, y, _ = _data(concrete, samples)
+        concrete.model.fit(x, y, batch_size=batch_size, epochs=3, verbose=0)
 
     _with_model(reference, batch_size, use)
 

@@ -45,6 +45,14 @@ TINY = "benchmarks/workloads.py:mlp?width=64&depth=2&features=64"
 HIDDEN_LAYERS = 2
 HERE = "python benchmarks/profile_accuracy.py"
 PROFILE = [sys.executable, "-m", "gpuplan", "profile"]
+HERE_FOLDER = Path(__file__).resolve().parent
+SCRIPT = """import sys
+
+sys.path.insert(0, {folder!r})
+from against_fit import fit_plainly
+
+fit_plainly(*{run!r})
+"""
 
 
 # --- the command as it is typed ---------------------------------------------------------------------------
@@ -92,7 +100,7 @@ def _answered(
         )
 
     before_s = run_epochs()
-    row, first_value_s, took_s = _profile_on_terminal(reference, batch_size, backend)
+    row, first_value_s, took_s = _profile_on_terminal(reference, batch_size, samples, backend)
     epochs_s = [*before_s, *run_epochs()]
     real_s = statistics.median(statistics.median(times) for times in epochs_s)
     predicted_s = compute_epoch(row, samples=samples, batch_size=batch_size)["total_s"]
@@ -111,17 +119,20 @@ def _answered(
 
 
 def _profile_on_terminal(
-    reference: str, batch_size: int, backend: str
+    reference: str, batch_size: int, samples: int, backend: str
 ) -> tuple[dict[str, Any], float | None, float]:
-    """Return the row of `batch_size` of a profile, the time until its first value, and of all of it [s]."""
+    """Return a script's row of its profile, the time until the first value, and of all of it [s].
+
+    The script has the samples of the run: how many there are decides whether batches are read from a cache.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder, "profile.json")
-        sizes = [word for size in (batch_size, batch_size // 4) for word in ("--batch-size", str(size))]
+        output, script = Path(folder, "profile.json"), Path(folder, "train.py")
+        script.write_text(SCRIPT.format(folder=str(HERE_FOLDER), run=(reference, batch_size, samples)))
         ours, its = pty.openpty()
         began_s = time.monotonic()
         first_value_s = None
         with subprocess.Popen(
-            [*PROFILE, reference, *sizes, "--device", "cpu", "--backend", backend, "-o", str(output)],
+            [*PROFILE, str(script), "--device", "cpu", "--backend", backend, "-o", str(output)],
             cwd=ROOT,
             env=environment(backend) | {"TERM": "xterm", "COLUMNS": "120"},
             stdin=subprocess.DEVNULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +35,11 @@ def talk(folder: Path, *calls: tuple[str, dict[str, Any]]) -> tuple[list[Any], l
     """The server's tools, and its answers to calls; the server starts in a folder, as a client's settings say."""
 
     async def conversation() -> tuple[list[Any], list[Any]]:
-        state = {"GPUPLAN_CACHE_DIR": str(folder / "cache"), "GPUPLAN_STATE_DIR": str(folder / "state")}
+        state = {
+            "GPUPLAN_CACHE_DIR": str(folder / "cache"),
+            "GPUPLAN_STATE_DIR": str(folder / "state"),
+            "GPUPLAN_TODAY": os.environ["GPUPLAN_TODAY"],
+        }
         server = StdioServerParameters(
             command=sys.executable, args=["-m", "gpuplan", "mcp"], cwd=folder, env=state
         )
