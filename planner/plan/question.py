@@ -167,15 +167,17 @@ def _nothing_in_time(estimate: Estimate, question: Question) -> NoAnswerError | 
     if question.deadline_s is None or chosen.within_deadline is not None:
         return None
     asked = f"no offer is likely to finish within {format_duration(question.deadline_s)}"
-    if chosen.fastest is None:
+    known = [
+        (time_s, one)
+        for index in (chosen.free, chosen.fastest)
+        if index is not None and (time_s := (one := estimate.offers[index]).run_time_s) is not None
+    ]
+    if not known:
         return NoAnswerError(asked, hint="no offer that fits has a known time and price")
-    best = estimate.offers[chosen.fastest]
-    time_s = best.run_time_s
-    best_h = (
-        "" if time_s is None else f"{format_duration(time_s.mid)} (up to {format_duration(time_s.high)}), on "
-    )
+    time_s, best = min(known, key=lambda pair: pair[0].mid)
+    takes = f"{format_duration(time_s.mid)} (up to {format_duration(time_s.high)})"
     return NoAnswerError(
-        f"{asked}: the fastest takes {best_h}{_name(best)}", hint="allow more time, or train less"
+        f"{asked}: the fastest takes {takes}, on {_name(best)}", hint="allow more time, or train less"
     )
 
 

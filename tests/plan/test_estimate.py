@@ -239,6 +239,16 @@ def test_why_nothing_is_in_time_or_in_budget() -> None:
     )
 
 
+def test_the_fastest_that_is_late_may_be_free() -> None:
+    """The error names the same fastest offer as the decision, free or paid."""
+    free = make_offer("A100-40GB", instance_type="gift", usd_per_hour=Decimal(0))
+    late = run(make_selection((free, FAST), (SLOW_OFFER, SLOW)), deadline_s=600.0)
+
+    assert "the fastest takes 15 min" in str(explain_no_answer(late, Question(deadline_s=600.0)))
+    assert "gift" in str(explain_no_answer(late, Question(deadline_s=600.0)))
+    assert "gift" in late.decision.sentence
+
+
 def test_why_no_time_is_known() -> None:
     """If no accelerator can be predicted, the error states the reason."""
     why = explain_no_answer(run(BOTH, unknown=("T4", "A100-40GB")), Question())

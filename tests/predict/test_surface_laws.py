@@ -40,8 +40,8 @@ def broken(reports: list[LawReport]) -> dict[str, int]:
     return {report.law.name: len(report.violations) for report in reports if report.violations}
 
 
-# Violations that remain, of three models: P4 and M60, A40 and Quadro RTX 6000, whose rates come from other boards of
-# their generations; L40 and A6000; and compiled runs on chips older than the published compiled runs.
+# Violations that remain, of three models: P4 and M60, A40 and Quadro RTX 6000, whose rates come from other boards
+# of their generations; L40 and A6000; and compiled runs on chips older than the published compiled runs.
 REMAINING = {"generations": 408, "compiled": 1259}
 
 
