@@ -89,6 +89,22 @@ def test_old_prices_are_told_below_the_table(monkeypatch: pytest.MonkeyPatch, es
     assert "prices are older than 30 days (up to 430 days): run `gpuplan catalog refresh` to update." in text
 
 
+def test_many_phases_do_not_widen_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The phases of a script are one part of the title, which may be longer than a line."""
+    frozen = make_workload(fit_call=0, trainable_parameters=1000)
+    workload = make_workload(fit_call=1, further=(frozen, replace(frozen, fit_call=2, epochs=7)))
+    answer = estimate_workload(
+        workload,
+        selection=make_selection(*((offer, ACCELERATORS[offer.accelerator]) for offer in OFFERS)),
+        predictor=FakePredictor(),
+        question=Question(),
+    )
+    text = shown(monkeypatch, answer, width=80)
+
+    assert "phase 3: 7 epochs" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_an_accelerator_without_offers_is_named(monkeypatch: pytest.MonkeyPatch, estimate: Estimate) -> None:
     """What was asked for and has no row is named, with the flag that might show it."""
     text = " ".join(shown(monkeypatch, replace(estimate, unmatched=("K80",)), width=120).split())

@@ -112,10 +112,11 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def _wrap_title(title: str, width: int) -> list[str]:
-    """Wrap a title between its parts."""
+    """Wrap a title between its parts; a part that is too long for a line is wrapped at spaces."""
     separator, unbroken = " · ", "\u00a0"
     parts = (part.replace(" ", unbroken) for part in title.split(separator))
-    return [line.replace(unbroken, " ") for line in _wrap(f"{unbroken}· ".join(parts), width)]
+    lines = _wrap(f"{unbroken}· ".join(parts), width)
+    return [piece for line in lines for piece in _wrap(line.replace(unbroken, " "), width)]
 
 
 def _fit_lines(paragraphs: Iterable[Sequence[str]], width: int) -> list[str]:
