@@ -54,6 +54,7 @@ def estimate(
     samples: int | None = None,
     epochs: int | None = None,
     steps: int | None = None,
+    tokens: float | None = None,
     precision: str | None = None,
     mode: Literal["train", "infer"] = "train",
     loss: str | None = None,
@@ -98,6 +99,7 @@ def estimate(
         samples: Training samples per epoch [-].
         epochs: Passes over the samples [-].
         steps: Optimizer steps on one device, instead of epochs [-].
+        tokens: Training tokens of a language model's run, instead of samples, epochs and steps [-].
         precision: A Keras dtype policy, or `tf32`.
         mode: Training or inference.
         loss: Name of the loss, for a model that is not compiled.
@@ -141,7 +143,7 @@ def estimate(
     from .plan.pipeline import estimate_model
     from .plan.request import EstimateRequest, build_script_terms, build_spot_terms, refresh_notebook_accounts
     from .settings import load_settings
-    from .workload.options import WorkloadOptions
+    from .workload.options import WorkloadOptions, count_tokens
 
     if live:
         list(refresh_notebook_accounts(load_settings()))
@@ -177,6 +179,7 @@ def estimate(
         samples=samples,
         epochs=epochs,
         steps=steps,
+        tokens=count_tokens(tokens),
         precision=precision,
         mode=mode,
         loss=loss,

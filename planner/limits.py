@@ -18,6 +18,7 @@ __all__ = [
     "MAX_RUNS",
     "MAX_SAMPLES",
     "MAX_STEPS",
+    "MAX_TOKENS",
     "require_count",
     "require_not_negative",
     "require_positive",
@@ -28,6 +29,7 @@ MAX_BATCH_SIZE = 10**9
 MAX_SAMPLES = 10**15
 MAX_EPOCHS = 10**9
 MAX_STEPS = 10**12
+MAX_TOKENS = 10**15
 MAX_DEVICES = 10**5
 MAX_RUNS = 10**9
 MAX_HOSTS = 10**4

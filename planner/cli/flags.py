@@ -76,6 +76,9 @@ class WorkFlags(Frozen):
     steps: Annotated[
         int | None, typer.Option(help="Number of optimizer steps on one device, instead of epochs.")
     ] = None
+    tokens: Annotated[
+        float | None, typer.Option(help="Training tokens of a language model's run (1e9), instead of epochs.")
+    ] = None
     precision: Annotated[
         str | None, typer.Option(help="float32, tf32, mixed_float16, mixed_bfloat16, float16 or bfloat16.")
     ] = None
@@ -90,13 +93,14 @@ class WorkFlags(Frozen):
 
     def options(self, script: ScriptFlags) -> WorkloadOptions:
         """Convert the flags to tracing options; UsageError for invalid values."""
-        from ..workload.options import WorkloadOptions
+        from ..workload.options import WorkloadOptions, count_tokens
 
         return WorkloadOptions(
             batch_size=self.batch_size,
             samples=self.samples,
             epochs=self.epochs,
             steps=self.steps,
+            tokens=count_tokens(self.tokens),
             precision=self.precision,
             mode=self.mode,
             loss=self.loss,

@@ -13,6 +13,7 @@ from ..predict.multi_device.interconnect import build_host_spec
 from ..predict.multi_device.sharded_step import scale_to_sharded_devices
 from ..predict.multi_device.sharding import Sharding, format_sharding
 from ..predict.step_time import NoPrediction, StepTime
+from ..predict.utilization import compute_peak_time_s
 from ..units import SECONDS_PER_HOUR
 from .compare.decision import decide
 from .compare.ranking import rank_offers, recommend
@@ -147,6 +148,9 @@ def _estimate_phase(
     accelerator, share = selected.accelerator, spread.split(workload, selected.offer.devices)
     run, whole = share.run, share.workload or workload
     each = choice.get_device_workload(whole, sharding, run.replicas)
+    peak_time_s = None
+    if accelerator is not None:
+        peak_time_s = compute_peak_time_s(each, accelerator, share=min(1.0, selected.offer.devices))
     if accelerator is None:
         step: StepTime | NoPrediction = NoPrediction(
             f"the catalog does not describe `{selected.offer.accelerator}`"
@@ -173,6 +177,8 @@ def _estimate_phase(
         compatibility="" if accelerator is None else matrix.note(accelerator, workload.precision),
         runs=None if accelerator is None else matrix.runs_keras(accelerator),
         sharding=sharding,
+        tokens_per_sample=workload.tokens_per_sample,
+        peak_time_s=peak_time_s,
         memory_parts=list_memory_parts(whole, sharding, run.replicas),
     )
 

@@ -54,7 +54,7 @@ def _load_or_trace(
     reference: Reference, *, options: WorkloadOptions, base: Path, argv: Sequence[str]
 ) -> Workload:
     # Run length and compilation do not affect the trace: one entry serves all.
-    traced = replace(options, samples=None, epochs=None, steps=None, compiled=None)
+    traced = replace(options, samples=None, epochs=None, steps=None, tokens=None, compiled=None)
     key = compute_entry_key(reference, base=base, options=traced, argv=argv)
     known = read_entry(key) if options.use_cache else None
     if known is None:
@@ -135,6 +135,8 @@ def _get_policy(precision: str | None) -> str | None:
 
 def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
     """Return the workload with the requested run length and execution mode."""
+    if options.tokens is not None:
+        options = replace(options, samples=_count_samples(workload, options.tokens), epochs=1, tokens=None)
     is_given = any((options.samples, options.epochs, options.steps)) or options.mode == "infer"
     if workload.further and is_given:
         note = f"the length of the run is as given: of {len(workload.phases)} phases, the longest alone is planned"
@@ -158,6 +160,17 @@ def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
     )
 
 
+def _count_samples(workload: Workload, tokens: int) -> int:
+    """Return the samples of a number of tokens [-]; UsageError if the model is no language model."""
+    if workload.tokens_per_sample is None:
+        raise UsageError(
+            f"`--tokens`: `{workload.model}` is no language model: it does not return a vector for each of the "
+            "integers that it takes",
+            hint="give `--samples` and `--epochs`",
+        )
+    return -(-tokens // workload.tokens_per_sample)
+
+
 # --- models in this process -------------------------------------------------------------------------------
 
 
@@ -177,4 +190,5 @@ def trace_keras_model(
     """
     from .in_memory import trace_model
 
-    return trace_model(model, options=options, input_spec=input_spec, target_spec=target_spec)
+    workload = trace_model(model, options=options, input_spec=input_spec, target_spec=target_spec)
+    return workload if options.tokens is None else _apply_options(workload, options)

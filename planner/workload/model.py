@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..frozen import Frozen
 from ..plain import to_plain
-from .ops import Op
+from .ops import PRODUCTS, Op
 
 __all__ = [
     "FORMAT", "AttentionCall", "FusedAttention", "LayerSizes", "Memory", "Unmodelled", "Workload",
@@ -173,6 +173,7 @@ class Workload(Frozen):
         passes: Calls of `evaluate()` and `predict()` with the model of this phase, after it was trained.
         distribution: Distribution in the user's code (`DataParallel`, `ModelParallel`); empty for none.
         layer_sizes: Sizes of its layers; None for workloads traced before they were introduced.
+        tokens_per_sample: Length of the sequences of a language model; None for other models [-].
     """
 
     model: str
@@ -200,6 +201,7 @@ class Workload(Frozen):
     further: tuple[Workload, ...] = ()
     passes: tuple[ForwardPasses, ...] = ()
     layer_sizes: LayerSizes | None = None
+    tokens_per_sample: int | None = None
 
     @cached_property
     def phases(self) -> tuple[Workload, ...]:
@@ -233,6 +235,11 @@ class Workload(Frozen):
     def flops_per_step(self) -> float:
         """Floating-point operations of one step [FLOP]."""
         return sum(op.flops * op.count for op in self.ops)
+
+    @cached_property
+    def product_flops(self) -> float:
+        """Floating-point operations of the products of one step: matrix products and convolutions [FLOP]."""
+        return sum(op.flops * op.count for op in self.ops if op.kind in PRODUCTS)
 
     def to_json(self) -> dict[str, Any]:
         """Return the workload as plain JSON types, including operations."""

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from ..frozen import Frozen
 
-__all__ = ["Loop", "LoopPart", "Op", "OpKind", "Phase"]
+__all__ = ["PRODUCTS", "Loop", "LoopPart", "Op", "OpKind", "Phase"]
 
 Phase = Literal["forward", "backward", "update"]
 LoopPart = Literal["chain", "apart", "sum"]
@@ -42,6 +42,9 @@ class OpKind(StrEnum):
     SORT = "sort"
     LINALG = "linalg"  # fft, cholesky, triangular solve, ...
     OTHER = "other"  # unmodelled: bytes follow from shapes, FLOPs are unknown (0)
+
+
+PRODUCTS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT)
 
 
 class Loop(Frozen):

@@ -9,7 +9,16 @@ from typing import Any, Literal
 
 from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
-from ..limits import MAX_BATCH_SIZE, MAX_DEVICES, MAX_EPOCHS, MAX_SAMPLES, MAX_STEPS, require_count
+from ..limits import (
+    MAX_BATCH_SIZE,
+    MAX_DEVICES,
+    MAX_EPOCHS,
+    MAX_SAMPLES,
+    MAX_STEPS,
+    MAX_TOKENS,
+    require_count,
+    require_positive,
+)
 
 __all__ = [
     "DEFAULT_BATCH_SIZE",
@@ -18,6 +27,7 @@ __all__ = [
     "ScriptOptions",
     "WorkloadOptions",
     "compute_run_steps",
+    "count_tokens",
     "format_typed_duration",
     "get_keras_policy",
 ]
@@ -31,6 +41,7 @@ _MOST = {
     "samples": MAX_SAMPLES,
     "epochs": MAX_EPOCHS,
     "steps": MAX_STEPS,
+    "tokens": MAX_TOKENS,
     "devices": MAX_DEVICES,
 }
 
@@ -61,6 +72,7 @@ class WorkloadOptions(Frozen):
         samples: Samples per epoch, or samples to predict [-].
         epochs: Passes over the samples [-].
         steps: Optimizer steps of the run, instead of samples and epochs [-].
+        tokens: Tokens of the run of a language model, instead of samples, epochs and steps [-].
         precision: One of `PRECISIONS`.
         mode: Training or inference.
         compiled: Whether the step is one XLA program, or run kernel by kernel.
@@ -79,6 +91,7 @@ class WorkloadOptions(Frozen):
     samples: int | None = None
     epochs: int | None = None
     steps: int | None = None
+    tokens: int | None = None
     precision: str | None = None
     mode: Literal["train", "infer"] = "train"
     compiled: bool | None = None
@@ -97,6 +110,11 @@ class WorkloadOptions(Frozen):
         if self.epochs is not None and self.steps is not None:
             raise UsageError(
                 "`--epochs` and `--steps` both set the length of the run", hint="give only one of them"
+            )
+        if self.tokens is not None and (self.samples or self.epochs or self.steps):
+            raise UsageError(
+                "`--tokens` is the length of the run, as `--samples`, `--epochs` and `--steps` are",
+                hint="give `--tokens` alone",
             )
         if self.precision is not None and self.precision not in PRECISIONS:
             raise UsageError(
@@ -134,6 +152,18 @@ def get_keras_policy(precision: str) -> str:
         ('float32', 'mixed_bfloat16')
     """
     return "float32" if precision == "tf32" else precision
+
+
+def count_tokens(number: float | None) -> int | None:
+    """Return a number of tokens as a whole number; None if none was given.
+
+    Raises:
+        UsageError: A number that is not positive or too large.
+    """
+    if number is None:
+        return None
+    require_positive(number, what="--tokens", example="1e9", most=MAX_TOKENS)
+    return max(1, round(number))
 
 
 def compute_run_steps(*, samples: int | None, batch_size: int, epochs: int | None) -> int | None:

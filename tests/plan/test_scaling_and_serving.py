@@ -11,6 +11,7 @@ from gpuplan.plan.execution.serving import add_serving
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.offer_estimate import usd_per_million
 from gpuplan.plan.result.scaling_efficiency import compute_scaling
+from gpuplan.workload.ops import Op, OpKind
 
 T4 = make_accelerator("T4")
 SINGLE = make_offer("T4", usd_per_hour=Decimal("0.5"))
@@ -62,6 +63,24 @@ def test_serving_by_hand() -> None:
     assert served.serving.per_s.mid == 32.0
     assert float(served.serving.usd_per_million or 0) == pytest.approx(1e6 / 32 / 3600 * 0.5)
     assert served.to_json()["serving"]["predictions_per_s"]["mid"] == 32.0
+
+
+def test_tokens_and_utilization_by_hand() -> None:
+    """A second for 32 samples of 128 tokens: 4,096 tokens/s, at $0.50 an hour 3.4 cents a million; 25 % MFU."""
+    product = Op(
+        kind=OpKind.DOT, name="dot_general", phase="forward", layer="", dtype="float32", flops=0.125e12, count=2,
+        bytes_read=1.0, bytes_written=1.0, m=1, n=1, k=1, batch=1,
+    )  # fmt: skip
+    workload = make_workload(tokens_per_sample=128, ops=(product,))
+    (one,) = estimate_workload(
+        workload, selection=make_selection((SINGLE, T4)), predictor=FakePredictor(), question=Question()
+    ).offers
+    document = one.to_json()
+
+    assert document["tokens_per_s"]["mid"] == 4096.0
+    assert float(document["usd_per_million_tokens"]) == pytest.approx(1e6 / 4096 / 3600 * 0.5, abs=1e-9)
+    assert document["mfu"]["mid"] == pytest.approx(0.25)
+    assert document["mfu"]["low"] < 0.25 < document["mfu"]["high"]
 
 
 def test_twice_the_rate_is_half_the_price() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import pytest
 from gpuplan.errors import GpuplanError, UsageError
-from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.load import WorkloadOptions, load_workload, trace_keras_model
 from gpuplan.workload.ops import OpKind
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -85,6 +85,25 @@ def test_a_saved_model_and_a_saved_workload(tmp_path: Path) -> None:
     assert load_workload("w.json", options=WorkloadOptions(), base=tmp_path) == workload
     run = load_workload("w.json", options=WorkloadOptions(samples=100, epochs=3), base=tmp_path)
     assert run == replace(workload, samples=100, epochs=3, steps=3 * 13)
+
+
+def test_tokens_are_those_of_language_models() -> None:
+    """A vector for each of 16 integers: 1,000 tokens are 63 samples. One vector for all is no language model."""
+    ids = keras.Input((16,), dtype="int32")
+    vectors = keras.layers.Embedding(50, 8)(ids)
+    language = keras.Model(ids, keras.layers.Dense(50)(vectors))
+    classifier = keras.Model(ids, keras.layers.Dense(16)(keras.layers.GlobalAveragePooling1D()(vectors)))
+    for model in (language, classifier):
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    run = WorkloadOptions(batch_size=4, tokens=1000)
+    workload = trace_keras_model(language, options=run)
+
+    assert (workload.tokens_per_sample, workload.samples, workload.epochs, workload.steps) == (16, 63, 1, 16)
+    assert trace_keras_model(classifier, options=replace(run, tokens=None)).tokens_per_sample is None
+    with pytest.raises(UsageError, match="no language model"):
+        trace_keras_model(classifier, options=run)
+    with pytest.raises(UsageError, match="--epochs"):
+        WorkloadOptions(tokens=1000, epochs=2)
 
 
 def test_inference_needs_neither_loss_nor_optimizer() -> None:

@@ -68,6 +68,8 @@ class DeviceEstimate(Frozen):
         compatibility: Note on software requirements; empty for none.
         runs: Whether any framework build of Keras runs on the device; None if unknown.
         sharding: What the devices hold in parts.
+        tokens_per_sample: Length of the sequences of a language model; None for other models [-].
+        peak_time_s: Time of the products of a step at the datasheet's peak; None if unknown [s].
         memory_parts: Memory of one device by part; None if it was not divided [bytes].
         phases: Estimates of the phases of a run of several, in their order; empty for one. The step is that of the
             longest, the steps and times are of all, and the memory is that of the largest.
@@ -81,6 +83,8 @@ class DeviceEstimate(Frozen):
     compatibility: str = ""
     runs: bool | None = None
     sharding: Sharding = Sharding.NONE
+    tokens_per_sample: int | None = None
+    peak_time_s: float | None = None
     memory_parts: Mapping[str, int] | None = None
     phases: tuple[DeviceEstimate, ...] = ()
 
@@ -93,6 +97,20 @@ class DeviceEstimate(Frozen):
     def step_time_s(self) -> Interval | None:
         """Time of one step, None if unknown [s]."""
         return self.step_time.time_s if isinstance(self.step_time, StepTime) else None
+
+    @cached_property
+    def tokens_per_s(self) -> Interval | None:
+        """Tokens that all devices together process; None for other models, or if unknown [1/s]."""
+        if self.step_time_s is None or self.tokens_per_sample is None:
+            return None
+        return _divide(self.run.global_batch_size * self.tokens_per_sample, self.step_time_s)
+
+    @cached_property
+    def mfu(self) -> Interval | None:
+        """Model FLOPs utilization: FLOPs of the products over those of the peak in the same time [-]."""
+        if self.step_time_s is None or self.peak_time_s is None:
+            return None
+        return _divide(self.peak_time_s, self.step_time_s)
 
     @cached_property
     def bottleneck(self) -> StepBottleneck | None:
@@ -120,6 +138,8 @@ class DeviceEstimate(Frozen):
             "global_batch_size": self.run.global_batch_size,
             "batch_size_per_device": -(-self.run.global_batch_size // self.run.replicas),
             "train_time_s": to_plain(self.train_time_s),
+            "tokens_per_s": to_plain(self.tokens_per_s),
+            "mfu": to_plain(self.mfu),
             "memory_bytes": memory.needed_bytes,
             "memory_available_bytes": memory.available_bytes,
             "memory_fits": memory.fits,
@@ -150,6 +170,11 @@ class DeviceEstimate(Frozen):
             "train_time_s": to_plain(self.train_time_s),
             "memory_bytes": self.memory.needed_bytes,
         }
+
+
+def _divide(amount: float, time_s: Interval) -> Interval:
+    """Return an amount over a time."""
+    return Interval(low=amount / time_s.high, mid=amount / time_s.mid, high=amount / time_s.low)
 
 
 def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceEstimate:

@@ -171,6 +171,7 @@ def _workload_json(workload: Workload) -> dict[str, Any]:
         "precision": workload.precision,
         "compiled": workload.compiled,
         "samples": workload.samples,
+        "tokens_per_sample": workload.tokens_per_sample,
         "epochs": workload.total_epochs,
         "steps": workload.total_steps,
         "parameters": workload.parameters,

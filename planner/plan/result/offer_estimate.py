@@ -88,6 +88,14 @@ class OfferEstimate:
         return usd_per_million(per_s=per_s.mid, usd_per_hour=price)
 
     @property
+    def usd_per_million_tokens(self) -> Decimal | None:
+        """Central estimate on a machine that is always busy; None for other models, or if unknown [USD]."""
+        per_s, price = self.device_estimate.tokens_per_s, self.offer.usd_per_hour
+        if per_s is None or price is None:
+            return None
+        return usd_per_million(per_s=per_s.mid, usd_per_hour=price)
+
+    @property
     def session_s(self) -> float | None:
         """Longest time the machine can be held in one piece; None when no limit is known [s]."""
         return self.selected.session_s
@@ -213,6 +221,7 @@ class OfferEstimate:
         bill, run_time_s, preemption_forecast = self.bill, self.run_time_s, self.preemption_forecast
         energy, scaling, usd_per_hour = self.energy_kwh, self.scaling, self.offer.usd_per_hour
         co2, per_1000 = self.co2_of(energy), self.nano_per_1000_steps
+        per_million = self.usd_per_million_tokens
         saves_share = None if preemption_forecast is None else self.saves_share
         price = None if usd_per_hour is None else float(usd_per_hour)
         note = None if preemption_forecast is None else preemption_forecast.format_note(saves_share)
@@ -222,6 +231,7 @@ class OfferEstimate:
             "bill": bill.lines_json(detailed=breakdown) if bill else [],
             "unbilled": list(self.unbilled),
             "usd_per_1000_steps": None if per_1000 is None else nano_text(per_1000),
+            "usd_per_million_tokens": None if per_million is None else format(per_million, "f"),
             "scaling": scaling and scaling.to_json(),
             "serving": self.serving and self.serving.to_json(),
             "best_batch": self.best_batch and self.best_batch.to_json(),
@@ -259,7 +269,7 @@ class ServingEstimate:
 
 
 def usd_per_million(*, per_s: float, usd_per_hour: Decimal) -> Decimal:
-    """Return the cost of a million samples on a fully used machine: 1e6 / rate / 3600 x price [USD].
+    """Return the cost of a million samples or tokens on a fully used machine: 1e6 / rate / 3600 x price [USD].
 
     Args:
         per_s: Throughput in training or inference [1/s].

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
 
-from ...workload.ops import Op, OpKind
+from ...workload.ops import PRODUCTS, Op, OpKind
 from .recurrent import use_cudnn_rnn
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
 
 
 UnfusedPart = Literal["calls", "updates"]
-_PRODUCTS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT)
 
 
 def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple[list[Op], list[Op]]:
@@ -42,7 +41,7 @@ def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple
 
     def is_composed(op: Op) -> bool:
         composed = (op.composed and "calls" in parts) or (op.phase == "update" and "updates" in parts)
-        return composed and op.kind not in _PRODUCTS
+        return composed and op.kind not in PRODUCTS
 
     groups = {op.layer_group for op in ops if op.layer_group >= 0 and is_composed(op)}
     whole = [op for op in ops if op.layer_group not in groups]
@@ -254,8 +253,8 @@ def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kern
         ops: Of the traced workload, recurrent layers as they are run.
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
     """
-    contractions = [op for op in ops if op.kind in _PRODUCTS]
-    others = [op for op in ops if op.kind not in _PRODUCTS]
+    contractions = [op for op in ops if op.kind in PRODUCTS]
+    others = [op for op in ops if op.kind not in PRODUCTS]
     return [
         *((_contraction(op), [op]) for op in contractions),
         *((_one_kernel(ops, compiled=compiled), ops) for ops in _groups(others, compiled=compiled)),

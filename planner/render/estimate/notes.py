@@ -6,7 +6,14 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
-from ...numbers import format_device, format_duration, format_offer_name, format_short, format_usd
+from ...numbers import (
+    format_count,
+    format_device,
+    format_duration,
+    format_offer_name,
+    format_short,
+    format_usd,
+)
 from ...plan.cost_terms import USD
 from ...plan.pricing.offer_table import OfferTable
 from ...today import get_today
@@ -53,12 +60,37 @@ def format_summary_lines(estimate: Estimate) -> list[str]:
         f"{', '.join(names)}: {_format_offer_line(offers[index], currency)}"
         for index, names in names_of.items()
     ]
-    return [*lines, *_format_spot(estimate), *_format_bottleneck(estimate), *_format_margin(estimate)]
+    return [
+        *lines,
+        *_format_spot(estimate),
+        *_format_throughput(estimate),
+        *_format_bottleneck(estimate),
+        *_format_margin(estimate),
+    ]
 
 
 def _format_spot(estimate: Estimate) -> list[str]:
     """Return the recommended machine on spot against on demand."""
     return [f"spot or on demand: {estimate.decision.spot}"] if estimate.decision.spot else []
+
+
+def _format_throughput(estimate: Estimate) -> list[str]:
+    """Return the utilization of the recommended devices, and the tokens of a language model on them."""
+    index = estimate.decision.recommended
+    if index is None:
+        return []
+    one, currency = estimate.offers[index], estimate.terms.currency
+    mfu, tokens, usd = one.device_estimate.mfu, one.device_estimate.tokens_per_s, one.usd_per_million_tokens
+    found = []
+    if tokens is not None:
+        found.append(f"{format_count(tokens.mid)} tokens/s")
+    if usd:
+        cost = _format_amount(format_usd(float(currency.of_usd(usd))), currency)
+        found.append(f"{cost} a million tokens")
+    if mfu is not None:
+        found.append(f"{100 * mfu.mid:.0f} % of the peak FLOP/s (MFU)")
+    device = format_device(one.offer.accelerator, one.offer.devices)
+    return [f"on {device}: {', '.join(found)}"] if found else []
 
 
 def _format_bottleneck(estimate: Estimate) -> list[str]:

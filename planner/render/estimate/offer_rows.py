@@ -31,7 +31,8 @@ OFFER_COLUMNS = [
         "best_batch_run_time_s_low", "best_batch_run_time_s_mid", "best_batch_run_time_s_high",
         "best_batch_cost_usd_low", "best_batch_cost_usd_mid", "best_batch_cost_usd_high", "best_batch_speedup",
         "samples_per_s_low", "samples_per_s_mid", "samples_per_s_high", "usd_per_million_samples",
-        "latency_s_low", "latency_s_mid", "latency_s_high", "shard",
+        "latency_s_low", "latency_s_mid", "latency_s_high", "shard", "mfu_low", "mfu_mid", "mfu_high",
+        "tokens_per_s_low", "tokens_per_s_mid", "tokens_per_s_high", "usd_per_million_tokens",
     )
 ]  # fmt: skip
 
@@ -81,6 +82,9 @@ def build_offer_row(one: OfferEstimate) -> dict[str, Any]:
         "usd_per_million_samples": one.usd_per_million_samples,
         **_build_interval_cells("latency_s", None if one.serving is None else one.serving.latency_s),
         "shard": str(device_estimate.sharding),
+        **_build_interval_cells("mfu", device_estimate.mfu),
+        **_build_interval_cells("tokens_per_s", device_estimate.tokens_per_s),
+        "usd_per_million_tokens": one.usd_per_million_tokens,
     }
 
 

@@ -325,6 +325,8 @@ def format_title(estimate: Estimate) -> str:
         parts.append(f"{workload.samples:,} predictions")
     else:
         parts.append(f"{workload.samples:,} samples × {workload.epochs} epochs")
+    if workload.tokens_per_sample is not None:
+        parts.append(f"{workload.tokens_per_sample:,} tokens a sample")
     return " · ".join(parts)
 
 

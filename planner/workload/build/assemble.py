@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import GpuplanError, UsageError
-from ..array_spec import ArraySpec, SpecTree, map_specs
+from ..array_spec import ArraySpec, SpecTree, iter_specs, map_specs
 from ..device_mesh import get_distribution_name
 from ..errors import build_user_code_error
 from ..model import Workload
@@ -112,7 +112,20 @@ def _assemble(
         tf32=find_tf32_products(),
         fused_attention=traced.fused_attention,
         layer_sizes=find_layer_sizes(model),
+        tokens_per_sample=_find_tokens_per_sample(x, output),
     )
+
+
+def _find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:
+    """Return the length of the sequences of a language model; None for other models [-].
+
+    A language model takes integers of one length and returns a vector for each of them.
+    """
+    import keras
+
+    lengths = {spec.shape[0] for spec in iter_specs(x) if len(spec.shape) == 1 and "int" in spec.dtype}
+    returned = {tensor.shape[1] for tensor in keras.tree.flatten(output) if len(tensor.shape) > 2}
+    return max(lengths & returned, default=None)
 
 
 # --- input ------------------------------------------------------------------------------------------------
