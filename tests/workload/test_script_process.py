@@ -159,14 +159,16 @@ def test_nothing_is_left_when_gpuplan_is_ended(tmp_path: Path, number: signal.Si
 def on_a_terminal(folder: Path, code: str) -> tuple[str, bytes, int]:
     """Return what a program shows on standard error, a terminal, its standard output, and its exit code."""
     ours, theirs = pty.openpty()
-    program = subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        start_new_session=True,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "160"},
-    )
+    output = folder / "stdout"
+    with output.open("wb") as stdout:  # a pipe would fill up while the terminal is read
+        program = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            stdout=stdout,
+            stderr=theirs,
+            start_new_session=True,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "160"},
+        )
     os.close(theirs)
     shown = b""
     try:
@@ -178,11 +180,11 @@ def on_a_terminal(folder: Path, code: str) -> tuple[str, bytes, int]:
             if not part:
                 break
             shown += part
-        out, _ = program.communicate(timeout=60)
+        program.wait(timeout=60)
     finally:
         program.kill()
         os.close(ours)
-    return shown.decode(errors="replace"), out, program.returncode
+    return shown.decode(errors="replace"), output.read_bytes(), program.returncode
 
 
 def test_a_terminal_shows_the_line_that_runs_and_json_stays_json(tmp_path: Path) -> None:
