@@ -45,8 +45,7 @@ TINY = "benchmarks/workloads.py:mlp?width=64&depth=2&features=64"
 HIDDEN_LAYERS = 2
 HERE = "python benchmarks/profile_accuracy.py"
 PROFILE = [sys.executable, "-m", "gpuplan", "profile"]
-HERE_FOLDER = Path(__file__).resolve().parent
-SCRIPT = """import sys
+TRAINING_SCRIPT = """import sys
 
 sys.path.insert(0, {folder!r})
 from against_fit import fit_plainly
@@ -127,7 +126,9 @@ def _profile_on_terminal(
     """
     with tempfile.TemporaryDirectory() as folder:
         output, script = Path(folder, "profile.json"), Path(folder, "train.py")
-        script.write_text(SCRIPT.format(folder=str(HERE_FOLDER), run=(reference, batch_size, samples)))
+        script.write_text(
+            TRAINING_SCRIPT.format(folder=str(ROOT / "benchmarks"), run=(reference, batch_size, samples))
+        )
         ours, its = pty.openpty()
         began_s = time.monotonic()
         first_value_s = None

@@ -21,8 +21,7 @@ settings.register_profile("gpuplan", deadline=None)
 settings.load_profile("gpuplan")
 
 GOLDEN = Path(__file__).parent / "golden"
-TODAY = "2026-11-25"  # the age of prices widens what a run costs: the same every day
-os.environ["GPUPLAN_TODAY"] = TODAY  # what is computed while tests are collected
+os.environ["GPUPLAN_TODAY"] = "2026-11-25"  # the age of prices widens the costs: the same every day
 
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and every process that a test starts would
@@ -98,7 +97,8 @@ def _no_settings_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> It
     """Keep the user's settings and traces out of the tests, and the tests' out of the user's folders."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith(("GPUPLAN_", "AWS_"))]:
-            patch.delenv(name)
+            if name != "GPUPLAN_TODAY":
+                patch.delenv(name)
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
         patch.setenv("AWS_CONFIG_FILE", os.devnull)
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # or boto3 asks the network for credentials
@@ -106,7 +106,6 @@ def _no_settings_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> It
             "KERAS_BACKEND" not in os.environ
         ):  # nor ~/.keras/keras.json, which may name a backend that is not here
             patch.setenv("KERAS_BACKEND", "jax")
-        patch.setenv("GPUPLAN_TODAY", TODAY)
         patch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("GPUPLAN_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))

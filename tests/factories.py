@@ -12,6 +12,7 @@ from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import GIB, Interval
 from gpuplan.workload.model import Memory, Workload
+from gpuplan.workload.ops import Op, OpKind
 
 
 @dataclass
@@ -78,6 +79,16 @@ def make_workload(**changes: Any) -> Workload:
         "versions": {"keras": "3.15.0"},
     }  # fmt: skip
     return Workload(**{**values, **changes})
+
+
+def make_product(**changes: Any) -> Op:
+    """Return the product of two 1024 x 1024 matrices in float32."""
+    values = {
+        "kind": OpKind.DOT, "name": "dot_general", "phase": "forward", "layer": "", "dtype": "float32",
+        "flops": 2.0 * 1024**3, "bytes_read": 2.0 * 2**22, "bytes_written": 2.0**22,
+        "m": 1024, "n": 1024, "k": 1024, "batch": 1,
+    }  # fmt: skip
+    return Op(**{**values, **changes})
 
 
 def make_selection(*pairs: tuple[Offer, Accelerator | None]) -> Selection:

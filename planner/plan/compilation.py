@@ -83,7 +83,7 @@ class StepCompiler:
 
         Args:
             inner: Predictor for everything that is not compiled.
-            workload: Workload to compile.
+            workload: Workload to compile, each of its phases.
             accelerators: Accelerators to compile for.
             program: Source of the traced workload.
         """
@@ -91,6 +91,19 @@ class StepCompiler:
         if not wanted:
             self.warn("--compile: no compiler describes these accelerators; their steps are modelled")
             return inner
+        others = [phase for phase in workload.phases if phase.fit_call != workload.fit_call]
+        for phase in (*others, workload):  # the last one can be compiled at more batch sizes
+            inner = self._wrap_phase(inner, phase, wanted, program)
+        return inner
+
+    def _wrap_phase(
+        self,
+        inner: StepPredictor,
+        workload: Workload,
+        wanted: Sequence[CompileTarget],
+        program: ProgramSource,
+    ) -> StepPredictor:
+        """Return a predictor that uses the compilers' results for one phase."""
         predictor = CompiledPredictor(inner, workload, {})
         several = [count for count in program.devices if count > 1] if workload.distribution else []
         counts = [*several, 1] if not several or 1 in program.devices else several
@@ -188,7 +201,8 @@ class StepCompiler:
         if find_compiler_version(target.platform) is None:
             return build_missing_compiler_fault(target)
         try:
-            lowered = _lowered(target, program)
+            options = replace(program.options, fit_call=workload.fit_call)
+            lowered = _lowered(target, replace(program, options=options))
         except GpuplanError as error:
             return CompileFault(kind="failed", message=str(error), hint=error.hint or "")
         return compile_step(

@@ -67,6 +67,15 @@ class Currency(Frozen):
         """Convert an amount in US dollars exactly."""
         return usd * self.per_usd
 
+    def format(self, text: str) -> str:
+        """Return a formatted amount with its currency.
+
+        Example:
+            >>> Currency().format("1.20"), Currency(code="EUR").format("1.20")
+            ('$1.20', '1.20 EUR')
+        """
+        return f"${text}" if self.code == "USD" else f"{text} {self.code}"
+
 
 USD = Currency()
 

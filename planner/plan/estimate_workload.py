@@ -22,7 +22,7 @@ from .execution.input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_
 from .execution.memory import MemoryVerdict, available_bytes, memory_verdict, stated_verdict
 from .execution.memory_parts import compute_batch_bytes, find_remedies
 from .execution.run_length import count_replicas
-from .execution.scaling_mode import BatchScaling
+from .execution.scaling_mode import BatchScaling, DeviceShare
 from .execution.sharded_memory import build_traffic
 from .execution.sharding_choice import (
     UNSHARDED,
@@ -149,22 +149,15 @@ def _estimate_phase(
     run, whole = share.run, share.workload or workload
     each = choice.get_device_workload(whole, sharding, run.replicas)
     peak_time_s = None
-    if accelerator is not None:
-        peak_time_s = compute_peak_time_s(each, accelerator, share=min(1.0, selected.offer.devices))
     if accelerator is None:
         step: StepTime | NoPrediction = NoPrediction(
             f"the catalog does not describe `{selected.offer.accelerator}`"
         )
-    elif share.workload is None:
-        step = NoPrediction(
-            f"a batch of {workload.batch_size} cannot be divided among {run.replicas} devices"
-        )
-    elif sharding is Sharding.NONE:
-        step = _predict_copies(each, selected, accelerator, predictor)
     else:
-        traffic = build_traffic(whole, sharding)
-        step = _predict_sharded(each, traffic, selected, accelerator, predictor)
-    if accelerator is not None:
+        step = _predict_step(
+            share, selected, accelerator, predictor, whole=whole, each=each, sharding=sharding
+        )
+        peak_time_s = compute_peak_time_s(each, accelerator, share=min(1.0, selected.offer.devices))
         whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
     memory = _check_memory(each, selected, step)
     sharded = find_sharding_remedy(whole, memory, sharding=sharding, devices=run.replicas)
@@ -181,6 +174,25 @@ def _estimate_phase(
         peak_time_s=peak_time_s,
         memory_parts=list_memory_parts(whole, sharding, run.replicas),
     )
+
+
+def _predict_step(
+    share: DeviceShare,
+    selected: OfferContext,
+    accelerator: Accelerator,
+    predictor: StepPredictor,
+    *,
+    whole: Workload,
+    each: Workload,
+    sharding: Sharding,
+) -> StepTime | NoPrediction:
+    """Return the step of an offer's devices; of a batch that has fewer samples than there are devices, none."""
+    if share.workload is None:
+        replicas = share.run.replicas
+        return NoPrediction(f"a batch of {whole.batch_size} cannot be divided among {replicas} devices")
+    if sharding is Sharding.NONE:
+        return _predict_copies(each, selected, accelerator, predictor)
+    return _predict_sharded(each, build_traffic(whole, sharding), selected, accelerator, predictor)
 
 
 def _predict_copies(

@@ -195,20 +195,10 @@ def _require_copies(question: Question) -> None:
 def _add_compiler(
     context: EstimateContext, compiling: StepCompiler, program: ProgramSource
 ) -> EstimateContext:
-    """Compile the step of each phase, and let the context's predictor use the results."""
-    predictor, main = context.predictor, context.workload
-    others = [phase for phase in main.phases if phase.fit_call != main.fit_call]
-    for phase in (
-        *others,
-        main,
-    ):  # the main phase is compiled at more batch sizes, so its predictor comes last
-        program = replace(program, options=replace(program.options, fit_call=phase.fit_call))
-        wrapped = compiling.wrap_predictor(
-            predictor, phase, accelerators=context.selection.accelerators, program=program
-        )
-        if wrapped is predictor:  # no compiler describes any of the accelerators
-            break
-        predictor = wrapped
+    """Compile the step of a context, and let its predictor use the results."""
+    predictor = compiling.wrap_predictor(
+        context.predictor, context.workload, accelerators=context.selection.accelerators, program=program
+    )
     compile_more = partial(compiling.compile_more, predictor, program=program)
     return replace(context, predictor=predictor, compile_more=compile_more)
 

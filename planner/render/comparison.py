@@ -206,8 +206,7 @@ def _format_alternative(cost: AlternativeCost) -> str:
 
 
 def _format_amount(usd: float, currency: Currency) -> str:
-    text = format_usd(usd * float(currency.per_usd))
-    return f"${text}" if currency.code == "USD" else f"{text} {currency.code}"
+    return currency.format(format_usd(usd * float(currency.per_usd)))
 
 
 def _format_hours(hours: float) -> str:

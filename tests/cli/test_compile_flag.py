@@ -10,32 +10,18 @@ from typing import Any
 
 import jsonschema
 import pytest
-from factories import make_workload
+from factories import make_product, make_workload
 from gpuplan.plan import compilation
 from gpuplan.predict.compile import targets
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
 from gpuplan.units import GIB
 from gpuplan.workload.build.lowering import LoweredStep
-from gpuplan.workload.ops import Op, OpKind
 
 Run = Callable[..., Any]
 SCHEMAS = Path(str(files("gpuplan.schemas")))
 
 
-PRODUCT = Op(
-    kind=OpKind.DOT,
-    name="dot_general",
-    phase="forward",
-    layer="",
-    dtype="float32",
-    flops=2.0 * 1024**3,
-    bytes_read=2.0 * 2**22,
-    bytes_written=2.0**22,
-    m=1024,
-    n=1024,
-    k=1024,
-    batch=1,
-)
+PRODUCT = make_product()
 
 
 @pytest.fixture

@@ -211,5 +211,5 @@ def test_a_terminal_gets_a_table(saved: str) -> None:
     assert (child.returncode, stderr) == (0, b"")
     assert "Prices: list prices of" in text
     assert "Included in the bill: boot to shutdown" in text
-    assert "paid" in text
+    assert "\r\npaid " in text
     assert "more: --all, --explain" in " ".join(text.split())

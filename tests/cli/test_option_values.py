@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 import typer
-from factories import make_workload
+from factories import make_product, make_workload
 from gpuplan.cli.app import COMMANDS, app_for
 from gpuplan.cli.option_values import convert_plain_value
-from gpuplan.workload.ops import Op, OpKind
 
 TEXTS = [
     "x",
@@ -73,21 +72,7 @@ def test_most_of_what_is_typed_passes() -> None:
 def test_the_second_estimate_of_a_saved_workload_imports_no_pydantic(tmp_path: Path) -> None:
     """Neither the command line, nor settings, nor the catalog need it then; the answer is the same."""
     saved = tmp_path / "saved.json"
-    product = Op(
-        kind=OpKind.DOT,
-        name="dot_general",
-        phase="forward",
-        layer="dense",
-        dtype="float32",
-        flops=2e9,
-        m=1000,
-        n=1000,
-        k=1000,
-        bytes_read=8e6,
-        bytes_written=4e6,
-        layer_group=0,
-        fused_group=0,
-    )
+    product = make_product(layer="dense", layer_group=0, fused_group=0)
     saved.write_text(json.dumps(make_workload(ops=(product,)).to_json()), encoding="utf-8")
     code = (
         "import sys; from gpuplan.cli.app import run; code = run(sys.argv[1:]);"

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from factories import make_workload
+from factories import make_product, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan import compilation
@@ -24,23 +24,9 @@ from gpuplan.profile.run import ProfileRequest
 from gpuplan.render.profile import iter_summary_sentences
 from gpuplan.units import GIB
 from gpuplan.workload.build.lowering import LoweredStep
-from gpuplan.workload.ops import Op, OpKind
 
 CATALOG = load_catalog()
-PRODUCT = Op(
-    kind=OpKind.DOT,
-    name="dot_general",
-    phase="forward",
-    layer="",
-    dtype="float32",
-    flops=2.0 * 1024**3,
-    bytes_read=2.0 * 2**22,
-    bytes_written=2.0**22,
-    m=1024,
-    n=1024,
-    k=1024,
-    batch=1,
-)
+PRODUCT = make_product()
 
 TIMING = {
     "median_s": 0.01,

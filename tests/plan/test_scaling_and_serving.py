@@ -5,13 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import FakePredictor, make_accelerator, make_offer, make_product, make_selection, make_workload
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.serving import add_serving
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.offer_estimate import usd_per_million
 from gpuplan.plan.result.scaling_efficiency import compute_scaling
-from gpuplan.workload.ops import Op, OpKind
 
 T4 = make_accelerator("T4")
 SINGLE = make_offer("T4", usd_per_hour=Decimal("0.5"))
@@ -67,11 +66,7 @@ def test_serving_by_hand() -> None:
 
 def test_tokens_and_utilization_by_hand() -> None:
     """A second for 32 samples of 128 tokens: 4,096 tokens/s, at $0.50 an hour 3.4 cents a million; 25 % MFU."""
-    product = Op(
-        kind=OpKind.DOT, name="dot_general", phase="forward", layer="", dtype="float32", flops=0.125e12, count=2,
-        bytes_read=1.0, bytes_written=1.0, m=1, n=1, k=1, batch=1,
-    )  # fmt: skip
-    workload = make_workload(tokens_per_sample=128, ops=(product,))
+    workload = make_workload(tokens_per_sample=128, ops=(make_product(flops=0.125e12, count=2),))
     (one,) = estimate_workload(
         workload, selection=make_selection((SINGLE, T4)), predictor=FakePredictor(), question=Question()
     ).offers

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ...frozen import Frozen
 from ...numbers import format_device, format_duration, format_offer_name, format_short, format_usd
 from ...units import SECONDS_PER_HOUR
-from ..cost_terms import USD
 from .ranking import Candidate, cheapest, fastest
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ class _Words(Frozen):
     def usd(self, usd: float) -> str:
         """Return an amount."""
         text = format_usd(float(self.currency.of_usd(Decimal(usd))))
-        return f"${text}" if self.currency.code == USD.code else f"{text} {self.currency.code}"
+        return self.currency.format(text)
 
     def cost(self, usd: float) -> str:
         """Return the cost of a run, or of a million samples."""

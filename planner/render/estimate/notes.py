@@ -20,6 +20,8 @@ from ...today import get_today
 from ..output import UNKNOWN
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from ...offers.price_history import HasPriceDate
     from ...plan.cost_terms import Currency
     from ...plan.result.estimate import Estimate
@@ -85,8 +87,7 @@ def _format_throughput(estimate: Estimate) -> list[str]:
     if tokens is not None:
         found.append(f"{format_count(tokens.mid)} tokens/s")
     if usd:
-        cost = _format_amount(format_usd(float(currency.of_usd(usd))), currency)
-        found.append(f"{cost} a million tokens")
+        found.append(f"{_format_money(usd, currency)} a million tokens")
     if mfu is not None:
         found.append(f"{100 * mfu.mid:.0f} % of the peak FLOP/s (MFU)")
     device = format_device(one.offer.accelerator, one.offer.devices)
@@ -147,17 +148,13 @@ def _format_brief(one: OfferEstimate, currency: Currency) -> str:
 def _format_time_and_cost(one: OfferEstimate, currency: Currency) -> tuple[str, str]:
     """Format time and cost of a run, or of samples if its length is unknown."""
     if one.run_time_s is not None:
-        cost = (
-            _format_amount(format_usd(float(currency.of_usd(one.bill.total.mid))), currency)
-            if one.bill
-            else UNKNOWN
-        )
+        cost = _format_money(one.bill.total.mid, currency) if one.bill else UNKNOWN
         return format_duration(one.run_time_s.mid), cost
     million = format_usd_per_million(one, currency)
     rate = UNKNOWN if one.samples_per_s is None else format_short(one.samples_per_s.mid)
     return (
         f"{rate} samples/s",
-        UNKNOWN if million is None else f"{_format_amount(million, currency)} per million",
+        UNKNOWN if million is None else f"{currency.format(million)} per million",
     )
 
 
@@ -167,9 +164,9 @@ def format_usd_per_million(one: OfferEstimate, currency: Currency) -> str | None
     return None if usd is None else format_usd(float(currency.of_usd(usd)))
 
 
-def _format_amount(text: str, currency: Currency) -> str:
-    """Format an amount with its currency."""
-    return f"${text}" if currency.code == USD.code else f"{text} {currency.code}"
+def _format_money(usd: Decimal, currency: Currency) -> str:
+    """Format an amount of US dollars in a currency."""
+    return currency.format(format_usd(float(currency.of_usd(usd))))
 
 
 def _format_offer_line(one: OfferEstimate, currency: Currency) -> str:

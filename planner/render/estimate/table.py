@@ -60,9 +60,8 @@ def select_shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[Off
     picked = list(estimate.decision.roles())
     if show_all:
         rest = [index for index in range(count) if index not in picked]
-        return [
-            estimate.offers[index] for index in (*picked, *rest)
-        ], f"Shown: all {count} offers{_format_unmatched(estimate)}."
+        left_out = f"Shown: all {count} offers{_format_unmatched(estimate)}."
+        return [estimate.offers[index] for index in (*picked, *rest)], left_out
     best = estimate.best_per_devices()
     offers = {index: estimate.offers[index] for index in (*picked, *best)}
     usable = [
@@ -105,7 +104,7 @@ def _format_left_out(estimate: Estimate, shown: Sequence[int], best: Sequence[in
 
 
 def _format_unmatched(estimate: Estimate) -> str:
-    """Return which accelerators that were asked for have no offer."""
+    """Return a clause with the requested accelerators that have no offer; empty if there are none."""
     if not estimate.unmatched:
         return ""
     without = "" if estimate.options["include_retired"] else " (without --retired)"
