@@ -59,6 +59,7 @@ def estimate(
     mode: Literal["train", "infer"] = "train",
     loss: str | None = None,
     optimizer: str | None = None,
+    remat: bool = False,
     accelerators: Sequence[str] = (),
     providers: Sequence[str] = (),
     regions: Sequence[str] = (),
@@ -104,6 +105,7 @@ def estimate(
         mode: Training or inference.
         loss: Name of the loss, for a model that is not compiled.
         optimizer: Name of the optimizer, for a model that is not compiled.
+        remat: Recompute each layer's activations in the backward pass, as under `keras.RematScope(mode="full")`.
         accelerators: Accelerators to include, such as `"T4"`; empty for all.
         providers: Providers to include, such as `"aws"`; empty for all.
         regions: Regions to include; empty for all.
@@ -184,6 +186,7 @@ def estimate(
         mode=mode,
         loss=loss,
         optimizer=optimizer,
+        remat=remat,
         script=build_script_terms(timeout=script_timeout, variables=script_env),
     )
     answer = estimate_model(

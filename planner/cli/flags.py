@@ -87,6 +87,10 @@ class WorkFlags(Frozen):
     optimizer: Annotated[
         str | None, typer.Option(help="Keras optimizer of a model that is not compiled.")
     ] = None
+    remat: Annotated[
+        bool,
+        typer.Option("--remat", help="Recompute each layer's activations in the backward pass (RematScope)."),
+    ] = False
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Trace the model again, and store nothing.")
     ] = False
@@ -105,6 +109,7 @@ class WorkFlags(Frozen):
             mode=self.mode,
             loss=self.loss,
             optimizer=self.optimizer,
+            remat=self.remat,
             use_cache=not self.no_cache,
             script=script.terms(),
         )

@@ -98,18 +98,22 @@ def _copy(model: Any, options: WorkloadOptions) -> Any:
 
 
 def _keep_recomputation(model: Any, copy: Any) -> None:
-    """Give the layers of a copy the `keras.RematScope` of the model's, which no configuration holds."""
+    """Give the layers of a copy the `keras.RematScope` of the model's, which no configuration holds.
+
+    Layers correspond by their order: a configuration without names gives new ones to the copy.
+    """
     for layer, twin in zip(model._flatten_layers(), copy._flatten_layers(), strict=False):
-        if layer.name == twin.name and getattr(layer, "_remat_mode", None) is not None:
+        if type(layer) is type(twin) and getattr(layer, "_remat_mode", None) is not None:
             object.__setattr__(twin, "_remat_mode", layer._remat_mode)
 
 
 def _require_traceable(model: Any, options: WorkloadOptions, error: Exception) -> Any:
     """Return the model itself if tracing has no side effects on it."""
-    if options.precision is not None or options.loss or options.optimizer:
+    if options.precision is not None or options.loss or options.optimizer or options.remat:
         raise UsageError(
             f"`{model.name}` cannot be copied, so it cannot be changed: {to_one_line(error)}",
-            hint="build it with the intended precision, loss and optimizer, or add a get_config() method",
+            hint="build it with the intended precision, loss, optimizer and recomputation, or add a get_config() "
+            "method",
         ) from error
     if options.mode == "train" and not model.compiled:
         raise UsageError(f"`{model.name}` is not compiled", hint="call `model.compile(...)` first") from error

@@ -20,6 +20,8 @@ from .reference import Reference, parse_reference
 
 __all__ = ["WorkloadOptions", "load_workload", "trace_keras_model"]
 
+TRACE_AGAIN = "name the model itself, to have it traced again"
+
 
 def load_workload(
     reference: str, *, options: WorkloadOptions, base: Path | None = None, argv: Sequence[str] = ()
@@ -125,8 +127,9 @@ def _require_as_traced(workload: Workload, options: WorkloadOptions, *, name: st
         ("--precision", _get_policy(options.precision), _get_policy(workload.precision)),
     ):
         if asked not in (None, traced):
-            hint = "name the model itself, to have it traced again"
-            raise UsageError(f"{flag} {asked}: `{name}` was traced with {traced}", hint=hint)
+            raise UsageError(f"{flag} {asked}: `{name}` was traced with {traced}", hint=TRACE_AGAIN)
+    if options.remat:
+        raise UsageError(f"--remat: `{name}` was traced already", hint=TRACE_AGAIN)
 
 
 def _get_policy(precision: str | None) -> str | None:

@@ -78,6 +78,7 @@ class WorkloadOptions(Frozen):
         compiled: Whether the step is one XLA program, or run kernel by kernel.
         loss: A Keras loss by name, for a model that is not compiled.
         optimizer: A Keras optimizer by name, for a model that is not compiled.
+        remat: Whether every layer recomputes its activations in the backward pass.
         use_cache: Whether a cached trace of the same content may be used.
         fit_call: Number of `fit()` calls of a script before the one to measure or lower [-].
         devices: Devices visible to user code that distributes the model; None for one [-].
@@ -97,6 +98,7 @@ class WorkloadOptions(Frozen):
     compiled: bool | None = None
     loss: str | None = None
     optimizer: str | None = None
+    remat: bool = False
     use_cache: bool = True
     fit_call: int = 0
     devices: int | None = None
@@ -123,6 +125,8 @@ class WorkloadOptions(Frozen):
             )
         if self.mode not in ("train", "infer"):
             raise UsageError(f"unknown mode `{self.mode}`", hint="use `train` or `infer`")
+        if self.remat and self.mode == "infer":
+            raise UsageError("`--remat`: inference has no backward pass to recompute for", hint="omit it")
 
     @property
     def passes(self) -> int | None:

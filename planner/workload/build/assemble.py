@@ -18,6 +18,7 @@ from .backend_settings import find_tf32_products, note_attention_dropout, requir
 from .fit_inputs import FitInputs
 from .layer_sizes import find_layer_sizes
 from .losses import build_target_specs, choose_loss, validate_names
+from .recomputation import recompute_layers
 
 __all__ = [
     "RunProperties",
@@ -82,6 +83,7 @@ def _assemble(
     x = run.feed.x if run.feed is not None else read_input_specs(model, run.text)
     y = run.feed.y if run.feed is not None else None
     weight = run.feed.sample_weight if run.feed is not None else None
+    notes += recompute_layers(model, options)
     output = build_symbolic_output(model, x, batch_size)
     if options.mode == "train":
         y = compile_model(model, output, y, options=options, given=run.feed is not None, notes=notes)

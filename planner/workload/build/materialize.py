@@ -23,6 +23,7 @@ from .assemble import (
 )
 from .fit_inputs import read_fit_inputs
 from .losses import validate_names
+from .recomputation import recompute_layers
 
 __all__ = [
     "NOT_ABSTRACT",
@@ -130,6 +131,7 @@ def build_executable(
     try:
         x = feed.x if feed is not None else read_input_specs(model, run.text)
         y = feed.y if feed is not None else None
+        notes += recompute_layers(model, options)
         output = build_symbolic_output(model, x, batch_size)
         if options.mode == "train":
             y = compile_model(model, output, y, options=options, given=feed is not None, notes=notes)

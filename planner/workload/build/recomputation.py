@@ -1,0 +1,45 @@
+"""Recomputation of activations in the backward pass, asked for from outside the user's code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..options import WorkloadOptions
+
+__all__ = ["recompute_layers"]
+
+RECOMPUTED = (
+    "every layer recomputes its activations in the backward pass (`--remat`): a script does so itself where its "
+    'layers are made under `keras.RematScope(mode="full")`'
+)
+
+
+def recompute_layers(model: Any, options: WorkloadOptions) -> tuple[str, ...]:
+    """Put every layer of a model under `keras.RematScope(mode="full")` if asked for; return a note if so.
+
+    Layers are those that the model is made of, as Keras recomputes them: a block of a Transformer keeps its input
+    alone. Models inside a model are not layers; theirs are taken. A layer under a scope of its own keeps it.
+
+    Args:
+        model: A `keras.Model`, which is changed.
+        options: Of the run: `remat`.
+    """
+    from keras.src.backend.common.remat import RematMode
+
+    if not options.remat:
+        return ()
+    for layer in _iterate_layers(model):
+        if layer._remat_mode is None:
+            object.__setattr__(layer, "_remat_mode", RematMode("full", 0, []))
+    return (RECOMPUTED,)
+
+
+def _iterate_layers(model: Any) -> Iterator[Any]:
+    import keras
+
+    for layer in model._flatten_layers(include_self=False, recursive=False):
+        if isinstance(layer, keras.Model):
+            yield from _iterate_layers(layer)
+        elif not isinstance(layer, keras.layers.InputLayer):
+            yield layer
