@@ -65,6 +65,7 @@ def find_rentals_for_work(
         question=question,
         terms=context.terms,
         feed=context.feed,
+        partitions=context.partitions,
     )
     able = [
         (float(one.bill.total.mid), one)
