@@ -241,14 +241,15 @@ def count_visible_devices(selection: Selection, counts: Iterable[float]) -> int 
 
 
 def build_program_source(
-    model: Any, options: WorkloadOptions, argv: Sequence[str], question: Question
+    model: Any, options: WorkloadOptions, argv: Sequence[str], question: Question, workload: Workload
 ) -> ProgramSource:
-    """Build the source of the program to compile for a question."""
+    """Build the source of the program to compile for a question and the traced model."""
+    layout = workload.layout
     return ProgramSource(
         model,
         options,
         tuple(argv),
-        devices=_whole(question.filters.devices),
+        devices=_whole(question.filters.devices) or (() if layout is None else (layout.devices,)),
         shared=question.scaling == "strong",
     )
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..units import Interval
     from ..workload.model import Workload
 
-__all__ = ["estimate_on_device", "estimate_workload"]
+__all__ = ["build_division", "estimate_on_device", "estimate_workload"]
 
 
 WEAK = BatchScaling()
@@ -81,8 +81,7 @@ def estimate_workload(
     _require_run_length(workload, question)
     _require_training(workload, question)
     question = follow_script(question, workload)
-    spread = BatchScaling(scaling=question.scaling or "weak", resized=resized)
-    choice = ShardingChoice(question.shard or UNSHARDED, partitions)
+    spread, choice = build_division(question, workload, resized=resized, partitions=partitions)
     priced = price_offers(
         workload,
         selection,
@@ -105,6 +104,19 @@ def estimate_workload(
         not_billed=() if feed is not None or question.feed is not None else (INPUT_STALLS,),
         unmatched=selection.unmatched,
     )
+
+
+def build_division(
+    question: Question,
+    workload: Workload,
+    *,
+    resized: Callable[[int], Workload] | None,
+    partitions: Partitions,
+) -> tuple[BatchScaling, ShardingChoice]:
+    """Return how several devices divide batch and model: as the user asked, else as the script says."""
+    followed = follow_script(question, workload)
+    spread = BatchScaling(scaling=followed.scaling or "weak", resized=resized)
+    return spread, ShardingChoice(followed.shard or UNSHARDED, partitions)
 
 
 def estimate_on_device(
@@ -148,7 +160,8 @@ def _estimate_phase(
     matrix = load_compatibility()
     accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
     copies = choice.count_replicas(workload, sharding, devices=selected.offer.devices)
-    share = spread.split(workload, copies)
+    sharers = "replicas" if sharding is Sharding.SCRIPT else "devices"
+    share = spread.split(workload, copies, sharers=sharers)
     run, whole = share.run, share.workload or workload
     each = choice.get_device_workload(whole, sharding, run, devices=devices)
     peak_time_s = None

@@ -18,7 +18,6 @@ from .question import EstimateContext, Question
 from .result.estimate import Estimate
 from .result.offer_estimate import OfferEstimate
 from .script_layout import plan_copies, select_mesh_offers, trace_as_distributed
-from .script_partition import add_partitions
 from .select import Selection, select
 
 if TYPE_CHECKING:
@@ -181,12 +180,14 @@ def build_context(
         feed=_feed(measurements, workload),
         resized=_resizer(workload, model, options=options, script_arguments=script_arguments),
     )
+    if compiling is None and workload.layout is None:
+        return context
     from .compilation import build_program_source
+    from .script_partition import add_partitions
 
-    program = build_program_source(model, options, script_arguments, question)
+    program = build_program_source(model, options, script_arguments, question, workload)
     if compiling is None:
-        return context if workload.layout is None else add_partitions(context, question, program)
-
+        return add_partitions(context, question, program)
     return _add_compiler(context, compiling, program)
 
 

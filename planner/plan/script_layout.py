@@ -11,6 +11,7 @@ from ..predict.multi_device.sharding import Sharding, format_sharding
 from .execution.sharding_choice import UNSHARDED
 
 if TYPE_CHECKING:
+    from ..workload.device_layout import DeviceLayout
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .question import Question
@@ -100,21 +101,29 @@ def _describe_distribution(question: Question, workload: Workload) -> str:
     if layout is None:
         return ""
     followed = follow_script(question, workload)
-    count = f"all devices, {layout.devices} here" if layout.takes_all else f"{layout.devices} devices"
-    if layout.takes_all and layout.is_data_parallel:
-        count = "all devices of each offer"
-    name = f"the script's {workload.distribution} over {count}"
+    name = f"the script's {workload.distribution} over {_format_devices(layout)}"
     if question.shard is not None and not layout.is_data_parallel:
         return f"{name} is not followed: `--shard {format_sharding(question.shard)}` is"
-    kept = f"they share the batch of {workload.batch_size}"
-    if followed.scaling == "weak":
-        kept = (
-            f"by `--scaling weak`, each of {layout.replicas} replicas keeps a batch of {workload.batch_size}"
-        )
+    counts = question.filters.devices
+    on_others = bool(counts) and layout.devices not in counts and not layout.takes_all
+    batch = f"a batch of {workload.batch_size}"
+    kept = f"they share {batch}" if followed.scaling == "strong" else f"each replica keeps {batch}"
     if layout.is_data_parallel:
-        return f"{name} is followed: each holds the whole model, and {kept}"
+        where = "is planned on the numbers of `--devices`" if on_others else "is followed"
+        return f"{name} {where}: each holds the whole model, and {kept}"
+    if on_others:
+        return f"{name} is not known on the numbers of `--devices`"
     held, whole = layout.each.parameters, layout.whole.parameters
     return (
         f"{name} is followed: each holds {held / max(1, whole):.1%} of the trained weights and of their "
-        f"gradients, the batch is divided by {layout.replicas}, and {kept}"
+        f"gradients; in {layout.replicas} replicas of the model, {kept}"
     )
+
+
+def _format_devices(layout: DeviceLayout) -> str:
+    """Return the devices of a layout in words."""
+    if not layout.takes_all:
+        return f"{layout.devices} devices"
+    if layout.is_data_parallel:
+        return "all devices of each offer"
+    return f"all devices, planned for {layout.devices},"

@@ -97,7 +97,7 @@ def compute_result_key(*, module: str, target: str, compiler: str) -> str:
     """Return the cache key of a result: a digest of everything it depends on."""
     readers = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
-        if file.name in ("child.py", "hlo.py", "gpu_kernels.py", "reading.py"):
+        if file.name in ("child.py", "hlo.py", "gpu_kernels.py", "parse.py"):
             readers.update(file.read_bytes())
     facts = [FORMAT, module, target, compiler, readers.hexdigest()]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -99,7 +99,7 @@ def scale_to_laid_out_devices(
     )
     unfitted = ", its share of the datasheet rate assumed" if link.kind == "ici" else ""
     note = (
-        f"script over {devices:g} devices: {partition.messages:g} collectives of XLA's division send "
+        f"script over {devices:g} devices: the collectives of XLA's division ({partition.messages:g}) send "
         f"{partition.sent_bytes / GIGA:.3g} GB from each device over {LINK_NAMES[link.kind]}{unfitted}, which "
         f"adds {link_s * MS_PER_S:.3g} ms, nothing of it hidden; activations are counted as if undivided within "
         "a replica"
