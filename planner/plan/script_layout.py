@@ -7,17 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError
+from ..predict.kernels.executed_ops import CORES_PER_CHIP
 from ..predict.multi_device.sharding import Sharding, format_sharding
 from .execution.sharding_choice import UNSHARDED
 
 if TYPE_CHECKING:
+    from ..offers.rows import Offer
     from ..workload.device_layout import DeviceLayout
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .question import Question
     from .select import Filters, Selection
 
-__all__ = ["follow_script", "plan_copies", "select_mesh_offers", "trace_as_distributed"]
+__all__ = ["count_mesh_devices", "follow_script", "plan_copies", "select_mesh_offers", "trace_as_distributed"]
 
 AS_LAID_OUT = (Sharding.SCRIPT,)
 
@@ -76,6 +78,11 @@ def _choose_traced_devices(filters: Filters, workload: Workload) -> int | None:
     return max(counts, default=None)
 
 
+def count_mesh_devices(offer: Offer) -> float:
+    """Return the devices that a script finds on a machine, such as both cores of a chip of TPU v2 and v3 [-]."""
+    return offer.devices * CORES_PER_CHIP.get(offer.accelerator, 1)
+
+
 def select_mesh_offers(selection: Selection, filters: Filters, workload: Workload) -> Selection:
     """Return the offers with as many devices as the script's mesh, unless the user chose their number.
 
@@ -85,7 +92,7 @@ def select_mesh_offers(selection: Selection, filters: Filters, workload: Workloa
     layout = workload.layout
     if layout is None or filters.devices or (layout.takes_all and layout.is_data_parallel):
         return selection
-    left = tuple(one for one in selection.offers if one.offer.devices == layout.devices)
+    left = tuple(one for one in selection.offers if count_mesh_devices(one.offer) == layout.devices)
     if not left:
         raise NoAnswerError(
             f"`{workload.model}` distributes its model over {layout.devices} devices, which none of the selected "
@@ -106,8 +113,9 @@ def _describe_distribution(question: Question, workload: Workload) -> str:
         return f"{name} is not followed: `--shard {format_sharding(question.shard)}` is"
     counts = question.filters.devices
     on_others = bool(counts) and layout.devices not in counts and not layout.takes_all
-    batch = f"a batch of {workload.batch_size}"
-    kept = f"they share {batch}" if followed.scaling == "strong" else f"each replica keeps {batch}"
+    kept = (
+        f"{'they share' if followed.scaling == 'strong' else 'each keeps'} a batch of {workload.batch_size}"
+    )
     if layout.is_data_parallel:
         where = "is planned on the numbers of `--devices`" if on_others else "is followed"
         return f"{name} {where}: each holds the whole model, and {kept}"
@@ -116,7 +124,7 @@ def _describe_distribution(question: Question, workload: Workload) -> str:
     held, whole = layout.each.parameters, layout.whole.parameters
     return (
         f"{name} is followed: each holds {held / max(1, whole):.1%} of the trained weights and of their "
-        f"gradients; in {layout.replicas} replicas of the model, {kept}"
+        f"gradients; replicas of the model: {layout.replicas}, and {kept}"
     )
 
 

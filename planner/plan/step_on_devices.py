@@ -12,6 +12,7 @@ from ..predict.multi_device.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime
 from .execution.run_length import count_replicas
 from .execution.sharded_memory import build_traffic
+from .script_layout import count_mesh_devices
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
@@ -97,11 +98,14 @@ def _predict_laid_out(
 ) -> StepTime | NoPrediction:
     """Return the step of devices that the script lays its model out over; on another number of them, none."""
     offer, layout = selected.offer, each.layout
-    if layout is None or offer.devices != layout.devices:
-        wanted = 1 if layout is None else layout.devices
+    wanted, found = 1 if layout is None else layout.devices, count_mesh_devices(offer)
+    if wanted != found:
         return NoPrediction(
-            f"the script lays its model out over {wanted} devices, not {offer.devices:g}; `--shard none` "
-            "plans copies"
+            f"the script lays its model out over {wanted} devices, not {found:g}; `--shard none` plans copies"
+        )
+    if found != offer.devices:
+        return NoPrediction(
+            f"a layout over the cores of {accelerator.name} chips is not modelled; `--shard none` plans copies"
         )
     if isinstance(partition, CompileFault):
         return NoPrediction(f"what the script's layout exchanges is not known: {partition.message}")

@@ -1,4 +1,4 @@
-"""Scripts that distribute their model over more devices than this machine has: traced as they are, without flags."""
+"""Scripts that distribute their model over more devices than this machine has, traced without flags."""
 
 from __future__ import annotations
 
