@@ -66,8 +66,8 @@ def estimate(
     purchase: Literal["on-demand", "spot", "any"] = "any",
     devices: Sequence[float] = (),
     hosts: Sequence[int] = (),
-    scaling: Literal["weak", "strong"] = "weak",
-    shard: str = "none",
+    scaling: Literal["weak", "strong"] | None = None,
+    shard: str | None = None,
     residency: Sequence[str] = (),
     deadline: str | float | None = None,
     by: str | None = None,
@@ -112,9 +112,10 @@ def estimate(
         purchase: Purchase option to include, or any.
         devices: Numbers of devices per machine to include; empty for all [-].
         hosts: Numbers of equal machines that share the work; empty for one [-].
-        scaling: Several devices: each keeps the batch (weak), or they share it (strong).
+        scaling: Several devices: each keeps the batch (weak), or they share it (strong); None for strong where the
+            script distributes its model, and weak elsewhere.
         shard: What several devices hold in parts: `"none"`, `"zero1"`, `"zero2"`, `"fsdp"`, or `"auto"` for the
-            least that fits.
+            least that fits; None for what the script says.
         residency: Permitted locations of the data: `eu`, `eea`, `uk` or countries.
         deadline: Maximum time of the run: `"12h"`, or a number of seconds [s].
         by: Time by which the run must end: `"Mon 08:00"`.

@@ -203,13 +203,19 @@ class OfferFlags(Frozen):
         list[int] | None, typer.Option(help="Number of equal machines that share the work; repeatable.")
     ] = None
     scaling: Annotated[
-        Literal["weak", "strong"],
-        typer.Option(help="Batch on several devices: kept by each (weak), or shared (strong)."),
-    ] = "weak"
+        Literal["weak", "strong"] | None,
+        typer.Option(
+            help="Batch on several devices: kept by each (weak), or shared (strong). Default: as the script "
+            "distributes its model, else weak."
+        ),
+    ] = None
     shard: Annotated[
-        str,
-        typer.Option(help="Sharding over devices: none, zero1, zero2, fsdp, or auto (the least that fits)."),
-    ] = "none"
+        str | None,
+        typer.Option(
+            help="Sharding over devices: none, zero1, zero2, fsdp, or auto (the least that fits). Default: as "
+            "the script lays its model out, else none."
+        ),
+    ] = None
     retired: Annotated[
         bool, typer.Option("--retired", help="Include offers that can no longer be rented.")
     ] = False

@@ -12,9 +12,11 @@ from ..predict.compile.compiled import CompiledStep, CompileFault
 from ..predict.compile.compiled_predictor import Compilation, CompiledPredictor
 from ..predict.compile.targets import CompileTarget, build_sharded_target, find_compiler_version, find_target
 from ..predict.compile.worker import CompileLimits, build_missing_compiler_fault, compile_step
+from .execution.sharding_choice import UNSHARDED
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
+    from ..predict.multi_device.sharding import Sharding
     from ..predict.step_time import StepPredictor
     from ..workload.build.lowering import LoweredStep
     from ..workload.model import Workload
@@ -69,6 +71,14 @@ class StepCompiler:
             raise UsageError(
                 "only a MODEL reference can be compiled, not a model of this process",
                 hint="give the script, `file.py:function`, or the application's name",
+            )
+
+    def require_copies(self, shard: Sequence[Sharding] | None) -> None:
+        """Raise UsageError if a sharded step is to be compiled."""
+        if shard not in (None, UNSHARDED):
+            raise UsageError(
+                "`--compile` compiles the step of devices that each hold the whole model, not that of `--shard`",
+                hint="leave out one of them",
             )
 
     def wrap_predictor(
@@ -231,14 +241,15 @@ def count_visible_devices(selection: Selection, counts: Iterable[float]) -> int 
 
 
 def build_program_source(
-    model: Any, options: WorkloadOptions, argv: Sequence[str], question: Question
+    model: Any, options: WorkloadOptions, argv: Sequence[str], question: Question, workload: Workload
 ) -> ProgramSource:
-    """Build the source of the program to compile for a question."""
+    """Build the source of the program to compile for a question and the traced model."""
+    layout = workload.layout
     return ProgramSource(
         model,
         options,
         tuple(argv),
-        devices=_whole(question.filters.devices),
+        devices=_whole(question.filters.devices) or (() if layout is None else (layout.devices,)),
         shared=question.scaling == "strong",
     )
 

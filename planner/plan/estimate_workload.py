@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..predict.keras_defaults import select_executed_workload
-from ..predict.multi_device.interconnect import build_host_spec
-from ..predict.multi_device.sharded_step import scale_to_sharded_devices
 from ..predict.multi_device.sharding import Sharding, format_sharding
 from ..predict.step_time import NoPrediction, StepTime
 from ..predict.utilization import compute_peak_time_s
@@ -21,9 +19,9 @@ from .cost_terms import NO_TERMS, CostTerms
 from .execution.input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
 from .execution.memory import MemoryVerdict, available_bytes, memory_verdict, stated_verdict
 from .execution.memory_parts import compute_batch_bytes, find_remedies
+from .execution.partitions import NO_PARTITIONS, Partitions
 from .execution.run_length import count_replicas
-from .execution.scaling_mode import BatchScaling, DeviceShare
-from .execution.sharded_memory import build_traffic
+from .execution.scaling_mode import BatchScaling
 from .execution.sharding_choice import (
     UNSHARDED,
     ShardingChoice,
@@ -36,16 +34,16 @@ from .pricing.offers import price_offers
 from .question import Question
 from .result.device_estimate import DeviceEstimate, combine_phases
 from .result.estimate import Estimate
+from .script_layout import follow_script
 from .select import OfferContext, Selection
+from .step_on_devices import predict_step_on_devices
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
-    from ..predict.multi_device.sharded_step import ShardedTraffic
     from ..predict.step_time import StepPredictor
     from ..units import Interval
     from ..workload.model import Workload
 
-__all__ = ["estimate_on_device", "estimate_workload"]
+__all__ = ["build_division", "estimate_on_device", "estimate_workload"]
 
 
 WEAK = BatchScaling()
@@ -61,6 +59,7 @@ def estimate_workload(
     terms: CostTerms = NO_TERMS,
     resized: Callable[[int], Workload] | None = None,
     feed: InputPipeline | None = None,
+    partitions: Partitions = NO_PARTITIONS,
 ) -> Estimate:
     """Estimate time, cost and memory of a workload on every offer of a selection.
 
@@ -72,6 +71,7 @@ def estimate_workload(
         terms: Costs and assumptions besides the training; none by default.
         resized: Function that returns the workload at another batch size; required for strong scaling.
         feed: Input pipeline measured by a profile; `question.feed` takes precedence.
+        partitions: Steps that XLA divided over the devices of the script's layout.
 
     Raises:
         UsageError: A deadline or a budget is given for a run of unknown length.
@@ -80,8 +80,8 @@ def estimate_workload(
 
     _require_run_length(workload, question)
     _require_training(workload, question)
-    spread = BatchScaling(scaling=question.scaling, resized=resized)
-    choice = ShardingChoice(question.shard)
+    question = follow_script(question, workload)
+    spread, choice = build_division(question, workload, resized=resized, partitions=partitions)
     priced = price_offers(
         workload,
         selection,
@@ -104,6 +104,19 @@ def estimate_workload(
         not_billed=() if feed is not None or question.feed is not None else (INPUT_STALLS,),
         unmatched=selection.unmatched,
     )
+
+
+def build_division(
+    question: Question,
+    workload: Workload,
+    *,
+    resized: Callable[[int], Workload] | None,
+    partitions: Partitions,
+) -> tuple[BatchScaling, ShardingChoice]:
+    """Return how several devices divide batch and model: as the user asked, else as the script says."""
+    followed = follow_script(question, workload)
+    spread = BatchScaling(scaling=followed.scaling or "weak", resized=resized)
+    return spread, ShardingChoice(followed.shard or UNSHARDED, partitions)
 
 
 def estimate_on_device(
@@ -145,22 +158,25 @@ def _estimate_phase(
     from ..offers.compat import load_compatibility
 
     matrix = load_compatibility()
-    accelerator, share = selected.accelerator, spread.split(workload, selected.offer.devices)
+    accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
+    copies = choice.count_replicas(workload, sharding, devices=selected.offer.devices)
+    sharers = "replicas" if sharding is Sharding.SCRIPT else "devices"
+    share = spread.split(workload, copies, sharers=sharers)
     run, whole = share.run, share.workload or workload
-    each = choice.get_device_workload(whole, sharding, run.replicas)
+    each = choice.get_device_workload(whole, sharding, run, devices=devices)
     peak_time_s = None
     if accelerator is None:
         step: StepTime | NoPrediction = NoPrediction(
             f"the catalog does not describe `{selected.offer.accelerator}`"
         )
     else:
-        step = _predict_step(
-            share, selected, accelerator, predictor, whole=whole, each=each, sharding=sharding
+        step = predict_step_on_devices(
+            share, selected, accelerator, predictor, whole=whole, each=each, sharding=sharding, choice=choice
         )
         peak_time_s = compute_peak_time_s(each, accelerator, share=min(1.0, selected.offer.devices))
         whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
     memory = _check_memory(each, selected, step)
-    sharded = find_sharding_remedy(whole, memory, sharding=sharding, devices=run.replicas)
+    sharded = find_sharding_remedy(whole, memory, sharding=sharding, devices=devices)
     return DeviceEstimate(
         run=run,
         step_time=step,
@@ -172,55 +188,7 @@ def _estimate_phase(
         sharding=sharding,
         tokens_per_sample=workload.tokens_per_sample,
         peak_time_s=peak_time_s,
-        memory_parts=list_memory_parts(whole, sharding, run.replicas),
-    )
-
-
-def _predict_step(
-    share: DeviceShare,
-    selected: OfferContext,
-    accelerator: Accelerator,
-    predictor: StepPredictor,
-    *,
-    whole: Workload,
-    each: Workload,
-    sharding: Sharding,
-) -> StepTime | NoPrediction:
-    """Return the step of an offer's devices; of a batch that has fewer samples than there are devices, none."""
-    if share.workload is None:
-        replicas = share.run.replicas
-        return NoPrediction(f"a batch of {whole.batch_size} cannot be divided among {replicas} devices")
-    if sharding is Sharding.NONE:
-        return _predict_copies(each, selected, accelerator, predictor)
-    return _predict_sharded(each, build_traffic(whole, sharding), selected, accelerator, predictor)
-
-
-def _predict_copies(
-    each: Workload, selected: OfferContext, accelerator: Accelerator, predictor: StepPredictor
-) -> StepTime | NoPrediction:
-    """Return the step of devices that each hold the whole model."""
-    offer, machine = selected.offer, build_host_spec(selected.links)
-    return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts)
-
-
-def _predict_sharded(
-    each: Workload,
-    traffic: ShardedTraffic,
-    selected: OfferContext,
-    accelerator: Accelerator,
-    predictor: StepPredictor,
-) -> StepTime | NoPrediction:
-    """Return the step of devices that each hold a part of the model."""
-    single, offer = predictor.step_time(each, accelerator), selected.offer
-    if isinstance(single, NoPrediction):
-        return single
-    return scale_to_sharded_devices(
-        single,
-        traffic=traffic,
-        accelerator=accelerator,
-        devices=count_replicas(offer.devices),
-        machine=build_host_spec(selected.links),
-        hosts=offer.hosts,
+        memory_parts=list_memory_parts(whole, sharding, devices),
     )
 
 
@@ -268,7 +236,7 @@ def _require_run_length(workload: Workload, question: Question) -> None:
 
 def _require_training(workload: Workload, question: Question) -> None:
     """Raise UsageError if sharding is asked for without training."""
-    if workload.mode != "train" and question.shard != UNSHARDED:
+    if workload.mode != "train" and question.shard not in (None, UNSHARDED):
         raise UsageError(
             "`--shard` divides a training step; inference has no gradients and no optimizer to divide",
             hint="leave out `--shard`, or use `--mode train`",
@@ -291,7 +259,7 @@ def _echo(question: Question) -> dict[str, Any]:
         "deadline_s": question.deadline_s,
         "feed": question.feed,
         "scaling": question.scaling,
-        "shard": format_sharding(question.shard),
+        "shard": format_sharding(question.shard or UNSHARDED),
         "hour_value_usd": question.hour_value_usd,
         "wait_value_usd": question.wait_value_usd,
         "quota": question.quotas is not None,

@@ -17,6 +17,7 @@ from .estimate_workload import estimate_workload
 from .question import EstimateContext, Question
 from .result.estimate import Estimate
 from .result.offer_estimate import OfferEstimate
+from .script_layout import plan_copies, select_mesh_offers, trace_as_distributed
 from .select import Selection, select
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def estimate_model(
     Raises:
         GpuplanError: Any error that the user can fix.
     """
+    if compiling is not None:
+        question = plan_copies(question)
     context = build_context(
         model,
         question,
@@ -93,6 +96,7 @@ def _estimate(context: EstimateContext, workload: Workload, question: Question) 
         terms=context.terms,
         resized=context.resized,
         feed=context.feed,
+        partitions=context.partitions,
     )
 
 
@@ -153,7 +157,7 @@ def build_context(
     catalog = catalog or load_catalog()
     if compiling is not None:
         compiling.require_named(question.filters.accelerators, model)
-        _require_copies(question)
+        compiling.require_copies(question.shard)
     selection = select(question.filters, catalog=catalog).with_quotas(question.quotas)
     settings = load_settings()
     measurements = _measurements(model, profiles, settings)
@@ -164,32 +168,27 @@ def build_context(
         options = replace(options, devices=count_visible_devices(selection, question.filters.devices))
     with _importing("numpy"):  # tracing runs in a child process on another core
         workload = _workload(model, options=options, script_arguments=script_arguments)
+    if compiling is None and workload.layout is not None:
+        trace = partial(_workload, model, script_arguments=script_arguments)
+        workload, options = trace_as_distributed(workload, question, options, trace)
     context = EstimateContext(
         workload=workload,
-        selection=selection,
+        selection=select_mesh_offers(selection, question.filters, workload),
         predictor=predictor,
         catalog=catalog,
         terms=terms or CostTerms(costs=catalog.costs),
         feed=_feed(measurements, workload),
         resized=_resizer(workload, model, options=options, script_arguments=script_arguments),
     )
-    if compiling is None:
+    if compiling is None and workload.layout is None:
         return context
     from .compilation import build_program_source
+    from .script_partition import add_partitions
 
-    return _add_compiler(context, compiling, build_program_source(model, options, script_arguments, question))
-
-
-def _require_copies(question: Question) -> None:
-    """Raise UsageError if a sharded step is to be compiled."""
-    from ..errors import UsageError
-    from .execution.sharding_choice import UNSHARDED
-
-    if question.shard != UNSHARDED:
-        raise UsageError(
-            "`--compile` compiles the step of devices that each hold the whole model, not that of `--shard`",
-            hint="leave out one of them",
-        )
+    program = build_program_source(model, options, script_arguments, question, workload)
+    if compiling is None:
+        return add_partitions(context, question, program)
+    return _add_compiler(context, compiling, program)
 
 
 def _add_compiler(

@@ -13,8 +13,8 @@ from ..numbers import format_device, format_duration
 from ..predict.multi_device.sharding import Sharding
 from ..predict.step_time import NoPrediction
 from ..units import GIB
+from .execution.partitions import NO_PARTITIONS, Partitions
 from .execution.scaling_mode import ScalingMode
-from .execution.sharding_choice import UNSHARDED
 from .select import Filters
 from .spot.preemption import SpotTerms
 
@@ -44,8 +44,10 @@ class Question(Frozen):
         budget_usd: Highest cost of the run [USD].
         spot: Properties of spot machines stated by the user.
         feed: Input pipeline: `arrays`, `jpeg` or samples per second of one vCPU; None for no limit.
-        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
-        shard: Shardings to try on several devices, of which the fastest that fits is taken.
+        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for what
+            the script says.
+        shard: Shardings to try on several devices, of which the first that fits is taken; None for what the
+            script says.
         hour_value_usd: Value of an hour of the user's time [USD/h].
         wait_value_usd: Value of an unattended hour until the run ends [USD/h].
         quotas: Quotas of the user's accounts; None if they are not checked.
@@ -60,8 +62,8 @@ class Question(Frozen):
     budget_usd: float | None = None
     spot: SpotTerms = field(default_factory=SpotTerms)
     feed: str | None = None
-    scaling: ScalingMode = "weak"
-    shard: tuple[Sharding, ...] = UNSHARDED
+    scaling: ScalingMode | None = None
+    shard: tuple[Sharding, ...] | None = None
     hour_value_usd: float = 0.0
     wait_value_usd: float = 0.0
     quotas: AccountQuotas | None = None
@@ -87,6 +89,7 @@ class EstimateContext(Frozen):
         terms: Costs and assumptions besides the training.
         resized: Function that returns the workload at another batch size; None if unavailable.
         feed: Input pipeline measured by a profile; None for no limit.
+        partitions: Steps that XLA divided over the devices of the script's layout.
         compile_more: Function that compiles the step at more batch sizes, by accelerator; None without
             `--compile`.
     """
@@ -98,6 +101,7 @@ class EstimateContext(Frozen):
     terms: CostTerms
     resized: Callable[[int], Workload] | None = None
     feed: InputPipeline | None = None
+    partitions: Partitions = field(default_factory=lambda: NO_PARTITIONS)
     compile_more: Callable[[Mapping[str, Sequence[Workload]]], None] | None = None
 
 

@@ -69,9 +69,10 @@ class EstimateRequest(Frozen):
         by: Point in time at which the run must end: `Mon 08:00`.
         feed: Input pipeline: `arrays`, `jpeg` or samples per second of one vCPU.
         budget: Highest cost of the run [USD].
-        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
+        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for strong
+            where the script distributes its model, and weak elsewhere.
         shard: What several devices hold in parts: `none`, `zero1`, `zero2`, `fsdp`, or `auto` for the least that
-            fits.
+            fits; None for what the script says.
         sort: Sort criterion of the offers.
         assume: Overrides of the catalog's assumptions: `boot_s=90`.
         spot: Overrides for spot machines.
@@ -92,8 +93,8 @@ class EstimateRequest(Frozen):
     by: str | None = None
     feed: str | None = None
     budget: float | None = None
-    scaling: ScalingMode = "weak"
-    shard: str = "none"
+    scaling: ScalingMode | None = None
+    shard: str | None = None
     sort: SortBy = "cost"
     assume: Sequence[str] = ()
     spot: SpotTerms = field(default_factory=SpotTerms)
@@ -130,7 +131,7 @@ class EstimateRequest(Frozen):
             budget_usd=self.budget,
             feed=self.feed,
             scaling=self.scaling,
-            shard=parse_sharding(self.shard),
+            shard=None if self.shard is None else parse_sharding(self.shard),
             spot=self.spot,
             hour_value_usd=self.hour_value,
             wait_value_usd=self.wait_value,

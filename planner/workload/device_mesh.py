@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Mesh", "get_device_mesh", "get_distribution_name", "list_devices_of_any_type"]
+__all__ = ["Mesh", "get_device_mesh", "get_distribution_name"]
 
 Mesh = tuple[tuple[str, int], ...]  # axes of the devices: name and length
 
@@ -24,11 +24,3 @@ def get_device_mesh() -> Mesh:
         return ()
     mesh = known.device_mesh
     return tuple((str(name), int(size)) for name, size in zip(mesh.axis_names, mesh.shape, strict=True))
-
-
-def list_devices_of_any_type() -> None:
-    """Let `keras.distribution.list_devices()` return this process's devices for any device type."""
-    from keras.src.backend import distribution_lib
-
-    every = distribution_lib.list_devices
-    distribution_lib.list_devices = lambda device_type=None: every()

@@ -13,6 +13,7 @@ __all__ = [
     "TRACED_ON",
     "BackendError",
     "CaptureError",
+    "DeviceCountError",
     "build_user_code_error",
     "find_user_line",
     "is_own_file",
@@ -43,6 +44,14 @@ class BackendError(CaptureError):
     def __init__(self, message: str, *, hint: str | None = None, backend: str) -> None:
         super().__init__(message, hint=hint)
         self.backend = backend
+
+
+class DeviceCountError(CaptureError):
+    """The user's code needs another number of devices: `devices`; `takes_all` unless it states the number."""
+
+    def __init__(self, message: str, *, hint: str | None = None, devices: int, takes_all: bool) -> None:
+        super().__init__(message, hint=hint)
+        self.devices, self.takes_all = devices, takes_all
 
 
 def to_one_line(text: object) -> str:

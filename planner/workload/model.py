@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ..frozen import Frozen
 from ..plain import to_plain
+from .device_layout import DeviceLayout, VariableBytes
 from .ops import PRODUCTS, Op
 
 __all__ = [
@@ -172,6 +173,7 @@ class Workload(Frozen):
         further: The other phases of the script; this one is the longest.
         passes: Calls of `evaluate()` and `predict()` with the model of this phase, after it was trained.
         distribution: Distribution in the user's code (`DataParallel`, `ModelParallel`); empty for none.
+        layout: Layout of the step over devices by that distribution; None for none.
         layer_sizes: Sizes of its layers; None for workloads traced before they were introduced.
         tokens_per_sample: Length of the sequences of a language model; None for other models [-].
     """
@@ -193,6 +195,7 @@ class Workload(Frozen):
     notes: tuple[str, ...] = ()
     versions: dict[str, str]
     distribution: str = ""
+    layout: DeviceLayout | None = None
     tf32: Literal["all", "convolutions", "none"] = "all"
     fused_attention: FusedAttention | None = None
     calls: int = 1
@@ -262,5 +265,8 @@ class Workload(Frozen):
         fields["passes"] = tuple(ForwardPasses(**one) for one in fields.get("passes", ()))
         if sizes := fields.get("layer_sizes"):
             fields["layer_sizes"] = LayerSizes(**{part: tuple(row) for part, row in sizes.items()})
+        if layout := fields.get("layout"):
+            sizes = {part: VariableBytes(**layout[part]) for part in ("whole", "each")}
+            fields["layout"] = DeviceLayout(**{**layout, **sizes})
         fields["further"] = tuple(Workload.from_json(one) for one in fields.get("further", ()))
         return Workload(**fields)

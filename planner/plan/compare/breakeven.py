@@ -15,6 +15,7 @@ from ...units import SECONDS_PER_HOUR
 from ..estimate_workload import estimate_workload
 from ..pricing.offers import build_preemption_forecaster
 from ..question import Question
+from ..script_layout import follow_script
 from ..select import NOTEBOOKS, OfferContext
 from .alternative_costs import AlternativeCost, AlternativeCostModel, Crossover, find_crossovers
 from .alternatives import CLOUDS, DEFAULT_ALTERNATIVES, HOURS_PER_DAY, Alternative, select_alternatives
@@ -157,6 +158,7 @@ def compare_alternatives(context: EstimateContext, query: BreakevenQuery, *, que
         terms=terms,
         resized=context.resized,
         feed=context.feed,
+        partitions=context.partitions,
     )
     own = () if query.against else _name_picks(estimate)
     model = build_cost_model(context, query, estimate.offers, question=question, also=own)
@@ -217,7 +219,7 @@ def build_cost_model(
         hour_value_usd=query.hour_value_usd,
         wait_value_usd=query.wait_value_usd,
         forecaster=build_preemption_forecaster(workload, context.selection, question.spot),
-        scaling=question.scaling,
+        scaling=follow_script(question, workload).scaling or "weak",
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import NoAnswerError, UsageError
 from ...units import SECONDS_PER_HOUR
-from ..estimate_workload import estimate_on_device, estimate_workload
+from ..estimate_workload import build_division, estimate_on_device, estimate_workload
 from ..select import OfferContext
 
 if TYPE_CHECKING:
@@ -57,14 +57,16 @@ def find_rentals_for_work(
         UsageError: The length of the run is unknown.
         NoAnswerError: The owned machine or every rented one cannot run the work.
     """
-    own_h = _own_hours(context, accelerator, devices)
+    own_h = _own_hours(context, question, accelerator, devices)
     estimate = estimate_workload(
         context.workload,
         selection=context.selection,
         predictor=context.predictor,
         question=question,
         terms=context.terms,
+        resized=context.resized,
         feed=context.feed,
+        partitions=context.partitions,
     )
     able = [
         (float(one.bill.total.mid), one)
@@ -86,7 +88,7 @@ def find_rentals_for_work(
     return rivals[:RENTALS_SHOWN]
 
 
-def _own_hours(context: EstimateContext, accelerator: str, devices: float) -> float:
+def _own_hours(context: EstimateContext, question: Question, accelerator: str, devices: float) -> float:
     """Return the time of the work on the owned machine [h]."""
     from ...offers.rows import Offer
 
@@ -108,6 +110,7 @@ def _own_hours(context: EstimateContext, accelerator: str, devices: float) -> fl
         context.workload,
         OfferContext(offer, context.catalog.accelerators[accelerator], None, "local"),
         context.predictor,
+        *build_division(question, context.workload, resized=context.resized, partitions=context.partitions),
     )
     if device_estimate.memory.fits is False:
         raise NoAnswerError(f"the work does not fit on {accelerator}", hint="try a smaller `--batch-size`")

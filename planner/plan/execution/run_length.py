@@ -106,7 +106,13 @@ def compute_weak_run_length(
 
 
 def compute_strong_run_length(
-    *, batch_size: int, samples: int | None, epochs: int | None, steps: int | None, devices: float
+    *,
+    batch_size: int,
+    samples: int | None,
+    epochs: int | None,
+    steps: int | None,
+    devices: float,
+    sharers: str = "devices",
 ) -> RunLength:
     """Return the run on some devices under strong scaling: they share one batch, in the same number of steps.
 
@@ -114,6 +120,7 @@ def compute_strong_run_length(
         batch_size: Samples of a step over all devices [-].
         samples, epochs, steps: As for ``compute_weak_run_length`` on one device.
         devices: GPUs or TPU chips of the offer [-].
+        sharers: What shares the batch, in words.
     """
     one = compute_weak_run_length(
         batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, devices=1
@@ -122,5 +129,5 @@ def compute_strong_run_length(
     if replicas == 1:
         return one
     each = -(-batch_size // replicas)
-    note = f"a batch of {batch_size} shared by {replicas} devices: {each} samples each"
+    note = f"a batch of {batch_size} shared by {replicas} {sharers}: {each} samples each"
     return replace(one, replicas=replicas, note=note)

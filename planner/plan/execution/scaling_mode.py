@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError
@@ -25,9 +26,13 @@ __all__ = [
 ScalingMode = Literal["weak", "strong"]
 
 
-def compute_run_length(workload: Workload, devices: float, scaling: ScalingMode) -> RunLength:
+def compute_run_length(
+    workload: Workload, devices: float, scaling: ScalingMode, *, sharers: str = "devices"
+) -> RunLength:
     """Return the run on some devices under weak or strong scaling; predictions have no batch that could grow."""
-    whole = compute_weak_run_length if scaling == "weak" else compute_strong_run_length
+    whole = compute_weak_run_length
+    if scaling == "strong":
+        whole = partial(compute_strong_run_length, sharers=sharers)
     run = whole(
         batch_size=workload.batch_size,
         samples=workload.samples,
@@ -57,17 +62,18 @@ class BatchScaling(Frozen):
     scaling: ScalingMode = "weak"
     resized: Callable[[int], Workload] | None = None
 
-    def split(self, workload: Workload, devices: float) -> DeviceShare:
+    def split(self, workload: Workload, devices: float, *, sharers: str = "devices") -> DeviceShare:
         """Return the run on some devices and the workload of each.
 
         Args:
             workload: Workload at the batch size of one device.
-            devices: GPUs or TPU chips of an offer [-].
+            devices: GPUs or TPU chips of an offer, or replicas of the model [-].
+            sharers: Which of them, in words.
 
         Raises:
             UsageError: The workload is not available at other batch sizes.
         """
-        run = compute_run_length(workload, devices, self.scaling)
+        run = compute_run_length(workload, devices, self.scaling, sharers=sharers)
         replicas = count_replicas(devices)
         if self.scaling == "weak" or replicas == 1:
             return DeviceShare(run, workload)

@@ -96,13 +96,24 @@ def compute_device_memory(workload: Workload, sharding: Sharding, devices: int) 
     Stage by stage what ZeRO divides by N: optimizer state, gradients, weights (Rajbhandari et al., 2020, section
     5, figure 1). The variables are those of Keras: float32 in mixed precision, with copies of half the size that
     are gathered. Frozen parameters have no gradients and no optimizer state, and are divided with the weights.
+    Under a layout of the user's code, variables are divided as it says, and gradients like their variables.
 
     Args:
         workload: The whole model, at the batch size of one device.
         sharding: What is sharded.
         devices: Devices of all machines, N [-].
     """
-    memory, sizes = workload.memory, workload.layer_sizes
+    memory, sizes, layout = workload.memory, workload.layer_sizes, workload.layout
+    if sharding is Sharding.SCRIPT and layout is not None:
+        held = layout.each
+        gradients = held.parameters if memory.gradient_bytes else 0
+        return DeviceMemory(
+            weights=held.parameters,
+            frozen=0,
+            gradients=gradients,
+            optimizer=held.optimizer,
+            state=held.state,
+        )
     frozen = 0 if sizes is None else min(sizes.frozen_bytes, memory.state_bytes)
     whole = DeviceMemory(
         weights=memory.parameter_bytes,
@@ -167,7 +178,9 @@ def build_traffic(workload: Workload, sharding: Sharding) -> ShardedTraffic:
     )
 
 
-def build_device_workload(workload: Workload, sharding: Sharding, devices: int) -> Workload:
+def build_device_workload(
+    workload: Workload, sharding: Sharding, devices: int, *, pass_share: float = 1.0
+) -> Workload:
     """Return the work and the memory of one of N devices: its batch, and its part of the optimizer's update.
 
     `state_bytes` of its memory contains gathered weights and gradients on their way.
@@ -176,18 +189,21 @@ def build_device_workload(workload: Workload, sharding: Sharding, devices: int) 
         workload: The whole model, at the batch size of one device.
         sharding: What is sharded.
         devices: Devices of all machines [-].
+        pass_share: Device's share of both passes over its batch under a layout of the user's code [-].
     """
-    if devices <= 1 or not sharding.shards_optimizer:
+    if sharding is Sharding.NONE or (devices <= 1 and sharding.shards_optimizer):
         return workload
     found = compute_device_memory(workload, sharding, devices)
+    update_share = 1.0 / devices
+    if sharding is Sharding.SCRIPT:
+        update_share = found.weights / max(1, workload.memory.parameter_bytes)
+    shares = (pass_share, update_share)
     fused = workload.fused_attention
     if fused is not None:
-        fused = replace(
-            fused, ops=_shard_update(fused.ops, devices), memory=_build_memory(fused.memory, found)
-        )
+        fused = replace(fused, ops=_divide_ops(fused.ops, *shares), memory=_build_memory(fused.memory, found))
     return replace(
         workload,
-        ops=_shard_update(workload.ops, devices),
+        ops=_divide_ops(workload.ops, *shares),
         memory=_build_memory(workload.memory, found),
         fused_attention=fused,
     )
@@ -203,19 +219,25 @@ def _build_memory(memory: Memory, found: DeviceMemory) -> Memory:
     )
 
 
-def _shard_update(ops: tuple[Op, ...], devices: int) -> tuple[Op, ...]:
-    """Return the operations with those of the optimizer divided by N; metrics, which belong to no layer, stay."""
-    return tuple(_divide(op, devices) if op.phase == "update" and op.layer else op for op in ops)
+def _divide_ops(ops: tuple[Op, ...], pass_share: float, update_share: float) -> tuple[Op, ...]:
+    """Return a device's share of the operations; metrics, which are updated but belong to no layer, stay."""
+
+    def share(op: Op) -> float:
+        if op.phase != "update":
+            return pass_share
+        return update_share if op.layer else 1.0
+
+    return tuple(op if share(op) == 1.0 else _scale(op, share(op)) for op in ops)
 
 
-def _divide(op: Op, devices: int) -> Op:
+def _scale(op: Op, share: float) -> Op:
     return replace(
         op,
-        flops=op.flops / devices,
-        bytes_read=op.bytes_read / devices,
-        bytes_written=op.bytes_written / devices,
-        layer_bytes_read=op.layer_bytes_read / devices,
-        layer_bytes_written=op.layer_bytes_written / devices,
-        fused_bytes_read=op.fused_bytes_read / devices,
-        fused_bytes_written=op.fused_bytes_written / devices,
+        flops=op.flops * share,
+        bytes_read=op.bytes_read * share,
+        bytes_written=op.bytes_written * share,
+        layer_bytes_read=op.layer_bytes_read * share,
+        layer_bytes_written=op.layer_bytes_written * share,
+        fused_bytes_read=op.fused_bytes_read * share,
+        fused_bytes_written=op.fused_bytes_written * share,
     )

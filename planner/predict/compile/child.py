@@ -22,10 +22,8 @@ __all__ = ["main"]
 
 # Options that speed up compilation without changing the program or its memory: kernel code is not optimized,
 # since it is neither run nor read. ResNet-50 for an A100: 18 s of processor time instead of 24.
-FAST_OPTIONS: dict[str, dict[str, Any]] = {
-    "cuda": {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True},
-    "tpu": {},
-}
+UNOPTIMIZED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+FAST_OPTIONS: dict[str, dict[str, Any]] = {"cuda": UNOPTIMIZED, "cpu": UNOPTIMIZED, "tpu": {}}
 PREFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # Memory in libtpu's error for a step that is too large, in binary units; possibly temporaries only.
 _NEEDED = re.compile(r"(?:Used |temporaries \()([\d.]+)([KMGT]?)")
@@ -49,6 +47,7 @@ def _build_compiled(request: Mapping[str, Any]) -> CompiledStep:
         compiler=request["compiler"],
         compile_s=said["compile_s"],
         needed_bytes=said["needed_bytes"],
+        flops_share=said.get("flops_share"),
         **parse_facts(said["text"], request["platform"]),
     )
 
@@ -65,11 +64,12 @@ def _read_stored_answer(path: str) -> dict[str, Any] | None:
 def _run_compiler(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run the compiler and store its answer, so that it can be parsed again by a later version."""
     started_s = time.monotonic()
-    step = _compile(request)
+    step, flops_share = _compile(request)
     said = {
         "compile_s": time.monotonic() - started_s,
         "needed_bytes": _compute_needed_bytes(step.memory_analysis()),
         "text": step.as_text(),
+        "flops_share": flops_share,
     }
     if request["kept"]:
         with suppress(OSError):
@@ -78,19 +78,24 @@ def _run_compiler(request: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
-def _compile(request: Mapping[str, Any]) -> Any:
+def _compile(request: Mapping[str, Any]) -> tuple[Any, float | None]:
+    """Return the compiled step, and the share of its FLOPs that one device of the host does."""
     import jax
     from jax import export
 
     exported = export.deserialize(bytearray(Path(request["module"]).read_bytes()))
-    places = _build_shardings(exported, _build_topology(request).devices, request["mesh"])
+    places = _build_shardings(exported, _list_devices(request), request["mesh"])
     arrays = [
         jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place)
         for a, place in zip(exported.in_avals, places, strict=True)
     ]
     arguments, named = jax.tree.unflatten(exported.in_tree, arrays)
     step = jax.jit(exported.call, donate_argnums=0)  # the updated state is the first argument
-    return step.trace(*arguments, **named).lower().compile(compiler_options=FAST_OPTIONS[request["platform"]])
+    lowered = step.trace(*arguments, **named).lower()
+    compiled = lowered.compile(compiler_options=FAST_OPTIONS[request["platform"]])
+    if request["platform"] != "cpu":
+        return compiled, None
+    return compiled, compiled.cost_analysis()["flops"] / lowered.cost_analysis()["flops"]
 
 
 def _build_shardings(exported: Any, devices: Sequence[Any], axes: Sequence[tuple[str, int]]) -> Sequence[Any]:
@@ -108,14 +113,18 @@ def _build_shardings(exported: Any, devices: Sequence[Any], axes: Sequence[tuple
     return [place or everywhere for place in exported.in_shardings_jax(mesh)]
 
 
-def _build_topology(request: Mapping[str, Any]) -> Any:
+def _list_devices(request: Mapping[str, Any]) -> Any:
+    """Return the devices to compile for; those of the host are as many as the environment says."""
+    import jax
     from jax.experimental import topologies
 
+    if request["platform"] == "cpu":
+        return jax.devices("cpu")
     if request["platform"] == "tpu":
-        return topologies.get_topology_desc(request["topology"], "tpu")
+        return topologies.get_topology_desc(request["topology"], "tpu").devices
     return topologies.get_topology_desc(
         platform="cuda", target_config=request["description"], topology=request["topology"]
-    )
+    ).devices
 
 
 def _compute_needed_bytes(analysis: Any) -> int:

@@ -41,6 +41,8 @@ class CompiledStep:
         collective_bytes: Data of collectives by opcode [bytes].
         sent_bytes: Data sent by each device in ring collectives of a sharded program [bytes].
         kernels: Fields of `predict.kernels.Kernel` rows; empty if cycles are known.
+        messages: Collectives of a step [-].
+        flops_share: FLOPs of one device relative to those of the whole step; None if they were not counted [-].
     """
 
     compiler: str
@@ -51,6 +53,8 @@ class CompiledStep:
     collective_bytes: Mapping[str, float] = field(default_factory=dict)
     kernels: tuple[Mapping[str, Any], ...] = ()
     sent_bytes: float = 0.0
+    messages: float = 0.0
+    flops_share: float | None = None
 
     @property
     def total_cycles(self) -> float:
@@ -93,7 +97,7 @@ def compute_result_key(*, module: str, target: str, compiler: str) -> str:
     """Return the cache key of a result: a digest of everything it depends on."""
     readers = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
-        if file.name in ("child.py", "hlo.py", "gpu_kernels.py", "reading.py"):
+        if file.name in ("child.py", "hlo.py", "gpu_kernels.py", "parse.py"):
             readers.update(file.read_bytes())
     facts = [FORMAT, module, target, compiler, readers.hexdigest()]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

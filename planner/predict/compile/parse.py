@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from math import prod
 from typing import Any
 
 from .hlo import Instruction, Module, parse_module
@@ -21,6 +22,9 @@ COLLECTIVES = (
     "collective-broadcast",
 )
 _COUNTED = re.compile(r"replica_groups=\[\d+,(\d+)\]")
+# Axes of a mesh, and those along which a group lies; one of them may be a part of an axis.
+_ALONG_AXES = re.compile(r"replica_groups=mesh\[(.*?)\].*?\{(.*?)\}")
+_AXIS = re.compile(r"'([^']+)'(?:=|:\(\d+\))?(\d+)?")
 _LISTED = re.compile(r"replica_groups=\{\{([\d,]+)\}")
 Computation = Mapping[str, Instruction]
 
@@ -36,7 +40,7 @@ def parse_facts(text: str, platform: str) -> dict[str, Any]:
 
     Args:
         text: Optimized HLO.
-        platform: `tpu` for the compiler's cycles, `cuda` for kernels with their work.
+        platform: `tpu` for the compiler's cycles, `cuda` for kernels with their work, `cpu` for collectives alone.
     """
     module = parse_module(text)
     if platform == "cuda":
@@ -46,10 +50,11 @@ def parse_facts(text: str, platform: str) -> dict[str, Any]:
     cycles: defaultdict[str, float] = defaultdict(float)
     unestimated: defaultdict[str, float] = defaultdict(float)
     worked_on: defaultdict[str, float] = defaultdict(float)
-    sent_bytes = 0.0
+    sent_bytes = messages = 0.0
     for times, one, around in module.executed():
         for part, within in _iter_collectives(one, around, module):
             worked_on[part.opcode.removesuffix("-start")] += times * _compute_result_bytes(part)
+            messages += times
             sent_bytes += times * _compute_sent_bytes(part, within, module.devices)
         estimate = parse_cycles(one)
         if one.opcode == "while" and module.trip_count(one) is None:
@@ -63,6 +68,7 @@ def parse_facts(text: str, platform: str) -> dict[str, Any]:
         "unestimated": dict(unestimated),
         "collective_bytes": dict(worked_on),
         "sent_bytes": sent_bytes,
+        "messages": messages,
     }
 
 
@@ -97,7 +103,15 @@ def _compute_sent_bytes(one: Instruction, around: Computation, devices: int) -> 
 
 
 def parse_group_size(one: Instruction, *, devices: int) -> int:
-    """Return the number of devices in a collective; groups are listed, or counted (`[2,4]<=[8]`) [-]."""
+    """Return the number of devices in a collective [-].
+
+    Groups are listed, counted (`[2,4]<=[8]`), or lie along axes of a mesh (`mesh['a'=2,'b'=4] {'b'}`, and
+    `{'b':(1)2}` for a part of an axis).
+    """
+    placed = _ALONG_AXES.search(one.attributes)
+    if placed is not None:
+        sizes = {name: int(size) for name, size in _AXIS.findall(placed[1])}
+        return prod(int(size or sizes[name]) for name, size in _AXIS.findall(placed[2]))
     counted = _COUNTED.search(one.attributes)
     if counted is not None:
         return int(counted[1])

@@ -28,6 +28,7 @@ from .sharding import Sharding
 
 __all__ = [
     "ShardedTraffic",
+    "compute_latency_s",
     "compute_sharded_link_s",
     "count_messages",
     "scale_to_sharded_devices",
@@ -87,7 +88,7 @@ def count_messages(layer_bytes: Sequence[float]) -> int:
     return messages
 
 
-def _compute_latency_s(*, inside: LinkKind, devices: float, hosts: int) -> float:
+def compute_latency_s(*, inside: LinkKind, devices: float, hosts: int) -> float:
     """Return the latency of one all-gather or reduce-scatter over a ring, without its data [s].
 
     N - 1 steps, of which H - 1 cross between machines (NCCL, `ncclTopoTuneModel`).
@@ -154,7 +155,7 @@ def compute_sharded_link_s(
         return 0.0
     way = parallel.method(method)
     rate = link.bytes_per_s * parallel.shares.links[link.kind]
-    latency_s = traffic.messages * _compute_latency_s(inside=inside, devices=devices, hosts=hosts)
+    latency_s = traffic.messages * compute_latency_s(inside=inside, devices=devices, hosts=hosts)
     gather_s = latency_s + ring_pass_s(
         message_bytes=traffic.gathered_bytes, devices=devices, link_bytes_per_s=rate
     )

@@ -16,17 +16,21 @@ __all__ = ["EVERY_SHARDING", "Sharding", "format_sharding", "parse_sharding"]
 
 
 class Sharding(StrEnum):
-    """What devices hold in parts instead of in copies; batches are divided among them in any case."""
+    """What devices hold in parts instead of in copies.
+
+    Batches are divided among the devices in any case; under a layout of the user's code, as its mesh says.
+    """
 
     NONE = "none"  # nothing
     ZERO1 = "zero1"  # optimizer state
     ZERO2 = "zero2"  # optimizer state and gradients
     FSDP = "fsdp"  # optimizer state, gradients and weights (ZeRO stage 3)
+    SCRIPT = "script"  # what the layout in the user's code divides
 
     @property
     def shards_optimizer(self) -> bool:
-        """Whether a device updates only its part of the weights."""
-        return self is not Sharding.NONE
+        """Whether a device updates only its part of the weights, an equal one of all."""
+        return self in EVERY_SHARDING[1:]
 
     @property
     def shards_gradients(self) -> bool:
@@ -39,7 +43,7 @@ class Sharding(StrEnum):
         return self is Sharding.FSDP
 
 
-EVERY_SHARDING = tuple(Sharding)
+EVERY_SHARDING = (Sharding.NONE, Sharding.ZERO1, Sharding.ZERO2, Sharding.FSDP)  # that can be asked for
 AUTO = "auto"
 NOT_MODELLED = ("tensor", "pipeline")
 

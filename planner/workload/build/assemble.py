@@ -17,6 +17,7 @@ from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
 from .backend_settings import find_tf32_products, note_attention_dropout, require_backend_of_step
 from .fit_inputs import FitInputs
 from .layer_sizes import find_layer_sizes
+from .layout_on_mesh import find_device_layout
 from .losses import build_target_specs, choose_loss, validate_names
 from .recomputation import recompute_layers
 
@@ -45,6 +46,7 @@ class RunProperties:
         folders: Folders of the user's files, to locate the line of an error.
         compiled: Whether XLA compiles the step; None for the model's setting.
         notes: Sentences for the user.
+        states_devices: Whether the user's code states the number of its devices.
     """
 
     text: str
@@ -53,6 +55,7 @@ class RunProperties:
     folders: tuple[str, ...] = ()
     compiled: bool | None = None
     notes: tuple[str, ...] = ()
+    states_devices: bool = False
 
 
 def assemble_workload(model: Any, *, run: RunProperties, options: WorkloadOptions) -> Workload:
@@ -111,6 +114,7 @@ def _assemble(
         notes=(*notes, *traced.notes, *note_attention_dropout(model)),
         versions=_read_versions(),
         distribution=get_distribution_name(),
+        layout=find_device_layout(model, mode=options.mode, states_devices=run.states_devices),
         tf32=find_tf32_products(),
         fused_attention=traced.fused_attention,
         layer_sizes=find_layer_sizes(model),

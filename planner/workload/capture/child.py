@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import GpuplanError, UsageError
 from ..cache import hash_file
-from ..errors import BackendError, to_one_line
+from ..errors import BackendError, DeviceCountError, to_one_line
 from ..options import WorkloadOptions
 from ..reference import Reference, parse_reference
 from .watch import PositionReporter, end_with_parent
@@ -49,8 +49,12 @@ def main(request_path: str, result_path: str) -> NoReturn:
 
 def _build_error_answer(error: GpuplanError) -> dict[str, Any]:
     kind = "usage" if isinstance(error, UsageError) else "capture"
-    backend = error.backend if isinstance(error, BackendError) else None
-    return {"error": {"kind": kind, "message": str(error), "hint": error.hint, "backend": backend}}
+    details: dict[str, Any] = {}
+    if isinstance(error, BackendError):
+        details = {"backend": error.backend}
+    if isinstance(error, DeviceCountError):
+        details = {"devices": error.devices, "takes_all": error.takes_all}
+    return {"error": {"kind": kind, "message": str(error), "hint": error.hint, **details}}
 
 
 def _finish(answer: dict[str, Any], result_path: Path) -> NoReturn:
@@ -75,7 +79,7 @@ def _end() -> NoReturn:
 
 def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
     from ..build.materialize import NOT_ABSTRACT, abstract_variables, set_precision
-    from ..device_mesh import list_devices_of_any_type
+    from .mesh_devices import follow_mesh
 
     options = WorkloadOptions.from_json(request["options"])
     base = Path(request["base"])
@@ -84,8 +88,14 @@ def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
     _import_keras(request["trace_on"], request["backend"])
     set_precision(options.precision)
     PositionReporter(result_path.parent, own=str(reference.folder(base)))
-    if on_jax and options.devices is not None:
-        list_devices_of_any_type()
+    if on_jax:
+
+        def need(devices: int, takes_all: bool) -> NoReturn:
+            message = f"`{reference.text}` asks for {devices} devices"
+            error = DeviceCountError(message, devices=devices, takes_all=takes_all)
+            _finish(_build_error_answer(error), result_path)
+
+        follow_mesh(need, given=options.devices is not None)
     with abstract_variables() if on_jax else contextlib.nullcontext(False) as works:
         notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
         if reference.kind == "script":
@@ -155,6 +165,7 @@ def _run_script(
                 *_fit_notes(model, arguments, feed),
                 *((PRETRAINED,) if skipped() else ()),
             ),
+            states_devices=request["states_devices"],
         )
 
     def save(answer: dict[str, Any]) -> None:
@@ -202,6 +213,7 @@ def _build_answer(
         folders=(str(reference.folder(base)),),
         compiled=compiled,
         notes=(*notes, backend, *extra),
+        states_devices=request["states_devices"],
     )
     answer = build_answer(model, run=run, options=options, request=request)
     return {**answer, "files": _local_files(reference)}

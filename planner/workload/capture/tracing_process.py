@@ -6,12 +6,13 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, UsageError
-from ..errors import TRACED_ON, BackendError, CaptureError
+from ..errors import TRACED_ON, BackendError, CaptureError, DeviceCountError
 from ..options import WorkloadOptions
 from ..reference import parse_reference
 from .process import ScriptProcess, ScriptTimeoutError, build_process_environment
@@ -20,6 +21,8 @@ from .script_output import ScriptOutput
 __all__ = ["trace_in_child"]
 
 INTERRUPTED = 130
+MOST_DEVICES = 4096  # JAX takes 3 s to start with so many devices of the host [-]
+MOST_STARTS = 3  # with other numbers of devices, for a script that asks for more and more [-]
 
 
 def trace_in_child(
@@ -50,11 +53,28 @@ def trace_in_child(
         GpuplanError: The child was killed.
     """
     try:
-        return _trace(text, base=base, options=options, argv=argv, backend=backend or "jax", lower=lower)
+        return _trace_on_mesh(
+            text, base=base, options=options, argv=argv, backend=backend or "jax", lower=lower
+        )
     except BackendError as error:
         if backend is not None or lower is not None or find_spec(error.backend) is None:
             raise
         return _trace(text, base=base, options=options, argv=argv, backend=error.backend, lower=None)
+
+
+def _trace_on_mesh(text: str, *, options: WorkloadOptions, **how: Any) -> dict[str, Any]:
+    """Trace with the requested number of devices, and again with as many as the user's code asks for."""
+    states_devices = False
+    for _ in range(MOST_STARTS - 1):
+        try:
+            return _trace(text, options=options, states_devices=states_devices, **how)
+        except DeviceCountError as error:
+            if error.devices > MOST_DEVICES:
+                raise CaptureError(
+                    f"{error}: up to {MOST_DEVICES} can be traced", hint="trace it with a smaller mesh"
+                ) from None
+            options, states_devices = replace(options, devices=error.devices), not error.takes_all
+    return _trace(text, options=options, states_devices=states_devices, **how)
 
 
 def _trace(
@@ -65,6 +85,7 @@ def _trace(
     argv: Sequence[str],
     backend: str,
     lower: dict[str, str] | None,
+    states_devices: bool = False,
 ) -> dict[str, Any]:
     request = {
         "trace_on": backend,
@@ -74,6 +95,7 @@ def _trace(
         "argv": list(argv),
         "backend": os.environ.get("KERAS_BACKEND"),
         "lower": lower,
+        "states_devices": states_devices,
     }
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
         request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
@@ -147,6 +169,10 @@ def _unwrap(answer: dict[str, Any], ended: str) -> dict[str, Any]:
         if answer.get("partial"):
             answer["workload"]["notes"].append(f"{ended}: what comes after is not counted")
         return answer
+    if error.get("devices") is not None:
+        raise DeviceCountError(
+            error["message"], hint=error["hint"], devices=error["devices"], takes_all=error["takes_all"]
+        )
     if error.get("backend") is not None:
         raise BackendError(error["message"], hint=error["hint"], backend=error["backend"])
     kind = UsageError if error["kind"] == "usage" else CaptureError

@@ -157,3 +157,31 @@ ENTRY %main (a: f32[512]) -> f32[1024] {
     )
 
     assert facts["sent_bytes"] == 2048 + 6144
+    assert facts["messages"] == 2
+
+
+@pytest.mark.parametrize(
+    ("groups", "size"),
+    [
+        ("replica_groups=mesh['axis_0'=4,'axis_1'=1,'axis_2'=2], device_ids=([2,4]T(1,0)) {'axis_0'}", 4),
+        ("replica_groups=mesh['axis_0'=2,'axis_1'=1,'axis_2'=4] {'axis_0','axis_2'}", 8),
+        ("replica_groups=mesh['a'=8] {'a':(1)2}", 2),
+        ("replica_groups=[2,4]<=[8]", 4),
+        ("replica_groups={{0,4},{1,5},{2,6},{3,7}}", 2),
+        ("replica_groups={}", 8),
+    ],
+)
+def test_the_size_of_a_group_is_read_however_xla_writes_it(groups: str, size: int) -> None:
+    """Groups along axes of a mesh are how XLA writes those of `keras.distribution` (jaxlib 0.10)."""
+    facts = parse_facts(
+        f"""HloModule groups, num_partitions=8
+
+ENTRY %main (a: f32[1024]) -> f32[1024] {{
+  %a = f32[1024]{{0}} parameter(0)
+  ROOT %s = f32[1024]{{0}} all-reduce(%a), channel_id=1, {groups}, use_global_device_ids=true, to_apply=%add
+}}
+""",
+        "cpu",
+    )
+
+    assert facts["sent_bytes"] == 2 * (size - 1) / size * 4096

@@ -1,0 +1,137 @@
+"""What the script says of its devices (`keras.distribution`), as the answer to what the user did not say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..errors import NoAnswerError
+from ..predict.kernels.executed_ops import CORES_PER_CHIP
+from ..predict.multi_device.sharding import Sharding, format_sharding
+from .execution.sharding_choice import UNSHARDED
+
+if TYPE_CHECKING:
+    from ..offers.rows import Offer
+    from ..workload.device_layout import DeviceLayout
+    from ..workload.model import Workload
+    from ..workload.options import WorkloadOptions
+    from .question import Question
+    from .select import Filters, Selection
+
+__all__ = ["count_mesh_devices", "follow_script", "plan_copies", "select_mesh_offers", "trace_as_distributed"]
+
+AS_LAID_OUT = (Sharding.SCRIPT,)
+
+
+def follow_script(question: Question, workload: Workload) -> Question:
+    """Return a question with what the script says in the place of what the user left open.
+
+    The batch of `fit()` is that of all devices, as Keras divides it. A script without a distribution is planned
+    with copies of the model that each keep the batch.
+    """
+    layout = workload.layout
+    as_script = UNSHARDED if layout is None or layout.is_data_parallel else AS_LAID_OUT
+    return replace(
+        question,
+        scaling=question.scaling or ("weak" if layout is None else "strong"),
+        shard=as_script if question.shard is None else question.shard,
+    )
+
+
+def plan_copies(question: Question) -> Question:
+    """Return a question about copies of the model for what the user left open, whatever the script says."""
+    return replace(question, scaling=question.scaling or "weak", shard=question.shard or UNSHARDED)
+
+
+def trace_as_distributed(
+    workload: Workload,
+    question: Question,
+    options: WorkloadOptions,
+    trace: Callable[..., Workload],
+) -> tuple[Workload, WorkloadOptions]:
+    """Return a script that distributes its model as traced on the wanted devices, and the options for it.
+
+    Args:
+        workload: The script as traced on the devices that it asks for.
+        question: The question as asked.
+        options: Tracing options.
+        trace: Function that traces the script with other `options`.
+    """
+    devices = _choose_traced_devices(question.filters, workload)
+    if devices is not None:
+        workload = trace(options=replace(options, devices=devices))
+    note, known = _describe_distribution(question, workload), workload.layout
+    options = replace(options, devices=None if known is None else known.devices)
+    return replace(workload, notes=(note, *workload.notes)), options
+
+
+def _choose_traced_devices(filters: Filters, workload: Workload) -> int | None:
+    """Return the number of devices with which to trace a layout again; None if the known trace is right [-].
+
+    A layout that takes all devices divides variables by their number, which `--devices` states.
+    """
+    layout = workload.layout
+    counts = [int(count) for count in filters.devices if count == int(count) and count > 1]
+    if layout is None or layout.is_data_parallel or not layout.takes_all or layout.devices in counts:
+        return None
+    return max(counts, default=None)
+
+
+def count_mesh_devices(offer: Offer) -> float:
+    """Return the devices that a script finds on a machine, such as both cores of a chip of TPU v2 and v3 [-]."""
+    return offer.devices * CORES_PER_CHIP.get(offer.accelerator, 1)
+
+
+def select_mesh_offers(selection: Selection, filters: Filters, workload: Workload) -> Selection:
+    """Return the offers with as many devices as the script's mesh, unless the user chose their number.
+
+    Raises:
+        NoAnswerError: No selected offer has so many.
+    """
+    layout = workload.layout
+    if layout is None or filters.devices or (layout.takes_all and layout.is_data_parallel):
+        return selection
+    left = tuple(one for one in selection.offers if count_mesh_devices(one.offer) == layout.devices)
+    if not left:
+        raise NoAnswerError(
+            f"`{workload.model}` distributes its model over {layout.devices} devices, which none of the selected "
+            "offers has",
+            hint="select other offers, or add `--devices N` for the number to plan with",
+        )
+    return replace(selection, offers=left)
+
+
+def _describe_distribution(question: Question, workload: Workload) -> str:
+    """Return a sentence on what of the script's distribution is followed; empty if it has none."""
+    layout = workload.layout
+    if layout is None:
+        return ""
+    followed = follow_script(question, workload)
+    name = f"the script's {workload.distribution} over {_format_devices(layout)}"
+    if question.shard is not None and not layout.is_data_parallel:
+        return f"{name} is not followed: `--shard {format_sharding(question.shard)}` is"
+    counts = question.filters.devices
+    on_others = bool(counts) and layout.devices not in counts and not layout.takes_all
+    kept = (
+        f"{'they share' if followed.scaling == 'strong' else 'each keeps'} a batch of {workload.batch_size}"
+    )
+    if layout.is_data_parallel:
+        where = "is planned on the numbers of `--devices`" if on_others else "is followed"
+        return f"{name} {where}: each holds the whole model, and {kept}"
+    if on_others:
+        return f"{name} is not known on the numbers of `--devices`"
+    held, whole = layout.each.parameters, layout.whole.parameters
+    return (
+        f"{name} is followed: each holds {held / max(1, whole):.1%} of the trained weights and of their "
+        f"gradients; replicas of the model: {layout.replicas}, and {kept}"
+    )
+
+
+def _format_devices(layout: DeviceLayout) -> str:
+    """Return the devices of a layout in words."""
+    if not layout.takes_all:
+        return f"{layout.devices} devices"
+    if layout.is_data_parallel:
+        return "all devices of each offer"
+    return f"all devices, planned for {layout.devices},"

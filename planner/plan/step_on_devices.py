@@ -1,0 +1,122 @@
+"""Time of a step on the devices of an offer: copies of the model, shards of it, or the layout of the script."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..predict.compile.compiled import CompiledStep, CompileFault
+from ..predict.multi_device.interconnect import build_host_spec
+from ..predict.multi_device.laid_out_step import scale_to_laid_out_devices
+from ..predict.multi_device.sharded_step import scale_to_sharded_devices
+from ..predict.multi_device.sharding import Sharding
+from ..predict.step_time import NoPrediction, StepTime
+from .execution.run_length import count_replicas
+from .execution.sharded_memory import build_traffic
+from .script_layout import count_mesh_devices
+
+if TYPE_CHECKING:
+    from ..offers.rows import Accelerator
+    from ..predict.multi_device.sharded_step import ShardedTraffic
+    from ..predict.step_time import StepPredictor
+    from ..workload.model import Workload
+    from .execution.scaling_mode import DeviceShare
+    from .execution.sharding_choice import ShardingChoice
+    from .select import OfferContext
+
+__all__ = ["predict_step_on_devices"]
+
+
+def predict_step_on_devices(
+    share: DeviceShare,
+    selected: OfferContext,
+    accelerator: Accelerator,
+    predictor: StepPredictor,
+    *,
+    whole: Workload,
+    each: Workload,
+    sharding: Sharding,
+    choice: ShardingChoice,
+) -> StepTime | NoPrediction:
+    """Return the step of an offer's devices; of a batch that has fewer samples than there are devices, none.
+
+    Args:
+        share: Run, and the workload of one part of the batch.
+        selected: Offer with its links.
+        accelerator: Each of its devices.
+        predictor: Predictor of step times.
+        whole: The model at the batch of one device or replica.
+        each: The work of one device.
+        sharding: What the devices hold in parts.
+        choice: Shardings with the steps that XLA divided.
+    """
+    if share.workload is None:
+        replicas = share.run.replicas
+        return NoPrediction(f"a batch of {whole.batch_size} cannot be divided among {replicas} devices")
+    if sharding is Sharding.NONE:
+        return _predict_copies(each, selected, accelerator, predictor)
+    if sharding is Sharding.SCRIPT:
+        partition = choice.find_partition(whole, share.run)
+        return _predict_laid_out(each, partition, selected, accelerator, predictor)
+    return _predict_sharded(each, build_traffic(whole, sharding), selected, accelerator, predictor)
+
+
+def _predict_copies(
+    each: Workload, selected: OfferContext, accelerator: Accelerator, predictor: StepPredictor
+) -> StepTime | NoPrediction:
+    """Return the step of devices that each hold the whole model."""
+    offer, machine = selected.offer, build_host_spec(selected.links)
+    return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts)
+
+
+def _predict_sharded(
+    each: Workload,
+    traffic: ShardedTraffic,
+    selected: OfferContext,
+    accelerator: Accelerator,
+    predictor: StepPredictor,
+) -> StepTime | NoPrediction:
+    """Return the step of devices that each hold a part of the model."""
+    single, offer = predictor.step_time(each, accelerator), selected.offer
+    if isinstance(single, NoPrediction):
+        return single
+    return scale_to_sharded_devices(
+        single,
+        traffic=traffic,
+        accelerator=accelerator,
+        devices=count_replicas(offer.devices),
+        machine=build_host_spec(selected.links),
+        hosts=offer.hosts,
+    )
+
+
+def _predict_laid_out(
+    each: Workload,
+    partition: CompiledStep | CompileFault,
+    selected: OfferContext,
+    accelerator: Accelerator,
+    predictor: StepPredictor,
+) -> StepTime | NoPrediction:
+    """Return the step of devices that the script lays its model out over; on another number of them, none."""
+    offer, layout = selected.offer, each.layout
+    wanted, found = 1 if layout is None else layout.devices, count_mesh_devices(offer)
+    if wanted != found:
+        return NoPrediction(
+            f"the script lays its model out over {wanted} devices, not {found:g}; `--shard none` plans copies"
+        )
+    if found != offer.devices:
+        return NoPrediction(
+            f"a layout over the cores of {accelerator.name} chips is not modelled; `--shard none` plans copies"
+        )
+    if isinstance(partition, CompileFault):
+        return NoPrediction(f"what the script's layout exchanges is not known: {partition.message}")
+    single = predictor.step_time(each, accelerator)
+    if isinstance(single, NoPrediction):
+        return single
+    return scale_to_laid_out_devices(
+        single,
+        partition=partition,
+        accelerator=accelerator,
+        devices=offer.devices,
+        machine=build_host_spec(selected.links),
+        hosts=offer.hosts,
+    )

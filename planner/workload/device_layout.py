@@ -1,0 +1,43 @@
+"""Layout of a training step over devices, as the user's code states it (`keras.distribution`)."""
+
+from __future__ import annotations
+
+from ..frozen import Frozen
+
+__all__ = ["DeviceLayout", "VariableBytes"]
+
+
+class VariableBytes(Frozen):
+    """Memory of the variables of a step on one device of a mesh [bytes].
+
+    Args:
+        parameters: Parameters that are trained, or the device's part of them.
+        optimizer: Optimizer state.
+        state: Frozen parameters, statistics, seeds and metrics.
+    """
+
+    parameters: int
+    optimizer: int
+    state: int
+
+
+class DeviceLayout(Frozen):
+    """Devices that a distribution takes, and what each of them holds.
+
+    Args:
+        devices: Devices of its mesh [-].
+        replicas: Parts into which the mesh divides a batch [-].
+        takes_all: Whether the mesh consists of all devices that the script found, however many they are.
+        whole, each: Variables of the model, and of one device.
+    """
+
+    devices: int
+    replicas: int
+    takes_all: bool
+    whole: VariableBytes
+    each: VariableBytes
+
+    @property
+    def is_data_parallel(self) -> bool:
+        """Whether every device holds all variables and works on its own part of the batch."""
+        return self.replicas == self.devices and self.each == self.whole
