@@ -100,6 +100,7 @@ def _concatenate(samples: Sequence[FitSample]) -> tuple[KernelTable, Accelerator
         "batch",
         "winograd",
         "channels_first",
+        "warpgroup_attention",
     )
     chip_names = field_names(AcceleratorLimits)
     table = KernelTable(
