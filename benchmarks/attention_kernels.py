@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-
 from gpuplan.lab.attention_fit import (
     AttentionKernel,
     fit_attention,

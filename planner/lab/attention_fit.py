@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from ..offers.rows import Accelerator
-from ..predict.coefficients import AcceleratorLimits, field_names
+from ..predict.coefficients import AcceleratorLimits
 from ..predict.device.accelerator_limits import compute_limits
 from ..predict.device.fused_attention import AttentionCoefficients, compute_attention_s
 from ..predict.device.roofline import soft_max
@@ -19,6 +19,7 @@ from ..predict.step_time import NoPrediction
 from ..units import TERA
 from ..workload.model import AttentionCall
 from ..workload.trace.graph.fused_attention import build_attention_product
+from .fit import concatenate_kernels
 
 __all__ = ["AttentionKernel", "fit_attention", "predict_attention_s", "read_attention_kernels"]
 
@@ -31,7 +32,8 @@ RANGES = {
     "forward_bytes": (0.125, 0.03, 0.5),
     "backward_bytes": (0.3, 0.01, 2.0),
     "backward_score_bytes": (16.0, 0.1, 60.0),
-    "sharpness": (2.0, 1.0, 8.0),
+    "warp_sharpness": (2.0, 1.0, 8.0),
+    "group_sharpness": (3.0, 1.0, 8.0),
     "forward_start_clocks": (3e3, 1e1, 3e4),
     "backward_start_clocks": (6e3, 1e1, 1e5),
 }
@@ -120,34 +122,8 @@ def _predict_s(inputs: _Inputs, coefficients: AttentionCoefficients) -> Any:
 
 
 def _build_inputs(rows: Sequence[AttentionKernel], accelerators: Mapping[str, Accelerator]) -> _Inputs:
-    import numpy as np
-
-    parts = [_build_one(row, accelerators[row.accelerator]) for row in rows]
-    tables, chips = zip(*parts, strict=True)
-    names = (
-        "category",
-        "count",
-        "flops",
-        "bytes_moved",
-        "m",
-        "n",
-        "k",
-        "batch",
-        "winograd",
-        "channels_first",
-    )
-    table = KernelTable(
-        contractions=len(rows),
-        dtype=np.zeros(len(rows), dtype=int),
-        dtypes=("bfloat16",),
-        **{name: np.concatenate([getattr(one, name) for one in tables]) for name in names},
-        warpgroup_attention=np.array([row.kernel == "cuDNN" for row in rows]),
-    )
-    limits = {
-        name: np.concatenate([np.broadcast_to(getattr(one, name), (1,)) for one in chips])
-        for name in field_names(AcceleratorLimits)
-    }
-    chip = AcceleratorLimits(**limits)
+    tables, chips = zip(*(_build_one(row, accelerators[row.accelerator]) for row in rows), strict=True)
+    table, chip, _ = concatenate_kernels(tables, chips)
     memory_s = table.bytes_moved / (BANDWIDTH_SHARE * chip.memory_bytes_per_s)
     return _Inputs(table=table, chip=chip, memory_s=memory_s)
 
@@ -173,7 +149,7 @@ def _build_one(row: AttentionKernel, accelerator: Accelerator) -> tuple[KernelTa
         k=product.k,
         batch=product.batch,
     )
-    table = build_kernel_table([kernel])
+    table = build_kernel_table([kernel], warpgroup_attention=row.kernel == "cuDNN")
     limits = compute_limits(accelerator, table=table, precision="bfloat16")
     if isinstance(limits, NoPrediction):
         raise ValueError(f"{row.accelerator}: {limits.reason}")

@@ -203,6 +203,9 @@ def _has_inline_ecc(accelerator: Accelerator) -> bool:
 # Architecture via Microbenchmarking", arXiv:2402.13499). Blackwell: from FlashAttention-2 on a B200, one source
 # (profiles/attention_kernels.csv).
 WARP_MMA_SHARES = {"9.0": 0.63, "10.0": 0.42, "10.3": 0.42}
+# Rows of scores for which one instruction reads an operand, relative to a warp, which has two tiles of 16 rows: 64
+# of Hopper's warpgroups, 128 on Blackwell (PTX ISA, `mma.m16n8k16`, `wgmma.m64nNk16`, `tcgen05.mma`).
+WARPGROUP_SHARING = {"9.0": 2.0, "10.0": 4.0, "10.3": 4.0}
 
 
 def _sm_clocks_per_s(accelerator: Accelerator) -> float:
@@ -302,4 +305,5 @@ def _compute_limits(
         lanes=LANES.get(accelerator.name, USUAL_LANES) if accelerator.kind == "tpu" else 0,
         sm_clocks_per_s=_sm_clocks_per_s(accelerator),
         warp_mma_share=WARP_MMA_SHARES.get(accelerator.compute_capability or "", 1.0),
+        warpgroup_sharing=WARPGROUP_SHARING.get(accelerator.compute_capability or "", 1.0),
     )

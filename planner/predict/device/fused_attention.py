@@ -24,9 +24,6 @@ FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2.0, 5.0
 # memory (ibid., "Shared Memory", 32 banks of 4 bytes).
 EXPONENTIALS_PER_CLOCK = 16.0
 SHARED_BYTES_PER_CLOCK = 128.0
-# Rows of scores that share what is read of the other operand: a warp of FlashAttention-2 has two tiles of 16 rows,
-# a warpgroup's instruction 64 rows (PTX ISA, `mma.m16n8k16`, `wgmma.m64nNk16`).
-WARPGROUP_SHARING = 2.0
 
 
 class AttentionCoefficients(Frozen):
@@ -38,7 +35,8 @@ class AttentionCoefficients(Frozen):
         forward_bytes: Read from shared memory, a score and feature of a head [bytes].
         backward_bytes: The same of the backward pass, which exchanges gradients too [bytes].
         backward_score_bytes: The same, a score whatever the head's size [bytes].
-        sharpness: Order of the p-norm by which the times of the three units overlap; see `soft_max` [-].
+        warp_sharpness: Order of the p-norm by which the times of the units overlap; see `soft_max` [-].
+        group_sharpness: The same where warpgroups multiply, asynchronously [-].
         forward_start_clocks, backward_start_clocks: Start and end of a block of queries (backward: keys) [clocks].
     """
 
@@ -48,22 +46,24 @@ class AttentionCoefficients(Frozen):
     forward_bytes: float
     backward_bytes: float
     backward_score_bytes: float
-    sharpness: float
+    warp_sharpness: float
+    group_sharpness: float
     forward_start_clocks: float
     backward_start_clocks: float
 
 
 # Fitted on the kernels in profiles/attention_kernels.csv by `python benchmarks/attention_kernels.py`.
 ATTENTION = AttentionCoefficients(
-    tensor_share=0.938,
-    forward_instructions=5.65,
-    backward_instructions=5.95,
-    forward_bytes=0.322,
-    backward_bytes=0.709,
-    backward_score_bytes=17.9,
-    sharpness=2.19,
-    forward_start_clocks=2080.0,
-    backward_start_clocks=27500.0,
+    tensor_share=0.924,
+    forward_instructions=3.52,
+    backward_instructions=5.96,
+    forward_bytes=0.342,
+    backward_bytes=0.948,
+    backward_score_bytes=8.26,
+    warp_sharpness=2.75,
+    group_sharpness=4.53,
+    forward_start_clocks=3920.0,
+    backward_start_clocks=22400.0,
 )
 
 
@@ -85,17 +85,18 @@ def compute_attention_s(
     A kernel computes blocks of `ROWS` x `COLUMNS` scores, those at the border whole. For one score of a head of H
     features, an SM needs on each unit, in clocks,
 
-        tensor units     2 p H / F              p = 2 products forward, 5 backward; F FLOP per clock
-        scalar units     1 / 16 + i / L         one exponential, i instructions on L lanes
-        shared memory    (b H + b0) / 128       b and b0 bytes; half of them where warpgroups multiply
+        tensor units     2 p H / F             p = 2 products forward, 5 backward; F FLOP per clock
+        exponentials     1 / 16
+        scalar units     i / L                 i instructions on L lanes
+        shared memory    (b H + b0) / 128 g    b and b0 bytes; g: `warpgroup_sharing`
 
-    and together c = (sum of their squares)^(1/2), with the fitted order of the norm for 2. A row of blocks
-    takes its scores times c, and a start. The SMs take one row of blocks at a
-    time, and the last wave of them as long as a full one.
+    and together the p-norm of the four. A row of blocks takes its scores times that, and a start. The SMs take one
+    row of blocks at a time, and the last wave of them as long as a full one.
 
-    Measured kernels differ by 7 % in the mean, and by 5 to 20 % where the chip or the publisher was left out of
-    the fit. NVIDIA's chips since Ampere were measured; others are extrapolated. Heads of 32 to 256 features and
-    sequences of 512 to 16,384 tokens were measured.
+    238 published kernels of NVIDIA's chips from Ampere to Blackwell differ by 10 % in the mean, and by 6 to 26 %
+    where their chip was left out of the fit (`python benchmarks/attention_kernels.py`). FlashAttention-2 is faster
+    than cuDNN on an A100, 1.15 times forward and 1.27 backward, which is not modelled. Older chips are extrapolated.
+    Heads of 32 to 256 features and sequences from 512 tokens on were measured.
 
     Args:
         table: Kernels; rows that are not fused attention give numbers without meaning.
@@ -121,12 +122,16 @@ def compute_attention_s(
     shared_bytes = xp.where(
         backward, own.backward_bytes * table.n + own.backward_score_bytes, own.forward_bytes * table.n
     )
+    # A warpgroup's instruction reads an operand for more rows of scores than a warp's does.
+    sharing = xp.where(grouped, chip.warpgroup_sharing, 1.0)
     clocks = (
         2.0 * products * table.n / flop_per_clock,
-        1.0 / EXPONENTIALS_PER_CLOCK + instructions / lanes,
-        shared_bytes / SHARED_BYTES_PER_CLOCK / xp.where(grouped, WARPGROUP_SHARING, 1.0),
+        1.0 / EXPONENTIALS_PER_CLOCK,
+        instructions / lanes,
+        shared_bytes / SHARED_BYTES_PER_CLOCK / sharing,
     )
-    score_clocks = sum(part**own.sharpness for part in clocks) ** (1.0 / own.sharpness)
+    sharpness = xp.where(grouped, own.group_sharpness, own.warp_sharpness)
+    score_clocks = sum(part**sharpness for part in clocks) ** (1.0 / sharpness)
     start_clocks = xp.where(backward, own.backward_start_clocks, own.forward_start_clocks)
     waves = xp.ceil(table.batch * xp.ceil(rows / ROWS) / chip.cores)
     return waves * (scores * score_clocks + start_clocks) / clocks_per_s

@@ -155,10 +155,15 @@ def compute_contraction_s(
         bandwidth_bytes_per_s=_bandwidth_bytes_per_s(chip, stack, shared, share=generation.stream, xp=xp),
     )
     products_s = xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
-    attention = find_attention_kernels(table) & chip.tensor & (chip.sm_clocks_per_s > 0)
+    attention = find_attention_kernels(table)
     if not attention.any():
         return products_s
-    return xp.where(attention, compute_attention_s(table, chip, clock=clock, xp=xp), products_s)
+    chosen = attention.nonzero()[0]
+    own_table, own_chip = _of_rows(table, chosen), _of_rows(chip, chosen)
+    own_clock = clock[chosen] if xp.ndim(clock) else clock
+    attention_s = compute_attention_s(own_table, own_chip, clock=own_clock, xp=xp)
+    position = (attention.cumsum() - 1).clip(0)  # of each kernel among the chosen ones
+    return xp.where(attention & chip.tensor & (chip.sm_clocks_per_s > 0), attention_s[position], products_s)
 
 
 @dataclass(frozen=True, slots=True)
