@@ -38,7 +38,8 @@ from ..predict.parameter_vector import (
 from ..predict.priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG, era_sign
 
 __all__ = [
-    "FitSample", "compile_log_step", "fit", "scatter_slopes", "search_least_squares", "soften", "soften_slope",
+    "FitSample", "compile_log_step", "concatenate_kernels", "fit", "scatter_slopes", "search_least_squares",
+    "soften", "soften_slope",
 ]  # fmt: skip
 
 
@@ -71,25 +72,30 @@ class FitSample:
     software_year: float = NEWEST_SOFTWARE
 
 
-def _concatenate(samples: Sequence[FitSample]) -> tuple[KernelTable, AcceleratorLimits, Any]:
-    """Return all kernels of all cases as one table, the chip of each, and the case that each belongs to."""
+def concatenate_kernels(
+    tables: Sequence[KernelTable], chips: Sequence[AcceleratorLimits]
+) -> tuple[KernelTable, AcceleratorLimits, Any]:
+    """Return the kernels of several steps as one table, the limits of each, and the step that each belongs to.
+
+    Args:
+        tables: Kernels of each step.
+        chips: Limits of the chip of each step.
+    """
     import numpy as np
 
-    lengths = [len(sample.table.count) for sample in samples]
-    segment = np.repeat(np.arange(len(samples)), lengths)
-    category = np.concatenate([sample.table.category for sample in samples])
+    lengths = [len(table.count) for table in tables]
+    segment = np.repeat(np.arange(len(tables)), lengths)
+    category = np.concatenate([table.category for table in tables])
     order = np.argsort(category >= len(CONTRACTIONS), kind="stable")
 
     def of_tables(name: str) -> Any:
-        return np.concatenate([getattr(sample.table, name) for sample in samples])[order]
+        return np.concatenate([getattr(table, name) for table in tables])[order]
 
     def of_chips(name: str) -> Any:
-        each = zip(samples, lengths, strict=True)
-        return np.concatenate([np.broadcast_to(getattr(sample.chip, name), (n,)) for sample, n in each])[
-            order
-        ]
+        each = zip(chips, lengths, strict=True)
+        return np.concatenate([np.broadcast_to(getattr(chip, name), (n,)) for chip, n in each])[order]
 
-    names = (
+    columns = (
         "category",
         "count",
         "flops",
@@ -100,15 +106,14 @@ def _concatenate(samples: Sequence[FitSample]) -> tuple[KernelTable, Accelerator
         "batch",
         "winograd",
         "channels_first",
+        "warpgroup_attention",
     )
-    chip_names = field_names(AcceleratorLimits)
+    arrays: dict[str, Any] = {name: of_tables(name) for name in columns}
     table = KernelTable(
-        contractions=sum(sample.table.contractions for sample in samples),
-        dtype=None,
-        dtypes=(),
-        **{name: of_tables(name) for name in names},
+        contractions=sum(table.contractions for table in tables), dtype=None, dtypes=(), **arrays
     )
-    return table, AcceleratorLimits(**{name: of_chips(name) for name in chip_names}), segment[order]
+    limits = AcceleratorLimits(**{name: of_chips(name) for name in field_names(AcceleratorLimits)})
+    return table, limits, segment[order]
 
 
 def _unpack(
@@ -131,7 +136,9 @@ def _log_step(samples: Sequence[FitSample]) -> Callable[[Any], Any]:
     import jax.numpy as jnp
     import numpy as np
 
-    table, chip, segment = _concatenate(samples)
+    table, chip, segment = concatenate_kernels(
+        [sample.table for sample in samples], [sample.chip for sample in samples]
+    )
     launches = np.array([count_dispatches(sample.table, compiled=sample.compiled) for sample in samples])
     input_bytes = np.array([sample.input_bytes for sample in samples])
     pressure = np.array([sample.pressure for sample in samples])

@@ -33,7 +33,7 @@ __all__ = [
     "write_store",
 ]
 
-FORMAT = "gpuplan.kernels/2"
+FORMAT = "gpuplan.kernels/3"
 FILE = "kernels.json.gz"
 
 

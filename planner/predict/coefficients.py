@@ -148,6 +148,11 @@ class AcceleratorLimits(Frozen):
         issue_share: Upper bound of matrix products' share of the scalar peak by instruction issue [-].
         l2_bytes: Second-level cache [bytes].
         lanes: Side of a TPU's array of multiply-adds; 0 for other chips [-].
+        sm_clocks_per_s: Streaming multiprocessors times their boost clock; 0 for chips without SMs [1/s].
+        warp_mma_share: Share of the tensor units' peak that instructions of one warp reach; 1 where warpgroups
+            reach no more [-].
+        warpgroup_sharing: Rows that share an operand read from shared memory where warpgroups multiply, relative
+            to a warp [-].
     """
 
     peak_flop_per_s: Any
@@ -165,6 +170,9 @@ class AcceleratorLimits(Frozen):
     issue_share: Any
     l2_bytes: Any
     lanes: Any = 0
+    sm_clocks_per_s: Any = 0.0
+    warp_mma_share: Any = 1.0
+    warpgroup_sharing: Any = 1.0
 
 
 class Coefficients(Frozen):

@@ -42,6 +42,7 @@ class Execution:
         converted: Operand types of convolutions whose layout is converted for tensor units.
         cores: Cores of a chip that each update the weights [-].
         fused_attention: Whether attention is one kernel a pass.
+        warpgroup_attention: Whether that kernel multiplies by warpgroups on chips that can.
     """
 
     compiled: bool
@@ -50,6 +51,7 @@ class Execution:
     converted: frozenset[str] = frozenset()
     cores: int = 1
     fused_attention: bool = False
+    warpgroup_attention: bool = False
 
     def select_ops(self, workload: Workload) -> tuple[Op, ...]:
         """Return the operations of a workload in this execution."""
@@ -69,7 +71,9 @@ class Execution:
 
     def build_table(self, kernels: Iterable[Kernel]) -> KernelTable:
         """Return the kernels as arrays."""
-        return build_kernel_table(kernels, converted=self.converted)
+        return build_kernel_table(
+            kernels, converted=self.converted, warpgroup_attention=self.warpgroup_attention
+        )
 
 
 def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execution:
@@ -85,6 +89,7 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
         converted=frozenset() if "torch" in workload.versions else converted,
         cores=CORES_PER_CHIP.get(accelerator.name, 1),
         fused_attention=choose_attention(workload, accelerator).fused,
+        warpgroup_attention=True,
     )
 
 
@@ -101,4 +106,5 @@ def find_measured_execution(m: Measurement, accelerator: Accelerator | None = No
         unfused=find_unfused_parts(m),
         converted=find_converted_dtypes(m, accelerator) if accelerator else frozenset(),
         cores=CORES_PER_CHIP.get(m.accelerator, 1),
+        warpgroup_attention=m.framework == "jax",
     )

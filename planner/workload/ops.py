@@ -32,6 +32,7 @@ class OpKind(StrEnum):
     CONV = "conv"  # implicit GEMM, groups == 1 or more than one channel per group
     DEPTHWISE = "depthwise"  # one input channel per group
     DOT = "dot"  # matrix product, batched or not
+    ATTENTION = "attention"  # one pass of fused attention
     ELEMENTWISE = "elementwise"
     REDUCE = "reduce"
     POOL = "pool"  # window reductions and their gradients
@@ -44,7 +45,7 @@ class OpKind(StrEnum):
     OTHER = "other"  # unmodelled: bytes follow from shapes, FLOPs are unknown (0)
 
 
-PRODUCTS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT)
+PRODUCTS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT, OpKind.ATTENTION)
 
 
 class Loop(Frozen):

@@ -22,11 +22,10 @@ from ...predict.device.accelerator_limits import peak_tflop_per_s
 from ...predict.kernels.table import WINOGRAD_FILTERS
 from ...units import GIGA, MIB, TERA
 from ...workload.model import Workload
-from ...workload.ops import Op, OpKind
+from ...workload.ops import PRODUCTS, Op, OpKind
 
 __all__ = ["LeastWork", "compute_bound_s", "count_least_work"]
 
-PRODUCTS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT)
 WINOGRAD_GAIN = 4.0  # F(4x4, 3x3): 36 multiplications for 144
 # Memory on TPUs and NPUs that software manages, more than any has (TPU v4: 128 MiB of CMEM and 32 of VMEM; Jouppi
 # et al., 2023, "TPU v4", ISCA, table 4); their rows in the catalog have no second-level cache.

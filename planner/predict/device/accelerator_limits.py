@@ -198,6 +198,23 @@ def _has_inline_ecc(accelerator: Accelerator) -> bool:
     return bool(gddr and usable and nominal and usable / nominal < 0.96)
 
 
+# Share of the tensor units' peak that instructions of a single warp reach where warpgroups reach more. Hopper:
+# 0.63 of the peak for `mma` in float16 (Luo et al., 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU
+# Architecture via Microbenchmarking", arXiv:2402.13499). Blackwell: from FlashAttention-2 on a B200, one source
+# (profiles/attention_kernels.csv).
+WARP_MMA_SHARES = {"9.0": 0.63, "10.0": 0.42, "10.3": 0.42}
+# Rows of scores for which one instruction reads an operand, relative to a warp, which has two tiles of 16 rows: 64
+# of Hopper's warpgroups, 128 on Blackwell (PTX ISA, `mma.m16n8k16`, `wgmma.m64nNk16`, `tcgen05.mma`).
+WARPGROUP_SHARING = {"9.0": 2.0, "10.0": 4.0, "10.3": 4.0}
+
+
+def _sm_clocks_per_s(accelerator: Accelerator) -> float:
+    """Return streaming multiprocessors times their boost clock; 0 for chips without them [1/s]."""
+    if accelerator.kind != "gpu" or accelerator.vendor != "NVIDIA":
+        return 0.0
+    return (accelerator.sms_or_cores or 0) * (accelerator.boost_mhz or 0.0) * MEGA
+
+
 def _matmul_share(accelerator: Accelerator, table: KernelTable) -> Any:
     """Return the measured share of the peak that large products reach, by kernel if types differ; 0: unknown."""
     import numpy as np
@@ -286,4 +303,7 @@ def _compute_limits(
         issue_share=_issue_share(accelerator),
         l2_bytes=(accelerator.l2_mib or 0.0) * MIB,
         lanes=LANES.get(accelerator.name, USUAL_LANES) if accelerator.kind == "tpu" else 0,
+        sm_clocks_per_s=_sm_clocks_per_s(accelerator),
+        warp_mma_share=WARP_MMA_SHARES.get(accelerator.compute_capability or "", 1.0),
+        warpgroup_sharing=WARPGROUP_SHARING.get(accelerator.compute_capability or "", 1.0),
     )

@@ -14,6 +14,7 @@ from ..coefficients import (
 )
 from ..framework_versions import SOFTWARE_EPOCH, SOFTWARE_PLATEAU
 from ..kernels.table import CATEGORIES, CONTRACTIONS, KernelTable
+from .fused_attention import compute_attention_s, find_attention_kernels
 from .roofline import best_tiling_s, memory_traffic_s, soft_max, soft_min, transforms_s
 
 __all__ = [
@@ -34,7 +35,7 @@ MOST_FITTED_PRESSURE = 1.6  # memory needed over memory usable, of the published
 # include/cutlass/gemm/device/default_gemm_configuration.h, `ThreadblockShape`).
 K_STEP, K_STEP_TENSOR = 8.0, 32.0
 # cuDNN's float32 convolutions do not split the k loop, except for weight gradients; cuBLAS may split it.
-_SCALAR_SHARES = ("conv", "conv", "conv_wgrad", "depthwise", "dot")  # of `CONTRACTIONS`
+_SCALAR_SHARES = ("conv", "conv", "conv_wgrad", "depthwise", "dot", "dot", "dot")  # of `CONTRACTIONS`
 _DEPTHWISE = CATEGORIES.index("depthwise")
 _DOT = CATEGORIES.index("dot")
 _FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
@@ -89,7 +90,8 @@ def with_software_year(
 
 def _sharpness(table: KernelTable, shared: SharedCoefficients, xp: Any) -> Any:
     """Return the sharpness of the overlap of two times, lower for matrix products than for convolutions [-]."""
-    return xp.where(table.category == _DOT, shared.dot_sharpness, shared.sharpness)
+    is_dot = (table.category >= _DOT) & (table.category < len(CONTRACTIONS))
+    return xp.where(is_dot, shared.dot_sharpness, shared.sharpness)
 
 
 def compute_contraction_s(
@@ -104,13 +106,14 @@ def compute_contraction_s(
     """Return the time of one launch of each contraction without memory traffic [s], array of [table.contractions].
 
     The sum of the arithmetic by the best tiling and of Winograd's or Fourier transforms, or the arithmetic of a
-    depthwise convolution.
+    depthwise convolution. Fused attention without tensor units, and on chips other than NVIDIA's, is timed as a
+    matrix product of its size.
     """
     rows = slice(table.contractions)
     table, chip, generation, stack, shared = (
         _of_rows(c, rows) for c in (table, chip, generation, stack, shared)
     )
-    is_dot = table.category == _DOT
+    is_dot = table.category >= _DOT
     scalar = _by_category(generation, _SCALAR_SHARES, table.category, xp) * stack.contraction
     scalar = soft_min(1.0, scalar, sharpness=_PEAK_SHARPNESS)
     scalar = scalar * xp.where(is_dot, chip.issue_share, 1.0)
@@ -151,7 +154,16 @@ def compute_contraction_s(
         xp=xp,
         bandwidth_bytes_per_s=_bandwidth_bytes_per_s(chip, stack, shared, share=generation.stream, xp=xp),
     )
-    return xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
+    products_s = xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
+    attention = find_attention_kernels(table)
+    if not attention.any():
+        return products_s
+    chosen = attention.nonzero()[0]
+    own_table, own_chip = _of_rows(table, chosen), _of_rows(chip, chosen)
+    own_clock = clock[chosen] if xp.ndim(clock) else clock
+    attention_s = compute_attention_s(own_table, own_chip, clock=own_clock, xp=xp)
+    position = (attention.cumsum() - 1).clip(0)  # of each kernel among the chosen ones
+    return xp.where(attention & chip.tensor & (chip.sm_clocks_per_s > 0), attention_s[position], products_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +260,7 @@ def _find_either_unit(table: KernelTable, chip: AcceleratorLimits) -> Any:
     twice that of scalar units.
     """
     close = table.winograd | (chip.peak_flop_per_s < 2.0 * chip.vector_flop_per_s)
-    return chip.tensor & chip.winograd & (table.category != _DEPTHWISE) & close
+    return chip.tensor & chip.winograd & (table.category <= _DOT) & (table.category != _DEPTHWISE) & close
 
 
 def _fastest_unit_s(

@@ -16,7 +16,7 @@ class TimeBreakdown(NamedTuple):
 
     Args:
         convolutions: Convolutions.
-        products: Matrix products.
+        products: Matrix products and fused attention.
         traffic: Other kernels, bound by memory.
         waiting: Remainder: host, dispatch and input.
     """
@@ -35,7 +35,8 @@ def compute_time_breakdown(category: Any, kernels_s: Any, *, step_s: float) -> T
         kernels_s: Total time of all launches of each kernel, array of [kernels] [s].
         step_s: Time of the step [s].
     """
-    is_product, is_rest = category == _DOT, category >= len(CONTRACTIONS)
+    is_rest = category >= len(CONTRACTIONS)
+    is_product = (category >= _DOT) & ~is_rest
     of_device_s = [float(kernels_s[of].sum()) for of in (~is_product & ~is_rest, is_product, is_rest)]
     all_s = max(step_s, sum(of_device_s))
     convolutions, products, traffic = (part_s / all_s for part_s in of_device_s)

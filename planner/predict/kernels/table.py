@@ -50,7 +50,8 @@ def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple
 
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
 _SLIDING = (*CONVOLUTIONS, "depthwise")
-CONTRACTIONS = (*_SLIDING, "dot")
+ATTENTION = ("attention_fprop", "attention_dgrad")  # one pass of fused attention
+CONTRACTIONS = (*_SLIDING, "dot", *ATTENTION)
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
 _IRREGULAR = {OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER}
 # What kernels have in common that are one row: all but how often they are launched.
@@ -92,7 +93,8 @@ class KernelTable:
     """Kernels as arrays of one length [kernels], contractions first.
 
     `category` and `dtype` are codes into `CATEGORIES` and `dtypes`; `contractions` is how many rows are one.
-    `channels_first` says which convolutions come so though tensor units multiply their operands. `dispatched` is
+    `channels_first` says which convolutions come so though tensor units multiply their operands,
+    `warpgroup_attention` which passes of fused attention multiply by warpgroups on chips that can. `dispatched` is
     how often the host has to act in a step when nothing is compiled [-].
     """
 
@@ -110,6 +112,7 @@ class KernelTable:
     batch: Any
     winograd: Any
     channels_first: Any
+    warpgroup_attention: Any
     dispatched: float = 0.0
 
     @property
@@ -124,6 +127,8 @@ class KernelTable:
 def _category(op: Op) -> str:
     if op.kind is OpKind.CONV:
         return f"conv_{op.variant or 'fprop'}"
+    if op.kind is OpKind.ATTENTION:
+        return f"attention_{op.variant}"
     if op.kind in (OpKind.DEPTHWISE, OpKind.DOT, OpKind.POOL):
         return op.kind.value
     return "irregular" if op.kind in _IRREGULAR else "stream"
@@ -261,12 +266,15 @@ def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kern
     ]
 
 
-def build_kernel_table(kernels: Iterable[Kernel], *, converted: Collection[str] = ()) -> KernelTable:
+def build_kernel_table(
+    kernels: Iterable[Kernel], *, converted: Collection[str] = (), warpgroup_attention: bool = False
+) -> KernelTable:
     """Return the kernels as NumPy arrays.
 
     Args:
         kernels: Of a step.
         converted: Operand types that tensor units multiply and that come to convolutions with channels first.
+        warpgroup_attention: Whether fused attention multiplies by warpgroups on chips that can.
     """
     import numpy as np
 
@@ -292,5 +300,6 @@ def build_kernel_table(kernels: Iterable[Kernel], *, converted: Collection[str] 
         channels_first=np.array(
             [row.category in _SLIDING and row.dtype in converted for row in rows], dtype=bool
         ),
+        warpgroup_attention=np.full(len(rows), warpgroup_attention),
         dispatched=sum(row.count for row in rows if not row.streamed),
     )

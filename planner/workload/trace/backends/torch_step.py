@@ -238,7 +238,7 @@ def _build_attention_fields(args: Any, *, backward: bool) -> dict[str, Any]:
         dtype="", head_size=query.shape[-1], queries=query.shape[-2], keys=key.shape[-2], causal=causal
     )
     product = build_attention_product(call, batch=prod(query.shape[:-2]), backward=backward)
-    return {name: getattr(product, name) for name in ("kind", "m", "n", "k", "batch", "flops")}
+    return {name: getattr(product, name) for name in ("kind", "variant", "m", "n", "k", "batch", "flops")}
 
 
 def _build_convolution(

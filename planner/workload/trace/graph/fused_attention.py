@@ -43,7 +43,7 @@ def build_attention_product(
     m, across = (call.keys, call.queries) if backward else (call.queries, call.keys)
     k = max(1, round(products * across * share))
     return Contraction(
-        kind=OpKind.DOT,
+        kind=OpKind.ATTENTION,
         variant="dgrad" if backward else "fprop",
         flops=2.0 * batch * m * call.head_size * k,
         m=m,
