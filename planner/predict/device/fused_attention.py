@@ -94,9 +94,9 @@ def compute_attention_s(
     row of blocks at a time, and the last wave of them as long as a full one.
 
     238 published kernels of NVIDIA's chips from Ampere to Blackwell differ by 10 % in the mean, and by 6 to 26 %
-    where their chip was left out of the fit (`python benchmarks/attention_kernels.py`). FlashAttention-2 is faster
-    than cuDNN on an A100, 1.15 times forward and 1.27 backward, which is not modelled. Older chips are extrapolated.
-    Heads of 32 to 256 features and sequences from 512 tokens on were measured.
+    where their chip was left out of the fit (`python benchmarks/attention_kernels.py`). On an A100,
+    FlashAttention-2 is faster than cuDNN, 1.15 times forward and 1.27 backward, which is not modelled. Older chips
+    are extrapolated. Heads of 32 to 256 features and sequences from 512 tokens on were measured.
 
     Args:
         table: Kernels; rows that are not fused attention give numbers without meaning.
