@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "SweepPoint", "SweepResult", "sweep"]
 
 SCHEMA = "gpuplan.sweep/1"
+NOWHERE = "fits on no offer with a known time and price"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,7 @@ class SweepResult:
     Args:
         model: MODEL reference as given by the user.
         points: Cheapest and fastest offer per batch size, precision, number of devices and purchase option.
-        failed: Batch sizes and precisions that could not be traced, with the reason.
+        failed: Batch sizes and precisions without a point, with the reason.
         terms: Costs and assumptions.
     """
 
@@ -132,7 +133,10 @@ def sweep(
             except GpuplanError as error:
                 failed.append((batch_size, precision, str(error)))
                 continue
-            points += _points(workload, context, question, partial(_at, trace, precision=precision))
+            found = _points(workload, context, question, partial(_at, trace, precision=precision))
+            points += found
+            if not found:
+                failed.append((batch_size, precision, NOWHERE))
     if not points:
         raise NoAnswerError(
             "no batch size and precision fits on any offer with a known time and price",
