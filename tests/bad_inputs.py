@@ -218,8 +218,8 @@ BY_HAND = (
     BadInput(
         ("ps", "--cloud", "--provider", "aws", "--region", "us-east-1"), (CREDENTIALS,), says="credentials"
     ),
-    BadInput(("ps", "--cloud", "--provider", "gcp"), (CREDENTIALS,), says="gcp cannot be asked"),
-    BadInput(("reap", "--provider", "azure"), (CREDENTIALS,), says="azure cannot be asked"),
+    BadInput(("ps", "--cloud", "--provider", "gcp"), (CREDENTIALS,), says="cannot query gcp"),
+    BadInput(("reap", "--provider", "azure"), (CREDENTIALS,), says="cannot query azure"),
     BadInput(("reap", "extra"), says="extra"),
     BadInput(("reap", "--provider", "moon"), says="moon"),
     BadInput(("reap", "--owner", "x/y"), says="--owner"),

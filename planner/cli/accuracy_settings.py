@@ -87,11 +87,11 @@ class SettingFlags:
 
 # A flag, the flags it excludes, and the error message.
 CONTRADICTIONS = (
-    ("--memory", ("--setting", "--from"), "`{}` has no step times that `{}` could choose from"),
-    ("--recorded", ("--check", "--output"), "`{}` computes nothing that `{}` could use"),
-    ("--from", ("--setting", "--recorded"), "`{}` is a setting of its own and excludes `{}`"),
+    ("--memory", ("--setting", "--from"), "`{}` scores no step times, so `{}` has no effect"),
+    ("--recorded", ("--check", "--output"), "`{}` computes nothing, so `{}` has no effect"),
+    ("--from", ("--setting", "--recorded"), "`{}` is a separate setting and excludes `{}`"),
     ("--laws", ("--setting", "--from", "--recorded", "--memory", "--check", "--output", "--markdown"),
-     "`{}` scores nothing that `{}` could apply to"),
+     "`{}` scores nothing, so `{}` has no effect"),
 )  # fmt: skip
 
 
@@ -247,5 +247,5 @@ def report_laws(*, as_json: bool) -> None:
         emit_text("\n")
         emit_rows(accuracy_laws.build_violation_columns(), accuracy_laws.build_violation_rows(reports))
     if broken:
-        hint = "the rows name the worst cases; a prediction between two of them may be the wrong way round"
+        hint = "the rows name the worst cases; the order of two such predictions may be wrong"
         raise NoAnswerError(f"laws broken: {', '.join(broken)}", hint=hint)

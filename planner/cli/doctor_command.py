@@ -39,7 +39,7 @@ def doctor(
     from ..render.progress import status
     from ..today import get_today
 
-    with status("looking at this installation"):
+    with status("checking this installation"):
         report = examine_installation(environ=os.environ, today=get_today(), ask_devices=not quick)
     if json_:
         emit_json(SCHEMA, report.to_json())

@@ -289,6 +289,6 @@ def _ask_notebooks() -> None:
     from ..render.progress import status
     from ..settings import load_settings
 
-    with status("asking the clients of Colab and Kaggle"):
+    with status("querying the clients of Colab and Kaggle"):
         for told in refresh_notebook_accounts(load_settings()):
             typer.echo(f"note: {told}", err=True)

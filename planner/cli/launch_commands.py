@@ -163,7 +163,7 @@ def ps(
     launcher = _launcher(as_json=json_)
     asked = launcher.providers_to_ask(provider or (), cloud=cloud)
     failures = Failures()
-    with status(f"asking {', '.join(asked) or 'the ledger'}"):
+    with status(f"querying {', '.join(asked) or 'the ledger'}"):
         found = listed(
             [log.history() for log in launcher.ledger.runs()],
             {name: launcher.adapter(name) for name in asked},

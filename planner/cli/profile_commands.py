@@ -153,7 +153,7 @@ def _require_sensible(request: ProfileRequest) -> None:
             "--data script measures fit(), which --mode infer does not call", hint="leave out one of them"
         )
     if request.data == "script" and request.batch_sizes:
-        raise UsageError("--data script has batches of its own", hint="leave out `--batch-size`")
+        raise UsageError("--data script has its own batches", hint="leave out `--batch-size`")
 
 
 def _compiler(

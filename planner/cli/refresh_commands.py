@@ -132,9 +132,9 @@ def _refresh_interruptions(job: RefreshJob, store: PriceStore, http: HttpClient)
 
     try:
         count = refresh_interruption_rates(store, job.request, http)
-        typer.echo(f"aws: {count} rates of interruption from the Spot Advisor", err=True)
+        typer.echo(f"aws: {count} interruption rates from the Spot Advisor", err=True)
     except FetchError as error:
-        typer.echo(f"not read: aws: the Spot Advisor's rates of interruption: {error}", err=True)
+        typer.echo(f"not read: aws: the Spot Advisor's interruption rates: {error}", err=True)
 
 
 def _show_outcomes(

@@ -58,10 +58,10 @@ def plan_text(plan: Mapping[str, Any], *, calls: bool = True) -> str:
         f"  at most      {_limit(plan)}",
     ]
     lines += _spot_lines(first["candidate"].get("spot"), request["spec"]["checkpoint_every_s"])
-    lines += [f"  ends by      {_layer(layer)}" for layer in first["layers"]]
+    lines += [f"  ended by     {_layer(layer)}" for layer in first["layers"]]
     lines += [f"  stop it      {way}" for way in plan["stop"]]
     lines += [
-        f"  if not had   {_machine(attempt)}, ${attempt['candidate']['usd_per_hour']} an hour"
+        f"  fallback     {_machine(attempt)}, ${attempt['candidate']['usd_per_hour']} an hour"
         for attempt in plan["attempts"][1:]
     ]
     lines += [f"  note         {note}" for note in plan["notes"]]
@@ -86,7 +86,7 @@ def _limit(plan: Mapping[str, Any]) -> str:
     most = f"{_hours(plan['cap_s'])}, ${Decimal(plan['worst_case_usd']):.2f}"
     if all(layers):
         names = dict.fromkeys(one["name"] for found in layers for one in found)
-        return f"{most} in all (kept outside the machine by: {', '.join(names)})"
+        return f"{most} in all (enforced outside the machine by: {', '.join(names)})"
     if plan["request"]["provider"] == "local":
         return f"{most} in all"
     return f"{most} if the machine's own timer works; no limit outside the machine"
@@ -149,13 +149,13 @@ def _spot_lines(spot: Mapping[str, Any] | None, every_s: float) -> list[str]:
     """Return expected preemptions and the checkpoint interval."""
     if spot is None:
         return []
-    notice = "no known notice" if spot["notice_s"] is None else f"a notice of {spot['notice_s']:g} s"
+    notice = "no known notice" if spot["notice_s"] is None else f"notice {spot['notice_s']:g} s"
     apart = (
         "as" if every_s == spot["checkpoint_every_s"] else f"where {_hours(spot['checkpoint_every_s'])} was"
     )
     lines = [
-        f"  taken back   {spot['count']:.2g} times on average "
-        f"(lives of {_hours(spot['life_s'])}, {spot['basis']}; {notice}); "
+        f"  preempted    {spot['count']:.2g} times on average "
+        f"(mean lifetime {_hours(spot['life_s'])}, {spot['basis']}; {notice}); "
         f"a checkpoint every {_hours(every_s)}, {apart} planned"
     ]
     if spot["notice_s"] is not None and spot["checkpoint_s"] > spot["notice_s"]:

@@ -52,10 +52,10 @@ def test_the_page_comes_from_the_record(gpuplan: Run) -> None:
     [
         (("mine.csv", "--recorded"), "`--recorded` applies to the published measurements"),
         (("mine.csv", "--setting", "source"), "`--setting` applies to the published measurements"),
-        (("--recorded", "--check"), "`--recorded` computes nothing that `--check` could use"),
-        (("--recorded", "--output", "x.json"), "`--recorded` computes nothing that `--output` could use"),
+        (("--recorded", "--check"), "`--recorded` computes nothing, so `--check` has no effect"),
+        (("--recorded", "--output", "x.json"), "`--recorded` computes nothing, so `--output` has no effect"),
         (("--recorded", "--markdown", "--json"), "`--markdown` and `--json`"),
-        (("--laws", "--recorded"), "`--laws` scores nothing that `--recorded` could apply to"),
+        (("--laws", "--recorded"), "`--laws` scores nothing, so `--recorded` has no effect"),
         (("mine.csv", "--laws"), "`--laws` applies to the published measurements"),
         (("--setting", "sorce"), "unknown setting `sorce`"),
     ],

@@ -101,8 +101,8 @@ def test_what_got_worse_is_named(record: dict[str, Any]) -> None:
     ("arguments", "says"),
     [
         (("mine.csv", "--memory"), "`--memory` applies to the published measurements"),
-        (("--memory", "--setting", "source"), "`--memory` has no step times"),
-        (("--memory", "--recorded", "--check"), "`--recorded` computes nothing that `--check` could use"),
+        (("--memory", "--setting", "source"), "`--memory` scores no step times"),
+        (("--memory", "--recorded", "--check"), "`--recorded` computes nothing, so `--check` has no effect"),
     ],
 )
 def test_contradictions_are_usage_errors(gpuplan: Run, arguments: tuple[str, ...], says: str) -> None:

@@ -138,7 +138,7 @@ def test_a_spot_machine_is_launched_as_the_plan_bills_it(
     assert first["life_s"] == pytest.approx(3600 * spot["hours_to_preemption"])
 
     text = gpuplan(*dry_run).out
-    assert "a notice of 120 s" in text
+    assert "notice 120 s" in text
     assert " as planned\n" in text
     assert '"checkpoint_every_s": 90.0' in gpuplan(*dry_run, "--checkpoint-every", "90s").out
 

@@ -169,7 +169,7 @@ def test_what_does_not_fit_is_the_limit_found(in_folder: Path, gpuplan: Callable
         ),
         (["models.py:tiny", "-o", "/nowhere/at/all.json"], 2, "there is no folder"),
         (["models.py:tiny", "--data", "script", "--mode", "infer"], 2, "--data script measures fit()"),
-        (["train.py", "--data", "script", "--batch-size", "8"], 2, "--data script has batches of its own"),
+        (["train.py", "--data", "script", "--batch-size", "8"], 2, "--data script has its own batches"),
         (["nothing.py"], 2, "no such file"),
     ],
 )

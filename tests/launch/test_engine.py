@@ -366,7 +366,7 @@ def test_gone_is_written_only_when_the_cloud_says_so_of_this_very_machine(bench:
     """The order to end is taken and forgotten: the attempt stays open, and the error names the machine."""
     bench.launcher.launch(bench.plan())
     bench.adapter._end_machine = lambda params: {}  # type: ignore[method-assign]
-    with pytest.raises(GpuplanError, match="m-1 was told to end and still exists"):
+    with pytest.raises(GpuplanError, match=r"m-1 still exists .* after the request to end it"):
         bench.launcher.stop_run("r1")
 
     assert bench.launcher.ledger.run("r1").history().state == "ending"

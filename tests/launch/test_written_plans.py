@@ -431,6 +431,6 @@ def test_what_the_machine_gets_is_shown_before_the_question(desk: Desk) -> None:
         "  identity     p",
         "  image        /aws/service/deeplearning/",
         f"  ended by     {ROLE}",
-        "(kept outside the machine by: schedule)",
+        "(enforced outside the machine by: schedule)",
     ):
         assert line in text

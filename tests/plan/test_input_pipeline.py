@@ -41,7 +41,7 @@ def test_the_slower_of_input_and_computation_limits_the_step() -> None:
     assert isinstance(slow.step_time, StepTime)
     assert slow.step_time.time_s.mid == pytest.approx(0.4)
     assert slow.step_time.limiter == "input"
-    assert "4 vCPUs feed 80 samples/s, the devices could take 320" in slow.step_time.note
+    assert "4 vCPUs feed 80 samples/s, the devices could process 320" in slow.step_time.note
     limit = slow.bottleneck
     assert limit is not None
     assert limit.share == pytest.approx(1.0)
@@ -74,7 +74,7 @@ def test_pcie_limits_the_samples_of_a_device() -> None:
     )
     assert isinstance(slow.step_time, StepTime)
     assert slow.step_time.time_s.mid == pytest.approx(64 / 160)
-    assert "PCIe feeds 160 samples/s, the devices could take 640" in slow.step_time.note
+    assert "PCIe feeds 160 samples/s, the devices could process 640" in slow.step_time.note
 
 
 def test_the_narrowest_part_of_the_host_is_named() -> None:
@@ -84,7 +84,7 @@ def test_the_narrowest_part_of_the_host_is_named() -> None:
     slow = with_input_bottleneck(own, offer, FROM_DISK)
 
     assert isinstance(slow.step_time, StepTime)
-    assert "its disk feeds 125 samples/s, the devices could take 320" in slow.step_time.note
+    assert "its disk feeds 125 samples/s, the devices could process 320" in slow.step_time.note
 
 
 def test_a_host_that_could_not_decode_images_says_so() -> None:

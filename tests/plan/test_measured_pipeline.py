@@ -42,7 +42,7 @@ def test_vcpus_count_where_the_pipeline_has_workers(parallel: bool, per_s: float
     assert found.time_s.mid == pytest.approx(32 / per_s)
     assert found.time_s.high == pytest.approx(1.5 * 32 / per_s)
     assert found.limiter == "input"
-    assert f"feed {per_s:g} samples/s, the devices could take 320" in found.note
+    assert f"feed {per_s:g} samples/s, the devices could process 320" in found.note
 
 
 def test_other_work_and_unknown_pipelines_limit_nothing() -> None:

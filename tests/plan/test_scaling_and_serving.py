@@ -29,7 +29,7 @@ def test_two_devices_by_hand() -> None:
     assert pair.scaling is not None
     assert (pair.scaling.speedup, pair.scaling.efficiency) == (2.0, 1.0)
     assert pair.scaling.cost_ratio == pytest.approx(1.2)
-    assert "2 devices: 2.0x as fast as one, 20 % dearer" in pair.notes
+    assert "2 devices: 2.0x as fast as one, 20 % more expensive" in pair.notes
     assert single.scaling is None
 
 

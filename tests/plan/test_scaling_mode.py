@@ -73,7 +73,7 @@ def test_two_devices_that_share_a_batch_by_hand() -> None:
     assert pair.device_estimate.run.steps == single.device_estimate.run.steps == 10_000
     assert pair.device_estimate.step_time_s.mid == pytest.approx(0.42)
     assert pair.scaling.speedup == pytest.approx(0.74 / 0.42)
-    assert "2 devices: 1.8x as fast as one, 14 % dearer" in pair.notes
+    assert "2 devices: 1.8x as fast as one, 14 % more expensive" in pair.notes
     assert "a batch of 64 shared by 2 devices: 32 samples each" in pair.notes
     assert pair.device_estimate.memory.needed_bytes < single.device_estimate.memory.needed_bytes
     assert pair.to_json()["batch_size_per_device"] == 32

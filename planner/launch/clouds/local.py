@@ -227,6 +227,6 @@ def _layers(cap_s: int) -> tuple[CapLayer, ...]:
             name="watchdog",
             where="machine",
             fires_after_s=cap_s + SLACK_S,
-            how="a process of its own, which ends the whole group",
+            how="a separate process, which ends the whole group",
         ),
     )

@@ -60,7 +60,7 @@ class Launcher(LaunchContext):
         adapter = self.adapter(name)
         if adapter.remote and (why := adapter.missing()):
             problem, _, way = why.partition(": ")
-            raise CredentialsError(f"{adapter.provider} cannot be asked: {problem}", hint=way or None)
+            raise CredentialsError(f"cannot query {adapter.provider}: {problem}", hint=way or None)
         return adapter.provider
 
     def to_stop(

@@ -109,7 +109,7 @@ class Teardown:
                 return
             if waited_s >= runner.backoff.ending_s:
                 raise GpuplanError(
-                    f"{ref.id} was told to end and still exists after {runner.backoff.ending_s:g} s",
+                    f"{ref.id} still exists {runner.backoff.ending_s:g} s after the request to end it",
                     hint=f"check the console of {runner.adapter.provider}; `gpuplan stop` repeats the request",
                 )
             runner.clock.sleep(runner.backoff.poll_delay_s(looks))

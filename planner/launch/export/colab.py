@@ -41,7 +41,7 @@ def build_colab_task(task: ExportTask) -> EngineDocument:
         apply=f"open {link or OPEN}" + ("" if link else " and upload FILE (File > Upload notebook)"),
         stop="Runtime > Disconnect and delete runtime",
         stops=(
-            f"the script is ended {task.offer.cap_s} s after it began (`timeout`)",
+            f"the script is stopped {task.offer.cap_s} s after its start (`timeout`)",
             "the last cell releases the runtime (`runtime.unassign`), also after a failure",
             "Colab ends a session at its own limits of time and idleness",
         ),

@@ -52,7 +52,7 @@ def build_dstack_task(task: ExportTask) -> EngineDocument:
         apply="dstack apply -f FILE",
         stop=f"dstack stop {task.name}",
         stops=(
-            f"dstack's server stops the run {offer.cap_s} s after it started (`max_duration`)",
+            f"dstack's server stops the run {offer.cap_s} s after its start (`max_duration`)",
             f"it releases the machine {IDLE_S // 60} minutes after that (`idle_duration`)",
             "it takes no machine over 110 % of the planned price (`max_price`)",
         ),

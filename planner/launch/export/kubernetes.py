@@ -61,7 +61,7 @@ def build_jobset(task: ExportTask) -> EngineDocument:
         apply="kubectl apply -f FILE",
         stop=f"kubectl delete jobset {name}",
         stops=(
-            f"Kubernetes ends the job {cap} s after it began, all retries included (`activeDeadlineSeconds`)",
+            f"Kubernetes ends the job {cap} s after its start, all retries included (`activeDeadlineSeconds`)",
             f"its objects are removed {KEPT_S} s after its end (`ttlSecondsAfterFinished`)",
         ),
         open=_list_kubernetes_limits(),
@@ -188,7 +188,7 @@ def build_rayjob(task: ExportTask) -> EngineDocument:
         apply="kubectl apply -f FILE",
         stop=f"kubectl delete rayjob {name}",
         stops=(
-            f"KubeRay ends the job {cap} s after it began (`activeDeadlineSeconds`)",
+            f"KubeRay ends the job {cap} s after its start (`activeDeadlineSeconds`)",
             f"it removes the Ray cluster {KEPT_S} s after the job's end (`shutdownAfterJobFinishes`)",
         ),
         open=_list_ray_limits(),

@@ -51,7 +51,7 @@ def build_machine_script(task: ExportTask, *, timer: str, end: str = POWER_OFF) 
 def describe_script_end(task: ExportTask) -> tuple[str, str]:
     """Return the descriptions of the stops within the machine."""
     return (
-        f"the script is ended {task.offer.cap_s} s after it began (`timeout`)",
-        f"the machine ends itself after the script, also after a failure, and {task.offer.cap_s} s after its "
-        "start-up script began at the latest (a timer, set first)",
+        f"the script is stopped {task.offer.cap_s} s after its start (`timeout`)",
+        "the machine ends itself after the script, also after a failure, and at the latest "
+        f"{task.offer.cap_s} s after the start of its start-up script (a timer, set first)",
     )

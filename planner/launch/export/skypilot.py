@@ -76,7 +76,7 @@ def build_skypilot_task(task: ExportTask) -> EngineDocument:
         apply=f"sky launch -c {name} FILE",
         stop=f"sky down {name}",
         stops=(
-            f"the script is ended {cap} s after it began (`timeout` in `run`)",
+            f"the script is stopped {cap} s after its start (`timeout` in `run`)",
             f"the machine is terminated after {IDLE_MINUTES} idle minutes (`autostop`)",
         ),
         open=_open(task),

@@ -36,11 +36,11 @@ def build_aws_machine(task: ExportTask) -> MachineBlocks:
             },
         },
         stops=(
-            f"EventBridge Scheduler terminates the instance {task.offer.cap_s} s after it was made",
+            f"EventBridge Scheduler terminates the instance {task.offer.cap_s} s after its creation",
             "powering off terminates it (`instance_initiated_shutdown_behavior`)",
         ),
         limits=(
-            "if `terraform apply` is killed between instance and schedule, the instance has its own timer alone",
+            "if `terraform apply` is killed between instance and schedule, only the instance's own timer ends it",
         ),
     )
 

@@ -48,13 +48,13 @@ def build_azure_machine(task: ExportTask) -> MachineBlocks:
     }
     stops: tuple[str, ...] = ()
     limits: tuple[str, ...] = (
-        "a machine that has ended itself leaves network and address, which cost a little: `terraform destroy`",
+        "a machine that has ended itself leaves network and address, which are billed: `terraform destroy`",
     )
     providers: tuple[str, ...] = ("azurerm",)
     if has_auto_shutdown(task.offer.cap_s):
         resource |= _build_auto_shutdown(task)
         providers = ("azurerm", "time")
-        stops = (f"Azure's auto-shutdown deallocates the machine {task.offer.cap_s} s after it was made",)
+        stops = (f"Azure's auto-shutdown deallocates the machine {task.offer.cap_s} s after its creation",)
     else:
         limits += (
             "Azure's auto-shutdown works from 30 minutes to 23 hours only: no cap outside the machine",

@@ -140,7 +140,7 @@ def describe_exposure(request: LaunchRequest, details: Mapping[str, str]) -> dic
     is_slice = request.candidates[0].instance_type.startswith("tpu-")
     container = request.spec.source.startswith("image:")
     found = {
-        "account": next((details[name] for name in _PAYERS if name in details), "that of the credentials"),
+        "account": next((details[name] for name in _PAYERS if name in details), "from the credentials"),
         "image": "the slice's own"
         if is_slice
         else chosen["image"] + (" (runs a container)" if container else ""),
@@ -164,7 +164,7 @@ def _ports(chosen: Mapping[str, str]) -> str:
     """Describe the open ports."""
     if "ssh_from" in chosen:
         return f"22 from {chosen['ssh_from']}" if chosen["ssh_from"] else "none"
-    return f"those of the network `{chosen['network']}`; none is added"
+    return f"those of the network `{chosen['network']}`; gpuplan adds none"
 
 
 def _identity(provider: str, chosen: Mapping[str, str]) -> str:
@@ -196,5 +196,5 @@ def require_outer_cap(plan: LaunchPlan, adapter: Adapter) -> None:
             f"no layer outside the machine ends the {one.instance_type} in {attempt.zone or one.region}: if it "
             f"hangs before its own timer is set, it costs ${hour:.2f} an hour, ${hour * HOURS_PER_DAY:.2f} a day, "
             "until `gpuplan reap` or `stop`",
-            hint=f"{terms.outer_cap or 'choose another offer'}; or consent: `--guest-cap-only`",
+            hint=f"{terms.outer_cap or 'choose another offer'}; or accept this: `--guest-cap-only`",
         )

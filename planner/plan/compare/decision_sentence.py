@@ -107,9 +107,7 @@ def compare_purchases(
     spot, steady = (taken, other) if is_spot else (other, taken)
     forecast = offers[spot.key].preemption_forecast
     risk = (
-        ""
-        if forecast is None
-        else f"; spot is taken back {forecast.moments.preemptions:.2g} times on average"
+        "" if forecast is None else f"; spot is preempted {forecast.moments.preemptions:.2g} times on average"
     )
     if is_spot:
         return f"On demand it is {words.cost(steady.cost_usd)}, {words.time(steady.time_s)}{risk}."

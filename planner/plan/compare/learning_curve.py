@@ -157,7 +157,7 @@ def _extrapolated(values: list[float], metric: str, target: float, *, falling: b
         low=min(math.ceil(low), math.ceil(center)),
         limit=sign * limit,
         high=None if high is None else max(math.ceil(high), math.ceil(center)),
-        reason="power law through the history; holds while learning rate and data stay as they were",
+        reason="power law fitted to the history; valid while learning rate and data stay the same",
     )
 
 

@@ -198,7 +198,7 @@ def with_input_bottleneck(
         waiting = {**step.parts_s, "input": step.parts_s.get("input", 0.0) + usual - own.mid}
         able = samples / own.mid
         verb = "feed" if part.endswith("vCPUs") else "feeds"
-        note = f"{part} {verb} {rates[1]:,.0f} samples/s, the devices could take {able:,.0f}"
+        note = f"{part} {verb} {rates[1]:,.0f} samples/s, the devices could process {able:,.0f}"
         if feed.measured_on is not None:
             note += f" (measured {feed.because})"
         limiter = "input" if waiting["input"] >= max(waiting.values()) else step.limiter

@@ -44,7 +44,7 @@ class ScalingEfficiency:
         change = 100.0 * (self.cost_ratio - 1.0)
         if abs(change) < 0.5:
             return f"{fast}, for the same money"
-        return f"{fast}, {abs(change):.0f} % {'dearer' if change > 0 else 'cheaper'}"
+        return f"{fast}, {abs(change):.0f} % {'more expensive' if change > 0 else 'cheaper'}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry `offers[].scaling`."""
@@ -74,7 +74,7 @@ def compute_scaling(
     Example:
         >>> compute_scaling(devices=2, rate_per_s=170.0, single_rate_per_s=100.0, usd_per_hour=2.0,
         ...            single_usd_per_hour=1.0).note
-        '2 devices: 1.7x as fast as one, 18 % dearer'
+        '2 devices: 1.7x as fast as one, 18 % more expensive'
     """
     speedup = rate_per_s / single_rate_per_s
     cost_ratio = None

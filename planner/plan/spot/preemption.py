@@ -103,7 +103,9 @@ class PreemptionForecast(Frozen):
     def rework_note(self) -> str:
         """Sentence on number and cause of the restarts."""
         count, hazard = self.moments.preemptions, self.hazard
-        return f"taken back {count:.2g} times on average, lives of {hazard.up_hours:.3g} h ({hazard.basis})"
+        return (
+            f"preempted {count:.2g} times on average, mean lifetime {hazard.up_hours:.3g} h ({hazard.basis})"
+        )
 
     @cached_property
     def billed_p90_s(self) -> float:
@@ -148,7 +150,7 @@ class PreemptionForecast(Frozen):
     @cached_property
     def _taken(self) -> str:
         count, life = self.moments.preemptions, self.hazard.up_hours
-        return f"taken back {count:.2g} times on average (lives of {life:.3g} h, {self.hazard.basis})"
+        return f"preempted {count:.2g} times on average (mean lifetime {life:.3g} h, {self.hazard.basis})"
 
     def with_saving(self, saves_share: float) -> PreemptionForecast:
         """Return a copy that compares spot with the same machine on demand.
