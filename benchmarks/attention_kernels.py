@@ -18,6 +18,8 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.device.fused_attention import ATTENTION, AttentionCoefficients
 from gpuplan.units import TERA
 
+USUAL_SHARE = 0.9  # of the peak, for large products where none is published
+
 
 def main() -> None:
     """Print the constants, and the error of each group of kernels."""
@@ -44,14 +46,10 @@ def main() -> None:
             inside = [row for row in rows if group_of(row) == name]
             rest = [row for row in rows if group_of(row) != name]
             show(prefix + name, errors(inside, fit_attention(rest, accelerators) if prefix else ATTENTION))
-    product_s = [
-        (2.5 if row.backward else 1.0)
-        * 4.0 * row.batch * row.heads * row.length**2 * row.head_size / (2.0 if row.causal else 1.0)
-        / ((accelerators[row.accelerator].matmul_share or 0.9)
-           * (accelerators[row.accelerator].bf16_tensor_tflop_per_s or 0.0) * TERA)
-        for row in rows
-    ]  # fmt: skip
-    show("as a matrix product of its size", np.array(product_s) / [row.time_s for row in rows] - 1.0)
+    peaks = [accelerators[row.accelerator].bf16_tensor_tflop_per_s or 0.0 for row in rows]
+    shares = [accelerators[row.accelerator].matmul_share or USUAL_SHARE for row in rows]
+    rates = [row.flop_per_s / TERA for row in rows]
+    show("as a matrix product of its size", np.array(rates) / (np.array(peaks) * shares) - 1.0)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class AttentionKernel:
         kernel: `FlashAttention-2`, or `cuDNN`, whose kernels multiply by warpgroups where the chip can.
         backward: Whether it is the backward pass.
         head_size, causal, batch, heads, length: Of the call; queries are as long as keys [-].
-        time_s: Of the pass [s].
+        flop_per_s: Rate, by the FLOPs that publishers count [FLOP/s].
         source: Publication.
     """
 
@@ -67,39 +67,46 @@ class AttentionKernel:
     batch: int
     heads: int
     length: int
-    time_s: float
+    flop_per_s: float
     source: str
+
+    @property
+    def flops(self) -> float:
+        """FLOPs as counted by publishers: 4 B h T^2 H forward, 2.5 times that backward, half if causal [FLOP]."""
+        forward = 4.0 * self.batch * self.heads * self.length**2 * self.head_size
+        return forward * (2.5 if self.backward else 1.0) / (2.0 if self.causal else 1.0)
+
+    @property
+    def time_s(self) -> float:
+        """Time of the pass [s]."""
+        return self.flops / self.flop_per_s
 
 
 def read_attention_kernels() -> tuple[AttentionKernel, ...]:
-    """Return the packaged rows. Publishers count 4 B h T^2 H FLOP forward, 2.5 times as many backward, and half of
-    them with a causal mask."""
+    """Return the packaged rows."""
     text = (resources.files("gpuplan.profiles") / FILE).read_text(encoding="utf-8")
-    return tuple(_parse(row) for row in csv.DictReader(text.splitlines()))
+    return tuple(map(_parse, csv.DictReader(text.splitlines())))
 
 
 def _parse(row: Mapping[str, str]) -> AttentionKernel:
-    batch, heads, length, head_size = (int(row[name]) for name in ("batch", "heads", "length", "head_size"))
-    backward, causal = row["pass"] == "backward", row["causal"] == "true"
-    flops = (
-        4.0 * batch * heads * length**2 * head_size * (2.5 if backward else 1.0) / (2.0 if causal else 1.0)
-    )
     return AttentionKernel(
         accelerator=row["accelerator"],
         kernel=row["kernel"],
-        backward=backward,
-        head_size=head_size,
-        causal=causal,
-        batch=batch,
-        heads=heads,
-        length=length,
-        time_s=flops / (float(row["tflop_per_s"]) * TERA),
+        backward=row["pass"] == "backward",
+        head_size=int(row["head_size"]),
+        causal=row["causal"] == "true",
+        batch=int(row["batch"]),
+        heads=int(row["heads"]),
+        length=int(row["length"]),
+        flop_per_s=float(row["tflop_per_s"]) * TERA,
         source=row["source"],
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Inputs:
+    """Kernels with the limits of the chip of each, and the time of their traffic, arrays of [kernels] [s]."""
+
     table: KernelTable
     chip: AcceleratorLimits
     memory_s: Any

@@ -208,21 +208,8 @@ class StepCompiler:
     ) -> CompiledStep | CompileFault:
         if not workload.compiled:
             return CompileFault(kind="failed", message="the step runs kernel by kernel, not as one program")
-        if find_compiler_version(target.platform) is None:
-            return build_missing_compiler_fault(target)
-        try:
-            options = replace(program.options, fit_call=workload.fit_call)
-            lowered = _lowered(target, replace(program, options=options))
-        except GpuplanError as error:
-            return CompileFault(kind="failed", message=str(error), hint=error.hint or "")
-        return compile_step(
-            lowered.path,
-            digest=lowered.digest,
-            target=target,
-            limits=self.limits,
-            use_cache=program.options.use_cache,
-            mesh=lowered.mesh,
-        )
+        options = replace(program.options, fit_call=workload.fit_call)
+        return compile_program(target, replace(program, options=options), limits=self.limits)
 
 
 def _targets(accelerators: Iterable[Accelerator]) -> tuple[CompileTarget, ...]:
@@ -262,6 +249,32 @@ def _whole(counts: Iterable[float]) -> tuple[int, ...]:
         (1, 8)
     """
     return tuple(int(count) for count in counts if count == int(count))
+
+
+def compile_program(
+    target: CompileTarget, program: ProgramSource, *, limits: CompileLimits | None = None
+) -> CompiledStep | CompileFault:
+    """Lower the step of a program and compile it for a target.
+
+    Args:
+        target: Compilation target.
+        program: Source of the step.
+        limits: Limits of time and memory.
+    """
+    if find_compiler_version(target.platform) is None:
+        return build_missing_compiler_fault(target)
+    try:
+        lowered = _lowered(target, program)
+    except GpuplanError as error:
+        return CompileFault(kind="failed", message=str(error), hint=error.hint or "")
+    return compile_step(
+        lowered.path,
+        digest=lowered.digest,
+        target=target,
+        limits=limits,
+        use_cache=program.options.use_cache,
+        mesh=lowered.mesh,
+    )
 
 
 def _lowered(target: CompileTarget, program: ProgramSource) -> LoweredStep:

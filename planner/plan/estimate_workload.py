@@ -81,7 +81,7 @@ def estimate_workload(
     _require_run_length(workload, question)
     _require_training(workload, question)
     question = follow_script(question, workload)
-    spread, choice = build_division(question, workload, resized=resized, partitions=partitions)
+    spread, choice = build_division(question, resized=resized, partitions=partitions)
     priced = price_offers(
         workload,
         selection,
@@ -107,16 +107,17 @@ def estimate_workload(
 
 
 def build_division(
-    question: Question,
-    workload: Workload,
-    *,
-    resized: Callable[[int], Workload] | None,
-    partitions: Partitions,
+    question: Question, *, resized: Callable[[int], Workload] | None, partitions: Partitions
 ) -> tuple[BatchScaling, ShardingChoice]:
-    """Return how several devices divide batch and model: as the user asked, else as the script says."""
-    followed = follow_script(question, workload)
-    spread = BatchScaling(scaling=followed.scaling or "weak", resized=resized)
-    return spread, ShardingChoice(followed.shard or UNSHARDED, partitions)
+    """Return the division of the batch and of the model over several devices.
+
+    Args:
+        question: Completed by `follow_script`.
+        resized: Function that returns the workload at another batch size.
+        partitions: Steps that XLA divided over the devices of the script's layout.
+    """
+    spread = BatchScaling(scaling=question.scaling or "weak", resized=resized)
+    return spread, ShardingChoice(question.shard or UNSHARDED, partitions)
 
 
 def estimate_on_device(

@@ -1,4 +1,4 @@
-"""What the script says of its devices (`keras.distribution`), as the answer to what the user did not say."""
+"""Defaults of a question from the distribution in the user's script (`keras.distribution`)."""
 
 from __future__ import annotations
 

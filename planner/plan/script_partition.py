@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import GpuplanError
 from ..predict.compile.compiled import CompiledStep, CompileFault
-from ..predict.compile.targets import build_host_target, find_compiler_version
-from ..predict.compile.worker import build_missing_compiler_fault, compile_step
+from ..predict.compile.targets import build_host_target
 from ..predict.multi_device.sharding import Sharding
 from .execution.partitions import NO_PARTITIONS, Partitions
 from .script_layout import follow_script
@@ -50,23 +48,8 @@ def _divide_steps(workload: Workload, question: Question, program: ProgramSource
 
 
 def _divide(phase: Workload, program: ProgramSource) -> CompiledStep | CompileFault:
-    from ..workload.build.lowering import load_or_lower_step
+    from .compilation import compile_program
 
     if not isinstance(program.model, str) or phase.layout is None:
         return CompileFault(kind="failed", message="only the step of a script can be divided")
-    target = build_host_target(phase.layout.devices)
-    if find_compiler_version(target.platform) is None:
-        return build_missing_compiler_fault(target)
-    try:
-        lowered = load_or_lower_step(
-            program.model, options=program.options, platform=target.platform, argv=program.argv
-        )
-    except GpuplanError as error:
-        return CompileFault(kind="failed", message=str(error), hint=error.hint or "")
-    return compile_step(
-        lowered.path,
-        digest=lowered.digest,
-        target=target,
-        use_cache=program.options.use_cache,
-        mesh=lowered.mesh,
-    )
+    return compile_program(build_host_target(phase.layout.devices), program)

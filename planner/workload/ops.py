@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from ..frozen import Frozen
 
-__all__ = ["PRODUCTS", "Loop", "LoopPart", "Op", "OpKind", "Phase"]
+__all__ = ["BACKWARD_PRODUCTS", "FORWARD_PRODUCTS", "PRODUCTS", "Loop", "LoopPart", "Op", "OpKind", "Phase"]
 
 Phase = Literal["forward", "backward", "update"]
 LoopPart = Literal["chain", "apart", "sum"]
@@ -46,6 +46,10 @@ class OpKind(StrEnum):
 
 
 PRODUCTS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT, OpKind.ATTENTION)
+# The backward pass of fused attention multiplies five times: scores again, and the gradients of values,
+# probabilities, queries and keys; the forward pass twice (Dao, 2023, "FlashAttention-2", arXiv:2307.08691, section
+# 3.1 and algorithm 2).
+FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 
 
 class Loop(Frozen):

@@ -1,4 +1,4 @@
-"""What a script says of its devices in the place of what the user did not say: by hand, without a script."""
+"""Defaults from the distribution of a script, by hand and without a script."""
 
 from __future__ import annotations
 

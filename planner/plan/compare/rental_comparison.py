@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ...errors import NoAnswerError, UsageError
 from ...units import SECONDS_PER_HOUR
 from ..estimate_workload import build_division, estimate_on_device, estimate_workload
+from ..script_layout import follow_script
 from ..select import OfferContext
 
 if TYPE_CHECKING:
@@ -106,11 +107,12 @@ def _own_hours(context: EstimateContext, question: Question, accelerator: str, d
         price_source=None,
         status="active",
     )
+    followed = follow_script(question, context.workload)
     device_estimate = estimate_on_device(
         context.workload,
         OfferContext(offer, context.catalog.accelerators[accelerator], None, "local"),
         context.predictor,
-        *build_division(question, context.workload, resized=context.resized, partitions=context.partitions),
+        *build_division(followed, resized=context.resized, partitions=context.partitions),
     )
     if device_estimate.memory.fits is False:
         raise NoAnswerError(f"the work does not fit on {accelerator}", hint="try a smaller `--batch-size`")

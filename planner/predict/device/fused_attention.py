@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 from ...frozen import Frozen
+from ...workload.ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from ..coefficients import AcceleratorLimits
-from ..kernels.table import CATEGORIES, KernelTable
+from ..kernels.table import ATTENTION_PASSES, CATEGORIES, KernelTable
 
 __all__ = ["ATTENTION", "AttentionCoefficients", "compute_attention_s", "find_attention_kernels"]
 
 # Sides of the blocks of scores that a kernel computes whole, along queries and keys (backward: keys and queries).
 ROWS, COLUMNS = 128.0, 64.0
-_FORWARD, _BACKWARD = (CATEGORIES.index(name) for name in ("attention_fprop", "attention_dgrad"))
-FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2.0, 5.0
+_FORWARD, _BACKWARD = (CATEGORIES.index(name) for name in ATTENTION_PASSES)
 # An SM has 16 special function units, which compute exponentials, since compute capability 5 (CUDA C++ Programming
 # Guide, "Arithmetic Instructions": throughput of native instructions), and reads 128 bytes a clock from shared
 # memory (ibid., "Shared Memory", 32 banks of 4 bytes).

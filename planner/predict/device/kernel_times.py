@@ -13,7 +13,7 @@ from ..coefficients import (
     StackCoefficients,
 )
 from ..framework_versions import SOFTWARE_EPOCH, SOFTWARE_PLATEAU
-from ..kernels.table import CATEGORIES, CONTRACTIONS, KernelTable
+from ..kernels.table import CATEGORIES, CONTRACTIONS, KernelTable, find_products
 from .fused_attention import compute_attention_s, find_attention_kernels
 from .roofline import best_tiling_s, memory_traffic_s, soft_max, soft_min, transforms_s
 
@@ -90,8 +90,7 @@ def with_software_year(
 
 def _sharpness(table: KernelTable, shared: SharedCoefficients, xp: Any) -> Any:
     """Return the sharpness of the overlap of two times, lower for matrix products than for convolutions [-]."""
-    is_dot = (table.category >= _DOT) & (table.category < len(CONTRACTIONS))
-    return xp.where(is_dot, shared.dot_sharpness, shared.sharpness)
+    return xp.where(find_products(table.category), shared.dot_sharpness, shared.sharpness)
 
 
 def compute_contraction_s(
@@ -113,7 +112,7 @@ def compute_contraction_s(
     table, chip, generation, stack, shared = (
         _of_rows(c, rows) for c in (table, chip, generation, stack, shared)
     )
-    is_dot = table.category >= _DOT
+    is_dot = find_products(table.category)
     scalar = _by_category(generation, _SCALAR_SHARES, table.category, xp) * stack.contraction
     scalar = soft_min(1.0, scalar, sharpness=_PEAK_SHARPNESS)
     scalar = scalar * xp.where(is_dot, chip.issue_share, 1.0)
@@ -155,15 +154,34 @@ def compute_contraction_s(
         bandwidth_bytes_per_s=_bandwidth_bytes_per_s(chip, stack, shared, share=generation.stream, xp=xp),
     )
     products_s = xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
-    attention = find_attention_kernels(table)
-    if not attention.any():
+    return _replace_attention_s(products_s, table, chip, clock=clock, xp=xp)
+
+
+def _replace_attention_s(
+    products_s: Any, table: KernelTable, chip: AcceleratorLimits, *, clock: Any, xp: Any
+) -> Any:
+    """Return the times of contractions [s] with those of fused attention in the place of products of its size."""
+    rows = find_attention_kernels(table)
+    if not rows.any():
         return products_s
-    chosen = attention.nonzero()[0]
-    own_table, own_chip = _of_rows(table, chosen), _of_rows(chip, chosen)
-    own_clock = clock[chosen] if xp.ndim(clock) else clock
-    attention_s = compute_attention_s(own_table, own_chip, clock=own_clock, xp=xp)
-    position = (attention.cumsum() - 1).clip(0)  # of each kernel among the chosen ones
-    return xp.where(attention & chip.tensor & (chip.sm_clocks_per_s > 0), attention_s[position], products_s)
+    chosen = rows.nonzero()[0]
+    attention_s = compute_attention_s(
+        _of_rows(table, chosen),
+        _of_rows(chip, chosen),
+        clock=clock[chosen] if xp.ndim(clock) else clock,
+        xp=xp,
+    )
+    modelled = rows & chip.tensor & (chip.sm_clocks_per_s > 0)
+    return xp.where(modelled, attention_s[_find_positions(rows)], products_s)
+
+
+def _find_positions(rows: Any) -> Any:
+    """Return the position of each row among the chosen ones, array of [rows]; of no meaning for others [-].
+
+    Args:
+        rows: Mask of the chosen ones.
+    """
+    return (rows.cumsum() - 1).clip(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +309,7 @@ def _fastest_unit_s(
     busy_s = soft_max(arithmetic_s, memory_s[chosen], sharpness=sharpness, xp=xp)
     by_scalar_s = busy_s + own.generation.launch_s
     compute_rows_s = xp.where(by_scalar_s < by_tensor_s, arithmetic_s, compute_s[chosen])
-    position = (rows.cumsum() - 1).clip(0)  # of each kernel among the chosen ones
+    position = _find_positions(rows)
     return (
         xp.where(rows, compute_rows_s[position], compute_s),
         xp.where(rows, xp.minimum(by_tensor_s, by_scalar_s)[position], total_s),

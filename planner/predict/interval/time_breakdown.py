@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..kernels.table import CATEGORIES, CONTRACTIONS
+from ..kernels.table import CONTRACTIONS, find_products
 
 __all__ = ["TimeBreakdown", "compute_time_breakdown"]
-
-_DOT = CATEGORIES.index("dot")
 
 
 class TimeBreakdown(NamedTuple):
@@ -36,7 +34,7 @@ def compute_time_breakdown(category: Any, kernels_s: Any, *, step_s: float) -> T
         step_s: Time of the step [s].
     """
     is_rest = category >= len(CONTRACTIONS)
-    is_product = (category >= _DOT) & ~is_rest
+    is_product = find_products(category)
     of_device_s = [float(kernels_s[of].sum()) for of in (~is_product & ~is_rest, is_product, is_rest)]
     all_s = max(step_s, sum(of_device_s))
     convolutions, products, traffic = (part_s / all_s for part_s in of_device_s)

@@ -11,6 +11,7 @@ from ...workload.ops import PRODUCTS, Op, OpKind
 from .recurrent import use_cudnn_rnn
 
 __all__ = [
+    "ATTENTION_PASSES",
     "CATEGORIES",
     "CONTRACTIONS",
     "CONVOLUTIONS",
@@ -20,6 +21,7 @@ __all__ = [
     "UnfusedPart",
     "build_kernel_table",
     "build_kernels",
+    "find_products",
     "group_ops_by_kernel",
     "moved_bytes",
     "split_unfused",
@@ -50,8 +52,8 @@ def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple
 
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
 _SLIDING = (*CONVOLUTIONS, "depthwise")
-ATTENTION = ("attention_fprop", "attention_dgrad")  # one pass of fused attention
-CONTRACTIONS = (*_SLIDING, "dot", *ATTENTION)
+ATTENTION_PASSES = ("attention_fprop", "attention_dgrad")  # one pass of fused attention
+CONTRACTIONS = (*_SLIDING, "dot", *ATTENTION_PASSES)
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
 _IRREGULAR = {OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER}
 # What kernels have in common that are one row: all but how often they are launched.
@@ -122,6 +124,15 @@ class KernelTable:
         Filters of one channel each are none of them: they run on scalar units, which take any layout.
         """
         return self.channels_first & (self.category < len(CONVOLUTIONS))
+
+
+def find_products(category: Any) -> Any:
+    """Return the mask of matrix products, fused attention included, array of [kernels].
+
+    Args:
+        category: Codes into `CATEGORIES`, array of [kernels].
+    """
+    return (category >= CATEGORIES.index("dot")) & (category < len(CONTRACTIONS))
 
 
 def _category(op: Op) -> str:

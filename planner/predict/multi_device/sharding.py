@@ -16,7 +16,7 @@ __all__ = ["EVERY_SHARDING", "Sharding", "format_sharding", "parse_sharding"]
 
 
 class Sharding(StrEnum):
-    """What devices hold in parts instead of in copies.
+    """State of a training step that devices hold in parts instead of as copies.
 
     Batches are divided among the devices in any case; under a layout of the user's code, as its mesh says.
     """

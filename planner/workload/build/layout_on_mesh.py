@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 def find_device_layout(
     model: Any, *, mode: Literal["train", "infer"], states_devices: bool = False
 ) -> DeviceLayout | None:
-    """Return how the distribution that is set lays a model out; None if none is set.
+    """Return the layout of a model under the current distribution; None without a distribution.
 
     Args:
         model: A `keras.Model`, its optimizer and metrics built for training; its variables may be abstract.

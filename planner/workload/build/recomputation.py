@@ -1,4 +1,4 @@
-"""Recomputation of activations in the backward pass, asked for from outside the user's code."""
+"""Recomputation of activations in the backward pass, by an option of the run."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def recompute_layers(model: Any, options: WorkloadOptions) -> tuple[str, ...]:
         model: A `keras.Model`, which is changed.
         options: Of the run: `remat`.
     """
-    from keras.src.backend.common.remat import RematMode
-
     if not options.remat:
         return ()
+    from keras.src.backend.common.remat import RematMode
+
     for layer in _iterate_layers(model):
         if layer._remat_mode is None:
             object.__setattr__(layer, "_remat_mode", RematMode("full", 0, []))

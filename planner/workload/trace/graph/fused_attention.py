@@ -8,17 +8,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...model import AttentionCall
-from ...ops import OpKind, Phase
+from ...ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS, OpKind, Phase
 from ..rules.contraction import Contraction, describe_dot
 from ..rules.cost_rule import Role
 from .graph import Graph, Node
 
 __all__ = ["build_attention_product", "fuse_attention"]
 
-# The backward pass multiplies five times: scores again, and the gradients of values, probabilities, queries and
-# keys; the forward pass twice (Dao, 2023, "FlashAttention-2", arXiv:2307.08691, section 3.1 and algorithm 2).
-BACKWARD_PRODUCTS, FORWARD_PRODUCTS = 5, 2
-# Side of the blocks of scores of which a causal kernel skips those above the diagonal (ibid., section 3.1).
+# Side of the blocks of scores of which a causal kernel skips those above the diagonal (Dao, 2023,
+# "FlashAttention-2", arXiv:2307.08691, section 3.1).
 BLOCK = 128
 STATISTIC_BYTES = 4  # the logarithm of each query's sum, kept for the backward pass
 
