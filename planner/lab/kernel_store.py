@@ -61,7 +61,7 @@ def build_run_key(m: Measurement) -> str:
     how = " ".join(["xla" if m.compiled else "kernels", *apart, *sorted(find_cudnn_layers(m))])
     passes = m.accumulation or 1
     where = f" on {CORES_PER_CHIP[m.accelerator]} cores" if m.accelerator in CORES_PER_CHIP else ""
-    again = " twice" if m.recompute else ""
+    again = f" again {m.recompute:g}" if 0.0 < m.recompute < 1.0 else " twice" if m.recompute else ""
     fused = " flash" if m.attention == "flash" else ""
     beside = "".join(f" {s.name} x{s.times:g}" for s in list_gradient_passes(m) if s.name != "add")
     return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{beside}{again}{fused}{where}"

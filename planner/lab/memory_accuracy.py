@@ -174,7 +174,7 @@ def compare_published_runs(progress: Progress, *, from_pressure: float = FROM_PR
         progress(m.model)
         memory = load_measured_workload(m).memory
         batch_bytes = memory.input_bytes + memory.activations_bytes(
-            compiled=m.compiled, recompute=m.recompute
+            compiled=m.compiled, recompute=m.recompute > 0.0
         )
         verdict = _verdict(memory, batch_bytes, m.batch_size, accelerators[m.accelerator])
         judged.append(_judged(m, m.batch_size, True, verdict))

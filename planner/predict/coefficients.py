@@ -143,7 +143,8 @@ class AcceleratorLimits(Frozen):
         memory_bytes_per_s: Datasheet bandwidth [bytes/s].
         cores: Units that process one tile each: SMs, matrix units, CPU cores [-].
         clock_ratio: Base clock over boost clock; infinite without a power limit [-].
-        matmul_share: Measured share of the tensor units' peak that large products reach; 0 if unknown [-].
+        matmul_share: Measured share of the tensor units' peak that large products reach, on a TPU that products
+            reach in training steps; 0 if unknown [-].
         inline_ecc: Whether error correction is stored in the memory itself.
         issue_share: Upper bound of matrix products' share of the scalar peak by instruction issue [-].
         l2_bytes: Second-level cache [bytes].

@@ -59,7 +59,7 @@ class Measurement(Frozen):
         accumulation: Passes for each optimizer step; None when unknown [-].
         clipping: When gradients are scaled to a global norm: each `step` of the optimizer, each `pass`; empty:
             never, or it is not known.
-        recompute: Whether the backward pass repeats part of the forward pass.
+        recompute: Share of the forward pass that the backward pass repeats, 0..1 [-].
         attention: `flash`: as one fused kernel; `unfused`; empty when unknown.
         waits: Whether the loop worked with the device's arrays between steps: each waits for the one before.
         optimizer: What updates the weights, as the source calls it; empty when unknown.
@@ -91,7 +91,7 @@ class Measurement(Frozen):
     work: str = "train"
     accumulation: int | None = 1
     clipping: Literal["", "step", "pass"] = ""
-    recompute: bool = False
+    recompute: float = 0.0
     attention: Literal["", "flash", "unfused"] = ""
     waits: bool = False
     optimizer: str = ""
@@ -194,7 +194,7 @@ def _circumstances(row: dict[str, str]) -> dict[str, Any]:
         "work": row.get("work") or row["mode"],
         "accumulation": _count(row.get("accumulation", "1")),
         "clipping": row.get("clipping") or "",
-        "recompute": row.get("activation_checkpointing") == "true",
+        "recompute": _parse_share(row.get("activation_checkpointing")),
         "attention": _parse_attention(row.get("attention")),
         "year": float(row["software_year"]) if row.get("software_year") else None,
         "exact_precision": "precision_known" in row,
@@ -210,6 +210,21 @@ def _parse_attention(text: str | None) -> Literal["", "flash", "unfused"]:
     if text not in (None, "", "flash", "unfused", "unknown", "na"):
         raise ValueError(f"`attention` must be flash or unfused, not `{text}`")
     return "flash" if text == "flash" else "unfused" if text else ""
+
+
+def _parse_share(text: str | None) -> float:
+    """Return `true` as 1, and `false`, `unknown` and nothing as 0; anything else is a number from 0 to 1 [-]."""
+    if text in (None, "", "true", "false", "unknown", "na"):
+        return 1.0 if text == "true" else 0.0
+    try:
+        share = float(text or "")
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(
+            f"`activation_checkpointing` must be true, false or a share from 0 to 1, not `{text}`"
+        )
+    return share
 
 
 def _count(text: str | None) -> int | None:

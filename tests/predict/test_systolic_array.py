@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from gpuplan.lab.systolic_fit import SystolicStep, fit_systolic, predict_systolic_s
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import AcceleratorLimits
 from gpuplan.predict.device.accelerator_limits import compute_limits
-from gpuplan.predict.device.systolic_array import padded_flops, systolic_parts_s
+from gpuplan.predict.device.systolic_array import (
+    SHARES,
+    SystolicShares,
+    padded_flops,
+    systolic_parts_s,
+)
 from gpuplan.predict.kernels.executed_ops import CORES_PER_CHIP, repeat_updates
 from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_table, build_kernels
+from gpuplan.predict.measurements import read_published_file
 from gpuplan.workload.ops import Op, OpKind
 
 
-def product(m: int, n: int, k: int) -> KernelTable:
-    kernel = Kernel(
-        category="dot",
+def kernel(m: int, n: int, k: int, *, category: str = "dot") -> Kernel:
+    return Kernel(
+        category=category,
         dtype="bfloat16",
         count=1.0,
         flops=2.0 * m * n * k,
@@ -24,7 +33,10 @@ def product(m: int, n: int, k: int) -> KernelTable:
         k=k,
         bytes_moved=2.0 * (m * k + k * n + m * n),
     )
-    return build_kernel_table([kernel])
+
+
+def product(m: int, n: int, k: int, *, category: str = "dot") -> KernelTable:
+    return build_kernel_table([kernel(m, n, k, category=category)])
 
 
 def chip(name: str, table: KernelTable) -> AcceleratorLimits:
@@ -65,11 +77,47 @@ def test_a_large_product_runs_at_the_datasheets_peak_and_a_copy_at_its_bandwidth
 def test_newer_arrays_are_wider() -> None:
     """A v6e has arrays of 256 x 256: small products leave more of them empty than of a v5e's."""
     small = product(4096, 128, 128)
-    share = {
-        name: systolic_parts_s(small, chip(name, small), xp=np)[1][0] * chip(name, small).peak_flop_per_s[0]
-        for name in ("TPU-v5e", "TPU-v6e")
-    }
-    assert share["TPU-v6e"] / share["TPU-v5e"] == pytest.approx(2.0)
+
+    def padded(name: str) -> float:
+        limits = chip(name, small)
+        share_s = systolic_parts_s(small, limits, xp=np)[1][0]
+        return float(share_s * limits.peak_flop_per_s[0] * SHARES.find_products(name))
+
+    assert padded("TPU-v6e") / padded("TPU-v5e") == pytest.approx(2.0)
+
+
+def test_products_reach_the_share_of_their_chip_and_fused_attention_one_of_its_own() -> None:
+    """8192 cubed on a v6e; a chip without published steps has the mean; 2 x 1e12 FLOP of attention."""
+    table = product(8192, 8192, 8192)
+    for name, share in (("TPU-v6e", SHARES.products["TPU-v6e"]), ("TPU-v4", SHARES.products[""])):
+        limits = chip(name, table)
+        _, compute, _ = systolic_parts_s(table, limits, xp=np)
+        assert compute[0] == pytest.approx(2 * 8192**3 / (share * limits.peak_flop_per_s[0]))
+    fused = product(8192, 8192, 8192, category="attention_fprop")
+    limits = chip("TPU-v6e", fused)
+    _, compute, _ = systolic_parts_s(fused, limits, xp=np)
+    assert compute[0] == pytest.approx(2 * 8192**3 / (SHARES.attention * 918e12))
+
+
+def test_shares_are_found_again_in_steps_made_with_them() -> None:
+    """The fit of steps that were computed with known shares; a chip without steps gets the geometric mean."""
+    published = read_published_file("tpu_recipes_maxtext_language")[0]
+    true = SystolicShares(products={"": 0.0, "TPU-v5e": 0.85, "TPU-v6e": 0.6}, attention=0.3)
+
+    def build(name: str, batch: int) -> SystolicStep:
+        dots = [kernel(4096 * batch, 8192, 8192), kernel(8192, 4096 * batch, 8192)]
+        table = build_kernel_table([*dots, kernel(4096 * batch, 128, 2048, category="attention_fprop")])
+        row = replace(published, accelerator=name, model=f"language.py:llama?layers={batch}")
+        step = SystolicStep(measurement=row, table=table, chip=chip(name, table), beside_s=1e-4)
+        return replace(step, measurement=replace(row, step_s=float(predict_systolic_s([step], true)[0])))
+
+    steps = [build(name, batch) for name in ("TPU-v5e", "TPU-v6e") for batch in (1, 2, 4)]
+    found = fit_systolic(steps)
+
+    assert found.products["TPU-v5e"] == pytest.approx(0.85, rel=0.02)
+    assert found.products["TPU-v6e"] == pytest.approx(0.6, rel=0.02)
+    assert found.products[""] == pytest.approx((found.products["TPU-v5e"] * found.products["TPU-v6e"]) ** 0.5)
+    assert predict_systolic_s(steps, found) == pytest.approx([s.measurement.step_s for s in steps], rel=0.01)
 
 
 @pytest.mark.parametrize(("name", "copies"), [("TPU-v2", 2), ("TPU-v3", 2), ("TPU-v4", 1), ("A100-40GB", 1)])

@@ -12,6 +12,7 @@ from ...units import GIGA, MEGA, MIB, TERA
 from ..coefficients import AcceleratorLimits
 from ..kernels.table import CONTRACTIONS, CONVOLUTIONS, KernelTable
 from ..step_time import NoPrediction
+from .systolic_array import SHARES
 
 __all__ = [
     "UNLIMITED",
@@ -219,6 +220,8 @@ def _matmul_share(accelerator: Accelerator, table: KernelTable) -> Any:
     """Return the measured share of the peak that large products reach, by kernel if types differ; 0: unknown."""
     import numpy as np
 
+    if accelerator.kind == "tpu":
+        return SHARES.find_products(accelerator.name)
     share, share_8bit = accelerator.matmul_share or 0.0, accelerator.fp8_matmul_share or 0.0
     shares = [share_8bit or share if is_8bit(dtype) else share for dtype in table.dtypes]
     return share if len(set(shares)) < 2 and share in shares else np.array(shares)[table.dtype]

@@ -1,25 +1,55 @@
-"""Time of kernels on a TPU: a roofline at datasheet rates with the padding of its systolic arrays.
+"""Time of kernels on a TPU: a roofline with the padding of its systolic arrays.
 
-Pure formulas without fitted constants: waves of tiles, launch gaps, throttled clocks and a shared cache do not
-exist on a TPU, where a step is one program whose memory is scheduled by the compiler. Published steps validate it
-(`gpuplan accuracy`, setting `tpu`). Random bits, sorts and gathers are modelled by their memory traffic only.
+Waves of tiles, launch gaps, throttled clocks and a shared cache do not exist on a TPU, where a step is one program
+whose memory is scheduled by the compiler. The shares of the peak that products and fused attention reach are
+fitted on published steps (`benchmarks/tpu_steps.py`). Random bits, sorts and gathers are modelled by their memory
+traffic only.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ...frozen import Frozen
 from ..coefficients import AcceleratorLimits
-from ..kernels.table import CATEGORIES, KernelTable
+from ..kernels.table import ATTENTION_PASSES, CATEGORIES, KernelTable
 from .roofline import soft_max
 
-__all__ = ["padded_flops", "systolic_parts_s"]
+__all__ = ["SHARES", "SystolicShares", "padded_flops", "systolic_parts_s"]
 
 SUBLANES = 8  # rows of a vector register (Jouppi et al., 2021, doi:10.1109/ISCA52012.2021.00010)
 SHARPNESS = (
     4.0  # of the maximum of arithmetic and traffic, which overlap by double buffering: nearly a maximum
 )
 _DEPTHWISE = CATEGORIES.index("depthwise")
+_FIRST_ATTENTION = CATEGORIES.index(ATTENTION_PASSES[0])
+
+
+class SystolicShares(Frozen):
+    """Shares of the datasheet's peak that a TPU's matrix units reach in training steps [-].
+
+    Args:
+        products: Of matrix products and convolutions, by accelerator; "" for those without published steps.
+        attention: Of both passes of fused attention, on every chip.
+    """
+
+    products: dict[str, float]
+    attention: float
+
+    def find_products(self, accelerator: str) -> float:
+        """Return the share of matrix products on an accelerator [-]."""
+        return self.products.get(accelerator, self.products[""])
+
+
+# Fitted on steps of Llama and of MaxText's own models of 8 to 250 billion parameters, whose products have sides
+# of 4,096 to 57,344; smaller ones may reach less. The two published networks on TPUs v2 and v3 run at datasheet
+# rates.
+SHARES = SystolicShares(
+    products={
+        "": 0.749, "TPU-v2": 1.0, "TPU-v3": 1.0, "TPU-v5e": 0.898, "TPU-v5p": 0.760, "TPU-v6e": 0.616,
+    },
+    attention=0.374,
+)  # fmt: skip
 
 
 def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> Any:
@@ -43,14 +73,17 @@ def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> 
     return 2.0 * batch * xp.minimum(held_n, held_m) * xp.ceil(k / lanes) * lanes
 
 
-def systolic_parts_s(table: KernelTable, chip: AcceleratorLimits, *, xp: Any) -> tuple[Any, Any, Any]:
+def systolic_parts_s(
+    table: KernelTable, chip: AcceleratorLimits, *, attention_share: float = SHARES.attention, xp: Any
+) -> tuple[Any, Any, Any]:
     """Return total, arithmetic and memory time of all launches of each row [s].
 
     There are no launch gaps: a step is one program that runs without the host.
 
     Args:
         table: Kernels of the step.
-        chip: Limits of a TPU.
+        chip: Limits of a TPU; `matmul_share` is that of matrix products.
+        attention_share: Share of the peak that fused attention reaches [-].
         xp: Array module.
     """
     first = table.contractions
@@ -62,7 +95,9 @@ def systolic_parts_s(table: KernelTable, chip: AcceleratorLimits, *, xp: Any) ->
         lanes=chip.lanes,
         xp=xp,
     )
-    product_s = products / chip.peak_flop_per_s[:first]
+    fused = table.category[:first] >= _FIRST_ATTENTION
+    share = xp.where(fused, attention_share, chip.matmul_share)
+    product_s = products / (share * chip.peak_flop_per_s[:first])
     # Depthwise convolutions run on the vector unit.
     vector_s = table.flops / chip.vector_flop_per_s
     product_s = xp.where(table.category[:first] == _DEPTHWISE, vector_s[:first], product_s)

@@ -67,8 +67,8 @@ def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
     """Return the operations of a measured pass.
 
     No optimizer where only forward and backward were timed; its share of the optimizer step where passes are
-    accumulated; other operations on gradients; the forward pass twice where activations are recomputed;
-    attention as one kernel where it was.
+    accumulated; other operations on gradients; as much of the forward pass again as is recomputed; attention as
+    one kernel where it was.
     """
     ops = (workload.with_fused_attention if m.attention == "flash" else workload).ops
     if m.work == "forward_backward":
@@ -79,7 +79,8 @@ def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
     for sweep in list_gradient_passes(m):
         ops = (*ops, _over_gradients(sweep, ops, gradient_bytes=workload.memory.gradient_bytes))
     if m.recompute:
-        ops = tuple(replace(op, count=op.count * 2) if op.phase == "forward" else op for op in ops)
+        times = 1.0 + m.recompute
+        ops = tuple(replace(op, count=op.count * times) if op.phase == "forward" else op for op in ops)
     return ops
 
 

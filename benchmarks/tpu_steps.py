@@ -1,0 +1,60 @@
+"""Published steps of language models on TPU slices: fit of what matrix units reach, with networks left out.
+
+The constants that it prints are those of `gpuplan.predict.device.systolic_array.SHARES`. Tracing takes some
+minutes on two cores, the first time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+from gpuplan.lab.dataset import trace_measured_rows
+from gpuplan.lab.systolic_fit import (
+    SystolicStep,
+    build_systolic_steps,
+    fit_systolic,
+    predict_systolic_s,
+    select_fitted_rows,
+)
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.device.systolic_array import SHARES, SystolicShares
+from gpuplan.predict.measurements import load_published_measurements
+from gpuplan.predict.predictor import Predictor
+
+DATASHEET = SystolicShares(products={"": 1.0}, attention=1.0)
+
+
+def main() -> None:
+    """Print the constants, and the error of each network."""
+    rows = select_fitted_rows(load_published_measurements())
+    trace = trace_measured_rows(rows, progress=lambda line: print(line, file=sys.stderr))
+    steps = build_systolic_steps(rows, trace, load_catalog().accelerators, Predictor.load())
+    print(f"fitted on {len(steps)} steps: {fit_systolic(steps)}")
+    print("\n| steps | number | mean | bias |\n| --- | --: | --: | --: |")
+
+    def show(name: str, found: np.ndarray) -> None:
+        print(f"| {name} | {len(found)} | {np.abs(found).mean():.1%} | {found.mean():+.1%} |")
+
+    def errors(some: list[SystolicStep], shares: SystolicShares) -> np.ndarray:
+        return predict_systolic_s(some, shares) / [one.measurement.step_s for one in some] - 1.0
+
+    show("at datasheet rates", errors(steps, DATASHEET))
+    show("packaged constants", errors(steps, SHARES))
+    left_out: tuple[tuple[str, Callable[[SystolicStep], str]], ...] = (
+        ("network left out", lambda one: one.network),
+        ("accelerator left out", lambda one: one.measurement.accelerator),
+    )
+    for title, group_of in left_out:
+        found = {}
+        for group in sorted({group_of(one) for one in steps}):
+            shares = fit_systolic([one for one in steps if group_of(one) != group])
+            found[group] = errors([one for one in steps if group_of(one) == group], shares)
+        show(title, np.concatenate(list(found.values())))
+        for group, own in found.items():
+            show(f"{title}: {group}", own)
+
+
+if __name__ == "__main__":
+    main()
