@@ -11,6 +11,7 @@ from ..units import GIGA, MIB, Interval
 from ..workload.model import Workload
 from .coefficients import AcceleratorLimits, Coefficients
 from .device.accelerator_limits import find_generation, is_modern_data_center_gpu
+from .device.systolic_array import SHARES
 from .interval.adaptive import WIDEST, compute_features
 from .modelled_step import ModelledStep
 from .run_config import append_mode, name_run_kind
@@ -84,7 +85,11 @@ def find_basis(
     if kind in runs or append_mode(kind, mode) in runs:
         return "modelled", ""
     if accelerator.kind == "tpu":
-        return "datasheet", f"no measurement of {kind} was fitted: the datasheet's rates on padded arrays"
+        share = SHARES.find_products(accelerator.name)
+        return (
+            "datasheet",
+            f"no measurement of {kind} was fitted: products at {share:.0%} of the datasheet's peak",
+        )
     known = find_generation(accelerator) in coefficients.generations
     whose = f"of {accelerator.architecture}" if known else "the mean of all chips"
     return "datasheet", f"no measurement of {kind} was fitted: efficiencies are {whose}"

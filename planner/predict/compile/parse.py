@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from math import prod
+from math import inf, isfinite, prod
 from typing import Any
 
 from .hlo import Instruction, Module, parse_module
@@ -27,6 +27,7 @@ _ALONG_AXES = re.compile(r"replica_groups=mesh\[(.*?)\].*?\{(.*?)\}")
 _AXIS = re.compile(r"'([^']+)'(?:=|:\(\d+\))?(\d+)?")
 _LISTED = re.compile(r"replica_groups=\{\{([\d,]+)\}")
 Computation = Mapping[str, Instruction]
+NOT_KNOWN = 2**63 - 1  # as an estimate of cycles: libtpu 0.0.42 on some products fused with reductions
 
 # Instructions that are not executed.
 NOT_EXECUTED = {
@@ -64,7 +65,7 @@ def parse_facts(text: str, platform: str) -> dict[str, Any]:
         elif one.opcode not in NOT_EXECUTED:
             unestimated[one.opcode] += times
     return {
-        "cycles": dict(cycles),
+        "cycles": dict(cycles) if isfinite(sum(cycles.values())) else {},
         "unestimated": dict(unestimated),
         "collective_bytes": dict(worked_on),
         "sent_bytes": sent_bytes,
@@ -120,10 +121,13 @@ def parse_group_size(one: Instruction, *, devices: int) -> int:
 
 
 def parse_cycles(one: Instruction) -> float:
-    """Return libtpu's estimate for one execution of an instruction; 0 without estimate [cycles]."""
+    """Return libtpu's estimate for one execution of an instruction [cycles].
+
+    0 where it makes none, infinity where its estimate is the largest integer: it has a cost, which is not known.
+    """
     config = one.config
     found = config.get("window_config", {}).get("estimated_cycles") or config.get("estimated_cycles") or 0
-    return float(found)
+    return inf if int(found) == NOT_KNOWN else float(found)
 
 
 def _compute_result_bytes(one: Instruction) -> float:

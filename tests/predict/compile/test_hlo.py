@@ -93,6 +93,13 @@ def test_cycles_of_a_handwritten_tpu_module_count_loops_and_name_what_has_none()
     assert facts["collective_bytes"] == {"all-reduce": 2048.0}
 
 
+def test_the_largest_integer_is_no_estimate_of_cycles() -> None:
+    """libtpu writes 2^63 - 1 on some fusions: the time of the step is then unknown, and not 195 years."""
+    facts = parse_facts(TPU_TEXT.replace('"100"', f'"{2**63 - 1}"'), "tpu")
+
+    assert facts["cycles"] == {}
+
+
 def test_what_libtpu_really_writes() -> None:
     """A 3 x 3 convolution and five rounds of a product, compiled for a v5e by libtpu 0.0.42.1 (names left out).
 
