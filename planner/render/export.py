@@ -46,9 +46,11 @@ def format_export(exported: Mapping[str, Any]) -> str:
 def _build_comments(exported: Mapping[str, Any]) -> list[str]:
     """Return the comment lines above the document."""
     offer = exported["offer"]
+    several = f"{exported['hosts']}x " if exported["hosts"] > 1 else ""
     machine = " ".join((exported["provider"], offer["instance_type"], offer["region"], offer["purchase"]))
+    priced = f"(price of {offer['price_as_of'] or 'an unknown day'})"
     return [
-        f"{machine}, ${offer['usd_per_hour']} an hour (price of {offer['price_as_of'] or 'an unknown day'})",
+        f"{several}{machine}, ${offer['usd_per_hour']} an hour {priced}",
         f"at most {offer['cap_s']} s, ${float(exported['worst_case_usd']):.2f} without boot, disk and traffic",
         f"start it: {exported['apply']}",
         f"end it: {exported['stop']}",

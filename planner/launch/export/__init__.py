@@ -30,18 +30,27 @@ class Engine:
     Args:
         title: Name for messages.
         providers: Providers that it can rent from.
+        joins_hosts: Whether it starts several machines for one run.
         export: Returns the engine's document of a task. Pure.
     """
 
     title: str
     providers: tuple[str, ...]
+    joins_hosts: bool = False
     export: Callable[[ExportTask], EngineDocument]
 
 
 ENGINES = {
-    "skypilot": Engine(title="SkyPilot", providers=skypilot.PROVIDERS, export=skypilot.build_skypilot_task),
+    "skypilot": Engine(
+        title="SkyPilot",
+        providers=skypilot.PROVIDERS,
+        joins_hosts=True,
+        export=skypilot.build_skypilot_task,
+    ),
     "dstack": Engine(title="dstack", providers=dstack.PROVIDERS, export=dstack.build_dstack_task),
-    "kubernetes": Engine(title="Kubernetes", providers=kubernetes.PROVIDERS, export=kubernetes.build_jobset),
+    "kubernetes": Engine(
+        title="Kubernetes", providers=kubernetes.PROVIDERS, joins_hosts=True, export=kubernetes.build_jobset
+    ),
     "terraform": Engine(
         title="Terraform", providers=terraform.PROVIDERS, export=terraform.build_configuration
     ),
@@ -70,13 +79,19 @@ def export_offer(
     """
     chosen = ENGINES[engine]
     task = build_export_task(
-        args, engine=chosen.title, providers=chosen.providers, disk_gb=disk_gb, image=image
+        args,
+        engine=chosen.title,
+        providers=chosen.providers,
+        joins_hosts=chosen.joins_hosts,
+        disk_gb=disk_gb,
+        image=image,
     )
     found = chosen.export(task)
     return {
         "engine": engine,
         "name": task.name,
         "provider": task.provider,
+        "hosts": task.hosts,
         "offer": task.offer.model_dump(mode="json"),
         "worst_case_usd": task.worst_case_usd,
         "apply": found.apply.replace("FILE", shlex.quote(file)),

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import NoAnswerError
 from ..clouds.google.zones import machine_type
+from .joined_hosts import JOINING_LIMIT, build_join_commands, require_gpu_hosts
 from .task import (
     KILL_AFTER_S,
     EngineDocument,
@@ -24,6 +25,7 @@ __all__ = ["PROVIDERS", "build_jobset", "build_pod", "build_rayjob", "build_scri
 PROVIDERS = ("aws", "gcp", "azure")
 KEPT_S = 600  # retention of a finished job and its log
 SPOT_RETRIES = 3
+POD = "train"
 # Node labels: kubernetes.io/docs/reference/labels-annotations-taints, and each cloud's own for spot.
 _SPOT_LABELS = {
     "aws": {"eks.amazonaws.com/capacityType": "SPOT"},
@@ -36,13 +38,16 @@ _TPU_TOPOLOGIES = {1: "1x1", 4: "2x2", 8: "2x4"}
 
 
 def build_jobset(task: ExportTask) -> EngineDocument:
-    """Return the JobSet: one pod on one node, with a deadline that Kubernetes enforces."""
+    """Return the JobSet: one pod on each node, with a deadline that Kubernetes enforces."""
     task.require_source("git", "image", engine="Kubernetes")
+    require_gpu_hosts(task, engine="Kubernetes")
     name, cap = task.name, task.offer.cap_s
+    is_retried = task.offer.purchase == "spot" and task.hosts == 1
     job = {
-        "parallelism": 1,
-        "completions": 1,
-        "backoffLimit": SPOT_RETRIES if task.offer.purchase == "spot" else 0,
+        "parallelism": task.hosts,
+        "completions": task.hosts,
+        **({"completionMode": "Indexed"} if task.hosts > 1 else {}),
+        "backoffLimit": SPOT_RETRIES if is_retried else 0,
         "activeDeadlineSeconds": cap,
         "template": {"spec": build_pod(task, command=["bash", "-c", build_script(task)])},
     }
@@ -53,7 +58,7 @@ def build_jobset(task: ExportTask) -> EngineDocument:
         "spec": {
             "ttlSecondsAfterFinished": KEPT_S,
             "failurePolicy": {"maxRestarts": 0},
-            "replicatedJobs": [{"name": "train", "replicas": 1, "template": {"spec": job}}],
+            "replicatedJobs": [{"name": POD, "replicas": 1, "template": {"spec": job}}],
         },
     }
     return EngineDocument(
@@ -64,15 +69,33 @@ def build_jobset(task: ExportTask) -> EngineDocument:
             f"Kubernetes ends the job {cap} s after its start, all retries included (`activeDeadlineSeconds`)",
             f"its objects are removed {KEPT_S} s after its end (`ttlSecondsAfterFinished`)",
         ),
-        open=_list_kubernetes_limits(),
+        open=(*_list_kubernetes_limits(), *(_list_joining_limits(task) if task.hosts > 1 else ())),
     )
 
 
 def build_script(task: ExportTask) -> str:
     """Return the script of the container."""
     return "\n".join(
-        ["set -e", *build_fetch_commands(task), *build_install_commands(task), build_run_command(task)]
+        [
+            "set -e",
+            *(_build_join_commands(task) if task.hosts > 1 else ()),
+            *build_fetch_commands(task),
+            *build_install_commands(task),
+            build_run_command(task),
+        ]
     )
+
+
+def _build_join_commands(task: ExportTask) -> list[str]:
+    """Return the commands that join the pods, by the names that JobSet and Indexed jobs give them."""
+    return build_join_commands(
+        first=f"{task.name}-{POD}-0-0.{task.name}", hosts=str(task.hosts), index='"$JOB_COMPLETION_INDEX"'
+    )
+
+
+def _list_joining_limits(task: ExportTask) -> tuple[str, ...]:
+    spot = "a pod that fails, or whose spot machine is preempted, ends the run on all machines"
+    return (JOINING_LIMIT, spot) if task.offer.purchase == "spot" else (JOINING_LIMIT,)
 
 
 def build_pod(task: ExportTask, *, command: list[str] | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import GpuplanError, UsageError
 from ..clouds.google.zones import machine_type, runtime_version
+from .joined_hosts import JOINING_LIMIT, build_join_commands, require_gpu_hosts
 from .task import (
     BY_ACCELERATOR,
     SKYPILOT,
@@ -55,20 +56,29 @@ def launch_with_sky(task: Mapping[str, Any], file: Path) -> None:
 
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod", "vast")
 IDLE_MINUTES = 5
+# docs.skypilot.co/en/latest/running-jobs/distributed-jobs.html
+JOIN = build_join_commands(
+    first='"$(echo "$SKYPILOT_NODE_IPS" | head -n1)"',
+    hosts='"$SKYPILOT_NUM_NODES"',
+    index='"$SKYPILOT_NODE_RANK"',
+)
 
 
 def build_skypilot_task(task: ExportTask) -> EngineDocument:
     """Return the task with machine, deadline and automatic stop when idle."""
     task.require_source("folder", "git", "image", engine="SkyPilot")
+    require_gpu_hosts(task, engine="SkyPilot")
     kind, place = task.source
     document: dict[str, Any] = {"name": task.name}
+    if task.hosts > 1:
+        document["num_nodes"] = task.hosts
     if kind == "folder":
         document["workdir"] = place
     document["resources"] = _resources(task)
     setup = [*build_fetch_commands(task), *build_install_commands(task)]
     if setup:
         document["setup"] = "\n".join(["set -e", *setup]) + "\n"
-    run = ["cd code"] if kind == "git" else []
+    run = [*(JOIN if task.hosts > 1 else ()), *(["cd code"] if kind == "git" else [])]
     document["run"] = "\n".join([*run, build_run_command(task)]) + "\n"
     name, cap = task.name, task.offer.cap_s
     return EngineDocument(
@@ -130,6 +140,8 @@ def _open(task: ExportTask) -> tuple[str, ...]:
         "the machine is not in gpuplan's ledger: `gpuplan ps` and `gpuplan reap` do not list it",
         "no checkpoints: files that the script does not save elsewhere are lost with the machine",
     ]
+    if task.hosts > 1:
+        found.append(JOINING_LIMIT)
     if task.offer.purchase == "spot":
         found.append("a preempted spot machine is not replaced; `sky jobs launch FILE` does that")
     return tuple(found)

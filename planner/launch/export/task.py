@@ -48,7 +48,8 @@ class ExportTask:
         provider: Provider of the machine.
         offer: The machine, with its cap.
         spec: Script to run.
-        disk_gb: Size of the disk [GB].
+        hosts: Machines that train one model together; the offer's devices and price are those of all [-].
+        disk_gb: Size of the disk of each [GB].
         image: Container to run in; None: the engine's default, or a plain Python image.
     """
 
@@ -56,6 +57,7 @@ class ExportTask:
     provider: str
     offer: LaunchCandidate
     spec: RunSpec
+    hosts: int = 1
     disk_gb: int = 100
     image: str | None = None
 
@@ -73,14 +75,14 @@ class ExportTask:
 
     @property
     def devices(self) -> int:
-        """Number of devices; raises NoAnswerError for a fraction."""
+        """Number of devices of a machine; raises NoAnswerError for a fraction."""
         if self.offer.devices != int(self.offer.devices):
             raise NoAnswerError(
                 f"{self.offer.instance_type} has {self.offer.devices:g} of a {self.offer.accelerator}, and "
                 "engines count whole devices",
                 hint="choose another offer: `--rank N`",
             )
-        return int(self.offer.devices)
+        return int(self.offer.devices) // self.hosts
 
     @property
     def worst_case_usd(self) -> Decimal:
@@ -132,7 +134,13 @@ class EngineDocument:
 
 
 def build_export_task(
-    args: LaunchArgs, *, engine: str, providers: Sequence[str], disk_gb: int = 100, image: str | None = None
+    args: LaunchArgs,
+    *,
+    engine: str,
+    providers: Sequence[str],
+    joins_hosts: bool = False,
+    disk_gb: int = 100,
+    image: str | None = None,
 ) -> ExportTask:
     """Return the export task of an estimate.
 
@@ -140,6 +148,7 @@ def build_export_task(
         args: Flags, as those of `gpuplan launch`.
         engine: Name of the engine, for messages.
         providers: Providers that it can rent from.
+        joins_hosts: Whether it starts several machines for one run.
         disk_gb: Size of the disk [GB].
         image: Container to run in.
 
@@ -154,8 +163,15 @@ def build_export_task(
             hint="give the `plan.json` of `gpuplan estimate -o`",
         )
     provider, (first, *_) = select_candidates(
-        planned, launchable=providers, rank=args.rank, fallbacks=0, engine=engine, only_recommended=False
+        planned,
+        launchable=providers,
+        rank=args.rank,
+        fallbacks=0,
+        engine=engine,
+        joins_hosts=joins_hosts,
+        only_recommended=False,
     )
+    hosts = planned.offers[first.rank - 1].get("hosts", 1)
     _require_known(first)
     spec = build_run_spec(args, planned)
     life_s = compute_cap_s(
@@ -172,9 +188,10 @@ def build_export_task(
             hint="raise `--max-usd` or `--max-hours`, or choose a faster offer with `--rank N`",
         )
     return ExportTask(
-        name=_name(args, spec, provider, first),
+        name=_name(args, spec, provider, first, hosts=hosts),
         provider=provider,
         spec=spec,
+        hosts=hosts,
         disk_gb=disk_gb,
         image=image,
         offer=first.model_copy(update={"cap_s": life_s}),
@@ -190,11 +207,11 @@ def _require_known(offer: LaunchCandidate) -> None:
         )
 
 
-def _name(args: LaunchArgs, spec: RunSpec, provider: str, offer: LaunchCandidate) -> str:
+def _name(args: LaunchArgs, spec: RunSpec, provider: str, offer: LaunchCandidate, *, hosts: int) -> str:
     """Return a deterministic name: the script's name and a hash."""
     parts = [
         args.name, provider, spec.script, *spec.arguments, spec.source, offer.instance_type, offer.region,
-        offer.purchase,
+        offer.purchase, *([hosts] if hosts > 1 else []),
     ]  # fmt: skip
     stem = re.sub(r"[^a-z0-9]+", "-", PurePosixPath(spec.script).stem.lower()).strip("-")[:20].strip("-")
     mark = build_run_name(json.dumps(parts), 1).partition("-")[0]

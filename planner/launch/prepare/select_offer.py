@@ -81,6 +81,7 @@ def select_candidates(
     rank: int | None,
     fallbacks: int,
     engine: str = "gpuplan",
+    joins_hosts: bool = False,
     only_recommended: bool = True,
 ) -> tuple[str, tuple[LaunchCandidate, ...]]:
     """Return the provider and its candidates in the estimate's order, without caps.
@@ -91,15 +92,22 @@ def select_candidates(
         rank: Rank of the first in `offers[]`, from 1; None: what the estimate's decision recommends.
         fallbacks: Maximum number of further offers of the same provider and accelerator.
         engine: Name of the launcher, for messages.
+        joins_hosts: Whether the launcher starts several machines for one run.
         only_recommended: Whether to refuse rather than take the next pick of the decision.
 
     Raises:
         UsageError: The rank does not exist.
         NoAnswerError: The offer cannot be launched.
     """
-    index = _index(planned, launchable=launchable, rank=rank, only_recommended=only_recommended)
+    index = _index(
+        planned,
+        launchable=launchable,
+        rank=rank,
+        only_recommended=only_recommended,
+        joins_hosts=joins_hosts,
+    )
     first = planned.offers[index]
-    problem = _why_not(first, launchable, engine)
+    problem = _why_not(first, launchable, engine, joins_hosts=joins_hosts)
     if problem:
         raise NoAnswerError(
             f"{first['provider']} {first['instance_type']} of {planned.path} {problem}",
@@ -129,7 +137,12 @@ def _chosen(data: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _index(
-    planned: EstimateOffers, *, launchable: Sequence[str], rank: int | None, only_recommended: bool
+    planned: EstimateOffers,
+    *,
+    launchable: Sequence[str],
+    rank: int | None,
+    only_recommended: bool,
+    joins_hosts: bool,
 ) -> int:
     """Return the index of the first offer to try."""
     if rank is not None:
@@ -142,7 +155,11 @@ def _index(
         raise NoAnswerError(
             f"{planned.path} recommends no offer", hint=_first_launchable(planned, launchable)
         )
-    able = [index for index in planned.chosen if not _why_not(planned.offers[index], launchable)]
+    able = [
+        index
+        for index in planned.chosen
+        if not _why_not(planned.offers[index], launchable, joins_hosts=joins_hosts)
+    ]
     return planned.chosen[0] if only_recommended or not able else able[0]
 
 
@@ -164,14 +181,20 @@ def _open_notebook(planned: EstimateOffers, index: int) -> str:
     )
 
 
-def _why_not(offer: Mapping[str, Any], launchable: Sequence[str], engine: str = "gpuplan") -> str:
+def _why_not(
+    offer: Mapping[str, Any],
+    launchable: Sequence[str],
+    engine: str = "gpuplan",
+    *,
+    joins_hosts: bool = False,
+) -> str:
     """Return the reason why an offer cannot be launched; empty if it can."""
     if offer["provider"] not in launchable:
         return f"cannot be launched by {engine} (it launches on {', '.join(launchable)})"
     hosts = offer.get("hosts", 1)
     reasons = (
         (offer["usd_per_hour"] is None, "has no known price"),
-        (hosts > 1, f"has {hosts} machines, and {engine} launches one"),
+        (hosts > 1 and not joins_hosts, f"has {hosts} machines, and {engine} launches one"),
         (not offer["complete"], "is only a part of a machine"),
         (offer["memory_fits"] is False, "has too little memory for this workload"),
         (offer.get("runs") is False, "does not run Keras 3"),
