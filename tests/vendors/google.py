@@ -36,8 +36,7 @@ HOST_WORDS = {
 GPU_WORDS = {
     "T4": "Nvidia Tesla T4", "P4": "Nvidia Tesla P4", "P100-PCIe": "Nvidia Tesla P100",
     "V100-16GB": "Nvidia Tesla V100", "A100-40GB": "Nvidia Tesla A100", "A100-80GB": "Nvidia Tesla A100 80GB",
-    "L4": "Nvidia L4", "H100-SXM": "Nvidia H100 80GB", "H200": "Nvidia H200 141GB",
-    "RTXPRO6000": "Nvidia RTX 6000 96GB",
+    "L4": "Nvidia L4", "H100-SXM": "Nvidia H100 80GB", "H200": "H200 141GB", "RTXPRO6000": "RTX 6000 96GB",
 }  # fmt: skip
 TPU_WORDS = {"v5litepod": "TpuV5e", "v5p": "TpuV5p", "v6e": "TpuV6e"}
 
@@ -143,7 +142,8 @@ def skus_of(offers: Sequence[Offer]) -> dict[str, list[dict[str, Any]]]:
     tpu: list[dict[str, Any]] = []
     for (region, purchase), here in by_place.items():
         spot = purchase == "spot"
-        compute += _machine_skus(here, region, spot=spot)
+        compute += _machine_skus([one for one in here if not _is_slice(one)], region, spot=spot)
+        compute += _slices(here, region, spot=spot)
         compute.append(_disk(region, spot=spot))
         compute += _distractors(region)
         for one in _tpu_skus(here, region, spot=spot):
@@ -208,8 +208,29 @@ def _n1_hosts(offers: Sequence[Offer], attached: dict[str, float]) -> dict[str, 
 
 
 def _gpu(words: str, region: str, usd: float, *, spot: bool) -> dict[str, Any]:
+    """Return the SKU of a GPU; that of a G4 has no word "GPU" in its name."""
     attached = " attached to Spot Preemptible VMs" if spot else ""
-    return sku(f"{words} GPU{attached} running in {region}", [region], usd, spot=spot)
+    gpu = "" if words.startswith("RTX") else " GPU"
+    return sku(f"{words}{gpu}{attached} running in {region}", [region], usd, spot=spot)
+
+
+def _slices(offers: Sequence[Offer], region: str, *, spot: bool) -> Iterator[dict[str, Any]]:
+    """Yield SKUs of a GPU, or of an eighth of one, with its share of the machine."""
+    eighths = [offer for offer in offers if _is_slice(offer) and offer.devices < 1]
+    for offer in sorted(eighths, key=lambda offer: -offer.devices)[:1]:  # the largest is rounded the least
+        attached = " attached to Spot Preemptible VMs" if spot else ""
+        usd = float(offer.usd_per_hour or 0) / offer.devices / 8
+        yield sku(f"1/8 vGPU no lssd{attached} running in {region}", [region], usd, spot=spot)
+    for offer in offers:
+        if _is_slice(offer) and offer.devices >= 1:
+            words = ("Spot Preemptible " if spot else "") + f"A4 Nvidia {offer.accelerator} (1 gpu slice)"
+            usd = float(offer.usd_per_hour or 0) / offer.devices
+            yield sku(f"{words} running in {region}", [region], usd, spot=spot, usage_type="OnDemand")
+
+
+def _is_slice(offer: Offer) -> bool:
+    """Whether Google prices a machine by GPUs alone."""
+    return offer.instance_type.startswith("a4") or (offer.accelerator == "RTXPRO6000" and offer.devices < 1)
 
 
 def _solved(series: str, members: Sequence[Offer]) -> tuple[float, dict[str, float]]:

@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.refresh.instance_types import InstanceSpec
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
+from gpuplan.offers.refresh.sources.gcp_prices import (
+    GoogleSku,
+    assemble_machines,
+    compute_part_prices,
+    parse_part,
+)
 from gpuplan.offers.refresh.store import PriceStore
 from vendors import google
 from vendors.server import Asked, impatient, vendor
@@ -22,8 +29,43 @@ TOLERANCE_USD = Decimal(
 GOOGLE = [
     offer
     for offer in CATALOG.offers
-    if offer.provider == "gcp" and offer.usd_per_hour and "@" not in offer.instance_type
+    if offer.provider == "gcp"
+    and offer.usd_per_hour
+    and not offer.estimated
+    and "@" not in offer.instance_type
 ]
+# Descriptions of Google's own, as code that reads its catalog quotes them (SpareCores/sc-crawler, `_gcp.py` and
+# its tests; https://cloud.google.com/skus/sku-groups/g4-on-demand-vms), and the part of a machine of each.
+DESCRIPTIONS = {
+    "H200 141GB GPU running in Netherlands": "gpu H200",
+    "H200 141GB GPU attached to Spot Preemptible VMs running in Netherlands": "gpu H200",
+    "Nvidia H100 80GB GPU running in Americas": "gpu H100-SXM",
+    "Nvidia H100 80GB Mega GPU attached to Spot Preemptible VMs running in Tokyo": "gpu H100-SXM mega",
+    "Nvidia H100 80GB Plus GPU running in Americas": "gpu H100-SXM mega",
+    "RTX 6000 96GB running in Iowa": "gpu RTXPRO6000",
+    "RTX 6000 96GB attached to Spot Preemptible VMs running in Belgium": "gpu RTXPRO6000",
+    "1/8 vGPU no lssd running in Iowa": "slice 1/8 RTXPRO6000",
+    "1/8 vGPU no lssd attached to DWS Defined Duration VMs running in Iowa": None,
+    "A4 Nvidia B200 (1 gpu slice) running in Americas": "slice B200",
+    "Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Americas": "slice B200",
+    "DWS Calendar Mode A4 Nvidia B200 (1 gpu slice) running in Americas": None,
+    "Commitment v1: A4 Nvidia B200 (1 gpu slice) in Americas for 1 Year": None,
+    "Commitment v1: H200 141GB GPU running in Americas for 3 Years": None,
+    "Reserved Nvidia H100 80GB Mega GPU in Americas": None,
+    "Nvidia Tesla T4 GPU running in Americas": "gpu T4",
+    "Nvidia Tesla T4 GPU attached to Sole Tenancy VMs running in Americas": None,
+    "Nvidia Tesla A100 80GB GPU running in Americas": "gpu A100-80GB",
+    "Nvidia L4 GPU attached to Spot Preemptible VMs running in Iowa": "gpu L4",
+    "Nvidia L4 GPU attached to Spot VMs running in South Carolina": "gpu L4",
+    "Nvidia L4 Virtual Workstation GPU running in Netherlands": None,
+    "Nvidia L40 GPU running in Netherlands": None,
+    "Spot Preemptible A3 Instance Core running in Americas": "a3-high core",
+    "Spot G2 Instance Ram running in South Carolina": "g2 ram",
+    "A3Plus Instance Core running in Americas": "a3-mega core",
+    "G4 Instance Core running in Iowa": "g4 core",
+    "TpuV5e running in Americas": "tpu v5e",
+    "SSD backed Local Storage": None,
+}
 
 
 def run(store: PriceStore, url: str, *, regions: Sequence[str] = (), read_s: float = 5.0) -> RefreshOutcome:
@@ -69,6 +111,49 @@ def test_machines_put_together_from_skus_equal_the_packaged_prices(
     assert all(asked.headers["x-goog-api-key"] == "secret-key" for asked in server.asked)
     assert all("secret-key" not in str(asked.query) for asked in server.asked)
     assert len(server.asked) > 4
+
+
+@pytest.mark.parametrize(("description", "part"), DESCRIPTIONS.items())
+def test_google_s_own_descriptions_name_the_part(description: str, part: str | None) -> None:
+    """Newer GPUs come without the maker's name, G4 without the word GPU, A4 as a GPU with its machine."""
+    assert parse_part(description) == part
+
+
+def test_machines_cost_what_google_s_own_rates_of_iowa_say() -> None:
+    """By hand: 48 x 0.04891 + 180 x 0.00587 + 1.09565; one to four eighths; 8 x 16.11, on spot 8 x 4.9542."""
+    rates = {
+        "G4 Instance Core running in Iowa": "0.04891",
+        "G4 Instance Ram running in Iowa": "0.00587",
+        "RTX 6000 96GB running in Iowa": "1.09565",
+        "1/8 vGPU no lssd running in Iowa": "0.64688",
+        "A4 Nvidia B200 (1 gpu slice) running in Americas": "16.11",
+        "Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Americas": "4.9542",
+    }
+    parts = compute_part_prices(
+        GoogleSku(
+            sku_id=text,
+            description=text,
+            usage_type="OnDemand",
+            regions=("us-central1",),
+            unit="h",
+            usd=Decimal(usd),
+            currency="USD",
+        )
+        for text, usd in rates.items()
+    )
+    known = {
+        one.instance_type: InstanceSpec(one.accelerator, one.devices, one.vcpus, one.memory_gib)
+        for one in CATALOG.offers
+        if one.provider == "gcp"
+    }
+
+    found = {row.key: row.usd_per_hour for row in assemble_machines(known, parts, url="https://example.org")}
+    assert {name: float(usd or 0) for (name, _, purchase), usd in found.items() if purchase == "on_demand"} == {
+        "g4-standard-6": 0.64688, "g4-standard-12": 1.29376, "g4-standard-24": 2.58752,
+        "g4-standard-48": 4.49993, "g4-standard-96": 8.99986, "g4-standard-192": 17.99972,
+        "g4-standard-384": 35.99944, "a4-highgpu-8g": 128.88,
+    }  # fmt: skip
+    assert found["a4-highgpu-8g", "us-central1", "spot"] == Decimal("39.6336")
 
 
 def test_parts_of_which_skus_disagree_make_no_price(

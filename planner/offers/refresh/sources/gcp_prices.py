@@ -1,8 +1,9 @@
 """Google Cloud prices: SKUs as hourly unit prices of cores, memory, GPUs and TPU chips, assembled to machines.
 
-Google prices parts, not machines, and only the description of a SKU names the part. SKUs that do not belong
-to a catalog machine (custom and sole-tenant machines, commitments, calendar mode) are skipped. Spot SKUs may
-have the usage type OnDemand: the description decides. TPU slices are assembled from chips or cores.
+Google prices parts, not machines, and only the description of a SKU names the part
+(https://cloud.google.com/skus/sku-groups). SKUs that do not belong to a catalog machine (custom and sole-tenant
+machines, commitments, calendar mode) are skipped. Spot SKUs may have the usage type OnDemand: the description
+decides. TPU slices are assembled from chips or cores.
 """
 
 from __future__ import annotations
@@ -30,16 +31,20 @@ __all__ = [
 ]
 
 
+BYTES_OF_GIB, BYTES_OF_GB = Decimal(2**30), Decimal(10**9)
 HOURS_PER_MONTH = Decimal(730)  # Google's month: https://cloud.google.com/compute/all-pricing
 CORE, RAM, SSD = "core", "ram", "ssd"
+EIGHTH_SLICE = "slice 1/8 RTXPRO6000"
 LEFT_OUT = re.compile(
     r"Custom|Premium|Reserved|Sole Tenancy|Commitment|Suspended|DWS|Calendar|Extended|Overcommit|"
     r"Capacity Optimized",
     re.IGNORECASE,
 )
-MACHINE = re.compile(r"^(?:Spot Preemptible )?(?P<family>.+?)(?: Instance)? (?P<part>Core|Ram) running in ")
-GPU = re.compile(r"^Nvidia (?:Tesla )?(?P<gpu>.+?) GPU (?:attached to Spot Preemptible VMs )?running in ")
-SLICE = re.compile(r"^(?:Spot Preemptible )?Nvidia (?P<gpu>\S+) \(1 gpu slice\)")
+_SPOT, _ATTACHED = r"^(?:Spot (?:Preemptible )?)?", r"(?:attached to Spot (?:Preemptible )?VMs )?running in "
+MACHINE = re.compile(_SPOT + r"(?P<family>.+?)(?: Instance)? (?P<part>Core|Ram) running in ")
+# A4 and A4X: a GPU with its share of the machine. G4 with a part of a GPU: an eighth with its share.
+SLICE = re.compile(_SPOT + r"A4X? Nvidia (?P<gpu>\S+) \(1 gpu slice\) running in ")
+EIGHTH = re.compile(r"^1/8 vGPU no lssd " + _ATTACHED)
 DISK = re.compile(r"^SSD backed Local Storage ")
 OLD_TPU = re.compile(r"Tpu-v(?P<version>[234])\b")
 NEW_TPU = re.compile(r"TpuV(?P<version>5e|5p|6e)\b")
@@ -55,6 +60,8 @@ GPUS = {
     "H100 80GB Mega": "H100-SXM mega", "H100 Mega 80GB": "H100-SXM mega",
     "H100 80GB Plus": "H100-SXM mega", "H200 141GB": "H200", "RTX 6000 96GB": "RTXPRO6000", "K80": "K80",
 }  # fmt: skip
+# Newer GPUs are listed without the maker (`H200 141GB GPU running in ...`, `RTX 6000 96GB running in ...`).
+GPU = re.compile(rf"^(?:Nvidia (?:Tesla )?)?(?P<gpu>{'|'.join(map(re.escape, GPUS))})(?: GPU)? {_ATTACHED}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +111,14 @@ def _format_machine_part(found: re.Match[str]) -> str:
     return f"{family} {CORE if found['part'] == 'Core' else RAM}"
 
 
-def _format_gpu_part(found: re.Match[str]) -> str | None:
-    gpu = GPUS.get(found["gpu"])
-    return f"gpu {gpu}" if gpu else None
-
-
 def _format_old_tpu_part(found: re.Match[str]) -> str:
     return f"tpu v{found['version']}{' pod' if 'Pod' in found.string else ''}"
 
 
-_KINDS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str | None]], ...] = (
-    (GPU, _format_gpu_part),
-    (SLICE, lambda found: f"gpu {found['gpu']}"),
+_KINDS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (GPU, lambda found: f"gpu {GPUS[found['gpu']]}"),
+    (SLICE, lambda found: f"slice {found['gpu']}"),
+    (EIGHTH, lambda _: EIGHTH_SLICE),
     (MACHINE, _format_machine_part),
     (DISK, lambda _: SSD),
     (OLD_TPU, _format_old_tpu_part),
@@ -145,10 +148,9 @@ def _is_spot(sku: GoogleSku) -> bool:
 
 
 def _compute_usd_per_hour(sku: GoogleSku) -> Decimal:
-    """Return a unit price per hour; local disks are priced per month."""
-    if sku.unit.endswith(".mo"):
-        return parse_decimal(sku.usd / HOURS_PER_MONTH, what=sku.sku_id)
-    return sku.usd
+    """Return a unit price per hour and GiB; local disks are priced per month, some memory per GB."""
+    usd = sku.usd * BYTES_OF_GIB / BYTES_OF_GB if sku.unit.startswith("GBy.") else sku.usd
+    return parse_decimal(usd / HOURS_PER_MONTH, what=sku.sku_id) if sku.unit.endswith(".mo") else usd
 
 
 # Local SSD included in and billed with a machine [GiB/GPU]:
@@ -170,6 +172,8 @@ def find_priced_parts(instance_type: str, shape: InstanceSpec) -> dict[str, Deci
         {'a2 core': '12', 'a2 ram': '85', 'gpu A100-40GB': '1'}
         >>> {k: str(v) for k, v in find_priced_parts("tpu-v3-32", InstanceSpec("TPU-v3", 16, None, None)).items()}
         {'tpu v3 pod': '4'}
+    >>> {k: str(v) for k, v in find_priced_parts("a4-highgpu-8g", InstanceSpec("B200", 8, 224, 3968)).items()}
+    {'slice B200': '8'}
     """
     if instance_type.startswith("tpu-"):
         return _find_tpu_parts(instance_type, shape)
@@ -181,6 +185,10 @@ def find_priced_parts(instance_type: str, shape: InstanceSpec) -> dict[str, Deci
     machine = instance_type.partition("+")[0]
     kind = "-".join(machine.split("-")[:2])
     series = SERIES.get(kind, machine.partition("-")[0])
+    if series in ("a4", "a4x"):
+        return {f"slice {shape.accelerator}": devices}
+    if series == "g4" and devices < 1:
+        return {EIGHTH_SLICE: 8 * devices}
     parts = {f"{series} {CORE}": _to_decimal(shape.vcpus), f"{series} {RAM}": _to_decimal(shape.memory_gib)}
     if shape.accelerator != CPU:
         mega = " mega" if kind == "a3-megagpu" else ""
