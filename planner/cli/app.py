@@ -114,7 +114,9 @@ def run(arguments: Sequence[str]) -> int:
     debug = "--debug" in takewhile(lambda argument: argument.startswith("-"), arguments)
     try:
         with _script_output_shown() if debug else nullcontext():
-            code = _command_for(arguments)(args=list(arguments), prog_name="gpuplan", standalone_mode=False)
+            code = _command_for(arguments)(
+                args=list(arguments), obj=tuple(arguments), prog_name="gpuplan", standalone_mode=False
+            )
     except ModuleNotFoundError as error:
         if debug or error.name not in MODELLING:
             raise

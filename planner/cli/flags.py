@@ -38,9 +38,32 @@ ModelArgument = Annotated[
         metavar="MODEL", help="Script, function, Keras application or preset, .keras or .json file."
     ),
 ]
+
+
+def _require_separator(context: typer.Context, values: list[str] | None) -> list[str] | None:
+    """Return a script's arguments; UsageError without `--` before them, such as two values after one flag."""
+    line = context.obj  # as typed; None when a command is called from Python
+    if not values or line is None or "--" in line:
+        return values
+    from ..errors import UsageError
+
+    first = values[0]
+    flag, value = ("", *line[: line.index(first)])[-2:]
+    named = value.partition("=")[0] if "=" in value else flag
+    again = f"to give `{named}` several values, repeat it: `{named} {first}`"
+    raise UsageError(
+        f"`{first}`: arguments for the script come after `--`",
+        hint=again if named.startswith("--") else f"write `-- {' '.join(values)}` at the end of the line",
+    )
+
+
 ScriptArguments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- ARGS]", help="Arguments that the script receives in sys.argv."),
+    typer.Argument(
+        metavar="[-- ARGS]",
+        help="Arguments that the script receives in sys.argv.",
+        callback=_require_separator,
+    ),
 ]
 Rank = Annotated[
     int | None, typer.Option(help="Number of the offer in the plan, from 1. Default: the recommended one.")

@@ -156,12 +156,13 @@ def _nothing_startable(estimate: Estimate) -> NoAnswerError | None:
 def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:
     """Return an error if no step time could be predicted."""
     steps = [one.device_estimate.step_time for one in estimate.offers]
-    if any(not isinstance(step, NoPrediction) for step in steps):
+    failed = [step for step in steps if isinstance(step, NoPrediction)]
+    if len(failed) < len(steps):
         return None
-    reason = next(step.reason for step in steps if isinstance(step, NoPrediction))
     return NoAnswerError(
-        f"no step time can be predicted on any of {len(steps)} offers: {reason}",
-        hint="ask for another `--precision` or other accelerators; see `gpuplan accelerators`",
+        f"no step time can be predicted on any of {len(steps)} offers: {failed[0].reason}",
+        hint=failed[0].hint
+        or "ask for another `--precision` or other accelerators; see `gpuplan accelerators`",
     )
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["predict_step_on_devices"]
 
+PLAN_COPIES = "`--shard none` plans a copy of the model on each device"
+
 
 def predict_step_on_devices(
     share: DeviceShare,
@@ -101,11 +103,11 @@ def _predict_laid_out(
     wanted, found = 1 if layout is None else layout.devices, count_mesh_devices(offer)
     if wanted != found:
         return NoPrediction(
-            f"the script lays its model out over {wanted} devices, not {found:g}; `--shard none` plans copies"
+            f"the script lays its model out over {wanted} devices, not {found:g}", hint=PLAN_COPIES
         )
     if found != offer.devices:
         return NoPrediction(
-            f"a layout over the cores of {accelerator.name} chips is not modelled; `--shard none` plans copies"
+            f"a layout over the cores of {accelerator.name} chips is not modelled", hint=PLAN_COPIES
         )
     if isinstance(partition, CompileFault):
         return NoPrediction(f"what the script's layout exchanges is not known: {partition.message}")

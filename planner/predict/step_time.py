@@ -64,9 +64,15 @@ def join_notes(*notes: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NoPrediction:
-    """Reason for a missing prediction (an unknown peak, an unsupported precision)."""
+    """Reason for a missing prediction (an unknown peak, an unsupported precision).
+
+    Args:
+        reason: What is not known.
+        hint: What to ask for instead, where the reason suggests more than another accelerator or precision.
+    """
 
     reason: str
+    hint: str = ""
 
 
 class StepPredictor(Protocol):

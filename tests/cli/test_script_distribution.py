@@ -118,13 +118,14 @@ def test_a_layout_is_followed_on_as_many_devices_as_its_mesh_has(gpuplan: Run) -
 
 
 def test_a_layout_is_not_priced_as_copies(gpuplan: Run) -> None:
-    """On another number of devices there is no time, and the reason names the way to plan copies."""
+    """On another number of devices there is no time, and the hint names the way to plan copies."""
     done = gpuplan("estimate", "layout.py", *ASKED, "--devices", "4", "--json")
 
     assert done.code == 3
     (one,) = json.loads(done.out)["offers"]
     assert one["step_time_s"] is None
     assert one["notes"][0].startswith("the script lays its model out over 8 devices, not 4")
+    assert "hint: `--shard none` plans a copy of the model on each device" in done.err
 
 
 def test_no_offer_with_the_devices_of_a_mesh_is_one_clear_line(gpuplan: Run) -> None:
