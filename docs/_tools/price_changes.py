@@ -29,6 +29,7 @@ REMOVED = {
     "techbytes": "no longer listed under this name",
 }
 ADDED = {
+    "aws-spot-feed": "spot price of 2026-08-10 from the feed of AWS",
     "gpu-price-feed": "prices of 2026-10-04 under the vendor's own names",
     "lambda-instances": "the vendor's list of instances of 2026-09-20",
     "coreweave-pricing": "new provider: its price list of 2026-09-20",
