@@ -7,7 +7,6 @@ minutes on two cores, the first time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import numpy as np
 from gpuplan.lab.dataset import trace_measured_rows
@@ -42,18 +41,13 @@ def main() -> None:
 
     show("at datasheet rates", errors(steps, DATASHEET))
     show("packaged constants", errors(steps, SHARES))
-    left_out: tuple[tuple[str, Callable[[SystolicStep], str]], ...] = (
-        ("network left out", lambda one: one.network),
-        ("accelerator left out", lambda one: one.measurement.accelerator),
-    )
-    for title, group_of in left_out:
-        found = {}
-        for group in sorted({group_of(one) for one in steps}):
-            shares = fit_systolic([one for one in steps if group_of(one) != group])
-            found[group] = errors([one for one in steps if group_of(one) == group], shares)
-        show(title, np.concatenate(list(found.values())))
-        for group, own in found.items():
-            show(f"{title}: {group}", own)
+    found = {}
+    for network in sorted({one.network for one in steps}):
+        shares = fit_systolic([one for one in steps if one.network != network])
+        found[network] = errors([one for one in steps if one.network == network], shares)
+    show("network left out", np.concatenate(list(found.values())))
+    for network, own in found.items():
+        show(f"left out: {network}", own)
 
 
 if __name__ == "__main__":

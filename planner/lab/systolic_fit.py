@@ -9,7 +9,7 @@ from typing import Any
 
 from ..offers.rows import Accelerator
 from ..predict.coefficients import AcceleratorLimits
-from ..predict.device.systolic_array import SHARES, SystolicShares, systolic_parts_s
+from ..predict.device.systolic_array import READ_SHARES, SHARES, SystolicShares, systolic_parts_s
 from ..predict.kernels.table import KernelTable
 from ..predict.measurements import Measurement
 from ..predict.predictor import Predictor
@@ -19,7 +19,7 @@ from .user_rows import predict_traced_row
 
 __all__ = ["SystolicStep", "build_systolic_steps", "fit_systolic", "predict_systolic_s", "select_fitted_rows"]
 
-ASSUMED = ("TPU-v2", "TPU-v3")  # at datasheet rates, by two published networks
+MODERN = ("TPU-v5e", "TPU-v5p", "TPU-v6e")
 START, START_ATTENTION = 0.75, 0.4  # middle of the priors [-]
 PRIOR_LOG = 0.5  # spread of the priors, in log units
 RESIDUAL_LOG = 0.05  # spread of residuals, in log units
@@ -89,7 +89,7 @@ def predict_systolic_s(steps: Sequence[SystolicStep], shares: SystolicShares) ->
 def fit_systolic(steps: Sequence[SystolicStep]) -> SystolicShares:
     """Fit the shares; the steps of one network on one accelerator weigh as much as one step.
 
-    An accelerator without steps has the geometric mean of the fitted ones.
+    An accelerator without a share has the geometric mean of v5e, v5p and v6e.
     """
     import numpy as np
     from scipy.optimize import least_squares
@@ -103,10 +103,9 @@ def fit_systolic(steps: Sequence[SystolicStep]) -> SystolicShares:
     def build(logs: Any) -> SystolicShares:
         *products, attention = (float(share) for share in np.exp(logs))
         known = dict(zip(names, products, strict=True))
-        mean = float(np.exp(np.mean(logs[:-1])))
-        return SystolicShares(
-            products={"": mean, **dict.fromkeys(ASSUMED, 1.0), **known}, attention=attention
-        )
+        shares = {**READ_SHARES, **known}
+        mean = float(np.exp(np.mean([np.log(shares[name]) for name in MODERN if name in shares])))
+        return SystolicShares(products={**shares, "": mean}, attention=attention)
 
     def residuals(logs: Any) -> Any:
         odd = np.log(predict_systolic_s(steps, build(logs))) - measured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import AcceleratorLimits
 from gpuplan.predict.device.accelerator_limits import compute_limits
 from gpuplan.predict.device.systolic_array import (
+    READ_SHARES,
     SHARES,
     SystolicShares,
     padded_flops,
@@ -100,7 +102,7 @@ def test_products_reach_the_share_of_their_chip_and_fused_attention_one_of_its_o
 
 
 def test_shares_are_found_again_in_steps_made_with_them() -> None:
-    """The fit of steps that were computed with known shares; a chip without steps gets the geometric mean."""
+    """The fit of steps that were computed with known shares; other chips keep what was read."""
     published = read_published_file("tpu_recipes_maxtext_language")[0]
     true = SystolicShares(products={"": 0.0, "TPU-v5e": 0.85, "TPU-v6e": 0.6}, attention=0.3)
 
@@ -116,7 +118,9 @@ def test_shares_are_found_again_in_steps_made_with_them() -> None:
 
     assert found.products["TPU-v5e"] == pytest.approx(0.85, rel=0.02)
     assert found.products["TPU-v6e"] == pytest.approx(0.6, rel=0.02)
-    assert found.products[""] == pytest.approx((found.products["TPU-v5e"] * found.products["TPU-v6e"]) ** 0.5)
+    assert found.products["TPU-v5p"] == READ_SHARES["TPU-v5p"]
+    mean = math.prod(found.products[name] for name in ("TPU-v5e", "TPU-v5p", "TPU-v6e")) ** (1 / 3)
+    assert found.products[""] == pytest.approx(mean)
     assert predict_systolic_s(steps, found) == pytest.approx([s.measurement.step_s for s in steps], rel=0.01)
 
 

@@ -15,7 +15,7 @@ from ..coefficients import AcceleratorLimits
 from ..kernels.table import ATTENTION_PASSES, CATEGORIES, KernelTable
 from .roofline import soft_max
 
-__all__ = ["SHARES", "SystolicShares", "padded_flops", "systolic_parts_s"]
+__all__ = ["READ_SHARES", "SHARES", "SystolicShares", "padded_flops", "systolic_parts_s"]
 
 SUBLANES = 8  # rows of a vector register (Jouppi et al., 2021, doi:10.1109/ISCA52012.2021.00010)
 SHARPNESS = (
@@ -41,15 +41,15 @@ class SystolicShares(Frozen):
         return self.products.get(accelerator, self.products[""])
 
 
-# Fitted on steps of Llama and of MaxText's own models of 8 to 250 billion parameters, whose products have sides
-# of 4,096 to 57,344; smaller ones may reach less. The two published networks on TPUs v2 and v3 run at datasheet
-# rates.
-SHARES = SystolicShares(
-    products={
-        "": 0.749, "TPU-v2": 1.0, "TPU-v3": 1.0, "TPU-v5e": 0.898, "TPU-v5p": 0.760, "TPU-v6e": 0.616,
-    },
-    attention=0.374,
-)  # fmt: skip
+# Read, not fitted. v2 and v3: their four published steps take as long as datasheet rates say. v5e: XLA's product
+# of 8192 cubed, 182 of 197 TFLOP/s, timed from the host (jax-ml/jax@cec06d11 docs/pallas/tpu/matmul.ipynb). v5p:
+# 328 of 459 TFLOP/s in whole steps of a model of 32 billion parameters that repeats no product, 6 % of them beside
+# products (AI-Hypercomputer/maxtext@0ed7bd52 MaxText/configs/v5p/README.md).
+READ_SHARES = {"TPU-v2": 1.0, "TPU-v3": 1.0, "TPU-v5e": 0.92, "TPU-v5p": 0.76}
+# v6e and attention: fitted on steps of Llama with 8 and 70 billion parameters, whose products have sides of 4,096
+# to 28,672; smaller ones may reach less. One product of 8192 cubed alone reaches 0.82 to 0.90 of the peak
+# (AI-Hypercomputer/tpu-recipes@c8cfe2f6 microbenchmarks/README.md).
+SHARES = SystolicShares(products={**READ_SHARES, "": 0.754, "TPU-v6e": 0.614}, attention=0.379)
 
 
 def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> Any:
