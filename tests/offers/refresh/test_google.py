@@ -31,7 +31,7 @@ GOOGLE = [
     for offer in CATALOG.offers
     if offer.provider == "gcp"
     and offer.usd_per_hour
-    and not offer.estimated
+    and not offer.note.startswith("sum of parts")
     and "@" not in offer.instance_type
 ]
 # Descriptions of Google's own, as code that reads its catalog quotes them (SpareCores/sc-crawler, `_gcp.py` and
