@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from gpuplan.lab.dataset import trace_measured_rows
 from gpuplan.lab.systolic_fit import (
     build_systolic_steps,
-    fit_systolic,
-    predict_systolic_s,
+    predict_left_out_s,
     select_fitted_rows,
 )
 from gpuplan.lab.user_rows import predict_traced_row
@@ -123,17 +122,14 @@ def leave_networks_out(
     """Return the steps with those on TPUs predicted by shares that are fitted without the network."""
     rows = select_fitted_rows([one.measurement for one in steps])
     built = build_systolic_steps(rows, trace, load_catalog().accelerators, predictor)
-    fits = {one.network: fit_systolic([o for o in built if o.network != one.network]) for one in built}
-    alone_s = {
-        one.measurement.source: float(predict_systolic_s([one], fits[one.network])[0]) for one in built
-    }
+    sources = [one.measurement.source for one in built]
+    left_out_s = dict(zip(sources, map(float, predict_left_out_s(built)), strict=True))
 
     def predict(one: JudgedStep) -> JudgedStep:
-        source = one.measurement.source
-        if source not in alone_s:
+        time_s = left_out_s.get(one.measurement.source)
+        if time_s is None:
             return one
-        ratio = alone_s[source] / one.step.time_s.mid
-        step = replace(one.step, time_s=one.step.time_s.scaled(ratio))
+        step = replace(one.step, time_s=one.step.time_s.scaled(time_s / one.step.time_s.mid))
         return replace(one, step=step, alone_s=step.time_s.mid - step.parts_s["link"])
 
     return [predict(one) for one in steps]

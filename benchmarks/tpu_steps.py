@@ -11,9 +11,9 @@ import sys
 import numpy as np
 from gpuplan.lab.dataset import trace_measured_rows
 from gpuplan.lab.systolic_fit import (
-    SystolicStep,
     build_systolic_steps,
     fit_systolic,
+    predict_left_out_s,
     predict_systolic_s,
     select_fitted_rows,
 )
@@ -36,18 +36,14 @@ def main() -> None:
     def show(name: str, found: np.ndarray) -> None:
         print(f"| {name} | {len(found)} | {np.abs(found).mean():.1%} | {found.mean():+.1%} |")
 
-    def errors(some: list[SystolicStep], shares: SystolicShares) -> np.ndarray:
-        return predict_systolic_s(some, shares) / [one.measurement.step_s for one in some] - 1.0
-
-    show("at datasheet rates", errors(steps, DATASHEET))
-    show("packaged constants", errors(steps, SHARES))
-    found = {}
-    for network in sorted({one.network for one in steps}):
-        shares = fit_systolic([one for one in steps if one.network != network])
-        found[network] = errors([one for one in steps if one.network == network], shares)
-    show("network left out", np.concatenate(list(found.values())))
-    for network, own in found.items():
-        show(f"left out: {network}", own)
+    networks = np.array([one.network for one in steps])
+    measured_s = np.array([one.measurement.step_s for one in steps])
+    show("at datasheet rates", predict_systolic_s(steps, DATASHEET) / measured_s - 1.0)
+    show("packaged constants", predict_systolic_s(steps, SHARES) / measured_s - 1.0)
+    left_out = predict_left_out_s(steps) / measured_s - 1.0
+    show("network left out", left_out)
+    for network in sorted(set(networks)):
+        show(f"left out: {network}", left_out[networks == network])
 
 
 if __name__ == "__main__":

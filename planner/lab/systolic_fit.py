@@ -17,7 +17,14 @@ from ..predict.step_time import NoPrediction
 from ..workload.model import Workload
 from .user_rows import predict_traced_row
 
-__all__ = ["SystolicStep", "build_systolic_steps", "fit_systolic", "predict_systolic_s", "select_fitted_rows"]
+__all__ = [
+    "SystolicStep",
+    "build_systolic_steps",
+    "fit_systolic",
+    "predict_left_out_s",
+    "predict_systolic_s",
+    "select_fitted_rows",
+]
 
 MODERN = ("TPU-v5e", "TPU-v5p", "TPU-v6e")
 START, START_ATTENTION = 0.75, 0.4  # middle of the priors [-]
@@ -112,3 +119,12 @@ def fit_systolic(steps: Sequence[SystolicStep]) -> SystolicShares:
         return np.concatenate([weight * odd / RESIDUAL_LOG, (logs - start) / PRIOR_LOG])
 
     return build(least_squares(residuals, start, bounds=(-np.inf, 0.0)).x)
+
+
+def predict_left_out_s(steps: Sequence[SystolicStep]) -> Any:
+    """Return the time of each step by shares fitted without its network, array of [steps] [s]."""
+    import numpy as np
+
+    networks = {one.network for one in steps}
+    fits = {name: fit_systolic([one for one in steps if one.network != name]) for name in networks}
+    return np.array([predict_systolic_s([one], fits[one.network])[0] for one in steps])

@@ -28,7 +28,7 @@ print(json.dumps([jax.process_index(), jax.process_count(), jax.device_count()])
 
 
 def export_two(folder: Path, engine: str, planned: dict[str, Any] = TWO, **more: Any) -> dict[str, Any]:
-    """Return what `gpuplan export` says of a plan of several machines."""
+    """Return the export of a plan of several machines."""
     args = LaunchArgs(path=write_plan(folder, planned), source=GIT, options={}, **more)
     return export_offer(args, engine=engine, disk_gb=100, image=None, file="f.yaml")
 
