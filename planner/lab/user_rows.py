@@ -13,7 +13,7 @@ from ..predict.keras_defaults import choose_attention
 from ..predict.measurements import Measurement, load_published_measurements
 from ..predict.multi_device.data_parallel import scale_to_devices
 from ..predict.multi_device.sharded_step import scale_to_sharded_devices
-from ..predict.multi_device.sharding import Sharding
+from ..predict.multi_device.sharding import Sharding, parse_sharding
 from ..predict.predictor import Predictor
 from ..predict.run_config import append_mode, find_software_year, find_wait_factor, name_user_stack
 from ..predict.step_description import compute_step_interval, find_basis, find_limiter
@@ -170,7 +170,7 @@ def predict_traced_row(
         predictor: Coefficients.
     """
     known = resolve_defaults(m, workload, accelerator)
-    sharding = Sharding(m.shard or Sharding.NONE)
+    sharding = parse_sharding(m.shard)[0] if m.shard else Sharding.NONE
     each = build_device_workload(workload, sharding, m.devices)
     sample = build_fit_sample(known, build_traced_run(known, each), accelerator)
     if isinstance(sample, NoPrediction):
@@ -193,7 +193,7 @@ def _scale(
 ) -> StepTime | NoPrediction:
     """Return the step of a row's devices."""
     devices, machine, hosts = m.devices, find_host_spec(m), _count_joined_hosts(m)
-    if sharding is not Sharding.NONE:
+    if sharding != Sharding.NONE:
         return scale_to_sharded_devices(
             single,
             traffic=build_traffic(workload, sharding),

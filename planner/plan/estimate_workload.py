@@ -19,7 +19,6 @@ from .cost_terms import NO_TERMS, CostTerms
 from .execution.input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
 from .execution.memory import MemoryVerdict, available_bytes, memory_verdict, stated_verdict
 from .execution.memory_parts import compute_batch_bytes, find_remedies
-from .execution.partitions import NO_PARTITIONS, Partitions
 from .execution.run_length import count_replicas
 from .execution.scaling_mode import BatchScaling
 from .execution.sharding_choice import (
@@ -59,7 +58,6 @@ def estimate_workload(
     terms: CostTerms = NO_TERMS,
     resized: Callable[[int], Workload] | None = None,
     feed: InputPipeline | None = None,
-    partitions: Partitions = NO_PARTITIONS,
 ) -> Estimate:
     """Estimate time, cost and memory of a workload on every offer of a selection.
 
@@ -71,7 +69,6 @@ def estimate_workload(
         terms: Costs and assumptions besides the training; none by default.
         resized: Function that returns the workload at another batch size; required for strong scaling.
         feed: Input pipeline measured by a profile; `question.feed` takes precedence.
-        partitions: Steps that XLA divided over the devices of the script's layout.
 
     Raises:
         UsageError: A deadline or a budget is given for a run of unknown length.
@@ -81,7 +78,7 @@ def estimate_workload(
     _require_run_length(workload, question)
     _require_training(workload, question)
     question = follow_script(question, workload)
-    spread, choice = build_division(question, resized=resized, partitions=partitions)
+    spread, choice = build_division(question, resized=resized)
     priced = price_offers(
         workload,
         selection,
@@ -107,17 +104,16 @@ def estimate_workload(
 
 
 def build_division(
-    question: Question, *, resized: Callable[[int], Workload] | None, partitions: Partitions
+    question: Question, *, resized: Callable[[int], Workload] | None
 ) -> tuple[BatchScaling, ShardingChoice]:
     """Return the division of the batch and of the model over several devices.
 
     Args:
         question: Completed by `follow_script`.
         resized: Function that returns the workload at another batch size.
-        partitions: Steps that XLA divided over the devices of the script's layout.
     """
     spread = BatchScaling(scaling=question.scaling or "weak", resized=resized)
-    return spread, ShardingChoice(question.shard or UNSHARDED, partitions)
+    return spread, ShardingChoice(question.shard or UNSHARDED)
 
 
 def estimate_on_device(
@@ -161,10 +157,10 @@ def _estimate_phase(
     matrix = load_compatibility()
     accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
     copies = choice.count_replicas(workload, sharding, devices=selected.offer.devices)
-    sharers = "replicas" if sharding is Sharding.SCRIPT else "devices"
+    sharers = "replicas" if sharding.divides_products else "devices"
     share = spread.split(workload, copies, sharers=sharers)
     run, whole = share.run, share.workload or workload
-    each = choice.get_device_workload(whole, sharding, run, devices=devices)
+    each = choice.get_device_workload(whole, sharding, devices=devices)
     peak_time_s = None
     if accelerator is None:
         step: StepTime | NoPrediction = NoPrediction(
@@ -172,7 +168,7 @@ def _estimate_phase(
         )
     else:
         step = predict_step_on_devices(
-            share, selected, accelerator, predictor, whole=whole, each=each, sharding=sharding, choice=choice
+            share, selected, accelerator, predictor, whole=whole, each=each, sharding=sharding
         )
         peak_time_s = compute_peak_time_s(each, accelerator, share=min(1.0, selected.offer.devices))
         whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
@@ -189,7 +185,7 @@ def _estimate_phase(
         sharding=sharding,
         tokens_per_sample=workload.tokens_per_sample,
         peak_time_s=peak_time_s,
-        memory_parts=list_memory_parts(whole, sharding, devices),
+        memory_parts=list_memory_parts(whole, each, sharding, devices),
     )
 
 
@@ -236,8 +232,8 @@ def _require_run_length(workload: Workload, question: Question) -> None:
 
 
 def _require_training(workload: Workload, question: Question) -> None:
-    """Raise UsageError if sharding is asked for without training."""
-    if workload.mode != "train" and question.shard not in (None, UNSHARDED):
+    """Raise UsageError if gradients or optimizer state are to be sharded without training."""
+    if workload.mode != "train" and any(one.shards_optimizer for one in question.shard or ()):
         raise UsageError(
             "`--shard` divides a training step; inference has no gradients and no optimizer to divide",
             hint="leave out `--shard`, or use `--mode train`",

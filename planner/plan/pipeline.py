@@ -12,6 +12,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from ..plain import parse_json
+from ..predict.multi_device.sharding import find_tensor_ways
 from .cost_terms import CostTerms
 from .estimate_workload import estimate_workload
 from .question import EstimateContext, Question
@@ -96,7 +97,6 @@ def _estimate(context: EstimateContext, workload: Workload, question: Question) 
         terms=context.terms,
         resized=context.resized,
         feed=context.feed,
-        partitions=context.partitions,
     )
 
 
@@ -159,6 +159,7 @@ def build_context(
         compiling.require_named(question.filters.accelerators, model)
         compiling.require_copies(question.shard)
     selection = select(question.filters, catalog=catalog).with_quotas(question.quotas)
+    options = replace(options, tensor=find_tensor_ways(question.shard or ()))
     settings = load_settings()
     measurements = _measurements(model, profiles, settings)
     predictor: StepPredictor = _add_measurements(Predictor.load(settings), measurements, catalog, selection)
@@ -180,14 +181,11 @@ def build_context(
         feed=_feed(measurements, workload),
         resized=_resizer(workload, model, options=options, script_arguments=script_arguments),
     )
-    if compiling is None and workload.layout is None:
+    if compiling is None:
         return context
     from .compilation import build_program_source
-    from .script_partition import add_partitions
 
     program = build_program_source(model, options, script_arguments, question, workload)
-    if compiling is None:
-        return add_partitions(context, question, program)
     return _add_compiler(context, compiling, program)
 
 

@@ -13,7 +13,6 @@ from ..numbers import format_device, format_duration
 from ..predict.multi_device.sharding import Sharding
 from ..predict.step_time import NoPrediction
 from ..units import GIB
-from .execution.partitions import NO_PARTITIONS, Partitions
 from .execution.scaling_mode import ScalingMode
 from .select import Filters
 from .spot.preemption import SpotTerms
@@ -89,7 +88,6 @@ class EstimateContext(Frozen):
         terms: Costs and assumptions besides the training.
         resized: Function that returns the workload at another batch size; None if unavailable.
         feed: Input pipeline measured by a profile; None for no limit.
-        partitions: Steps that XLA divided over the devices of the script's layout.
         compile_more: Function that compiles the step at more batch sizes, by accelerator; None without
             `--compile`.
     """
@@ -101,7 +99,6 @@ class EstimateContext(Frozen):
     terms: CostTerms
     resized: Callable[[int], Workload] | None = None
     feed: InputPipeline | None = None
-    partitions: Partitions = field(default_factory=lambda: NO_PARTITIONS)
     compile_more: Callable[[Mapping[str, Sequence[Workload]]], None] | None = None
 
 

@@ -1,12 +1,11 @@
-"""Time of a step on the devices of an offer: copies of the model, shards of it, or the layout of the script."""
+"""Time of a step on the devices of an offer: copies of the model, shards of it, or products that devices share."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..predict.compile.compiled import CompiledStep, CompileFault
+from ..predict.multi_device.divided_step import add_replicas, scale_to_divided_devices
 from ..predict.multi_device.interconnect import build_host_spec
-from ..predict.multi_device.laid_out_step import scale_to_laid_out_devices
 from ..predict.multi_device.sharded_step import scale_to_sharded_devices
 from ..predict.multi_device.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from .execution.scaling_mode import DeviceShare
-    from .execution.sharding_choice import ShardingChoice
     from .select import OfferContext
 
 __all__ = ["predict_step_on_devices"]
@@ -37,7 +35,6 @@ def predict_step_on_devices(
     whole: Workload,
     each: Workload,
     sharding: Sharding,
-    choice: ShardingChoice,
 ) -> StepTime | NoPrediction:
     """Return the step of an offer's devices; of a batch that has fewer samples than there are devices, none.
 
@@ -49,16 +46,14 @@ def predict_step_on_devices(
         whole: The model at the batch of one device or replica.
         each: The work of one device.
         sharding: What the devices hold in parts.
-        choice: Shardings with the steps that XLA divided.
     """
     if share.workload is None:
         replicas = share.run.replicas
         return NoPrediction(f"a batch of {whole.batch_size} cannot be divided among {replicas} devices")
-    if sharding is Sharding.NONE:
+    if sharding == Sharding.NONE:
         return _predict_copies(each, selected, accelerator, predictor)
-    if sharding is Sharding.SCRIPT:
-        partition = choice.find_partition(whole, share.run)
-        return _predict_laid_out(each, partition, selected, accelerator, predictor)
+    if sharding.divides_products:
+        return _predict_divided(each, sharding, selected, accelerator, predictor)
     return _predict_sharded(each, build_traffic(whole, sharding), selected, accelerator, predictor)
 
 
@@ -91,32 +86,39 @@ def _predict_sharded(
     )
 
 
-def _predict_laid_out(
+def _predict_divided(
     each: Workload,
-    partition: CompiledStep | CompileFault,
+    sharding: Sharding,
     selected: OfferContext,
     accelerator: Accelerator,
     predictor: StepPredictor,
 ) -> StepTime | NoPrediction:
-    """Return the step of devices that the script lays its model out over; on another number of them, none."""
-    offer, layout = selected.offer, each.layout
-    wanted, found = 1 if layout is None else layout.devices, count_mesh_devices(offer)
-    if wanted != found:
+    """Return the step of devices that share the products of a layer; on a number that they do not divide, none."""
+    offer, divided = selected.offer, each.divided
+    if divided is None:
+        return NoPrediction(f"no variable of the model can be divided as `{sharding}`", hint=PLAN_COPIES)
+    if divided.is_ambiguous:
         return NoPrediction(
-            f"the script lays its model out over {wanted} devices, not {found:g}", hint=PLAN_COPIES
+            "the layout divides variables along the axis of the samples, and says nothing of activations: XLA may "
+            "gather the batch instead, with more work and memory than is shown",
+            hint="give outputs of layers a layout (`layout_map['.*/output'] = ('batch',)`), or add `--compile`",
         )
+    wanted, found = divided.layout.devices, count_mesh_devices(offer)
     if found != offer.devices:
         return NoPrediction(
             f"a layout over the cores of {accelerator.name} chips is not modelled", hint=PLAN_COPIES
         )
-    if isinstance(partition, CompileFault):
-        return NoPrediction(f"what the script's layout exchanges is not known: {partition.message}")
+    if found % wanted or (sharding == Sharding.SCRIPT and wanted != found):
+        who = "the script lays its model out" if sharding == Sharding.SCRIPT else f"`{sharding}` divides it"
+        return NoPrediction(f"{who} over {wanted} devices, not {found:g}", hint=PLAN_COPIES)
     single = predictor.step_time(each, accelerator)
     if isinstance(single, NoPrediction):
         return single
-    return scale_to_laid_out_devices(
+    gradient_bytes = each.memory.gradient_bytes
+    return scale_to_divided_devices(
         single,
-        partition=partition,
+        sharding=sharding,
+        collectives=add_replicas(divided, gradient_bytes, copies=round(found / wanted)),
         accelerator=accelerator,
         devices=offer.devices,
         machine=build_host_spec(selected.links),

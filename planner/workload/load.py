@@ -130,6 +130,9 @@ def _require_as_traced(workload: Workload, options: WorkloadOptions, *, name: st
             raise UsageError(f"{flag} {asked}: `{name}` was traced with {traced}", hint=TRACE_AGAIN)
     if options.remat:
         raise UsageError(f"--remat: `{name}` was traced already", hint=TRACE_AGAIN)
+    ways = None if workload.divided is None else workload.divided.layout.devices
+    if options.tensor not in (None, ways):
+        raise UsageError(f"--shard tensor:{options.tensor}: `{name}` was traced without it", hint=TRACE_AGAIN)
 
 
 def _get_policy(precision: str | None) -> str | None:

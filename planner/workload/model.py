@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 from ..frozen import Frozen
 from ..plain import to_plain
-from .device_layout import DeviceLayout, VariableBytes
+from .collective import Collective
+from .device_layout import DeviceLayout
 from .ops import PRODUCTS, Op
 
 __all__ = [
-    "FORMAT", "AttentionCall", "FusedAttention", "LayerSizes", "Memory", "Unmodelled", "Workload",
+    "FORMAT", "AttentionCall", "DividedStep", "FusedAttention", "LayerSizes", "Memory", "Unmodelled", "Workload",
 ]  # fmt: skip
 
 FORMAT = "gpuplan.workload/2"
@@ -128,6 +129,58 @@ class FusedAttention(Frozen):
     ops: tuple[Op, ...]
     memory: Memory
 
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> FusedAttention:
+        """Parse plain JSON types."""
+        return FusedAttention(
+            calls=tuple(AttentionCall(**call) for call in data["calls"]),
+            ops=tuple(Op.from_json(row) for row in data["ops"]),
+            memory=Memory(**data["memory"]),
+        )
+
+
+class DividedStep(Frozen):
+    """The step as one device runs it that shares the model with others, at the batch of their replica.
+
+    Args:
+        layout: The devices, and what each of them holds.
+        ops: Table of operations on its parts of variables and activations.
+        memory: Device memory of the step: of its activations; variables as a whole.
+        fused_attention: The same step with fused attention; None if no call of it can be fused.
+        collectives: What it exchanges with the other devices.
+        states_activations: Whether the user's code states how activations are divided.
+    """
+
+    layout: DeviceLayout
+    ops: tuple[Op, ...]
+    memory: Memory
+    fused_attention: FusedAttention | None
+    collectives: tuple[Collective, ...]
+    states_activations: bool = False
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether variables are divided along the axis of the samples, and nothing says which of them to gather.
+
+        XLA's partitioner may then gather the batch, and let every device work on all samples (libtpu 0.0.42, a
+        Transformer on four chips: 2.6 times the memory).
+        """
+        gathered = any(one.replicas and one.kind == "all_gather" for one in self.collectives)
+        return gathered and not self.states_activations
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> DividedStep:
+        """Parse plain JSON types."""
+        fused = data["fused_attention"]
+        return DividedStep(
+            layout=DeviceLayout.from_json(data["layout"]),
+            ops=tuple(Op.from_json(row) for row in data["ops"]),
+            memory=Memory(**data["memory"]),
+            fused_attention=None if fused is None else FusedAttention.from_json(fused),
+            collectives=tuple(Collective(**row) for row in data["collectives"]),
+            states_activations=data["states_activations"],
+        )
+
 
 class ForwardPasses(Frozen):
     """Equal calls of `evaluate()` or `predict()`.
@@ -176,6 +229,8 @@ class Workload(Frozen):
         layout: Layout of the step over devices by that distribution; None for none.
         layer_sizes: Sizes of its layers; None for workloads traced before they were introduced.
         tokens_per_sample: Length of the sequences of a language model; None for other models [-].
+        divided: The step of one device that holds parts of the variables, under that layout or by tensor
+            parallelism; None where every device holds all of them.
     """
 
     model: str
@@ -205,6 +260,7 @@ class Workload(Frozen):
     passes: tuple[ForwardPasses, ...] = ()
     layer_sizes: LayerSizes | None = None
     tokens_per_sample: int | None = None
+    divided: DividedStep | None = None
 
     @cached_property
     def phases(self) -> tuple[Workload, ...]:
@@ -255,18 +311,15 @@ class Workload(Frozen):
         fields["memory"] = Memory(**fields["memory"])
         fields["ops"] = tuple(Op.from_json(row) for row in fields["ops"])
         if fused := fields.get("fused_attention"):
-            fields["fused_attention"] = FusedAttention(
-                calls=tuple(AttentionCall(**call) for call in fused["calls"]),
-                ops=tuple(Op.from_json(row) for row in fused["ops"]),
-                memory=Memory(**fused["memory"]),
-            )
+            fields["fused_attention"] = FusedAttention.from_json(fused)
+        if divided := fields.get("divided"):
+            fields["divided"] = DividedStep.from_json(divided)
         fields["unmodelled"] = tuple(Unmodelled(**row) for row in fields["unmodelled"])
         fields["notes"] = tuple(fields["notes"])
         fields["passes"] = tuple(ForwardPasses(**one) for one in fields.get("passes", ()))
         if sizes := fields.get("layer_sizes"):
             fields["layer_sizes"] = LayerSizes(**{part: tuple(row) for part, row in sizes.items()})
         if layout := fields.get("layout"):
-            sizes = {part: VariableBytes(**layout[part]) for part in ("whole", "each")}
-            fields["layout"] = DeviceLayout(**{**layout, **sizes})
+            fields["layout"] = DeviceLayout.from_json(layout)
         fields["further"] = tuple(Workload.from_json(one) for one in fields.get("further", ()))
         return Workload(**fields)

@@ -42,6 +42,7 @@ class OpKind(StrEnum):
     MOVE = "move"  # transpose, concatenate, pad, copy, reverse, materialized broadcasts
     SORT = "sort"
     LINALG = "linalg"  # fft, cholesky, triangular solve, ...
+    COLLECTIVE = "collective"  # between the devices of a mesh; not part of a table of operations
     OTHER = "other"  # unmodelled: bytes follow from shapes, FLOPs are unknown (0)
 
 

@@ -43,6 +43,7 @@ _MOST = {
     "steps": MAX_STEPS,
     "tokens": MAX_TOKENS,
     "devices": MAX_DEVICES,
+    "tensor": MAX_DEVICES,
 }
 
 
@@ -82,6 +83,7 @@ class WorkloadOptions(Frozen):
         use_cache: Whether a cached trace of the same content may be used.
         fit_call: Number of `fit()` calls of a script before the one to measure or lower [-].
         devices: Devices visible to user code that distributes the model; None for one [-].
+        tensor: Devices that share each product by tensor parallelism; None for the layout of the user's code [-].
         script: How the user's code is run; changes nothing of what is computed.
 
     Raises:
@@ -102,6 +104,7 @@ class WorkloadOptions(Frozen):
     use_cache: bool = True
     fit_call: int = 0
     devices: int | None = None
+    tensor: int | None = None
     script: ScriptOptions = ScriptOptions()
 
     def __post_init__(self) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
-from .model import Memory, Workload
+from .model import DividedStep, FusedAttention, Memory, Workload
 from .ops import Op
 
 __all__ = ["Resizer", "can_resize", "interpolate_workload"]
 
+Line = Callable[[float, float], float]
 REAL = (
     "count", "flops", "bytes_read", "bytes_written", "layer_bytes_read", "layer_bytes_written",
     "fused_bytes_read", "fused_bytes_written",
@@ -31,6 +32,8 @@ def can_resize(one: Workload, other: Workload) -> bool:
         return False
     if not _have_same_rows(one.with_fused_attention.ops, other.with_fused_attention.ops):
         return False
+    if not _have_same_division(one.divided, other.divided):
+        return False
     alike = ("mode", "precision", "compiled", "parameters", "trainable_parameters")
     if one.batch_size == other.batch_size or not _have_same_rows(one.ops, other.ops):
         return False
@@ -41,6 +44,16 @@ def _have_same_rows(one: Sequence[Op], other: Sequence[Op]) -> bool:
     return len(one) == len(other) and all(
         getattr(a, name) == getattr(b, name) for a, b in zip(one, other, strict=True) for name in SAME
     )
+
+
+def _have_same_division(one: DividedStep | None, other: DividedStep | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    tables = [(one.ops, other.ops)]
+    if one.fused_attention is not None and other.fused_attention is not None:
+        tables.append((one.fused_attention.ops, other.fused_attention.ops))
+    alike = (one.layout == other.layout) and len(one.collectives) == len(other.collectives)
+    return alike and all(_have_same_rows(a, b) for a, b in tables)
 
 
 def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> Workload:
@@ -58,13 +71,6 @@ def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> 
     def line(a: float, b: float) -> float:
         return max(0.0, a + (b - a) * share)
 
-    fused, other_fused = one.fused_attention, other.fused_attention
-    if fused is not None and other_fused is not None:
-        fused = replace(
-            fused,
-            ops=_interpolate_ops(fused.ops, other_fused.ops, line),
-            memory=_interpolate_memory(fused.memory, other_fused.memory, line),
-        )
     steps = None
     if one.samples is not None and one.epochs is not None:
         steps = -(-one.samples // batch_size) * one.epochs
@@ -73,7 +79,8 @@ def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> 
         batch_size=batch_size,
         ops=_interpolate_ops(one.ops, other.ops, line),
         memory=_interpolate_memory(one.memory, other.memory, line),
-        fused_attention=fused,
+        fused_attention=_interpolate_fused(one.fused_attention, other.fused_attention, line),
+        divided=_interpolate_division(one.divided, other.divided, line),
         steps=steps,
         further=tuple(
             interpolate_workload(a, b, batch_size=batch_size)
@@ -82,13 +89,41 @@ def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> 
     )
 
 
-def _interpolate_ops(
-    one: Sequence[Op], other: Sequence[Op], line: Callable[[float, float], float]
-) -> tuple[Op, ...]:
+def _interpolate_fused(
+    one: FusedAttention | None, other: FusedAttention | None, line: Line
+) -> FusedAttention | None:
+    if one is None or other is None:
+        return one
+    return replace(
+        one,
+        ops=_interpolate_ops(one.ops, other.ops, line),
+        memory=_interpolate_memory(one.memory, other.memory, line),
+    )
+
+
+def _interpolate_division(
+    one: DividedStep | None, other: DividedStep | None, line: Line
+) -> DividedStep | None:
+    if one is None or other is None:
+        return one
+    collectives = (
+        replace(a, message_bytes=round(line(a.message_bytes, b.message_bytes)))
+        for a, b in zip(one.collectives, other.collectives, strict=True)
+    )
+    return replace(
+        one,
+        ops=_interpolate_ops(one.ops, other.ops, line),
+        memory=_interpolate_memory(one.memory, other.memory, line),
+        fused_attention=_interpolate_fused(one.fused_attention, other.fused_attention, line),
+        collectives=tuple(collectives),
+    )
+
+
+def _interpolate_ops(one: Sequence[Op], other: Sequence[Op], line: Line) -> tuple[Op, ...]:
     return tuple(_interpolate_op(a, b, line) for a, b in zip(one, other, strict=True))
 
 
-def _interpolate_op(a: Op, b: Op, line: Callable[[float, float], float]) -> Op:
+def _interpolate_op(a: Op, b: Op, line: Line) -> Op:
     changed: dict[str, float] = {}
     for name in REAL:
         x, y = getattr(a, name), getattr(b, name)
@@ -101,7 +136,7 @@ def _interpolate_op(a: Op, b: Op, line: Callable[[float, float], float]) -> Op:
     return replace(a, **changed) if changed else a  # type: ignore[arg-type]
 
 
-def _interpolate_memory(a: Memory, b: Memory, line: Callable[[float, float], float]) -> Memory:
+def _interpolate_memory(a: Memory, b: Memory, line: Line) -> Memory:
     sizes = {}
     for part in fields(Memory):
         x, y = getattr(a, part.name), getattr(b, part.name)

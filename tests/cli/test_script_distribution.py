@@ -112,9 +112,11 @@ def test_a_layout_is_followed_on_as_many_devices_as_its_mesh_has(gpuplan: Run) -
     assert (parts["weights"], parts["gradients"]) == (KERNELS // 4, KERNELS // 4)
     assert parts["optimizer"] == 2 * KERNELS // 4 + 8
     assert sum(parts.values()) == one["memory_bytes"]
-    sent_gb = (2 * 3 / 4 * 16 * 512 * 4 + 2 * 1 / 2 * KERNELS / 4) / 1e9
-    assert f"send {sent_gb:.3g} GB from each device over NVLink" in one["notes"][0]
-    assert "nothing of it hidden" in one["notes"][0]
+    shared_gb, summed_gb = 2 * 3 / 4 * 16 * 512 * 4 / 1e9, 2 * 1 / 2 * KERNELS / 4 / 1e9
+    assert (
+        f"each sends {shared_gb:.3g} GB for the products that it shares, and {summed_gb:.3g} GB for its replicas "
+        "over NVLink" in one["notes"][0]
+    )
 
 
 def test_a_layout_is_not_priced_as_copies(gpuplan: Run) -> None:

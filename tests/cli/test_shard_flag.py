@@ -186,9 +186,9 @@ def test_frozen_layers_have_no_gradients(gpuplan: Run, folder: Path, monkeypatch
 @pytest.mark.parametrize(
     ("shard", "message"),
     [
-        ("tensor:4", "tensor parallelism is not modelled yet"),
-        ("pipeline:2", "pipeline parallelism is not modelled yet"),
-        ("zero3", "is none of none, zero1, zero2, fsdp, auto"),
+        ("tensor:0", "tensor parallelism needs a number of devices"),
+        ("pipeline:2", "pipeline parallelism is not modelled"),
+        ("zero3", "is none of none, zero1, zero2, fsdp, tensor:N, auto"),
     ],
 )
 def test_what_is_not_modelled_is_refused(

@@ -13,11 +13,12 @@ from gpuplan.plan.question import Question
 from gpuplan.plan.script_layout import count_mesh_devices, follow_script, plan_copies, select_mesh_offers
 from gpuplan.plan.select import Filters, select
 from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficients
+from gpuplan.predict.multi_device.divided_step import RingLinks, compute_divided_link_s
 from gpuplan.predict.multi_device.interconnect import Link
-from gpuplan.predict.multi_device.laid_out_step import compute_laid_out_link_s
 from gpuplan.predict.multi_device.sharding import Sharding
+from gpuplan.workload.collective import Collective
 from gpuplan.workload.device_layout import DeviceLayout, VariableBytes
-from gpuplan.workload.model import Memory, Workload
+from gpuplan.workload.model import DividedStep, Memory, Workload
 
 WHOLE = VariableBytes(parameters=800, optimizer=1600, state=8)
 EACH = VariableBytes(parameters=200, optimizer=400, state=8)
@@ -62,8 +63,8 @@ def test_offers_are_those_with_the_devices_of_the_mesh() -> None:
         select_mesh_offers(everything, Filters(), lay_out(replace(DIVIDED, devices=7)))
 
 
-def test_a_device_holds_and_updates_its_part_of_the_variables() -> None:
-    """A quarter of the weights, of their gradients and of their update; both passes by the share that is given."""
+def test_a_device_runs_the_step_of_its_own_shapes() -> None:
+    """A quarter of the weights, of their gradients and of their state; operations and activations are its own."""
     memory = Memory(
         parameter_bytes=800,
         gradient_bytes=800,
@@ -72,32 +73,58 @@ def test_a_device_holds_and_updates_its_part_of_the_variables() -> None:
         input_bytes=64,
         activation_bytes=640,
     )
-    ops = tuple(make_product(flops=100.0, phase=phase, layer="dense") for phase in ("forward", "update"))
-    workload = lay_out(DIVIDED, memory=memory, ops=ops)
+    whole = tuple(make_product(flops=100.0, phase=phase, layer="dense") for phase in ("forward", "update"))
+    local = tuple(replace(op, flops=30.0) for op in whole)
+    divided = DividedStep(
+        layout=DIVIDED,
+        ops=local,
+        memory=replace(memory, activation_bytes=200),
+        fused_attention=None,
+        collectives=(),
+    )
+    workload = lay_out(DIVIDED, memory=memory, ops=whole, divided=divided)
 
     held = compute_device_memory(workload, Sharding.SCRIPT, 8)
     assert (held.weights, held.gradients, held.optimizer, held.state) == (200, 200, 400, 8)
-    each = build_device_workload(workload, Sharding.SCRIPT, 8, pass_share=0.3)
-    assert [op.flops for op in each.ops] == pytest.approx([30.0, 25.0])
-    assert each.memory.fixed_bytes == held.total_bytes
+    each = build_device_workload(workload, Sharding.SCRIPT, 8)
+    assert each.ops == local
+    assert (each.memory.fixed_bytes, each.memory.batch_bytes) == (held.total_bytes, 264)
+
+
+def make_collective(**facts: object) -> Collective:
+    known = {"kind": "all_reduce", "devices": 8, "stride": 1, "message_bytes": 0, "count": 1.0}
+    return Collective(**{**known, "phase": "forward", "replicas": False, **facts})
 
 
 def test_collectives_take_what_they_send_over_the_link_and_are_not_hidden() -> None:
-    """Law: nothing sent and no message leaves waiting and start alone; twice the bytes take twice the rest."""
-    parallel, link = load_parallel_coefficients()["all_reduce"], Link(kind="nvlink", bytes_per_s=100e9)
+    """Law: without collectives, waiting and start alone; twice the bytes take twice the time without latency."""
+    parallel = load_parallel_coefficients()["all_reduce"]
+    nvlink = Link(kind="nvlink", bytes_per_s=100e9)
+    links = RingLinks(inside=nvlink, whole=nvlink, host_devices=8, parallel=parallel)
 
-    def added_s(sent_bytes: float, messages: float = 0.0) -> float:
-        return compute_laid_out_link_s(
-            single_s=0.1,
-            devices=8,
-            sent_bytes=sent_bytes,
-            messages=messages,
-            link=link,
-            inside="nvlink",
-            parallel=parallel,
-        )
+    def added_s(*collectives: Collective) -> float:
+        return compute_divided_link_s(
+            collectives, single_s=0.1, devices=8, links=links, parallel=parallel
+        ) - compute_divided_link_s((), single_s=0.1, devices=8, links=links, parallel=parallel)
 
-    rate = 100e9 * parallel.shares.links["nvlink"]
-    assert added_s(1e9) - added_s(0.0) == pytest.approx(1e9 / rate)
-    assert added_s(2e9) - added_s(0.0) == pytest.approx(2 * (added_s(1e9) - added_s(0.0)))
-    assert added_s(0.0, messages=10) - added_s(0.0) == pytest.approx(10 * (8.4e-6 + 7 * 3.4e-6))
+    rate, latency_s = 100e9 * parallel.shares.links["nvlink"], 2 * (8.4e-6 + 7 * 3.4e-6)
+    assert added_s(make_collective(message_bytes=10**9)) == pytest.approx(2 * 7 / 8 * 1e9 / rate + latency_s)
+    assert added_s(make_collective(count=10.0)) == pytest.approx(10 * latency_s)
+    small = make_collective(phase="update", count=10.0)
+    assert added_s(small) == pytest.approx(latency_s)
+    gradients = make_collective(message_bytes=10**9, phase="backward", replicas=True)
+    assert 0 < added_s(gradients) < added_s(make_collective(message_bytes=10**9))
+
+
+def test_rings_side_by_side_share_the_network_of_a_machine() -> None:
+    """Groups of 4 on machines of 8: 4 rings of their replicas pass a port; the groups stay within a machine."""
+    parallel = load_parallel_coefficients()["all_reduce"]
+    inside, network = Link(kind="nvlink", bytes_per_s=100e9), Link(kind="network", bytes_per_s=50e9)
+    links = RingLinks(inside=inside, whole=network, host_devices=8, parallel=parallel)
+    group = make_collective(devices=4, message_bytes=10**9)
+    between = make_collective(devices=4, stride=4, message_bytes=10**9)
+
+    assert (links.count_hosts(group), links.count_hosts(between)) == (1, 2)
+    shares = parallel.shares.links
+    assert links.compute_transfer_s(group) == pytest.approx(1.5e9 / (100e9 * shares["nvlink"]))
+    assert links.compute_transfer_s(between) == pytest.approx(4 * 1.5e9 / (50e9 * shares["network"]))

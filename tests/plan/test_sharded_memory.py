@@ -106,7 +106,7 @@ def test_sharding_more_never_takes_more_memory(
 
     assert needed == sorted(needed, reverse=True)
     for one in EVERY_SHARDING:
-        assert min(list_memory_parts(workload, one, devices).values()) >= 0
+        assert min(list_memory_parts(workload, workload, one, devices).values()) >= 0
 
 
 @given(layer_bytes=layers, precision=precisions, few=st.integers(1, 512), more=st.integers(1, 512))
@@ -132,7 +132,7 @@ def test_parts_add_up_to_the_memory_of_the_device_workload(sharding: Sharding) -
         available_bytes=None,
     )
 
-    assert sum(list_memory_parts(workload, sharding, 8).values()) == verdict.needed_bytes
+    assert sum(list_memory_parts(workload, each, sharding, 8).values()) == verdict.needed_bytes
     assert verdict.needed_bytes == compute_needed_bytes(workload, sharding, 8)
 
 

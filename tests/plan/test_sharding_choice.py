@@ -31,11 +31,11 @@ def make_estimate(sharding: Sharding, *, step_s: float | None, needed_gib: float
     )
 
 
-def choose(*rows: tuple[Sharding, float | None, float]) -> Sharding:
-    """Return the sharding that is chosen among rows of sharding, step time and memory."""
+def choose(*rows: tuple[Sharding, float | None, float]) -> str:
+    """Return the kind of sharding that is chosen among rows of sharding, step time and memory."""
     return choose_least_sharding(
         [make_estimate(one, step_s=s, needed_gib=gib) for one, s, gib in rows]
-    ).sharding
+    ).sharding.kind
 
 
 def test_the_least_sharding_that_fits_is_taken() -> None:

@@ -64,7 +64,7 @@ def test_volumes_are_those_of_zero(sharding: str, times: float) -> None:
     link_s = compute_sharded_link_s(
         single_s=0.0,
         devices=8,
-        traffic=traffic(Sharding(sharding)),
+        traffic=traffic(parse_sharding(sharding)[0]),
         link=NVLINK,
         inside="nvlink",
         parallel=BARE,
@@ -189,9 +189,12 @@ def test_words_are_read_and_written(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tensor:4", "tensor parallelism is not modelled yet"),
-        ("pipeline:2", "pipeline parallelism is not modelled yet"),
-        ("zero3", "is none of none, zero1, zero2, fsdp, auto"),
+        ("tensor", "tensor parallelism needs a number of devices from 2"),
+        ("tensor:1", "tensor parallelism needs a number of devices from 2"),
+        ("tensor:x", "tensor parallelism needs a number of devices from 2"),
+        ("tensor:2,tensor:4", "has several numbers of devices for tensor parallelism"),
+        ("pipeline:2", "pipeline parallelism is not modelled; Keras has no support for it"),
+        ("zero3", "is none of none, zero1, zero2, fsdp, tensor:N, auto"),
         ("", "is none of"),
     ],
 )

@@ -158,7 +158,6 @@ def compare_alternatives(context: EstimateContext, query: BreakevenQuery, *, que
         terms=terms,
         resized=context.resized,
         feed=context.feed,
-        partitions=context.partitions,
     )
     own = () if query.against else _name_picks(estimate)
     model = build_cost_model(context, query, estimate.offers, question=question, also=own)

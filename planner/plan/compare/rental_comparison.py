@@ -67,7 +67,6 @@ def find_rentals_for_work(
         terms=context.terms,
         resized=context.resized,
         feed=context.feed,
-        partitions=context.partitions,
     )
     able = [
         (float(one.bill.total.mid), one)
@@ -112,7 +111,7 @@ def _own_hours(context: EstimateContext, question: Question, accelerator: str, d
         context.workload,
         OfferContext(offer, context.catalog.accelerators[accelerator], None, "local"),
         context.predictor,
-        *build_division(followed, resized=context.resized, partitions=context.partitions),
+        *build_division(followed, resized=context.resized),
     )
     if device_estimate.memory.fits is False:
         raise NoAnswerError(f"the work does not fit on {accelerator}", hint="try a smaller `--batch-size`")

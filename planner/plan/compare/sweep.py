@@ -163,7 +163,6 @@ def _points(
         terms=context.terms,
         resized=Resizer(workload, trace),
         feed=context.feed,
-        partitions=context.partitions,
     )
     able = [one for one in estimate.offers if _can_be_taken(one)]
     points = [

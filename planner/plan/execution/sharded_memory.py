@@ -10,7 +10,7 @@ from ...predict.multi_device.sharded_step import ShardedTraffic, count_messages
 from ...predict.multi_device.sharding import Sharding
 
 if TYPE_CHECKING:
-    from ...workload.model import LayerSizes, Memory, Workload
+    from ...workload.model import DividedStep, LayerSizes, Memory, Workload
     from ...workload.ops import Op
 
 __all__ = [
@@ -96,16 +96,16 @@ def compute_device_memory(workload: Workload, sharding: Sharding, devices: int) 
     Stage by stage what ZeRO divides by N: optimizer state, gradients, weights (Rajbhandari et al., 2020, section
     5, figure 1). The variables are those of Keras: float32 in mixed precision, with copies of half the size that
     are gathered. Frozen parameters have no gradients and no optimizer state, and are divided with the weights.
-    Under a layout of the user's code, variables are divided as it says, and gradients like their variables.
+    Where devices share the products, variables are divided as the layout says, and gradients like them.
 
     Args:
         workload: The whole model, at the batch size of one device.
         sharding: What is sharded.
         devices: Devices of all machines, N [-].
     """
-    memory, sizes, layout = workload.memory, workload.layer_sizes, workload.layout
-    if sharding is Sharding.SCRIPT and layout is not None:
-        held = layout.each
+    memory, sizes, divided = workload.memory, workload.layer_sizes, workload.divided
+    if sharding.divides_products and divided is not None:
+        held = divided.layout.each
         gradients = held.parameters if memory.gradient_bytes else 0
         return DeviceMemory(
             weights=held.parameters,
@@ -178,33 +178,34 @@ def build_traffic(workload: Workload, sharding: Sharding) -> ShardedTraffic:
     )
 
 
-def build_device_workload(
-    workload: Workload, sharding: Sharding, devices: int, *, pass_share: float = 1.0
-) -> Workload:
-    """Return the work and the memory of one of N devices: its batch, and its part of the optimizer's update.
+def build_device_workload(workload: Workload, sharding: Sharding, devices: int) -> Workload:
+    """Return the work and the memory of one of N devices.
 
-    `state_bytes` of its memory contains gathered weights and gradients on their way.
+    With ZeRO and FSDP, it works on its batch as if alone, and updates its part of the variables; where devices
+    share the products, it runs the step of its own shapes. `state_bytes` of its memory contains gathered weights
+    and gradients on their way.
 
     Args:
-        workload: The whole model, at the batch size of one device.
+        workload: The whole model, at the batch size of one device or replica.
         sharding: What is sharded.
         devices: Devices of all machines [-].
-        pass_share: Device's share of both passes over its batch under a layout of the user's code [-].
     """
-    if sharding is Sharding.NONE or (devices <= 1 and sharding.shards_optimizer):
+    if sharding == Sharding.NONE or (devices <= 1 and sharding.shards_optimizer):
         return workload
     found = compute_device_memory(workload, sharding, devices)
+    source: Workload | DividedStep = workload
     update_share = 1.0 / devices
-    if sharding is Sharding.SCRIPT:
-        update_share = found.weights / max(1, workload.memory.parameter_bytes)
-    shares = (pass_share, update_share)
-    fused = workload.fused_attention
+    if sharding.divides_products and workload.divided is not None:
+        source, update_share = workload.divided, 1.0
+    fused = source.fused_attention
     if fused is not None:
-        fused = replace(fused, ops=_divide_ops(fused.ops, *shares), memory=_build_memory(fused.memory, found))
+        fused = replace(
+            fused, ops=_divide_update(fused.ops, update_share), memory=_build_memory(fused.memory, found)
+        )
     return replace(
         workload,
-        ops=_divide_ops(workload.ops, *shares),
-        memory=_build_memory(workload.memory, found),
+        ops=_divide_update(source.ops, update_share),
+        memory=_build_memory(source.memory, found),
         fused_attention=fused,
     )
 
@@ -219,15 +220,11 @@ def _build_memory(memory: Memory, found: DeviceMemory) -> Memory:
     )
 
 
-def _divide_ops(ops: tuple[Op, ...], pass_share: float, update_share: float) -> tuple[Op, ...]:
+def _divide_update(ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
     """Return a device's share of the operations; metrics, which are updated but belong to no layer, stay."""
-
-    def share(op: Op) -> float:
-        if op.phase != "update":
-            return pass_share
-        return update_share if op.layer else 1.0
-
-    return tuple(op if share(op) == 1.0 else _scale(op, share(op)) for op in ops)
+    if share == 1.0:
+        return ops
+    return tuple(_scale(op, share) if op.phase == "update" and op.layer else op for op in ops)
 
 
 def _scale(op: Op, share: float) -> Op:

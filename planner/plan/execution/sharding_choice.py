@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...predict.compile.compiled import CompiledStep, CompileFault
 from ...predict.multi_device.sharding import EVERY_SHARDING, Sharding
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
 from .memory_parts import Remedy, compute_batch_bytes
-from .partitions import NO_PARTITIONS, Partitions, find_partition
 from .sharded_memory import build_device_workload, compute_device_memory
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
     from ..result.device_estimate import DeviceEstimate
-    from .run_length import RunLength
 
 __all__ = [
     "UNSHARDED",
     "ShardingChoice",
     "choose_least_sharding",
     "compute_needed_bytes",
+    "count_groups",
     "find_least_devices",
     "find_least_sharding",
     "find_sharding_remedy",
@@ -35,11 +33,9 @@ MOST_DEVICES_TRIED = 4096  # beyond the largest cluster that can be rented [-]
 class ShardingChoice:
     """Shardings to try on each offer, with the workloads of one device, which several accelerators share."""
 
-    def __init__(
-        self, shardings: Sequence[Sharding] = UNSHARDED, partitions: Partitions = NO_PARTITIONS
-    ) -> None:
-        """Take the shardings to try, and the steps that XLA divided."""
-        self.shardings, self.partitions = tuple(shardings), partitions
+    def __init__(self, shardings: Sequence[Sharding] = UNSHARDED) -> None:
+        """Take the shardings to try."""
+        self.shardings = tuple(shardings)
         self._known: dict[tuple[int, Sharding, int], tuple[Workload, Workload]] = {}
 
     def list_applicable(self, *, devices: int) -> tuple[Sharding, ...]:
@@ -48,32 +44,22 @@ class ShardingChoice:
 
     def count_replicas(self, workload: Workload, sharding: Sharding, *, devices: float) -> float:
         """Return the parts into which a batch is divided on the devices of an offer [-]."""
-        layout = workload.layout
-        return devices if sharding is not Sharding.SCRIPT or layout is None else layout.replicas
+        divided = workload.divided
+        if divided is None or not sharding.divides_products:
+            return devices
+        return divided.layout.replicas * count_groups(sharding, devices)
 
-    def find_partition(self, workload: Workload, run: RunLength) -> CompiledStep | CompileFault:
-        """Return the step of a run as XLA divided it, or why there is none."""
-        return find_partition(
-            self.partitions, fit_call=workload.fit_call, global_batch_size=run.global_batch_size
-        )
-
-    def get_device_workload(
-        self, workload: Workload, sharding: Sharding, run: RunLength, *, devices: int
-    ) -> Workload:
+    def get_device_workload(self, workload: Workload, sharding: Sharding, *, devices: int) -> Workload:
         """Return the work of one device, the same object for the same workload."""
         key = (id(workload), sharding, devices)  # the workload is kept, so that its id stays unique
         if key not in self._known:
-            share = self._find_pass_share(workload, run) if sharding is Sharding.SCRIPT else 1.0
-            each = build_device_workload(workload, sharding, devices, pass_share=share)
-            self._known[key] = (workload, each)
+            self._known[key] = (workload, build_device_workload(workload, sharding, devices))
         return self._known[key][1]
 
-    def _find_pass_share(self, workload: Workload, run: RunLength) -> float:
-        """Return a device's share of the work on the batch of its replica; 1 if it is unknown [-]."""
-        partition = self.find_partition(workload, run)
-        if isinstance(partition, CompileFault) or partition.flops_share is None:
-            return 1.0
-        return partition.flops_share * run.replicas
+
+def count_groups(sharding: Sharding, devices: float) -> int:
+    """Return the groups of devices that each share the products of a replica; at least 1 [-]."""
+    return max(1, int(devices) // sharding.ways) if sharding.ways > 1 else 1
 
 
 def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
@@ -155,15 +141,16 @@ def find_sharding_remedy(
     return Remedy(remedy=f"{why}`--shard fsdp` fits from {least} devices on", needed_bytes=needed, fits=False)
 
 
-def list_memory_parts(workload: Workload, sharding: Sharding, devices: int) -> dict[str, int]:
+def list_memory_parts(workload: Workload, each: Workload, sharding: Sharding, devices: int) -> dict[str, int]:
     """Return the memory of one device by part; the parts add up to `memory_bytes` of an offer [bytes].
 
     Args:
-        workload: The whole model as executed, at the batch size of one device.
+        workload: The whole model as executed, at the batch size of one device or replica.
+        each: The work of the device as executed.
         sharding: What is sharded.
         devices: Devices of the offer [-].
     """
-    found, memory = compute_device_memory(workload, sharding, devices), workload.memory
+    found, memory = compute_device_memory(workload, sharding, devices), each.memory
     return {
         "weights": found.weights + found.frozen,
         "gradients": found.gradients,

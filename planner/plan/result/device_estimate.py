@@ -159,7 +159,7 @@ class DeviceEstimate(Frozen):
 
     def _sharded_json(self) -> dict[str, Any]:
         """Return the memory by part where it is not that of the whole model (`workload.memory_parts_bytes`)."""
-        if self.sharding is Sharding.NONE or self.memory_parts is None:
+        if self.sharding == Sharding.NONE or self.memory_parts is None:
             return {}
         return {"memory_parts_bytes": dict(self.memory_parts)}
 

@@ -41,8 +41,6 @@ class CompiledStep:
         collective_bytes: Data of collectives by opcode [bytes].
         sent_bytes: Data sent by each device in ring collectives of a sharded program [bytes].
         kernels: Fields of `predict.kernels.Kernel` rows; empty if cycles are known.
-        messages: Collectives of a step [-].
-        flops_share: FLOPs of one device relative to those of the whole step; None if they were not counted [-].
     """
 
     compiler: str
@@ -53,8 +51,6 @@ class CompiledStep:
     collective_bytes: Mapping[str, float] = field(default_factory=dict)
     kernels: tuple[Mapping[str, Any], ...] = ()
     sent_bytes: float = 0.0
-    messages: float = 0.0
-    flops_share: float | None = None
 
     @property
     def total_cycles(self) -> float:

@@ -41,7 +41,7 @@ def parse_facts(text: str, platform: str) -> dict[str, Any]:
 
     Args:
         text: Optimized HLO.
-        platform: `tpu` for the compiler's cycles, `cuda` for kernels with their work, `cpu` for collectives alone.
+        platform: `tpu` for the compiler's cycles, `cuda` for kernels with their work.
     """
     module = parse_module(text)
     if platform == "cuda":
@@ -51,11 +51,10 @@ def parse_facts(text: str, platform: str) -> dict[str, Any]:
     cycles: defaultdict[str, float] = defaultdict(float)
     unestimated: defaultdict[str, float] = defaultdict(float)
     worked_on: defaultdict[str, float] = defaultdict(float)
-    sent_bytes = messages = 0.0
+    sent_bytes = 0.0
     for times, one, around in module.executed():
         for part, within in _iter_collectives(one, around, module):
             worked_on[part.opcode.removesuffix("-start")] += times * _compute_result_bytes(part)
-            messages += times
             sent_bytes += times * _compute_sent_bytes(part, within, module.devices)
         estimate = parse_cycles(one)
         if one.opcode == "while" and module.trip_count(one) is None:
@@ -69,7 +68,6 @@ def parse_facts(text: str, platform: str) -> dict[str, Any]:
         "unestimated": dict(unestimated),
         "collective_bytes": dict(worked_on),
         "sent_bytes": sent_bytes,
-        "messages": messages,
     }
 
 

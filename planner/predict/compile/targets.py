@@ -16,7 +16,6 @@ __all__ = [
     "STAND_IN_CAPABILITY",
     "CompileTarget",
     "build_description",
-    "build_host_target",
     "build_sharded_target",
     "find_compiler_version",
     "find_target",
@@ -101,17 +100,15 @@ def build_description(accelerator: Accelerator) -> str | None:
     )
 
 
-Platform = Literal["tpu", "cuda", "cpu"]
+Platform = Literal["tpu", "cuda"]
 
 INSTALL = {
     "tpu": "pip install 'gpuplan[tpu-compile]'",
     "cuda": "pip install 'gpuplan[cuda-compile]'",
-    "cpu": "pip install jax flatbuffers",
 }
 PACKAGES = {  # `jax.export` writes flatbuffers, which JAX itself does not require
     "tpu": ("libtpu", "jax", "jaxlib", "flatbuffers"),
     "cuda": ("jax-cuda12-plugin", "jax-cuda12-pjrt", "jax", "jaxlib", "flatbuffers"),
-    "cpu": ("jax", "jaxlib", "flatbuffers"),
 }
 
 # Smallest slice of each generation supported by libtpu.
@@ -201,11 +198,6 @@ def build_sharded_target(target: CompileTarget, accelerators: int) -> CompileTar
     shape = SHAPES.get(target.accelerator, {}).get(accelerators)
     name = target.topology.split(":")[0]
     return None if shape is None else replace(target, topology=f"{name}:{shape}", devices=devices)
-
-
-def build_host_target(devices: int) -> CompileTarget:
-    """Return the target of some devices of the host, for which XLA divides a program as for any accelerator."""
-    return CompileTarget(accelerator="CPU", platform="cpu", topology=str(devices), devices=devices)
 
 
 def find_compiler_version(platform: Platform) -> str | None:

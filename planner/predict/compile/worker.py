@@ -115,7 +115,7 @@ def _run_child(
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=_build_environment(folder, target),
+                env=_build_environment(folder),
             )
             try:
                 ended = _watch(process, how.limits, how.tell)
@@ -126,12 +126,10 @@ def _run_child(
         return ended or _build_exit_fault(process.returncode, target, said)
 
 
-def _build_environment(folder: str, target: CompileTarget) -> dict[str, str]:
+def _build_environment(folder: str) -> dict[str, str]:
     """Return the child's environment: no accelerators of this machine, and no logs outside its own folder."""
-    on_host = f"--xla_force_host_platform_device_count={target.devices}" if target.platform == "cpu" else ""
     return {
         **os.environ,
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {on_host}".strip(),
         "JAX_PLATFORMS": "cpu",
         "KERAS_BACKEND": "jax",
         "TPU_SKIP_MDS_QUERY": "1",

@@ -1,84 +1,140 @@
-"""Sharded data parallelism: what devices hold in parts, and the words for it.
+"""What devices hold in parts instead of as copies, and the words for it.
 
 ZeRO: Rajbhandari et al., 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC20,
 arXiv:1910.02054, section 5. FSDP: Zhao et al., 2023, "PyTorch FSDP: Experiences on Scaling Fully Sharded Data
-Parallel", VLDB 16(12), arXiv:2304.11277.
+Parallel", VLDB 16(12), arXiv:2304.11277. Tensor parallelism: Shoeybi et al., 2019, "Megatron-LM: Training
+Multi-Billion Parameter Language Models Using Model Parallelism", arXiv:1909.08053, section 3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
+from typing import ClassVar, Literal
 
 from ...errors import UsageError, near_names_hint
+from ...frozen import Frozen
+from ...limits import MAX_DEVICES
 
-__all__ = ["EVERY_SHARDING", "Sharding", "format_sharding", "parse_sharding"]
+__all__ = ["EVERY_SHARDING", "Sharding", "find_tensor_ways", "format_sharding", "parse_sharding"]
+
+ShardingKind = Literal["none", "zero1", "zero2", "fsdp", "script", "tensor"]
 
 
-class Sharding(StrEnum):
+class Sharding(Frozen):
     """State of a training step that devices hold in parts instead of as copies.
 
-    Batches are divided among the devices in any case; under a layout of the user's code, as its mesh says.
+    Batches are divided among the devices in any case; with `tensor`, among groups of devices, and under a layout
+    of the user's code, as its mesh says.
+
+    Args:
+        kind: `none`: nothing; `zero1`: optimizer state; `zero2`: gradients too; `fsdp`: weights too (ZeRO stage
+            3); `tensor`: products, by their heads or features; `script`: what the user's code divides.
+        ways: Devices that share each product; 1 but for `tensor` [-].
+
+    Example:
+        >>> str(Sharding.FSDP), str(Sharding(kind="tensor", ways=4))
+        ('fsdp', 'tensor:4')
     """
 
-    NONE = "none"  # nothing
-    ZERO1 = "zero1"  # optimizer state
-    ZERO2 = "zero2"  # optimizer state and gradients
-    FSDP = "fsdp"  # optimizer state, gradients and weights (ZeRO stage 3)
-    SCRIPT = "script"  # what the layout in the user's code divides
+    kind: ShardingKind
+    ways: int = 1
+
+    NONE: ClassVar[Sharding]
+    ZERO1: ClassVar[Sharding]
+    ZERO2: ClassVar[Sharding]
+    FSDP: ClassVar[Sharding]
+    SCRIPT: ClassVar[Sharding]
+
+    def __str__(self) -> str:
+        return self.kind if self.ways == 1 else f"{self.kind}:{self.ways}"
 
     @property
     def shards_optimizer(self) -> bool:
         """Whether a device updates only its part of the weights, an equal one of all."""
-        return self in EVERY_SHARDING[1:]
+        return self.kind in ("zero1", "zero2", "fsdp")
 
     @property
     def shards_gradients(self) -> bool:
         """Whether a device keeps only the gradients of its part."""
-        return self in (Sharding.ZERO2, Sharding.FSDP)
+        return self.kind in ("zero2", "fsdp")
 
     @property
     def shards_weights(self) -> bool:
         """Whether a device keeps only its part of the weights, and gathers layers when it needs them."""
-        return self is Sharding.FSDP
+        return self.kind == "fsdp"
+
+    @property
+    def divides_products(self) -> bool:
+        """Whether devices share the products of a layer, so that each runs a step of its own shapes."""
+        return self.kind in ("script", "tensor")
 
 
-EVERY_SHARDING = (Sharding.NONE, Sharding.ZERO1, Sharding.ZERO2, Sharding.FSDP)  # that can be asked for
+Sharding.NONE = Sharding(kind="none")
+Sharding.ZERO1 = Sharding(kind="zero1")
+Sharding.ZERO2 = Sharding(kind="zero2")
+Sharding.FSDP = Sharding(kind="fsdp")
+Sharding.SCRIPT = Sharding(kind="script")
+
+EVERY_SHARDING = (Sharding.NONE, Sharding.ZERO1, Sharding.ZERO2, Sharding.FSDP)  # on any number of devices
 AUTO = "auto"
-NOT_MODELLED = ("tensor", "pipeline")
+TENSOR: ShardingKind = "tensor"
+NOT_MODELLED = "pipeline"
 
 
 def parse_sharding(text: str, *, flag: str = "--shard") -> tuple[Sharding, ...]:
-    """Return the shardings to try: the named one, or all for `auto`.
+    """Return the shardings to try: the named ones, or all that suit any number of devices for `auto`.
 
     Args:
-        text: `none`, `zero1`, `zero2`, `fsdp` or `auto`; `tensor:N` and `pipeline:N` are refused.
+        text: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`, or several of them with commas; or `auto`.
         flag: Name of the flag in an error.
 
     Raises:
-        UsageError: Any other text, or a kind of parallelism that is not modelled yet.
+        UsageError: Any other text, or pipeline parallelism, which is not modelled.
 
     Example:
-        >>> parse_sharding("fsdp")
-        (<Sharding.FSDP: 'fsdp'>,)
+        >>> parse_sharding("fsdp,tensor:4")
+        (Sharding(kind='fsdp', ways=1), Sharding(kind='tensor', ways=4))
     """
     if text == AUTO:
         return EVERY_SHARDING
-    names = [str(one) for one in EVERY_SHARDING]
-    if text in names:
-        return (Sharding(text),)
-    kind = text.partition(":")[0]
-    if kind in NOT_MODELLED:
+    found = tuple(_parse_one(one, text, flag) for one in text.split(","))
+    if len({one.ways for one in found if one.kind == TENSOR}) > 1:
         raise UsageError(
-            f"`{flag} {text}`: {kind} parallelism is not modelled yet",
+            f"`{flag} {text}` has several numbers of devices for tensor parallelism",
+            hint=f"ask for one after the other: `{flag} {next(one for one in found if one.kind == TENSOR)}`",
+        )
+    return found
+
+
+def _parse_one(name: str, text: str, flag: str) -> Sharding:
+    known = {str(one): one for one in EVERY_SHARDING}
+    if name in known:
+        return known[name]
+    kind, _, number = name.partition(":")
+    if kind == NOT_MODELLED:
+        raise UsageError(
+            f"`{flag} {text}`: pipeline parallelism is not modelled; Keras has no support for it",
             hint=f"`{flag} fsdp` shards weights, gradients and optimizer over all devices",
         )
+    if kind == TENSOR:
+        if not number.isdecimal() or not 2 <= int(number) <= MAX_DEVICES:
+            raise UsageError(
+                f"`{flag} {text}`: tensor parallelism needs a number of devices from 2 to {MAX_DEVICES:,}",
+                hint=f"`{flag} tensor:4`",
+            )
+        return Sharding(kind=TENSOR, ways=int(number))
+    names = [*known, "tensor:N", AUTO]
     raise UsageError(
-        f"`{flag} {text}` is none of {', '.join([*names, AUTO])}",
-        hint=near_names_hint(text, [*names, AUTO], see_all="gpuplan estimate --help"),
+        f"`{flag} {text}` is none of {', '.join(names)}",
+        hint=near_names_hint(name, names, see_all="gpuplan estimate --help"),
     )
+
+
+def find_tensor_ways(shardings: Sequence[Sharding]) -> int | None:
+    """Return the number of devices that share each product by tensor parallelism; None for none [-]."""
+    return next((one.ways for one in shardings if one.kind == TENSOR), None)
 
 
 def format_sharding(shardings: Sequence[Sharding]) -> str:
     """Return the text that `parse_sharding` reads."""
-    return AUTO if len(shardings) > 1 else str(shardings[0])
+    return AUTO if tuple(shardings) == EVERY_SHARDING else ",".join(map(str, shardings))

@@ -264,7 +264,7 @@ def format_sharding(sharding: Sharding, devices: float) -> str:
         >>> format_sharding(Sharding.FSDP, 8.0), format_sharding(Sharding.NONE, 8.0)
         ('fsdp over 8', 'none')
     """
-    return str(sharding) if sharding == "none" else f"{sharding} over {devices:g}"
+    return str(sharding) if sharding.kind == "none" else f"{sharding} over {devices:g}"
 
 
 def _format_time_range(run_time_s: Interval | None) -> str | None:

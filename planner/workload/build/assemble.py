@@ -6,20 +6,24 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import GpuplanError, UsageError
 from ..array_spec import ArraySpec, SpecTree, iter_specs, map_specs
 from ..device_mesh import get_distribution_name
 from ..errors import build_user_code_error
-from ..model import Workload
+from ..model import DividedStep, Workload
 from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
 from .backend_settings import find_tf32_products, note_attention_dropout, require_backend_of_step
 from .fit_inputs import FitInputs
 from .layer_sizes import find_layer_sizes
-from .layout_on_mesh import find_device_layout
+from .layout_on_mesh import build_device_layout, find_placement, find_script_layout
 from .losses import build_target_specs, choose_loss, validate_names
 from .recomputation import recompute_layers
+
+if TYPE_CHECKING:
+    from ..trace.division.placement import Placement
+    from ..trace.jax.step import DividedTables
 
 __all__ = [
     "RunProperties",
@@ -91,9 +95,16 @@ def _assemble(
     if options.mode == "train":
         y = compile_model(model, output, y, options=options, given=run.feed is not None, notes=notes)
         build_training_state(model, y, output)
+    placement = find_placement(model, mode=options.mode, ways=options.tensor)
     with without_device_pinning(model):
         traced = trace_on_backend(
-            model, x_spec=x, y_spec=y, sample_weight_spec=weight, batch_size=batch_size, mode=options.mode
+            model,
+            x_spec=x,
+            y_spec=y,
+            sample_weight_spec=weight,
+            batch_size=batch_size,
+            mode=options.mode,
+            placement=placement,
         )
     samples, epochs, steps = _compute_run_length(run, options, batch_size)
     return Workload(
@@ -114,12 +125,23 @@ def _assemble(
         notes=(*notes, *traced.notes, *note_attention_dropout(model)),
         versions=_read_versions(),
         distribution=get_distribution_name(),
-        layout=find_device_layout(model, mode=options.mode, states_devices=run.states_devices),
+        layout=find_script_layout(model, mode=options.mode, states_devices=run.states_devices),
         tf32=find_tf32_products(),
         fused_attention=traced.fused_attention,
         layer_sizes=find_layer_sizes(model),
         tokens_per_sample=_find_tokens_per_sample(x, output),
+        divided=_describe_division(model, traced.divided, placement, options),
     )
+
+
+def _describe_division(
+    model: Any, traced: DividedTables | None, placement: Placement | None, options: WorkloadOptions
+) -> DividedStep | None:
+    """Return the step of one device with what it holds; None where nothing is divided."""
+    if traced is None or placement is None:
+        return None
+    layout = build_device_layout(model, placement, mode=options.mode)
+    return DividedStep(layout=layout, **traced._asdict())
 
 
 def _find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from ...array_spec import SpecTree, iter_specs
 from ...ops import Op
+from ..division.placement import Placement
 from ..graph.liveness import MemoryPeaks
 from ..jax.step import TracedStep, compute_array_bytes, compute_memory, trace_step
 
@@ -22,10 +23,11 @@ def trace_on_backend(
     sample_weight_spec: SpecTree = None,
     batch_size: int,
     mode: Literal["train", "infer"] = "train",
+    placement: Placement | None = None,
 ) -> TracedStep:
     """Trace one step on Keras's current backend; see `trace_step`.
 
-    On TensorFlow and PyTorch nothing is fused, and the model is unusable afterwards.
+    On TensorFlow and PyTorch nothing is fused or divided, and the model is unusable afterwards.
     """
     import keras
 
@@ -35,7 +37,7 @@ def trace_on_backend(
         zip(("x_spec", "y_spec", "sample_weight_spec"), specs, strict=True)
     )
     if backend == "jax":
-        return trace_step(model, **given)
+        return trace_step(model, placement=placement, **given)
     train = mode == "train"
     fed = iter_specs(specs if train else x_spec)
     inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)

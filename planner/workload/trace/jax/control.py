@@ -11,7 +11,13 @@ from ..graph.graph import Node
 from ..rules.cost_rule import Equation, count_elements, nbytes
 from ..rules.registry import find_rule
 
-__all__ = ["compute_trip_count", "find_inner_jaxprs", "mark_loop", "select_most_expensive_branch"]
+__all__ = [
+    "compute_trip_count",
+    "find_inner_jaxprs",
+    "has_primitive",
+    "mark_loop",
+    "select_most_expensive_branch",
+]
 
 
 _ADDITIONS = ("add", "add_any")
@@ -109,6 +115,15 @@ def find_inner_jaxprs(equation: Equation) -> list[Any]:
         if hasattr(jaxpr, "eqns") and hasattr(jaxpr, "invars"):
             found.append(jaxpr)
     return found
+
+
+def has_primitive(jaxpr: Any, name: str) -> bool:
+    """Return whether a jaxpr, or one that it calls, has an equation of a primitive."""
+    return any(
+        equation.primitive.name == name
+        or any(has_primitive(inner, name) for inner in find_inner_jaxprs(equation))
+        for equation in jaxpr.eqns
+    )
 
 
 def select_most_expensive_branch(equation: Equation) -> Any:

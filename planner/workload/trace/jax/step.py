@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, cast
 
 from ...array_spec import ArraySpec, SpecTree, iter_specs, map_specs
-from ...model import FusedAttention, Memory, Unmodelled
-from ...ops import Op
+from ...collective import Collective, CollectiveKind
+from ...model import AttentionCall, FusedAttention, Memory, Unmodelled
+from ...ops import Op, OpKind
+from ..division.placement import Placement, divide_as_placed
 from ..graph.fused_attention import fuse_attention
 from ..graph.fusion import fuse
 from ..graph.graph import Graph
 from ..graph.layers import group_layers
 from ..graph.liveness import MemoryPeaks, compute_peaks
 from ..graph.table import find_unmodelled, tabulate
+from .control import has_primitive
 from .flatten import flatten
 from .instrumentation import (
     name_recurrent_layers,
@@ -46,6 +49,7 @@ class TracedStep:
     unmodelled: tuple[Unmodelled, ...]
     notes: tuple[str, ...]
     fused_attention: FusedAttention | None = None
+    divided: DividedTables | None = None
 
 
 def trace_step(
@@ -56,6 +60,7 @@ def trace_step(
     sample_weight_spec: SpecTree = None,
     batch_size: int,
     mode: Literal["train", "infer"] = "train",
+    placement: Placement | None = None,
 ) -> TracedStep:
     """Trace one step of a built (for training, compiled) Keras model and return its table of operations.
 
@@ -66,12 +71,25 @@ def trace_step(
         x_spec, y_spec, sample_weight_spec: One sample of each, nested as the data is; None where not given.
         batch_size: Samples of the batch [-].
         mode: The training step (loss, gradients, metrics, optimizer), or the forward pass alone.
+        placement: Placement of its variables on several devices; None for one.
     """
     specs = (x_spec, y_spec, sample_weight_spec)
     batch = tuple(map_specs(lambda spec: build_abstract_array(spec, batch_size), tree) for tree in specs)
     train = mode == "train"
     fed = iter_specs(specs if train else x_spec)
     inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
+
+    def tabulate_step(closed: Any, attention: Mapping[int, AttentionCall]) -> _Tabulated:
+        graph = flatten(closed)
+        graph.parameters = graph.inputs[: len(model.trainable_variables)]
+        simplify(graph, has_update=train)
+        ops, memory = tabulate_graph(graph)
+        fused, calls = fuse_attention(graph, attention)
+        alternative = None
+        if calls:
+            fused_ops, fused_memory = tabulate_graph(fused)
+            alternative = FusedAttention(calls=calls, ops=fused_ops, memory=fused_memory)
+        return _Tabulated(graph, ops, memory, alternative)
 
     def tabulate_graph(graph: Graph) -> tuple[tuple[Op, ...], Memory]:
         fusion, layers = fuse(graph), group_layers(graph)
@@ -86,18 +104,56 @@ def trace_step(
         number_calls() as attention,
     ):
         closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
-        graph = flatten(closed)
-        graph.parameters = graph.inputs[: len(model.trainable_variables)]
-        simplify(graph, has_update=train)
-        ops, memory = tabulate_graph(graph)
-        missing = find_unmodelled(graph)
-        fused, calls = fuse_attention(graph, attention)
-        alternative = None
-        if calls:
-            fused_ops, fused_memory = tabulate_graph(fused)
-            alternative = FusedAttention(calls=calls, ops=fused_ops, memory=fused_memory)
-    notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *recomputing)
-    return TracedStep(ops, memory, missing, notes, alternative)
+        whole = tabulate_step(closed, attention)
+        missing = find_unmodelled(whole.graph)
+        local = divide_as_placed(closed, model, placement, mode=mode)
+        divided = None if local is None else _build_divided_step(tabulate_step(local, attention), closed)
+    notes = (*dict.fromkeys(remark.text for remark in whole.graph.remarks), *recomputing)
+    return TracedStep(whole.ops, whole.memory, missing, notes, whole.fused_attention, divided)
+
+
+class _Tabulated(NamedTuple):
+    """A traced step as a graph and as tables."""
+
+    graph: Graph
+    ops: tuple[Op, ...]
+    memory: Memory
+    fused_attention: FusedAttention | None
+
+
+class DividedTables(NamedTuple):
+    """A step at local shapes, with the fields of `DividedStep`."""
+
+    ops: tuple[Op, ...]
+    memory: Memory
+    fused_attention: FusedAttention | None
+    collectives: tuple[Collective, ...]
+    states_activations: bool
+
+
+def _build_divided_step(found: _Tabulated, closed: Any) -> DividedTables:
+    """Return a step at local shapes, its collectives apart from its other operations."""
+    fused = found.fused_attention
+    return DividedTables(
+        ops=_leave_out_collectives(found.ops),
+        memory=found.memory,
+        fused_attention=None if fused is None else replace(fused, ops=_leave_out_collectives(fused.ops)),
+        collectives=tuple(
+            Collective(
+                kind=cast("CollectiveKind", node.name),
+                count=node.count,
+                phase=node.phase or "forward",
+                **node.equation.params,
+            )
+            for node in found.graph.nodes
+            if node.rule.kind is OpKind.COLLECTIVE and node.equation is not None
+        ),
+        states_activations=has_primitive(closed.jaxpr, "sharding_constraint"),
+    )
+
+
+def _leave_out_collectives(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+    return tuple(op for op in ops if op.kind is not OpKind.COLLECTIVE)
 
 
 def build_abstract_array(spec: ArraySpec, batch_size: int) -> Any:

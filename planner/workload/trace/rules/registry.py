@@ -6,12 +6,14 @@ from ...ops import OpKind
 from . import elementwise, gather_scatter, movement, pooling, reductions
 from .cost_rule import Role, Rule
 
-__all__ = ["DOTS", "RULES", "find_rule"]
+__all__ = ["COLLECTIVES", "DOTS", "RULES", "find_rule"]
 
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")  # written by the division over a mesh
 DOTS = ("dot_general", "ragged_dot", "ragged_dot_general")
 
 _CONVOLUTION = Rule(kind=OpKind.CONV, role=Role.CONTRACTION)
 _DOT = Rule(kind=OpKind.DOT, role=Role.CONTRACTION)
+_COLLECTIVE = Rule(kind=OpKind.COLLECTIVE, role=Role.BARRIER)
 _UNKNOWN = Rule(kind=OpKind.OTHER, role=Role.BARRIER, known=False)
 
 RULES: dict[str, Rule] = {
@@ -22,6 +24,7 @@ RULES: dict[str, Rule] = {
     **gather_scatter.RULES,
     "conv_general_dilated": _CONVOLUTION,
     **dict.fromkeys(DOTS, _DOT),
+    **dict.fromkeys(COLLECTIVES, _COLLECTIVE),
 }
 
 
