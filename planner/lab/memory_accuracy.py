@@ -134,7 +134,8 @@ def _stated(row: dict[str, str], base: Path, progress: Progress) -> XlaCompariso
         precision=row["precision"],
         accelerator=row["target"],
         stated_bytes=part["argument"] + part["temp"] + part["output"] - part["alias"],
-        predicted_bytes=workload.memory.fixed_bytes + compute_batch_bytes(workload),
+        predicted_bytes=workload.memory.compute_fixed_bytes(compiled=workload.compiled)
+        + compute_batch_bytes(workload),
     )
 
 
@@ -157,7 +158,7 @@ def compare_batch_limits(progress: Progress) -> list[BatchVerdict]:
         for batch, ran in [(m.batch_size, True), *following]:
             memory = memories[model]
             grows = memory.input_bytes + memory.activations_bytes(compiled=False)
-            verdict = _verdict(memory, grows * batch // TRACED, batch, accelerators[name])
+            verdict = _verdict(memory, grows * batch // TRACED, batch, accelerators[name], compiled=False)
             judged.append(_judged(m, batch, ran, verdict))
     return judged
 
@@ -176,7 +177,8 @@ def compare_published_runs(progress: Progress, *, from_pressure: float = FROM_PR
         batch_bytes = memory.input_bytes + memory.activations_bytes(
             compiled=m.compiled, recompute=m.recompute > 0.0
         )
-        verdict = _verdict(memory, batch_bytes, m.batch_size, accelerators[m.accelerator])
+        chip = accelerators[m.accelerator]
+        verdict = _verdict(memory, batch_bytes, m.batch_size, chip, compiled=m.compiled)
         judged.append(_judged(m, m.batch_size, True, verdict))
     return judged
 
@@ -196,9 +198,11 @@ def _heaviest(from_pressure: float, accelerators: dict[str, Accelerator]) -> lis
     return [m for _, m in most.values()]
 
 
-def _verdict(memory: Memory, batch_bytes: int, batch_size: int, chip: Accelerator) -> MemoryVerdict:
+def _verdict(
+    memory: Memory, batch_bytes: int, batch_size: int, chip: Accelerator, *, compiled: bool
+) -> MemoryVerdict:
     return memory_verdict(
-        fixed_bytes=memory.fixed_bytes,
+        fixed_bytes=memory.compute_fixed_bytes(compiled=compiled),
         batch_bytes=batch_bytes,
         batch_size=batch_size,
         available_bytes=available_bytes(memory_gib=chip.memory_gib, usable_gib=chip.usable_gib),

@@ -102,7 +102,7 @@ def _answer(
 ) -> CompiledStepRecord:
     executed = select_executed_workload(workload, accelerator)
     verdict = memory_verdict(
-        fixed_bytes=executed.memory.fixed_bytes,
+        fixed_bytes=executed.memory.compute_fixed_bytes(compiled=executed.compiled),
         batch_bytes=compute_batch_bytes(executed),
         batch_size=workload.batch_size,
         available_bytes=available_bytes(memory_gib=accelerator.memory_gib, usable_gib=accelerator.usable_gib),

@@ -197,7 +197,7 @@ def _compute_train_time(step: StepTime | NoPrediction, steps: int | None) -> Int
 def _check_memory(each: Workload, selected: OfferContext, step: StepTime | NoPrediction) -> MemoryVerdict:
     """Check the memory of one device, by the accelerator's compiler where it compiled the step."""
     memory = memory_verdict(
-        fixed_bytes=each.memory.fixed_bytes,
+        fixed_bytes=each.memory.compute_fixed_bytes(compiled=each.compiled),
         batch_bytes=compute_batch_bytes(each),
         batch_size=each.batch_size,
         available_bytes=_device_bytes(selected),

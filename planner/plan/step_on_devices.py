@@ -114,7 +114,7 @@ def _predict_divided(
     single = predictor.step_time(each, accelerator)
     if isinstance(single, NoPrediction):
         return single
-    gradient_bytes = each.memory.gradient_bytes
+    gradient_bytes = divided.layout.each.parameters if each.mode == "train" else 0
     return scale_to_divided_devices(
         single,
         sharding=sharding,

@@ -38,6 +38,7 @@ class Memory(Frozen):
     compiled_activation_bytes: int | None = None
     eager_activation_bytes: int | None = None
     recomputed_activation_bytes: int | None = None
+    waiting_gradient_bytes: int | None = None  # in a step compiled by XLA; None: all
 
     def activations_bytes(self, *, compiled: bool, recompute: bool = False) -> int:
         """Return the peak memory besides variables, gradients and the batch [bytes].
@@ -52,10 +53,21 @@ class Memory(Frozen):
         known = self.compiled_activation_bytes if compiled else self.eager_activation_bytes
         return self.activation_bytes if known is None else known
 
-    @property
-    def fixed_bytes(self) -> int:
-        """Part independent of the batch size [bytes]."""
-        return self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes + self.state_bytes
+    def held_gradient_bytes(self, *, compiled: bool) -> int:
+        """Return the gradients that wait for the update of their variables at a time [bytes].
+
+        XLA updates a variable as soon as its gradient is known, unless the optimizer needs all of them first.
+
+        Args:
+            compiled: Whether the step is one XLA program, or run kernel by kernel.
+        """
+        waiting = self.waiting_gradient_bytes
+        return self.gradient_bytes if waiting is None or not compiled else min(waiting, self.gradient_bytes)
+
+    def compute_fixed_bytes(self, *, compiled: bool) -> int:
+        """Return the part independent of the batch size [bytes]."""
+        gradients = self.held_gradient_bytes(compiled=compiled)
+        return self.parameter_bytes + gradients + self.optimizer_bytes + self.state_bytes
 
     @property
     def batch_bytes(self) -> int:
@@ -64,8 +76,8 @@ class Memory(Frozen):
 
     @property
     def total_bytes(self) -> int:
-        """Device memory of a step, without the framework's own reserve [bytes]."""
-        return self.fixed_bytes + self.batch_bytes
+        """Device memory of a step kernel by kernel, without the framework's own reserve [bytes]."""
+        return self.compute_fixed_bytes(compiled=False) + self.batch_bytes
 
 
 class LayerSizes(Frozen):

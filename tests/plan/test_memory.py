@@ -104,7 +104,7 @@ def test_parts_add_up_to_what_is_needed() -> None:
     """Weights, gradients, optimizer, other variables, batch, activations, framework."""
     workload = make_workload()
     verdict = memory_verdict(
-        fixed_bytes=workload.memory.fixed_bytes,
+        fixed_bytes=workload.memory.compute_fixed_bytes(compiled=True),
         batch_bytes=compute_batch_bytes(workload),
         batch_size=workload.batch_size,
         available_bytes=None,
@@ -122,7 +122,10 @@ def test_remedies_by_hand() -> None:
     memory = replace(make_workload().memory, input_bytes=0, activation_bytes=2 * GIB)
     workload = make_workload(memory=memory)
     verdict = memory_verdict(
-        fixed_bytes=memory.fixed_bytes, batch_bytes=2 * GIB, batch_size=32, available_bytes=int(2.6 * GIB)
+        fixed_bytes=memory.compute_fixed_bytes(compiled=True),
+        batch_bytes=2 * GIB,
+        batch_size=32,
+        available_bytes=int(2.6 * GIB),
     )
     found = {one.remedy.split(" (")[0].split(":")[0]: one for one in find_remedies(workload, verdict)}
 
@@ -138,7 +141,10 @@ def test_variables_that_do_not_fit_need_sharding() -> None:
     """No batch size helps; the number of devices is what divides the variables far enough: 61 / 13.3 = 4.6."""
     memory = replace(make_workload().memory, optimizer_bytes=60 * GIB)
     verdict = memory_verdict(
-        fixed_bytes=memory.fixed_bytes, batch_bytes=GIB, batch_size=32, available_bytes=16 * GIB
+        fixed_bytes=memory.compute_fixed_bytes(compiled=True),
+        batch_bytes=GIB,
+        batch_size=32,
+        available_bytes=16 * GIB,
     )
     (only,) = find_remedies(make_workload(memory=memory), verdict)
 
@@ -160,7 +166,7 @@ def test_the_peak_is_near_what_xla_states_for_a_v100(name: str) -> None:
     options = WorkloadOptions(batch_size=int(row["batch_size"]), precision=row["precision"])
     workload = load_workload(row["model"], options=options, base=Path(__file__).parents[2])
 
-    ours = workload.memory.fixed_bytes + compute_batch_bytes(workload)
+    ours = workload.memory.compute_fixed_bytes(compiled=True) + compute_batch_bytes(workload)
     assert 1.0 / 1.2 <= ours / xla_bytes(row) <= 1.3
 
 
@@ -178,7 +184,7 @@ def test_seven_billion_parameters_fit_on_no_common_device() -> None:
     for name in ("T4", "V100-32GB", "A100-40GB", "A100-80GB", "H100-SXM", "L40S", "TPU-v4"):
         row = rows[name]
         verdict = memory_verdict(
-            fixed_bytes=memory.fixed_bytes,
+            fixed_bytes=memory.compute_fixed_bytes(compiled=True),
             batch_bytes=memory.batch_bytes,
             batch_size=1,
             available_bytes=available_bytes(memory_gib=row.memory_gib, usable_gib=row.usable_gib),

@@ -126,7 +126,7 @@ def test_parts_add_up_to_the_memory_of_the_device_workload(sharding: Sharding) -
     workload = make_sized_workload((100, 200, 300, 400), frozen=1)
     each = build_device_workload(workload, sharding, 8)
     verdict = memory_verdict(
-        fixed_bytes=each.memory.fixed_bytes,
+        fixed_bytes=each.memory.compute_fixed_bytes(compiled=True),
         batch_bytes=compute_batch_bytes(each),
         batch_size=each.batch_size,
         available_bytes=None,
@@ -162,7 +162,7 @@ def test_a_device_updates_its_part_and_computes_its_whole_batch() -> None:
 def test_the_remedy_names_the_least_sharding_that_fits() -> None:
     """1 GB of weights with Adam are 4 GB; 8 devices with 3 GiB that are safe need ZeRO 1: 2 + 2 / 8 GB."""
     workload = make_sized_workload((GB // 4,) * 4)
-    fixed = workload.memory.fixed_bytes
+    fixed = workload.memory.compute_fixed_bytes(compiled=True)
     available = int(3 * GIB / TIGHT_FROM)
     verdict = memory_verdict(fixed_bytes=fixed, batch_bytes=0, batch_size=32, available_bytes=available)
     remedy = find_sharding_remedy(workload, verdict, sharding=Sharding.NONE, devices=8)

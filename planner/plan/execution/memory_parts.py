@@ -42,7 +42,7 @@ def memory_parts(workload: Workload) -> dict[str, int]:
     memory = workload.memory
     return {
         "weights": memory.parameter_bytes,
-        "gradients": memory.gradient_bytes,
+        "gradients": memory.held_gradient_bytes(compiled=workload.compiled),
         "optimizer": memory.optimizer_bytes,
         "other variables": memory.state_bytes,
         "batch": memory.input_bytes,
@@ -80,7 +80,7 @@ def find_remedies(
         return ()
     available = verdict.available_bytes or 0
     limit = TIGHT_FROM * available
-    fixed = workload.memory.fixed_bytes + FRAMEWORK_RESERVE_BYTES
+    fixed = workload.memory.compute_fixed_bytes(compiled=workload.compiled) + FRAMEWORK_RESERVE_BYTES
     if fixed > available:
         unnamed = Remedy(remedy=_sharding(fixed, available), needed_bytes=fixed, fits=False)
         return (unnamed if sharded is None else sharded,)

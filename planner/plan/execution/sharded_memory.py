@@ -106,11 +106,11 @@ def compute_device_memory(workload: Workload, sharding: Sharding, devices: int) 
     memory, sizes, divided = workload.memory, workload.layer_sizes, workload.divided
     if sharding.divides_products and divided is not None:
         held = divided.layout.each
-        gradients = held.parameters if memory.gradient_bytes else 0
+        gradients = divided.memory.held_gradient_bytes(compiled=workload.compiled)
         return DeviceMemory(
             weights=held.parameters,
             frozen=0,
-            gradients=gradients,
+            gradients=min(gradients, held.parameters),
             optimizer=held.optimizer,
             state=held.state,
         )
@@ -118,7 +118,7 @@ def compute_device_memory(workload: Workload, sharding: Sharding, devices: int) 
     whole = DeviceMemory(
         weights=memory.parameter_bytes,
         frozen=frozen,
-        gradients=memory.gradient_bytes,
+        gradients=memory.held_gradient_bytes(compiled=workload.compiled),
         optimizer=memory.optimizer_bytes,
         state=memory.state_bytes - frozen,
     )

@@ -126,11 +126,12 @@ def find_sharding_remedy(
     if verdict.verdict in (None, "fits") or available is None or workload.mode != "train":
         return None
     limit = TIGHT_FROM * available
-    variables = workload.memory.fixed_bytes + FRAMEWORK_RESERVE_BYTES
+    variables = workload.memory.compute_fixed_bytes(compiled=workload.compiled) + FRAMEWORK_RESERVE_BYTES
     least = find_least_devices(workload, limit_bytes=limit)
     why = ""
-    if variables > available and least is not None:
-        why = f"weights, gradients and optimizer alone do not fit: needs sharding over {least} devices or more; "
+    if variables > limit and least is not None:
+        room = "do not fit" if variables > available else "leave no room for activations"
+        why = f"weights, gradients and optimizer alone {room}: needs sharding over {least} devices or more; "
     found = find_least_sharding(workload, devices=devices, limit_bytes=limit)
     if found is not None and found is not sharding:
         needed = compute_needed_bytes(workload, found, devices)

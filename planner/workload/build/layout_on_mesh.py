@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ..device_layout import DeviceLayout, VariableBytes
 from ..trace.division.mesh_axes import MeshAxes
 from ..trace.division.placement import Placement
-from ..trace.division.spec import Axes, Axis, Shape, compute_local_shape
+from ..trace.division.spec import Axes, Axis, Shape
 from .tensor_parallel import place_in_parts
 
 __all__ = ["build_device_layout", "find_placement", "find_script_layout"]
@@ -92,7 +92,7 @@ def build_device_layout(
         each=_compute_variable_bytes(
             model,
             mode,
-            lambda variable: compute_local_shape(tuple(variable.shape), placement.get_spec(variable)),
+            placement.compute_local_shape,
         ),
     )
 

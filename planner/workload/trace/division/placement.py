@@ -10,7 +10,7 @@ from ....frozen import Frozen
 from .divide import divide_step
 from .local_jaxpr import LocalClosedJaxpr
 from .mesh_axes import MeshAxes
-from .spec import UNDIVIDED, Axes, Shape, Spec, build_undivided
+from .spec import UNDIVIDED, Axes, Shape, Spec, build_undivided, compute_local_shape
 
 __all__ = ["Placement", "divide_as_placed"]
 
@@ -44,6 +44,10 @@ class Placement(Frozen):
     def get_spec(self, variable: Any) -> Spec:
         """Return the division of a variable of the model."""
         return self.divided.get(id(variable)) or build_undivided(tuple(variable.shape))
+
+    def compute_local_shape(self, variable: Any) -> Shape:
+        """Return the shape of the part of a variable that a device holds."""
+        return compute_local_shape(tuple(variable.shape), self.get_spec(variable))
 
 
 def divide_as_placed(

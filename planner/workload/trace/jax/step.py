@@ -40,6 +40,9 @@ __all__ = [
 ]
 
 
+UPDATED_AT_A_TIME = 2  # variables whose gradients wait [-]
+
+
 @dataclass(frozen=True, slots=True)
 class TracedStep:
     """Operations and memory of a step, unmodelled operations and assumptions."""
@@ -79,22 +82,24 @@ def trace_step(
     fed = iter_specs(specs if train else x_spec)
     inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
 
-    def tabulate_step(closed: Any, attention: Mapping[int, AttentionCall]) -> _Tabulated:
+    def tabulate_step(
+        closed: Any, attention: Mapping[int, AttentionCall], shared: Placement | None = None
+    ) -> _Tabulated:
         graph = flatten(closed)
         graph.parameters = graph.inputs[: len(model.trainable_variables)]
         simplify(graph, has_update=train)
-        ops, memory = tabulate_graph(graph)
+        ops, memory = tabulate_graph(graph, shared)
         fused, calls = fuse_attention(graph, attention)
         alternative = None
         if calls:
-            fused_ops, fused_memory = tabulate_graph(fused)
+            fused_ops, fused_memory = tabulate_graph(fused, shared)
             alternative = FusedAttention(calls=calls, ops=fused_ops, memory=fused_memory)
         return _Tabulated(graph, ops, memory, alternative)
 
-    def tabulate_graph(graph: Graph) -> tuple[tuple[Op, ...], Memory]:
+    def tabulate_graph(graph: Graph, shared: Placement | None) -> tuple[tuple[Op, ...], Memory]:
         fusion, layers = fuse(graph), group_layers(graph)
         peaks = compute_peaks(graph, layers, fusion, donated=train)
-        memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks)
+        memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks, placement=shared)
         return tabulate(graph, layers, fusion), memory
 
     with (
@@ -107,7 +112,9 @@ def trace_step(
         whole = tabulate_step(closed, attention)
         missing = find_unmodelled(whole.graph)
         local = divide_as_placed(closed, model, placement, mode=mode)
-        divided = None if local is None else _build_divided_step(tabulate_step(local, attention), closed)
+        divided = (
+            None if local is None else _build_divided_step(tabulate_step(local, attention, placement), closed)
+        )
     notes = (*dict.fromkeys(remark.text for remark in whole.graph.remarks), *recomputing)
     return TracedStep(whole.ops, whole.memory, missing, notes, whole.fused_attention, divided)
 
@@ -229,8 +236,18 @@ def _compute_variable_bytes(variables: Any) -> int:
     return sum(compute_array_bytes(variable.shape, variable.dtype) for variable in variables)
 
 
-def compute_memory(model: Any, *, train: bool, input_bytes: int, peaks: MemoryPeaks) -> Memory:
-    """Return the device memory of a step by part."""
+def compute_memory(
+    model: Any, *, train: bool, input_bytes: int, peaks: MemoryPeaks, placement: Placement | None = None
+) -> Memory:
+    """Return the device memory of a step by part.
+
+    Args:
+        model: The built model.
+        train: Whether it is trained.
+        input_bytes: One batch [bytes].
+        peaks: Peaks of its intermediate values.
+        placement: Placement of its variables, for the gradients that wait on one device; None for whole ones.
+    """
     trainable = _compute_variable_bytes(model.trainable_variables)
     others = _compute_variable_bytes(model.non_trainable_variables)
     return Memory(
@@ -243,4 +260,25 @@ def compute_memory(model: Any, *, train: bool, input_bytes: int, peaks: MemoryPe
         compiled_activation_bytes=peaks.compiled,
         eager_activation_bytes=peaks.eager,
         recomputed_activation_bytes=peaks.recomputed,
+        waiting_gradient_bytes=_compute_waiting_gradients(model, placement) if train else 0,
     )
+
+
+def _compute_waiting_gradients(model: Any, placement: Placement | None) -> int | None:
+    """Return the gradients that wait for an update at a time; None where all do [bytes].
+
+    Those of the two largest variables: one is computed while the other is applied. The norm of all gradients, and
+    the check of a scaled loss for overflow, need all of them first.
+    """
+    import keras
+
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+        return None
+    if getattr(model.optimizer, "global_clipnorm", None) is not None:
+        return None
+    shapes = (
+        (tuple(one.shape) if placement is None else placement.compute_local_shape(one), one.dtype)
+        for one in model.trainable_variables
+    )
+    sizes = (compute_array_bytes(shape, dtype) for shape, dtype in shapes)
+    return sum(sorted(sizes)[-UPDATED_AT_A_TIME:])
