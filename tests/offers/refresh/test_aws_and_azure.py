@@ -5,7 +5,6 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.overlay import merge_refreshed
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
-from gpuplan.offers.refresh.sources import azure as azure_source
 from gpuplan.offers.refresh.sources.aws_bulk import parse_offer_file
 from gpuplan.offers.refresh.store import PriceStore
 from gpuplan.offers.rows import Offer
-from vendors import aws, azure
+from vendors import aws
 from vendors.server import Asked, impatient, vendor
 
 CATALOG = load_catalog()
@@ -45,8 +43,14 @@ def run(
     regions: Sequence[str] = (),
     accept_moves: bool = False,
     read_s: float = 5.0,
+    with_packaged: bool = True,
 ) -> RefreshOutcome:
-    """Return how a refresh went whose sources are all at one address."""
+    """Return how a refresh went whose sources are all at one address.
+
+    Args:
+        store, url, provider, regions, accept_moves, read_s: As the refresh has them.
+        with_packaged: Whether packaged prices are known; a document lists a part of the machines.
+    """
     names = ("aws-bulk", "aws-spot-feed", "azure-retail")
     (job,) = build_jobs(
         CATALOG,
@@ -56,6 +60,8 @@ def run(
         endpoints=dict.fromkeys(names, url),
         accept_moves=accept_moves,
     )
+    if not with_packaged:
+        job = replace(job, packaged=())
     return refresh_provider(job, store=store, http=impatient(read_s=read_s))
 
 
@@ -70,47 +76,6 @@ def amazon(on_demand: Sequence[Offer], spot: Sequence[Offer], extra: Sequence[di
         return aws.offer_file([*lines, *extra]) if lines else None
 
     return answer
-
-
-def test_azure_s_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
-    """Over 50 instance types in three regions, over several pages; Windows and Low Priority are not taken."""
-    regions = ("eastus", "westeurope", "southcentralus", "westus3", "uksouth")
-    items = {}
-    expected = []
-    for region in regions:
-        known = packaged("azure", region=region, purchase="on_demand")
-        expected += known
-        items[region] = [item for offer in known for item in azure_items(offer)]
-    store = PriceStore(tmp_path)
-
-    with vendor(lambda asked: azure.pages(items, asked)) as server:
-        outcome = run(store, server.url, "azure", regions=regions)
-
-    found = {offer.key: offer for offer in store.offers("azure") if offer.purchase == "on_demand"}
-    assert len({offer.instance_type for offer in expected}) >= 50
-    assert outcome.anomalies == []
-    assert {key: offer.usd_per_hour for key, offer in found.items()} == {
-        (o.instance_type, o.region, o.purchase): o.usd_per_hour for o in expected
-    }
-    assert len(server.asked) > 3 * len(regions)
-    spot = next(o for o in store.offers("azure") if o.purchase == "spot")
-    assert spot.usd_per_hour is not None
-    assert spot.usd_per_hour < found[spot.instance_type, spot.region, "on_demand"].usd_per_hour  # type: ignore[operator]
-
-
-def azure_items(offer: Offer) -> list[dict[str, Any]]:
-    """Return a machine's items: the price, one before it, one to come, spot, and what is something else."""
-    usd = float(offer.usd_per_hour or 0)
-    name = offer.instance_type.removeprefix("Standard_")
-    return [
-        azure.item_of(offer, retailPrice=usd * 1.1, effectiveStartDate="2021-01-01T00:00:00Z"),
-        azure.item_of(offer),
-        azure.item_of(offer, retailPrice=usd * 0.9, effectiveStartDate="2099-01-01T00:00:00Z"),
-        azure.item_of(offer, retailPrice=usd / 4, skuName=f"{name} Spot"),
-        azure.item_of(offer, retailPrice=usd * 1.6, productName="Virtual Machines Series Windows"),
-        azure.item_of(offer, retailPrice=usd / 5, skuName=f"{name} Low Priority"),
-        azure.item_of(offer, retailPrice=usd / 2, type="DevTestConsumption"),
-    ]
 
 
 def test_a_new_size_of_a_known_family_is_taken_and_an_unknown_accelerator_is_not(tmp_path: Path) -> None:
@@ -266,24 +231,3 @@ def test_an_offer_file_is_never_held_as_a_whole() -> None:
 
     assert [row.instance_type for row in found] == ["p5.48xlarge"]
     assert peak_bytes < 2e6
-
-
-def test_meters_of_azure_that_ended_do_not_count(tmp_path: Path) -> None:
-    """An ended meter at a newer price, one that ends later, and one whose end is given as null."""
-    first, second, third = packaged("azure", region="eastus", purchase="on_demand")[:3]
-    usd = float(first.usd_per_hour or 0)
-    items = [
-        azure.item_of(first, effectiveStartDate="2024-03-01T00:00:00Z"),
-        azure.item_of(first, effectiveStartDate="2026-01-01T00:00:00Z", effectiveEndDate="2026-06-30T00:00:00Z",
-                      retailPrice=usd * 0.9),
-        azure.item_of(second, effectiveEndDate="2099-01-01T00:00:00Z"),
-        azure.item_of(third, effectiveEndDate=None),
-    ]  # fmt: skip
-
-    found = azure_source.parse_items(
-        items, url="https://prices.example", now=datetime(2026, 11, 25, tzinfo=UTC)
-    )
-
-    assert {row.instance_type: row.usd_per_hour for row in found} == {
-        offer.instance_type: offer.usd_per_hour for offer in (first, second, third)
-    }

@@ -6,6 +6,7 @@ The expected prices are those of the documents in `vendors/documents`; no row of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,7 @@ def run(
             environ=environ or {},
             endpoints=dict.fromkeys(ENDPOINTS, server.url),
         )
-        alone = type(job)(provider="aws", slots=job.slots, specs=job.specs, packaged=(), request=job.request)
-        return refresh_provider(alone, store=store, http=impatient())
+        return refresh_provider(replace(job, packaged=()), store=store, http=impatient())
 
 
 def amazon(asked: Asked) -> Any:
