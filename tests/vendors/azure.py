@@ -17,7 +17,7 @@ from gpuplan.offers.rows import Offer
 
 from .server import Asked
 
-__all__ = ["LISTED_USD", "answer", "item_of", "pages", "read_items"]
+__all__ = ["LISTED_USD", "answer", "item_of", "pages", "plain_item", "read_items"]
 
 DOCUMENT = Path(__file__).parent / "documents" / "azure-retail-prices.json"
 # What a plain Linux machine costs in eastus by the document: on demand and on spot [USD/h].
@@ -54,6 +54,19 @@ def _read_document() -> Mapping[str, Any]:
 def read_items() -> list[dict[str, Any]]:
     """Return all items of the document: of several regions and types of price."""
     return [dict(item) for item in _read_document()["Items"]]
+
+
+def plain_item(size: str, **changes: Any) -> dict[str, Any]:
+    """Return the document's on-demand item of a Linux machine in eastus, with changes by field."""
+    usd = float(LISTED_USD[size][0])
+    found = next(
+        item
+        for item in _read_document()["Items"]
+        if (item["armSkuName"], item["retailPrice"], item["type"]) == (size, usd, "Consumption")
+        and item["armRegionName"] == "eastus"
+        and "Windows" not in item["productName"]
+    )
+    return {**found, **changes}
 
 
 def answer(

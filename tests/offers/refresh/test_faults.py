@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,11 @@ from gpuplan.offers.refresh.http import HttpClient, RetryPolicy
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import refresh_provider
 from gpuplan.offers.refresh.store import PriceStore
-from offers.refresh.test_aws_and_azure import CATALOG
+from offers.refresh.test_aws_and_azure import CATALOG, run
 from vendors import aws, azure
 from vendors.server import PASSING, Asked, http_date, impatient, vendor
 
-from offers.refresh import test_aws_and_azure
-
 READ_S = {"stall": 0.3}  # how long bytes are waited for, where waiting is the point
-run = partial(test_aws_and_azure.run, with_packaged=False)
 
 
 def amazon(asked: Asked) -> bytes | None:
