@@ -120,10 +120,18 @@ def expected_in_the_americas() -> dict[tuple[str, str], Decimal]:
     found["a2-megagpu-16g", "spot"] = sums((96, "0.015805"), (1360, "0.002118"), (16, "1.7603"))
     found["a4-highgpu-8g", "on_demand"] = sums((8, "16.11"))
     found["a4-highgpu-8g", "spot"] = sums((8, "4.9542"))
+    spot_core, spot_ram = "0.006655", "0.000892"
     for cores, gib in ((4, 15), (8, 30)):
         found[f"n1-standard-{cores}", "on_demand"] = sums((cores, core), (gib, ram))
+        found[f"n1-standard-{cores}", "spot"] = sums((cores, spot_core), (gib, spot_ram))
     for cores, gib, n in ((4, 15, 1), (8, 30, 2), (16, 60, 4)):
         found[f"n1-standard-{cores}+{n}xT4", "on_demand"] = sums((cores, core), (gib, ram), (n, "0.35"))
+        found[f"n1-standard-{cores}+{n}xT4", "spot"] = sums((cores, spot_core), (gib, spot_ram), (n, "0.209"))
+    for cores, n in ((4, 1), (8, 1), (12, 1), (16, 1), (24, 2), (32, 1), (48, 4), (96, 8)):
+        g2 = (cores, "0.024988"), (4 * cores, "0.0029275"), (n, "0.56004")
+        found[f"g2-standard-{cores}", "on_demand"] = sums(*g2)
+        spot = (cores, "0.009995"), (4 * cores, "0.001171"), (n, "0.2231")
+        found[f"g2-standard-{cores}", "spot"] = sums(*spot)
     found["c4d-standard-8", "on_demand"] = sums((8, "0.0327035"), (32 * 1.073741824, "0.003495578"))
     return found | {("attach:T4", "on_demand"): Decimal("0.35"), ("attach:T4", "spot"): Decimal("0.209")}
 
@@ -182,7 +190,7 @@ def test_machines_are_put_together_from_google_s_skus(
     assert "secret-key" not in store.path("prices", "gcp").read_text()
     assert all(asked.headers["x-goog-api-key"] == "secret-key" for asked in server.asked)
     assert all("secret-key" not in str(asked.query) for asked in server.asked)
-    assert len(server.asked) == 7, "76 and 4 SKUs in pages of 20, and two empty ones"
+    assert len(server.asked) == 8, "84 and 4 SKUs in pages of 20, and two empty ones"
 
 
 @pytest.mark.parametrize(
