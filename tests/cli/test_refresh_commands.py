@@ -37,7 +37,7 @@ def answer(asked: Asked, *, factor: str = "1") -> bytes | dict[str, Any] | None:
         moved = {"g5.xlarge": {"PricePerUnit": f"{1.006 * float(factor):.10f}"}}
         return aws.offer_file(aws.offer_line(o, **moved.get(o.instance_type, {})) for o in offers)
     known = packaged("azure", region="eastus", purchase="on_demand")
-    return azure.pages({"eastus": [azure.item_of(offer) for offer in known]}, asked)
+    return azure.answer(asked, [azure.item_of(offer) for offer in known])
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from gpuplan.offers.rows import Offer
 
 from .server import Asked
 
-__all__ = ["LISTED_USD", "answer", "item_of", "pages", "plain_item", "read_items"]
+__all__ = ["LISTED_USD", "answer", "item_of", "plain_item", "read_items"]
 
 DOCUMENT = Path(__file__).parent / "documents" / "azure-retail-prices.json"
 # What a plain Linux machine costs in eastus by the document: on demand and on spot [USD/h].
@@ -114,16 +114,6 @@ def item_of(offer: Offer, **changes: Any) -> dict[str, Any]:
         "armSkuName": offer.instance_type,
         **changes,
     }
-
-
-def pages(
-    items_by_region: Mapping[str, Sequence[dict[str, Any]]], asked: Asked, *, size: int = 20
-) -> dict[str, Any] | None:
-    """Return the page that a request asks for; a region that is not listed has one page without items."""
-    if asked.path != "/api/retail/prices":
-        return None
-    chosen = re.search(r"armRegionName eq '([^']+)'", asked.query["$filter"])
-    return _page(items_by_region.get(chosen.group(1), []) if chosen else [], asked, size)
 
 
 def _page(items: Sequence[dict[str, Any]], asked: Asked, size: int) -> dict[str, Any]:
