@@ -31,13 +31,13 @@ def answer(asked: Asked, *, factor: str = "1") -> bytes | dict[str, Any] | None:
     """Return the responses of AWS and Azure for one region each."""
     if asked.path == "/spot.json":
         spot = [o for o in load_catalog().offers if o.provider == "aws" and o.purchase == "spot"]
-        return aws.spot_feed(o for o in spot if o.usd_per_hour and not o.estimated)
+        return aws.spot_feed([o for o in spot if o.usd_per_hour and not o.estimated])
     if asked.path.endswith("/us-east-1/index.csv"):
         offers = packaged("aws", region="us-east-1", purchase="on_demand")
         moved = {"g5.xlarge": {"PricePerUnit": f"{1.006 * float(factor):.10f}"}}
         return aws.offer_file(aws.offer_line(o, **moved.get(o.instance_type, {})) for o in offers)
     known = packaged("azure", region="eastus", purchase="on_demand")
-    return azure.pages({"eastus": [azure.item_of(offer) for offer in known]}, asked)
+    return azure.answer(asked, [azure.item_of(offer) for offer in known])
 
 
 @pytest.fixture

@@ -214,7 +214,11 @@ class Prices:
             ("g4dn.xlarge", "us-west-2"): "0.5260000000",
         }
         self.spot = {
-            ("g4dn.xlarge", "us-east-1"): {"us-east-1a": "0.196700", "us-east-1b": "0.241300"},
+            ("g4dn.xlarge", "us-east-1"): {
+                "us-east-1a": "0.196700",
+                "us-east-1b": "0.241300",
+                "us-east-1-bos-1a": "0.315600",  # a Local Zone: attached to the region, not in it
+            },
             ("g4dn.xlarge", "us-west-2"): {"us-west-2a": "0.188200"},
         }
 

@@ -1,124 +1,119 @@
-"""Amazon's formats: the bulk offer file, the feed of spot prices and the Spot Advisor.
+"""Amazon's published documents: the offer file of a region and the feed of spot prices.
 
-Columns of the offer file: https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/reading-service-price-list-file-for-services.html
+The documents are files in `documents`, in Amazon's form; their sources are in `documents/README.md`.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from gpuplan.offers.rows import CPU, Offer
 
-__all__ = ["COLUMNS", "offer_file", "offer_line", "spot_feed"]
+__all__ = [
+    "LISTED_USD",
+    "SPOT_FEED",
+    "offer_file",
+    "offer_line",
+    "plain_line",
+    "read_offer_lines",
+    "spot_feed",
+]
 
-PREAMBLE = (
-    ("FormatVersion", "v1.0"),
-    ("Disclaimer", "This pricing list is for informational purposes only."),
-    ("Publication Date", "2026-11-19T19:31:47Z"),
-    ("Version", "20261119193147"),
-    ("OfferCode", "AmazonEC2"),
-)
-COLUMNS = (
-    "SKU", "OfferTermCode", "RateCode", "TermType", "PriceDescription", "EffectiveDate", "StartingRange",
-    "EndingRange", "Unit", "PricePerUnit", "Currency", "RelatedTo", "LeaseContractLength", "PurchaseOption",
-    "OfferingClass", "Product Family", "serviceCode", "Location", "Location Type", "Instance Type",
-    "Current Generation", "Instance Family", "vCPU", "Physical Processor", "Clock Speed", "Memory", "Storage",
-    "Network Performance", "Processor Architecture", "Storage Media", "Volume Type", "Max Volume Size",
-    "Tenancy", "EBS Optimized", "Operating System", "License Model", "Group", "Group Description",
-    "Transfer Type", "GPU", "GPU Memory", "operation", "CapacityStatus", "Pre Installed S/W", "Region Code",
-    "serviceName", "MarketOption",
-)  # fmt: skip
+DOCUMENTS = Path(__file__).parent / "documents"
+OFFER_FILE = DOCUMENTS / "aws-AmazonEC2-us-east-1.csv"
+SPOT_FEED: dict[str, Any] = json.loads((DOCUMENTS / "aws-spot.json").read_text())
+PREAMBLE_LINES = 5
+# What a plain Linux machine costs by the document: on demand, on shared hardware, in the region itself [USD/h].
+LISTED_USD = {
+    "g4dn.xlarge": "0.526", "g4dn.2xlarge": "0.752", "g4dn.12xlarge": "3.912", "g4dn.metal": "7.824",
+    "g5.xlarge": "1.006", "g5.2xlarge": "1.212", "g5.48xlarge": "16.288", "g6.xlarge": "0.8048",
+    "g6e.xlarge": "1.861", "g6e.48xlarge": "30.13118", "p3.2xlarge": "3.06", "p4d.24xlarge": "21.957642",
+    "p5.4xlarge": "6.88", "p5.48xlarge": "55.04", "p5en.48xlarge": "63.296", "inf2.xlarge": "0.7582",
+    "trn1.32xlarge": "21.5", "m5.xlarge": "0.192",
+}  # fmt: skip
+
+
+@cache
+def _read_document() -> tuple[list[str], list[str], list[dict[str, str]]]:
+    """Return the preamble, the columns and the lines of the offer file."""
+    text = OFFER_FILE.read_text()
+    preamble = text.splitlines()[:PREAMBLE_LINES]
+    reader = csv.DictReader(text.splitlines()[PREAMBLE_LINES:])
+    return preamble, list(reader.fieldnames or ()), list(reader)
+
+
+def read_offer_lines() -> list[dict[str, str]]:
+    """Return all lines of the offer file, by column."""
+    return [dict(line) for line in _read_document()[2]]
+
+
+def plain_line(instance_type: str, **changes: str) -> dict[str, str]:
+    """Return the document's on-demand line of a Linux machine on shared hardware, with changes by column."""
+    (found,) = (
+        line
+        for line in _read_document()[2]
+        if line["usageType"] == f"BoxUsage:{instance_type}"
+        and (line["TermType"], line["operation"], line["CapacityStatus"])
+        == ("OnDemand", "RunInstances", "Used")
+    )
+    return {**found, **changes}
 
 
 def offer_line(offer: Offer, **changes: str) -> dict[str, str]:
-    """Return an offer as a line of an offer file, by column."""
-    sku = f"{abs(hash((offer.instance_type, offer.region))) % 36**8:08X}".rjust(16, "S")
+    """Return a plain line that bears an offer's type, region and price, for tests of what follows the parsing."""
     is_gpu = offer.accelerator != CPU
-    return {
-        **dict.fromkeys(COLUMNS, ""),
+    sku = f"{abs(hash((offer.instance_type, offer.region))) % 36**8:08X}".rjust(16, "S")
+    own = {
         "SKU": sku,
-        "OfferTermCode": "JRTCKXETXF",
         "RateCode": f"{sku}.JRTCKXETXF.6YS6EN2CT7",
-        "TermType": "OnDemand",
-        "Unit": "Hrs",
         "PricePerUnit": f"{offer.usd_per_hour:.10f}",
-        "Currency": "USD",
-        "PriceDescription": f"${offer.usd_per_hour} per On Demand Linux {offer.instance_type} Instance Hour",
-        "EffectiveDate": "2026-11-01",
-        "StartingRange": "0",
-        "EndingRange": "Inf",
-        "Product Family": "Compute Instance",
-        "serviceCode": "AmazonEC2",
-        "Location Type": "AWS Region",
         "Instance Type": offer.instance_type,
-        "Current Generation": "Yes",
         "Instance Family": "GPU instance" if is_gpu else "Compute optimized",
         "vCPU": f"{offer.vcpus or 0:g}",
         "Memory": f"{offer.memory_gib or 0:,g} GiB",
-        "Tenancy": "Shared",
-        "Operating System": "Linux",
-        "License Model": "No License required",
         "GPU": f"{offer.devices:g}" if is_gpu else "",
-        "operation": "RunInstances",
-        "CapacityStatus": "Used",
-        "Pre Installed S/W": "NA",
+        "usageType": f"BoxUsage:{offer.instance_type}",
         "Region Code": offer.region,
-        "MarketOption": "OnDemand",
-        "serviceName": "Amazon Elastic Compute Cloud",
-        **changes,
     }
-
-
-def distractors(offer: Offer) -> list[dict[str, str]]:
-    """Return the lines of the same machine that are something else: Windows, reserved, dedicated, ..."""
-    price = {"PricePerUnit": "0.0100000000"}
-    return [
-        offer_line(offer, **{"Operating System": "Windows"}, **price),
-        offer_line(offer, TermType="Reserved", LeaseContractLength="1yr", **price),
-        offer_line(offer, Tenancy="Dedicated", **price),
-        offer_line(offer, CapacityStatus="UnusedCapacityReservation", **price),
-        offer_line(offer, **{"Pre Installed S/W": "SQL Web"}, **price),
-        offer_line(offer, MarketOption="CapacityBlock", **price),
-    ]
+    return plain_line("g4dn.xlarge", **{**own, **changes})
 
 
 def offer_file(lines: Iterable[dict[str, str]]) -> bytes:
-    """Return an offer file: preamble, header, lines; every cell in quotes, as Amazon writes it."""
+    """Return an offer file with these lines: cells in quotes and empty cells without, as Amazon writes them."""
+    preamble, columns, _ = _read_document()
     buffer = io.StringIO()
-    writer = csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    writer.writerows(PREAMBLE)
-    writer.writerow(COLUMNS)
-    writer.writerows([line[column] for column in COLUMNS] for line in lines)
+    buffer.writelines(f"{line}\n" for line in preamble)
+    csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator="\n").writerow(columns)
+    for line in lines:
+        buffer.write(",".join(_quote(line[column]) for column in columns) + "\n")
     return buffer.getvalue().encode()
 
 
-def spot_feed(offers: Iterable[Offer]) -> dict[str, Any]:
-    """Return the feed behind the page of spot prices; `us-east-1` under its old name, one price not known."""
-    regions: dict[str, list[dict[str, Any]]] = {}
-    for offer in offers:
-        price = f"{offer.usd_per_hour:.4f}"
-        columns = [
-            {"name": "linux", "prices": {"USD": price}},
-            {"name": "mswin", "prices": {"USD": "N/A*"}},
-        ]
-        regions.setdefault(offer.region, []).append({"size": offer.instance_type, "valueColumns": columns})
+def _quote(cell: str) -> str:
+    return '"{}"'.format(cell.replace('"', '""')) if cell else ""
+
+
+def spot_feed(offers: Sequence[Offer]) -> dict[str, Any]:
+    """Return the feed of spot prices with these offers, two regions under their old names."""
     old_names = {"us-east-1": "us-east", "eu-west-1": "eu-ireland"}
-    unknown = {"size": "p9.48xlarge", "valueColumns": [{"name": "linux", "prices": {"USD": "N/A*"}}]}
-    return {
-        "vers": 0.01,
-        "config": {
-            "rate": "perhr",
-            "valueColumns": ["linux", "mswin"],
-            "currencies": ["USD"],
-            "regions": [
-                {
-                    "region": old_names.get(region, region),
-                    "instanceTypes": [{"type": "gpuCurrentGen", "sizes": [*sizes, unknown]}],
-                }
-                for region, sizes in regions.items()
-            ],
-        },
-    }
+    sizes: dict[str, list[dict[str, Any]]] = {}
+    for offer in offers:
+        prices = {"linux": f"{offer.usd_per_hour:.4f}", "mswin": "N/A*"}
+        columns = [{"name": system, "prices": {"USD": usd}} for system, usd in prices.items()]
+        sizes.setdefault(offer.region, []).append({"size": offer.instance_type, "valueColumns": columns})
+    template = SPOT_FEED["config"]["regions"][0]
+    regions = [
+        {
+            **template,
+            "region": old_names.get(region, region),
+            "instanceTypes": [{"type": "gpuCurrentGen", "sizes": found}],
+        }
+        for region, found in sizes.items()
+    ]
+    return {**SPOT_FEED, "config": {**SPOT_FEED["config"], "regions": regions}}

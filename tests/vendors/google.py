@@ -1,7 +1,9 @@
-"""Google's format: pages of SKUs of the Cloud Billing Catalog, held against Google's own discovery document.
+"""Google's published form: pages of SKUs of the Cloud Billing Catalog, held against Google's discovery document.
 
-The unit prices are not recorded ones: they are the solution of the linear equations that the packaged prices of a
-family are (its types differ in cores, memory and GPUs), rounded to nanodollars as Google gives them.
+The SKUs that a parser is tested with are in `documents`, with Google's names; their sources are in
+`documents/README.md`. For tests of what follows the parsing, `skus_of` makes SKUs from which given offers are put
+together: the solution of the linear equations that the prices of a family are (its types differ in cores, memory
+and GPUs).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -20,7 +23,9 @@ from gpuplan.offers.rows import CPU, Offer
 
 from .server import Asked
 
-__all__ = ["TPU_SERVICE", "discovery_schema", "page_of", "sku", "skus_of"]
+__all__ = ["TPU_SERVICE", "discovery_schema", "page_of", "read_skus", "sku", "skus_of"]
+
+DOCUMENT = Path(__file__).parent / "documents" / "google-cloud-billing-skus.json"
 
 COMPUTE_SERVICE, TPU_SERVICE = "6F81-5844-456A", "E000-3F24-B8AA"
 GIB_PER_CORE_USD = 0.004237 / 0.031611  # of N1 and A2: what a GiB costs, in cores
@@ -70,6 +75,19 @@ def _json_schema(entry: Any) -> Any:
     if "$ref" in entry:
         return {"$ref": f"#/$defs/{entry['$ref']}"}
     return kept
+
+
+def read_skus() -> dict[str, list[dict[str, Any]]]:
+    """Return the SKUs of the document by service, after holding them against the discovery document."""
+    found: dict[str, list[dict[str, Any]]] = json.loads(DOCUMENT.read_text())
+    _hold([sku for skus in found.values() for sku in skus])
+    return found
+
+
+def _hold(skus: Sequence[dict[str, Any]]) -> None:
+    """Hold SKUs against Google's discovery document."""
+    schema = discovery_schema("cloudbilling.v1.json", "ListSkusResponse")
+    jsonschema.Draft202012Validator(schema).validate({"skus": list(skus), "nextPageToken": "60"})
 
 
 def page_of(skus_by_service: dict[str, Sequence[dict[str, Any]]], asked: Asked, *, size: int = 300) -> Any:
@@ -148,9 +166,7 @@ def skus_of(offers: Sequence[Offer]) -> dict[str, list[dict[str, Any]]]:
         compute += _distractors(region)
         for one in _tpu_skus(here, region, spot=spot):
             (tpu if "Tpu-" in one["description"] else compute).append(one)
-    jsonschema.Draft202012Validator(discovery_schema("cloudbilling.v1.json", "ListSkusResponse")).validate(
-        {"skus": [*compute, *tpu], "nextPageToken": "60"}
-    )
+    _hold([*compute, *tpu])
     return {COMPUTE_SERVICE: compute, TPU_SERVICE: tpu}
 
 

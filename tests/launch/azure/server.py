@@ -33,7 +33,7 @@ from launch.azure.answers import (
 from launch.azure.contract import ViolationError, check_body, check_request, match, methods
 from launch.azure.orders import FOREVER, Orders
 from launch.cloud_server import Answer, Billed, serve
-from vendors.azure import pages
+from vendors.azure import answer
 from vendors.server import Asked
 
 MAKING_S, ENDING_S, BOOT_S = 40.0, 30.0, 90.0
@@ -103,11 +103,7 @@ class AzureCloud(Orders):
         """Answer a question for retail prices, without credentials."""
         asked = urlsplit(url)
         query = {key: values[-1] for key, values in parse_qs(asked.query).items()}
-        items = self.prices
-        for name, wanted in re.findall(r"(armRegionName|armSkuName) eq '([^']+)'", query["$filter"]):
-            items = [item for item in items if item[name] == wanted]
-        region = {item["armRegionName"]: items for item in items}
-        return Answer(200, pages(region, Asked("GET", asked.path, query, {}, b"")))
+        return Answer(200, answer(Asked("GET", asked.path, query, {}, b""), self.prices))
 
     def _login(self, path: str, headers: Any) -> Answer:
         """Give the tests' client its token."""

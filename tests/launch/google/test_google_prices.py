@@ -1,4 +1,4 @@
-"""Today's price, put together from SKUs that a server gives in the Cloud Billing Catalog's format; or none."""
+"""Today's price, put together from the SKUs that Google publishes in the Cloud Billing Catalog; or none."""
 
 from __future__ import annotations
 
@@ -10,39 +10,23 @@ from typing import Any
 import pytest
 from gpuplan.launch.clouds.google.adapter import GoogleAdapter
 from gpuplan.launch.core.api_call import CloudError, ErrorKind
-from gpuplan.offers.catalog import load_catalog
 from launch.bench_on_sockets import candidate, without_proxies
 from launch.fake_cloud import FakeClock
 from vendors import google
 from vendors.server import Vendor, vendor
 
-PLACES = ("us-central1", "us-east1")
-OFFERS = [
-    offer
-    for offer in load_catalog().offers
-    if offer.provider == "gcp"
-    and offer.region in PLACES
-    and offer.usd_per_hour
-    and "@" not in offer.instance_type
-]
-
-
-@pytest.fixture(scope="module")
-def skus() -> dict[str, list[dict[str, Any]]]:
-    return google.skus_of(OFFERS)
-
 
 @pytest.fixture
-def held(skus: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
-    """What the server has; a test may add to it."""
-    return {service: list(found) for service, found in skus.items()}
+def held() -> dict[str, list[dict[str, Any]]]:
+    """What the server has, Google's published SKUs; a test may add to it."""
+    return google.read_skus()
 
 
 @pytest.fixture
 def billing(
     held: dict[str, list[dict[str, Any]]], key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Vendor]:
-    """A catalog of the packaged prices."""
+    """A server of these SKUs."""
     without_proxies(monkeypatch)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key_file))
     monkeypatch.setenv("GCP_API_KEY", "of-price-refreshes")
@@ -57,27 +41,23 @@ def adapter(tmp_path: Path) -> GoogleAdapter:
 
 
 @pytest.mark.parametrize(
-    ("instance_type", "purchase"),
+    ("instance_type", "purchase", "usd"),
     [
-        ("n1-standard-4+1xT4", "on_demand"),
-        ("n1-standard-4+1xT4", "spot"),
-        ("a2-highgpu-1g", "on_demand"),
-        ("g2-standard-4", "spot"),
-        ("tpu-v5litepod-8", "on_demand"),
-        ("tpu-v5litepod-8", "spot"),
+        ("n1-standard-4+1xT4", "on_demand", "0.539999"),  # 4 x 0.031611 + 15 x 0.004237 + 0.35
+        ("n1-standard-4+1xT4", "spot", "0.249"),
+        ("a2-highgpu-1g", "on_demand", "3.673385"),
+        ("a2-ultragpu-1g", "on_demand", "5.068718"),  # with 375 GiB of disk at 0.08 USD a month
+        ("g2-standard-4", "spot", "0.281816"),
+        ("tpu-v5litepod-8", "on_demand", "9.6"),
+        ("tpu-v5litepod-8", "spot", "2.737744"),
     ],
 )
 def test_the_price_is_the_sum_of_todays_skus(
-    billing: Vendor, adapter: GoogleAdapter, instance_type: str, purchase: str
+    billing: Vendor, adapter: GoogleAdapter, instance_type: str, purchase: str, usd: str
 ) -> None:
-    """Cores, memory and GPUs, or chips; the packaged price to a millionth, from which the SKUs were made."""
+    """Cores, memory, GPUs and local disk, or chips, at the rates of the SKUs."""
     price = adapter.live_price(candidate(instance_type, "us-central1", purchase=purchase), {})
-    (offer,) = [
-        one
-        for one in OFFERS
-        if (one.instance_type, one.region, one.purchase) == (instance_type, "us-central1", purchase)
-    ]
-    assert abs(price.usd_per_hour - (offer.usd_per_hour or 0)) <= Decimal("0.000002")
+    assert price.usd_per_hour == Decimal(usd)
     assert price.source == f"{billing.url}/v1/services/6F81-5844-456A/skus"
     assert price.read_at == FakeClock().now()
 

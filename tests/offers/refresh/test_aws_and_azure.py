@@ -1,25 +1,23 @@
-"""Contract: AWS and Azure without credentials, from servers on loopback that speak the vendors' formats."""
+"""Contract: what becomes of AWS's prices after they are read: checks, machines that are gone, regions, memory."""
 
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.overlay import merge_refreshed
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
-from gpuplan.offers.refresh.sources import azure as azure_source
 from gpuplan.offers.refresh.sources.aws_bulk import parse_offer_file
 from gpuplan.offers.refresh.store import PriceStore
 from gpuplan.offers.rows import Offer
-from vendors import aws, azure
+from vendors import aws
 from vendors.server import Asked, impatient, vendor
 
 CATALOG = load_catalog()
@@ -45,8 +43,14 @@ def run(
     regions: Sequence[str] = (),
     accept_moves: bool = False,
     read_s: float = 5.0,
+    known: Sequence[Offer] = (),
 ) -> RefreshOutcome:
-    """Return how a refresh went whose sources are all at one address."""
+    """Return how a refresh went whose sources are all at one address.
+
+    Args:
+        store, url, provider, regions, accept_moves, read_s: As the refresh has them.
+        known: Packaged prices; none by default, as a document lists a part of the machines.
+    """
     names = ("aws-bulk", "aws-spot-feed", "azure-retail")
     (job,) = build_jobs(
         CATALOG,
@@ -56,107 +60,37 @@ def run(
         endpoints=dict.fromkeys(names, url),
         accept_moves=accept_moves,
     )
-    return refresh_provider(job, store=store, http=impatient(read_s=read_s))
+    return refresh_provider(replace(job, packaged=known), store=store, http=impatient(read_s=read_s))
 
 
-def amazon(on_demand: Sequence[Offer], spot: Sequence[Offer], extra: Sequence[dict[str, str]] = ()) -> Any:
-    """Return what Amazon answers."""
+LISTED = [aws.plain_line(name) for name in aws.LISTED_USD]  # on demand in us-east-1
 
-    def answer(asked: Asked) -> bytes | dict[str, Any] | None:
-        if asked.path == "/spot.json":
-            return aws.spot_feed(spot)
+
+def amazon(lines: Sequence[dict[str, str]]) -> Callable[[Asked], bytes | None]:
+    """Return what Amazon answers: offer files with these lines; the feed of spot prices is not there."""
+
+    def answer(asked: Asked) -> bytes | None:
         region = asked.path.split("/")[-2]
-        lines = [aws.offer_line(o) for o in on_demand if o.region == region]
-        hidden = [line for o in on_demand if o.region == region for line in aws.distractors(o)]
-        return aws.offer_file([*hidden, *lines, *extra]) if lines else None
+        here = [line for line in lines if line["Region Code"] == region]
+        return aws.offer_file(here) if here else None
 
     return answer
 
 
-def test_amazon_s_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
-    """Over 50 instance types on demand and by the spot feed; what is not plain Linux on demand is not taken."""
-    regions = {offer.region for offer in CATALOG.offers if offer.provider == "aws"}
-    on_demand = [
-        o for region in sorted(regions) for o in packaged("aws", region=region, purchase="on_demand")
-    ]
-    spot = [offer for region in sorted(regions) for offer in packaged("aws", region=region, purchase="spot")]
-    store = PriceStore(tmp_path)
-
-    with vendor(amazon(on_demand, spot)) as server:
-        outcome = run(store, server.url, "aws")
-
-    found = {offer.key: offer for offer in store.offers("aws")}
-    assert len(on_demand) >= 50
-    assert len(spot) >= 50
-    assert outcome.anomalies == []
-    assert outcome.same == len(found) == len(on_demand) + len(spot)
-    for offer in (*on_demand, *spot):
-        same = found[offer.instance_type, offer.region, offer.purchase]
-        assert (same.usd_per_hour, same.accelerator, same.devices, same.vcpus, same.memory_gib) == (
-            offer.usd_per_hour,
-            offer.accelerator,
-            offer.devices,
-            offer.vcpus,
-            offer.memory_gib,
-        )
-        assert same.url.startswith(server.url)
-        assert same.sku
-        assert (datetime.now(UTC) - same.fetched_at).total_seconds() < 60
-
-
-def test_azure_s_prices_equal_the_packaged_ones(tmp_path: Path) -> None:
-    """Over 50 instance types in three regions, over several pages; Windows and Low Priority are not taken."""
-    regions = ("eastus", "westeurope", "southcentralus", "westus3", "uksouth")
-    items = {}
-    expected = []
-    for region in regions:
-        known = packaged("azure", region=region, purchase="on_demand")
-        expected += known
-        items[region] = [item for offer in known for item in azure_items(offer)]
-    store = PriceStore(tmp_path)
-
-    with vendor(lambda asked: azure.pages(items, asked)) as server:
-        outcome = run(store, server.url, "azure", regions=regions)
-
-    found = {offer.key: offer for offer in store.offers("azure") if offer.purchase == "on_demand"}
-    assert len({offer.instance_type for offer in expected}) >= 50
-    assert outcome.anomalies == []
-    assert {key: offer.usd_per_hour for key, offer in found.items()} == {
-        (o.instance_type, o.region, o.purchase): o.usd_per_hour for o in expected
-    }
-    assert len(server.asked) > 3 * len(regions)
-    spot = next(o for o in store.offers("azure") if o.purchase == "spot")
-    assert spot.usd_per_hour is not None
-    assert spot.usd_per_hour < found[spot.instance_type, spot.region, "on_demand"].usd_per_hour  # type: ignore[operator]
-
-
-def azure_items(offer: Offer) -> list[dict[str, Any]]:
-    """Return a machine's items: the price, one before it, one to come, spot, and what is something else."""
-    usd = float(offer.usd_per_hour or 0)
-    name = offer.instance_type.removeprefix("Standard_")
-    return [
-        azure.item_of(offer, retailPrice=usd * 1.1, effectiveStartDate="2021-01-01T00:00:00Z"),
-        azure.item_of(offer),
-        azure.item_of(offer, retailPrice=usd * 0.9, effectiveStartDate="2099-01-01T00:00:00Z"),
-        azure.item_of(offer, retailPrice=usd / 4, skuName=f"{name} Spot"),
-        azure.item_of(offer, retailPrice=usd * 1.6, productName="Virtual Machines Series Windows"),
-        azure.item_of(offer, retailPrice=usd / 5, skuName=f"{name} Low Priority"),
-        azure.item_of(offer, retailPrice=usd / 2, type="DevTestConsumption"),
-    ]
+refresh_aws = partial(run, provider="aws", regions=("us-east-1",))
 
 
 def test_a_new_size_of_a_known_family_is_taken_and_an_unknown_accelerator_is_not(tmp_path: Path) -> None:
     """The accelerator of a new g6e size is the family's; `p9` is told and left out."""
-    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
-    g6e = next(offer for offer in on_demand if offer.instance_type.startswith("g6e."))
-    new = aws.offer_line(
-        g6e, **{"Instance Type": "g6e.64xlarge", "GPU": "16", "vCPU": "256", "PricePerUnit": "60.5"}
+    new = aws.plain_line(
+        "g6e.48xlarge",
+        **{"Instance Type": "g6e.64xlarge", "GPU": "16", "vCPU": "256", "PricePerUnit": "60.5"},
     )
-    unknown = aws.offer_line(g6e, **{"Instance Type": "p9.48xlarge", "GPU": "8", "PricePerUnit": "99.0"})
+    unknown = aws.plain_line("g6e.48xlarge", **{"Instance Type": "p9.48xlarge", "PricePerUnit": "99.0"})
     store = PriceStore(tmp_path)
 
-    with vendor(amazon(on_demand, [], [new, unknown])) as server:
-        outcome = run(store, server.url, "aws")
+    with vendor(amazon([*LISTED, new, unknown])) as server:
+        outcome = refresh_aws(store, server.url)
 
     found = {offer.instance_type: offer for offer in store.offers("aws")}
     assert (found["g6e.64xlarge"].accelerator, found["g6e.64xlarge"].devices) == ("L40S", 16)
@@ -176,17 +110,15 @@ def test_a_price_that_cannot_be_is_left_out_and_the_old_one_stays(
     tmp_path: Path, change: dict[str, str], code: str
 ) -> None:
     """g4dn.xlarge costs 0.526: not 0, not threefold up or down. The other prices of the answer are taken."""
-    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
-    others = [offer for offer in on_demand if offer.instance_type != "g4dn.xlarge"]
-    (g4dn,) = [offer for offer in on_demand if offer.instance_type == "g4dn.xlarge"]
+    others = [line for line in LISTED if line["Instance Type"] != "g4dn.xlarge"]
     store = PriceStore(tmp_path)
-    with vendor(amazon(on_demand, [])) as server:
-        run(store, server.url, "aws")
+    with vendor(amazon(LISTED)) as server:
+        refresh_aws(store, server.url)
 
-    with vendor(amazon(others, [], [aws.offer_line(g4dn, **change)])) as server:
-        outcome = run(store, server.url, "aws")
+    with vendor(amazon([*others, aws.plain_line("g4dn.xlarge", **change)])) as server:
+        outcome = refresh_aws(store, server.url)
         kept = {offer.instance_type: offer for offer in store.offers("aws")}["g4dn.xlarge"]
-        looked_at = run(store, server.url, "aws", accept_moves=True)
+        looked_at = refresh_aws(store, server.url, accept_moves=True)
 
     doubted = [s for s in outcome.anomalies if s.what.startswith("g4dn.xlarge")]
     assert [s.code for s in doubted] == [code]
@@ -199,76 +131,76 @@ def test_a_price_that_cannot_be_is_left_out_and_the_old_one_stays(
 
 def test_an_answer_that_is_wrong_as_a_whole_is_refused(tmp_path: Path) -> None:
     """Far fewer rows; all prices times ten; another currency: all old prices stay, byte for byte."""
-    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
     store = PriceStore(tmp_path)
-    with vendor(amazon(on_demand, [])) as server:
-        run(store, server.url, "aws")
+    with vendor(amazon(LISTED)) as server:
+        refresh_aws(store, server.url)
     before = store.path("prices", "aws").read_bytes()
-    tenfold = [replace(o, usd_per_hour=(o.usd_per_hour or 0) * 10) for o in on_demand]
-    in_yuan = [aws.offer_line(offer, Currency="CNY") for offer in on_demand]
+    tenfold = [{**line, "PricePerUnit": f"{float(line['PricePerUnit']) * 10:.10f}"} for line in LISTED]
 
-    for answer, code in (
-        (amazon(on_demand[: len(on_demand) // 2], []), "far fewer rows"),
-        (amazon(tenfold, []), "most prices moved"),
-        (lambda asked: aws.offer_file(in_yuan) if "offers" in asked.path else None, "currency"),
+    for lines, code in (
+        (LISTED[: len(LISTED) // 2], "far fewer rows"),
+        (tenfold, "most prices moved"),
+        ([{**line, "Currency": "CNY"} for line in LISTED], "currency"),
     ):
-        with vendor(answer) as server:
-            outcome = run(store, server.url, "aws")
+        with vendor(amazon(lines)) as server:
+            outcome = refresh_aws(store, server.url)
 
         assert code in [s.code for s in outcome.anomalies if s.rejects_part]
         assert store.path("prices", "aws").read_bytes() == before
 
 
+def known_listed() -> list[Offer]:
+    """Return the packaged prices of the machines that the document lists."""
+    known = packaged("aws", region="us-east-1", purchase="on_demand")
+    return [offer for offer in known if offer.instance_type in aws.LISTED_USD]
+
+
 def test_a_machine_that_is_no_longer_listed_is_gone_packaged_rows_included(tmp_path: Path) -> None:
     """It leaves the store and the catalog with the accepted answer, and comes back when it is listed again."""
-    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
-    name = on_demand[0].instance_type
+    known = known_listed()
+    name = LISTED[0]["Instance Type"]
     store = PriceStore(tmp_path)
-    for listed in (on_demand, on_demand[1:], on_demand):
-        with vendor(amazon(listed, [])) as server:
-            outcome = run(store, server.url, "aws", regions=("us-east-1",))
-        offered = {
-            o.instance_type
-            for o in merge_refreshed(CATALOG.offers, store)
-            if (o.provider, o.region, o.purchase) == ("aws", "us-east-1", "on_demand")
-        }
-        is_listed = listed is on_demand
+    for lines in (LISTED, LISTED[1:], LISTED):
+        with vendor(amazon(lines)) as server:
+            outcome = refresh_aws(store, server.url, known=known)
+        offered = {o.instance_type for o in merge_refreshed(known, store)}
+        is_listed = lines is LISTED
         assert (
             name in {o.instance_type for o in store.offers("aws") if o.purchase == "on_demand"}
         ) == is_listed
         assert (name in offered) == is_listed
         assert ((name, "us-east-1", "on_demand") in store.gone("aws")) != is_listed
-        assert outcome.gone >= (not is_listed)
+        assert outcome.gone == (not is_listed)
 
 
 def test_a_refused_answer_takes_nothing_away(tmp_path: Path) -> None:
     """Half of the rows are missing: the part is refused, and nothing is gone."""
-    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
     store = PriceStore(tmp_path)
-    with vendor(amazon(on_demand[: len(on_demand) // 2], [])) as server:
-        run(store, server.url, "aws", regions=("us-east-1",))
+    with vendor(amazon(LISTED[: len(LISTED) // 2])) as server:
+        outcome = refresh_aws(store, server.url, known=known_listed())
 
+    assert "aws us-east-1 on demand" in outcome.refused
     assert not [key for key in store.gone("aws") if key[2] == "on_demand"]
 
 
 def test_a_newer_packaged_price_outlives_an_older_answer(tmp_path: Path) -> None:
     """A new version of gpuplan lists the machine again, at a later day than the refresh that missed it."""
-    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
+    (missed,) = [offer for offer in known_listed() if offer.instance_type == LISTED[0]["Instance Type"]]
     store = PriceStore(tmp_path)
-    with vendor(amazon(on_demand[1:], [])) as server:
-        run(store, server.url, "aws", regions=("us-east-1",))
+    with vendor(amazon(LISTED[1:])) as server:
+        refresh_aws(store, server.url, known=known_listed())
 
-    assert on_demand[0] not in merge_refreshed(on_demand, store)
-    later = replace(on_demand[0], price_as_of="2099-01-01")
+    assert missed not in merge_refreshed([missed], store)
+    later = replace(missed, price_as_of="2099-01-01")
     assert later in merge_refreshed([later], store)
 
 
 def test_every_region_of_amazon_is_read_without_credentials(tmp_path: Path) -> None:
     """The offer file of each region of the catalog is asked for, and each has its own part."""
     regions = sorted({offer.region for offer in CATALOG.offers if offer.provider == "aws"})
-    on_demand = [o for region in regions for o in packaged("aws", region=region, purchase="on_demand")]
+    lines = [{**line, "Region Code": region} for region in regions for line in LISTED]
 
-    with vendor(amazon(on_demand, [])) as server:
+    with vendor(amazon(lines)) as server:
         outcome = run(PriceStore(tmp_path), server.url, "aws")
 
     assert len(regions) > 20
@@ -280,8 +212,10 @@ def test_every_region_of_amazon_is_read_without_credentials(tmp_path: Path) -> N
 
 def test_an_offer_file_is_never_held_as_a_whole() -> None:
     """35 MB of other machines go through less than 2 MB of memory: a file of 300 MB takes no more."""
-    (offer, *_) = packaged("aws", region="us-east-1", purchase="on_demand")
-    head, last = aws.offer_file([]), aws.offer_file([aws.offer_line(offer)]).splitlines(keepends=True)[-1]
+    head, last = (
+        aws.offer_file([]),
+        aws.offer_file([aws.plain_line("p5.48xlarge")]).splitlines(keepends=True)[-1],
+    )
     other = last.replace(b'"Linux"', b'"Windows"')
 
     def lines() -> Iterator[bytes]:
@@ -294,26 +228,5 @@ def test_an_offer_file_is_never_held_as_a_whole() -> None:
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert [row.instance_type for row in found] == [offer.instance_type]
+    assert [row.instance_type for row in found] == ["p5.48xlarge"]
     assert peak_bytes < 2e6
-
-
-def test_meters_of_azure_that_ended_do_not_count(tmp_path: Path) -> None:
-    """An ended meter at a newer price, one that ends later, and one whose end is given as null."""
-    first, second, third = packaged("azure", region="eastus", purchase="on_demand")[:3]
-    usd = float(first.usd_per_hour or 0)
-    items = [
-        azure.item_of(first, effectiveStartDate="2024-03-01T00:00:00Z"),
-        azure.item_of(first, effectiveStartDate="2026-01-01T00:00:00Z", effectiveEndDate="2026-06-30T00:00:00Z",
-                      retailPrice=usd * 0.9),
-        azure.item_of(second, effectiveEndDate="2099-01-01T00:00:00Z"),
-        azure.item_of(third, effectiveEndDate=None),
-    ]  # fmt: skip
-
-    found = azure_source.parse_items(
-        items, url="https://prices.example", now=datetime(2026, 11, 25, tzinfo=UTC)
-    )
-
-    assert {row.instance_type: row.usd_per_hour for row in found} == {
-        offer.instance_type: offer.usd_per_hour for offer in (first, second, third)
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +15,6 @@ import pytest
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import refresh_provider
 from gpuplan.offers.refresh.store import PriceStore
-from gpuplan.offers.rows import Offer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from offers.refresh.test_aws_and_azure import CATALOG, packaged
@@ -25,10 +24,17 @@ from vendors.server import Asked, Vendor, impatient, vendor
 pytestmark = pytest.mark.slow
 
 REGIONS = {"azure": ("eastus", "westus3"), "aws": ("us-east-1", "us-west-2")}
-LISTED = {
-    name: [offer for region in regions for offer in packaged(name, region=region, purchase="on_demand")[-9:]]
-    for name, regions in REGIONS.items()
-}
+USD = {
+    "aws": {name: Decimal(usd) for name, usd in list(aws.LISTED_USD.items())[:9]},
+    "azure": {name: Decimal(usd) for name, (usd, _) in list(azure.LISTED_USD.items())[:9]},
+}  # of the vendors' documents; in both regions alike
+KNOWN = [
+    offer
+    for provider, regions in REGIONS.items()
+    for region in regions
+    for offer in packaged(provider, region=region, purchase="on_demand")
+    if offer.instance_type in USD[provider]
+]  # what prices are compared with at first
 FAULTS = ("none", "503", "429", "reset", "half", "not json", "500", "403", "empty", "404")
 LIES = ("honest", "a zero", "tenfold", "half the rows", "euros")
 FACTORS = {"honest": "1", "a zero": "1", "tenfold": "10", "half the rows": "1", "euros": "1"}
@@ -51,37 +57,37 @@ class World:
     provider: str = "azure"
     step: int = 0
     lie: str = "honest"
-    true_prices: dict[tuple[str, str], set[Decimal]] = field(default_factory=dict)
 
-    def offers(self) -> list[Offer]:
-        """Return what is listed: a price list a step, each a cent dearer."""
-        found = LISTED[self.provider]
-        if self.lie == "half the rows":
-            found = found[::3]
-        factor = Decimal(FACTORS[self.lie])
-        return [
-            replace(o, usd_per_hour=((o.usd_per_hour or 0) + Decimal(self.step) / 100) * factor)
-            for o in found
+    def listed(self) -> list[tuple[str, str, Decimal]]:
+        """Return types, regions and prices as they are listed: a price list a step, each a cent dearer."""
+        found = [
+            (name, region, (usd + Decimal(self.step) / 100) * Decimal(FACTORS[self.lie]))
+            for region in REGIONS[self.provider]
+            for name, usd in USD[self.provider].items()
         ]
+        return found[::3] if self.lie == "half the rows" else found
 
     def answer(self, asked: Asked) -> Any:
         """Answer as the provider of the moment."""
         currency = "EUR" if self.lie == "euros" else "USD"
-        zero = self.lie == "a zero"
-        offers = self.offers()
+        listed = [
+            (name, region, Decimal(0) if self.lie == "a zero" and number % 9 == 0 else usd)
+            for number, (name, region, usd) in enumerate(self.listed())
+        ]
         if self.provider == "azure":
-            items: dict[str, list[dict[str, Any]]] = {}
-            for number, offer in enumerate(offers):
-                price = {"retailPrice": 0.0} if zero and number % 9 == 0 else {}
-                item = azure.item_of(offer, currencyCode=currency, **price)
-                items.setdefault(offer.region, []).append(item)
-            return azure.pages(items, asked, size=4)
+            items = [
+                azure.plain_item(name, armRegionName=region, retailPrice=float(usd), currencyCode=currency)
+                for name, region, usd in listed
+            ]
+            return azure.answer(asked, items, size=4)
         if "/offers/" not in asked.path:
             return None
-        here = [offer for offer in offers if f"/{offer.region}/" in asked.path]
-        zeros = [{"PricePerUnit": "0.0"} if zero and n == 0 else {} for n in range(len(here))]
         return aws.offer_file(
-            aws.offer_line(o, Currency=currency, **z) for o, z in zip(here, zeros, strict=True)
+            aws.plain_line(
+                name, **{"Region Code": region, "PricePerUnit": f"{usd:.10f}", "Currency": currency}
+            )
+            for name, region, usd in listed
+            if f"/{region}/" in asked.path
         )
 
 
@@ -140,6 +146,7 @@ def test_nothing_is_lost_and_nothing_is_half_written(
         environ={},
         endpoints=dict.fromkeys(names, server.url),
     )
+    job = replace(job, packaged=[offer for offer in KNOWN if offer.provider == provider])
     with TemporaryDirectory() as folder:
         store = PriceStore(Path(folder))
         steps: set[int] = set()
@@ -164,8 +171,9 @@ def check(store: PriceStore, provider: str, *, before: dict[Any, Any], steps: se
     }  # reads every cell: a damaged file is an error
     history = store.history(provider)
     true = {
-        (o.instance_type, o.region): {(o.usd_per_hour or 0) + Decimal(step) / 100 for step in steps}
-        for o in LISTED[provider]
+        (name, region): {usd + Decimal(step) / 100 for step in steps}
+        for region in REGIONS[provider]
+        for name, usd in USD[provider].items()
     }
     assert before.keys() <= after.keys(), "a price was lost"
     for key, offer in after.items():
@@ -178,9 +186,7 @@ def check(store: PriceStore, provider: str, *, before: dict[Any, Any], steps: se
         new = {key: offer.usd_per_hour for key, offer in after.items() if key[1] == region}
         old = {key: usd for key, usd in before.items() if key[1] == region}
         now = {
-            (o.instance_type, o.region, "on_demand"): (o.usd_per_hour or 0) + Decimal(one.step) / 100
-            for o in LISTED[provider]
-            if o.region == region
+            (name, region, "on_demand"): usd + Decimal(one.step) / 100 for name, usd in USD[provider].items()
         }
         zeros = 1 if one.lie == "a zero" else 0
         assert new == old or sum(new.get(key) == usd for key, usd in now.items()) >= len(now) - zeros

@@ -12,14 +12,16 @@ from gpuplan.offers.refresh.http import HttpClient, RetryPolicy
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import refresh_provider
 from gpuplan.offers.refresh.store import PriceStore
-from offers.refresh.test_aws_and_azure import CATALOG, amazon, azure_items, packaged, run
+from offers.refresh.test_aws_and_azure import CATALOG, run
 from vendors import aws, azure
 from vendors.server import PASSING, Asked, http_date, impatient, vendor
 
 READ_S = {"stall": 0.3}  # how long bytes are waited for, where waiting is the point
-EASTUS = [
-    item for offer in packaged("azure", region="eastus", purchase="on_demand") for item in azure_items(offer)
-]
+
+
+def amazon(asked: Asked) -> bytes | None:
+    """Answer with the offer file; the feed of spot prices is not there."""
+    return aws.OFFER_FILE.read_bytes() if asked.path.endswith("/us-east-1/index.csv") else None
 
 
 @pytest.mark.parametrize("fault", PASSING)
@@ -27,11 +29,16 @@ def test_what_passes_is_waited_for(tmp_path: Path, fault: str) -> None:
     """Three times in a row on one page: the fourth attempt gets it, and nothing is missing."""
     store = PriceStore(tmp_path)
 
-    with vendor(lambda asked: azure.pages({"eastus": EASTUS}, asked), faults=[fault] * 3) as server:
+    with vendor(azure.answer, faults=[fault] * 3) as server:
         outcome = run(store, server.url, "azure", regions=("eastus",), read_s=READ_S.get(fault, 5.0))
 
     assert outcome.refused == []
-    assert len(store.offers("azure")) == 2 * len(packaged("azure", region="eastus", purchase="on_demand"))
+    assert {(o.instance_type, o.purchase) for o in store.offers("azure")} == {
+        (size, purchase)
+        for size, prices in azure.LISTED_USD.items()
+        for purchase, usd in zip(("on_demand", "spot"), prices, strict=True)
+        if usd
+    }
 
 
 @pytest.mark.parametrize("fault", ["503", "half", "stall", "not json", "reset"])
@@ -40,12 +47,12 @@ def test_what_does_not_pass_leaves_the_old_prices(tmp_path: Path, fault: str) ->
     same.
     """
     store = PriceStore(tmp_path)
-    with vendor(lambda asked: azure.pages({"eastus": EASTUS}, asked)) as server:
+    with vendor(azure.answer) as server:
         run(store, server.url, "azure", regions=("eastus",))
     before = store.path("prices", "azure").read_bytes()
 
     faults = ["none", "none", *[fault] * 4]
-    with vendor(lambda asked: azure.pages({"eastus": EASTUS}, asked), faults=faults) as server:
+    with vendor(azure.answer, faults=faults) as server:
         outcome = run(store, server.url, "azure", regions=("eastus",), read_s=READ_S.get(fault, 5.0))
 
     assert outcome.refused == ["azure eastus"]
@@ -59,23 +66,21 @@ def test_what_does_not_pass_leaves_the_old_prices(tmp_path: Path, fault: str) ->
 @pytest.mark.parametrize("fault", ["half", "reset", "stall", "empty"])
 def test_a_large_file_that_breaks_off_is_read_again(tmp_path: Path, fault: str) -> None:
     """Half an offer file is never a price list."""
-    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
     store = PriceStore(tmp_path)
 
-    with vendor(amazon(on_demand, []), faults=[fault]) as server:
-        outcome = run(store, server.url, "aws", read_s=READ_S.get(fault, 5.0))
+    with vendor(amazon, faults=[fault]) as server:
+        outcome = run(store, server.url, "aws", regions=("us-east-1",), read_s=READ_S.get(fault, 5.0))
 
     assert outcome.accepted == ["aws us-east-1 on demand"]
-    assert {o.instance_type for o in store.offers("aws")} == {o.instance_type for o in on_demand}
+    assert {o.instance_type for o in store.offers("aws")} == set(aws.LISTED_USD)
 
 
 def test_a_file_cut_at_a_line_without_a_length_is_refused(tmp_path: Path) -> None:
     """No header gives its length: the last line is incomplete."""
-    on_demand = packaged("aws", region="us-east-1", purchase="on_demand")
-    whole = aws.offer_file(aws.offer_line(offer) for offer in on_demand)
+    whole = aws.OFFER_FILE.read_bytes()
 
     with vendor(lambda asked: whole[:-40] if "offers" in asked.path else None) as server:
-        outcome = run(PriceStore(tmp_path), server.url, "aws")
+        outcome = run(PriceStore(tmp_path), server.url, "aws", regions=("us-east-1",))
 
     assert "is incomplete" in outcome.anomalies[0].message or "cells" in outcome.anomalies[0].message
 
@@ -108,7 +113,7 @@ def test_pages_that_do_not_follow_one_another_are_refused(tmp_path: Path, how: s
     store = PriceStore(tmp_path)
 
     def answer(asked: Asked) -> dict[str, Any] | None:
-        page = azure.pages({"eastus": EASTUS}, asked)
+        page = azure.answer(asked)
         return None if page is None else disordered(page, asked, how)
 
     with vendor(answer) as server:
@@ -123,7 +128,7 @@ def test_a_clock_that_is_off_is_told_and_the_vendor_s_date_is_used(tmp_path: Pat
     store = PriceStore(tmp_path)
     theirs = datetime.now(UTC) + timedelta(days=3)
 
-    with vendor(lambda asked: azure.pages({"eastus": EASTUS}, asked)) as server:
+    with vendor(azure.answer) as server:
         server.date = http_date(theirs)
         outcome = run(store, server.url, "azure", regions=("eastus",))
 

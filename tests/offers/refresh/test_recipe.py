@@ -29,7 +29,7 @@ def answer(asked: Asked, *, cent: int, missing: str = "") -> dict[str, Any] | No
         for o in packaged("azure", region="eastus", purchase="on_demand")
         if o.instance_type != missing
     ]
-    return azure.pages({"eastus": items}, asked, size=100)
+    return azure.answer(asked, items, size=100)
 
 
 def test_the_recipe_refreshes_checks_and_writes_the_difference(tmp_path: Path) -> None:

@@ -12,7 +12,13 @@ from decimal import Decimal
 from typing import Any
 
 from ....offers.refresh.errors import FetchError
-from ....offers.refresh.sources.aws_sdk import FILTERS, LINUX, PRICING_REGION, parse_products
+from ....offers.refresh.sources.aws_sdk import (
+    FILTERS,
+    LINUX,
+    PRICING_REGION,
+    is_zone_of_region,
+    parse_products,
+)
 from ...core.api_call import Call, CloudError, ErrorKind
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, LaunchCandidate, parse_owner_tags
@@ -222,6 +228,8 @@ def read_spot_usd(client: Any, candidate: LaunchCandidate, *, zones: str, now: d
     newest: dict[str, Mapping[str, Any]] = {}
     for entry in (entry for page in pages for entry in page["SpotPriceHistory"]):
         zone = entry["AvailabilityZone"]
+        if not is_zone_of_region(zone, candidate.region):
+            continue
         if zone not in newest or newest[zone]["Timestamp"] < entry["Timestamp"]:
             newest[zone] = entry
     prices = [Decimal(entry["SpotPrice"]) for zone, entry in newest.items() if not zones or zone[-1] in zones]

@@ -19,7 +19,7 @@ from ..source import ListedPrice, PricePart, RefreshRequest, parse_decimal, pars
 if TYPE_CHECKING:
     from ..http import HttpClient
 
-__all__ = ["AwsBulk", "parse_offer_file"]
+__all__ = ["ACCELERATED", "AwsBulk", "parse_offer_file"]
 
 ENDPOINT = "https://pricing.us-east-1.amazonaws.com"  # one host for every region
 PREAMBLE_LINES = 5
@@ -31,7 +31,12 @@ EQUAL = {
     "CapacityStatus": "Used",
     "Unit": "Hrs",
 }
-OPTIONAL_EQUAL = {"MarketOption": ("", "OnDemand"), "Pre Installed S/W": ("", "NA")}
+OPTIONAL_EQUAL = {
+    "MarketOption": ("", "OnDemand"),
+    "Pre Installed S/W": ("", "NA"),
+    # Local Zones, Wavelength Zones and Outposts may bear the code of their parent region.
+    "Location Type": ("", "AWS Region"),
+}
 NEEDED = (*EQUAL, "SKU", "RateCode", "PricePerUnit", "Currency", "Instance Type", "Region Code")
 ACCELERATED = re.compile(r"GPU|Machine Learning", re.IGNORECASE)  # instance families; no FPGAs
 

@@ -9,6 +9,7 @@ and end at the current time, the spot history returns the current price of each 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FetchError, FetchErrorKind
 from ..source import ListedPrice, PricePart, RefreshRequest, parse_decimal, parse_float
+from .aws_bulk import ACCELERATED
 
 if TYPE_CHECKING:
     from ...rows import Purchase
@@ -32,6 +34,7 @@ __all__ = [
     "AwsSpotHistory",
     "build_aws_client",
     "has_aws_credentials",
+    "is_zone_of_region",
     "parse_products",
     "translate_aws_errors",
 ]
@@ -43,6 +46,7 @@ FILTERS = {
     "preInstalledSw": "NA",
     "capacitystatus": "Used",
     "marketoption": "OnDemand",
+    "locationType": "AWS Region",  # Local Zones and Outposts may bear the code of their parent region
 }
 LINUX = "Linux/UNIX"
 MOST_TYPES = 100  # instance types per spot history request
@@ -117,7 +121,7 @@ class AwsSpotHistory(_WithBoto3):
         with translate_aws_errors():
             client = build_aws_client("ec2", part.region, endpoint)
             now, types = datetime.now(UTC), sorted(self._specs.known)
-            zones: dict[str, dict[str, Decimal]] = {}
+            newest: dict[tuple[str, str], Mapping[str, Any]] = {}
             for start in range(0, len(types), MOST_TYPES):
                 pages = client.get_paginator("describe_spot_price_history").paginate(
                     # A filter ignores types unknown in a region; `InstanceTypes` would raise an error.
@@ -127,10 +131,26 @@ class AwsSpotHistory(_WithBoto3):
                     EndTime=now,
                 )
                 for entry in (entry for page in pages for entry in page["SpotPriceHistory"]):
-                    usd = parse_decimal(entry["SpotPrice"], what=f"the spot price of {entry['InstanceType']}")
-                    zones.setdefault(entry["InstanceType"], {})[entry["AvailabilityZone"]] = usd
+                    key = (entry["InstanceType"], entry["AvailabilityZone"])
+                    is_newer = key not in newest or newest[key]["Timestamp"] < entry["Timestamp"]
+                    if is_newer and is_zone_of_region(entry["AvailabilityZone"], part.region):
+                        newest[key] = entry
+            zones: dict[str, dict[str, Decimal]] = {}
+            for (name, zone), entry in newest.items():
+                usd = parse_decimal(entry["SpotPrice"], what=f"the spot price of {name}")
+                zones.setdefault(name, {})[zone] = usd
             url = f"{client.meta.endpoint_url}/#DescribeSpotPriceHistory"
         return [_build_spot_price(name, part.region, by_zone, url) for name, by_zone in zones.items()]
+
+
+def is_zone_of_region(zone: str, region: str) -> bool:
+    """Return whether a zone is in a region itself, and not a Local Zone or Wavelength Zone attached to it.
+
+    Example:
+        >>> is_zone_of_region("us-west-2b", "us-west-2"), is_zone_of_region("us-west-2-lax-1a", "us-west-2")
+        (True, False)
+    """
+    return re.fullmatch(rf"{re.escape(region)}[a-z]", zone) is not None
 
 
 def has_aws_credentials(environ: Mapping[str, str]) -> bool:
@@ -202,6 +222,7 @@ def parse_products(text: str, url: str) -> Iterator[ListedPrice]:
     """Yield the on-demand prices of one price list."""
     entry = json.loads(text)
     attributes = entry["product"]["attributes"]
+    family = attributes.get("instanceFamily", "")
     for term in entry["terms"].get("OnDemand", {}).values():
         for code, dimension in term["priceDimensions"].items():
             if dimension["unit"] != "Hrs":
@@ -218,7 +239,7 @@ def parse_products(text: str, url: str) -> Iterator[ListedPrice]:
                 devices=parse_float(attributes.get("gpu")),
                 vcpus=parse_float(attributes.get("vcpu")),
                 memory_gib=parse_float(attributes.get("memory")),
-                is_accelerated=bool(parse_float(attributes.get("gpu"))),
+                is_accelerated=bool(parse_float(attributes.get("gpu")) or ACCELERATED.search(family)),
             )
 
 

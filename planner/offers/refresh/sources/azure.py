@@ -1,14 +1,16 @@
 """Azure on-demand and spot prices without credentials: the Retail Prices API, by region and page.
 
 https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices. A meter may be listed
-with several effective dates: the latest one that is neither in the future nor past its end applies. A page is
-checked against its `Count`, and the `$skip` of the next page against the number of items so far, to detect
-missing, repeated or reordered pages.
+with several effective dates: the latest one that is neither in the future nor past its end applies. Of several
+meters of a size, the primary ones apply, by which Azure charges; one without a price applies only if it is alone.
+A page is checked against its `Count`, and the `$skip` of the next page against the number of items so far:
+missing, repeated or reordered pages are errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -114,29 +116,56 @@ def _rebase_url(following: str, base: str) -> str:
 
 
 def parse_items(items: Iterable[dict[str, Any]], *, url: str, now: datetime) -> list[ListedPrice]:
-    """Return the latest Linux price of each size, on demand and spot; FetchError for an item without a price."""
-    newest: dict[tuple[str, str, str], tuple[datetime, list[ListedPrice]]] = {}
+    """Return the current Linux price of each size, on demand and spot; FetchError for an item without a price."""
+    in_force: dict[tuple[str, str, str], list[_Meter]] = {}
     for item in filter(_is_linux_vm, items):
-        since, row = _date(item, "effectiveStartDate"), _parse_price(item, url)
-        if since > now or (item.get("effectiveEndDate") and _date(item, "effectiveEndDate") <= now):
-            continue
-        if row.key not in newest or since > newest[row.key][0]:
-            newest[row.key] = (since, [row])
-        elif since == newest[row.key][0]:  # two prices on one day: left to the sanity checks
-            newest[row.key][1].append(row)
-    return [row for _, rows in newest.values() for row in rows]
+        meter = _Meter(
+            price=_parse_price(item, url),
+            is_primary=item.get("isPrimaryMeterRegion", True) is not False,
+            since=_date(item, "effectiveStartDate"),
+        )
+        has_ended = item.get("effectiveEndDate") and _date(item, "effectiveEndDate") <= now
+        if meter.since <= now and not has_ended:
+            in_force.setdefault(meter.price.key, []).append(meter)
+    return [meter.price for meters in in_force.values() for meter in _keep_ranking_first(meters)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Meter:
+    """A price with what tells whether it applies."""
+
+    price: ListedPrice
+    is_primary: bool
+    since: datetime
+
+    @property
+    def rank(self) -> tuple[bool, bool, datetime]:
+        """Order of precedence: priced before unpriced, primary before others, later before earlier."""
+        return (self.price.usd_per_hour > 0, self.is_primary, self.since)
+
+
+def _keep_ranking_first(meters: Sequence[_Meter]) -> list[_Meter]:
+    """Return the meters of the highest rank; several with different prices are left to the sanity checks."""
+    highest = max(meter.rank for meter in meters)
+    return [meter for meter in meters if meter.rank == highest]
 
 
 def _is_linux_vm(item: dict[str, Any]) -> bool:
-    """Return whether an item is an hourly price of a plain Linux machine."""
-    product, sku = str(item.get("productName", "")), str(item.get("skuName", ""))
+    """Return whether an item is an hourly price of a plain Linux machine, from the first hour on."""
+    product = str(item.get("productName", ""))
     return (
         item.get("type", "Consumption") == "Consumption"
         and item.get("unitOfMeasure") == "1 Hour"
+        and not item.get("tierMinimumUnits")
         and bool(item.get("armSkuName"))
         and not any(word in product for word in NOT_LINUX_VM)
-        and "Low Priority" not in sku
+        and "Low Priority" not in _names(item)
     )
+
+
+def _names(item: dict[str, Any]) -> str:
+    """Return the names of SKU and meter: either may tell a kind of purchase."""
+    return f"{item.get('skuName', '')}; {item.get('meterName', '')}"
 
 
 def _date(item: dict[str, Any], name: str) -> datetime:
@@ -155,7 +184,7 @@ def _parse_price(item: dict[str, Any], url: str) -> ListedPrice:
     return ListedPrice(
         instance_type=size,
         region=str(item.get("armRegionName", "")).lower(),
-        purchase="spot" if " Spot" in str(item.get("skuName", "")) else "on_demand",
+        purchase="spot" if " Spot" in _names(item) else "on_demand",
         usd_per_hour=parse_decimal(price, what=f"the price of {size}"),
         currency=str(item.get("currencyCode", "USD")),
         sku=f"{item.get('meterName', size)} {meter}".strip(),

@@ -132,9 +132,10 @@ def _fetch_page(client: Any, service: str, token: str, http: HttpClient) -> Any:
 
 
 def _convert_sku(sku: Any) -> GoogleSku:
-    """Convert a SKU of Google's client: its latest price, first tier."""
-    expression = sku.pricing_info[0].pricing_expression if sku.pricing_info else None
-    rate = expression.tiered_rates[0].unit_price if expression and expression.tiered_rates else None
+    """Convert a SKU of Google's client: its latest price, which is the last, past an amount that is free."""
+    expression = sku.pricing_info[-1].pricing_expression if sku.pricing_info else None
+    rates = [tier.unit_price for tier in expression.tiered_rates] if expression else []
+    rate = next((rate for rate in rates if rate.units or rate.nanos), rates[0] if rates else None)
     usd = Decimal(rate.units) + rate.nanos * NANO if rate else Decimal(0)
     return GoogleSku(
         sku_id=sku.sku_id,

@@ -37,7 +37,7 @@ CORE, RAM, SSD = "core", "ram", "ssd"
 EIGHTH_SLICE = "slice 1/8 RTXPRO6000"
 LEFT_OUT = re.compile(
     r"Custom|Premium|Reserved|Sole Tenancy|Commitment|Suspended|DWS|Calendar|Extended|Overcommit|"
-    r"Capacity Optimized",
+    r"Capacity Optimized|Subscription|Fixed Price",
     re.IGNORECASE,
 )
 _SPOT, _ATTACHED = r"^(?:Spot (?:Preemptible )?)?", r"(?:attached to Spot (?:Preemptible )?VMs )?running in "
@@ -45,9 +45,12 @@ MACHINE = re.compile(_SPOT + r"(?P<family>.+?)(?: Instance)? (?P<part>Core|Ram) 
 # A4 and A4X: a GPU with its share of the machine. G4 with a part of a GPU: an eighth with its share.
 SLICE = re.compile(_SPOT + r"A4X? Nvidia (?P<gpu>\S+) \(1 gpu slice\) running in ")
 EIGHTH = re.compile(r"^1/8 vGPU no lssd " + _ATTACHED)
-DISK = re.compile(r"^SSD backed Local Storage ")
-OLD_TPU = re.compile(r"Tpu-v(?P<version>[234])\b")
-NEW_TPU = re.compile(r"TpuV(?P<version>5e|5p|6e)\b")
+# Of the oldest regions, one SKU for all of them, and its description names no place.
+DISK = re.compile(
+    r"^SSD backed Local Storage(?: attached to Spot (?:Preemptible )?VMs?)?(?: (?:running )?in .+)?$"
+)
+OLD_TPU = re.compile(r"Tpu-v(?P<version>[234])\b", re.IGNORECASE)
+NEW_TPU = re.compile(_SPOT + r"TpuV(?P<version>5e|5p|6e)\b", re.IGNORECASE)
 # Machine series whose description differs from their name (unlike C3D, N4, E2).
 FAMILIES = {
     "N1 Predefined": "n1", "Compute optimized": "c2", "A3": "a3-high", "A3Plus": "a3-mega",
@@ -122,7 +125,7 @@ _KINDS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (MACHINE, _format_machine_part),
     (DISK, lambda _: SSD),
     (OLD_TPU, _format_old_tpu_part),
-    (NEW_TPU, lambda found: f"tpu v{found['version']}"),
+    (NEW_TPU, lambda found: f"tpu v{found['version'].lower()}"),
 )
 
 

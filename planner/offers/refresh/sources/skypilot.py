@@ -4,7 +4,9 @@ import.
 https://github.com/skypilot-org/skypilot-catalog, `catalogs/v8/<cloud>/vms.csv`. A row is an instance type
 with or without accelerators in a zone, or (Google) accelerators without an instance type, which attach to a
 host. SkyPilot writes 700.0 for an unknown TPU v6e price, and 0 for a host whose price is included in the
-accelerator's: neither is used as a price.
+accelerator's: neither is used as a price. Its search by name also finds the rates of Google's Dynamic Workload
+Scheduler, which stand as on-demand prices of H100 and H200 in some regions: a price far below that of other
+regions is not used.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ NAMES = {
     "H100": "H100-SXM",
     "H100-MEGA": "H100-SXM",
 }
+MEGA = ("H100-MEGA", "a3-megagpu")  # a part of its own price, and the machine type that it belongs to
+# On-demand prices of regions differ by up to 1.6x, the rates of the Dynamic Workload Scheduler are at most half.
+MIN_SHARE_OF_HIGHEST = Decimal("0.55")
 PriceKey = tuple[str, str, Purchase]
 Machines = dict[PriceKey, tuple[Decimal, dict[str, str]]]
 
@@ -96,10 +101,11 @@ def parse_catalog(text: str, known: Mapping[str, InstanceSpec], *, url: str) -> 
         if shape is None or shape.accelerator == CPU or row["AcceleratorName"]:
             yield _build_price((name, region, purchase), usd, row, url)
     by_part: dict[str, list[tuple[str, Purchase, Decimal]]] = {}
-    for (part, region, purchase), (usd, _) in parts.items():
+    for (part, region, purchase), usd in _drop_scheduler_rates(parts).items():
         by_part.setdefault(part, []).append((region, purchase, usd))
     for name, shape in known.items():
-        part = name if name.startswith("tpu-") else f"{shape.devices:g} x {shape.accelerator}"
+        mega = " mega" if name.startswith(MEGA[1]) else ""
+        part = name if name.startswith("tpu-") else f"{shape.devices:g} x {shape.accelerator}{mega}"
         for region, purchase, usd in by_part.get(part, ()):
             host_usd = _find_host_usd(name, region, purchase, machines)
             if host_usd is not None:
@@ -116,7 +122,21 @@ def _format_part_name(row: Mapping[str, str]) -> str:
     name = row["AcceleratorName"]
     if name.startswith("tpu-"):
         return name
-    return f"{parse_float(row['AcceleratorCount']) or 1:g} x {NAMES.get(name, name)}"
+    mega = " mega" if name == MEGA[0] else ""
+    return f"{parse_float(row['AcceleratorCount']) or 1:g} x {NAMES.get(name, name)}{mega}"
+
+
+def _drop_scheduler_rates(parts: Machines) -> dict[PriceKey, Decimal]:
+    """Return the prices of parts, without scheduler rates that stand in place of on-demand prices."""
+    highest: dict[str, Decimal] = {}
+    for (part, _, purchase), (usd, _) in parts.items():
+        if purchase == "on_demand":
+            highest[part] = max(usd, highest.get(part, usd))
+    return {
+        key: usd
+        for key, (usd, _) in parts.items()
+        if key[2] == "spot" or usd >= MIN_SHARE_OF_HIGHEST * highest[key[0]]
+    }
 
 
 def _find_host_usd(name: str, region: str, purchase: Purchase, machines: Machines) -> Decimal | None:
