@@ -124,6 +124,19 @@ def test_a_loop_carries_a_division_through_all_its_iterations() -> None:
     assert list_collectives(jaxpr) == []
 
 
+def test_a_branch_is_divided_like_the_code_around_it() -> None:
+    """The update under a scaled loss is the branch of a condition: nothing is gathered for it."""
+
+    def update(finite: Any, w: Any, g: Any) -> Any:
+        return jax.lax.cond(finite.sum() > 0, lambda w, g: w - 0.1 * g, lambda w, g: w, w, g)
+
+    jaxpr = divide(
+        update, ((1,), ((),)), ((64, 16), (MODEL, ())), ((64, 16), (MODEL, ())), outputs=(MODEL, ())
+    )
+    assert list_collectives(jaxpr) == []
+    assert get_shapes(jaxpr) == [(16, 16)]
+
+
 def test_a_dimension_that_is_needed_whole_is_gathered() -> None:
     jaxpr = divide(lambda x: jax.numpy.sort(x, axis=1), ((8, 64), (SAMPLES, MODEL)))
     assert list_collectives(jaxpr) == [("all_gather", 4, 8 * 64 * 4)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..jax.control import find_inner_jaxprs
+from ..jax.control import find_inner_jaxprs, select_most_expensive_branch
 from ..rules.cost_rule import Equation
 from ..rules.elementwise import RULES as ELEMENTWISE
 from ..rules.registry import find_rule
@@ -115,12 +115,14 @@ class _Divider:
         name = equation.primitive.name
         operands = Operands(equation, values, mesh=self._mesh, body=body)
         called = [] if find_rule(name).known else find_inner_jaxprs(equation)
-        if name == "scan" or (len(called) == 1 and len(called[0].invars) == len(values)):
+        if name in ("scan", "cond") or (len(called) == 1 and len(called[0].invars) == len(values)):
             for index in range(len(values)):
                 operands.sum_up(index)
             values = operands.values
             if name == "scan":
                 return self._divide_scan(equation, values, body)
+            if name == "cond":
+                return self._divide_branches(equation, values, body)
             return self._divide_call(equation, called[0], values, body)
         self._sum_operands(operands)
         divided = divide_equation(operands)
@@ -201,6 +203,36 @@ class _Divider:
             LocalEquation(
                 equation.primitive,
                 {"jaxpr": inner},
+                [value.variable for value in values],
+                [value.variable for value in outside],
+                equation.source_info,
+            )
+        )
+        return outside
+
+    def _divide_branches(self, equation: Equation, values: Sequence[Value], body: LocalJaxpr) -> list[Value]:
+        """Divide all branches, whose results are divided like those of the most expensive one."""
+        expensive = select_most_expensive_branch(equation)
+        jaxprs = sorted(
+            (one.jaxpr for one in equation.params["branches"]), key=lambda one: one is not expensive
+        )
+        branches, specs = [], None
+        for jaxpr in jaxprs:
+            constants = [_build_value(one, build_undivided(tuple(one.aval.shape))) for one in jaxpr.constvars]
+            branch, results = self.divide_body(jaxpr, constants, values[1:])
+            specs = specs or [value.spec for value in results]
+            ends = [
+                self.conform(value, spec, jaxpr, branch) for value, spec in zip(results, specs, strict=True)
+            ]
+            branch.outvars = [value.variable for value in ends]
+            branches.append(LocalClosedJaxpr(branch))
+        outside = [
+            _build_value(variable, spec) for variable, spec in zip(equation.outvars, specs or (), strict=True)
+        ]
+        body.eqns.append(
+            LocalEquation(
+                equation.primitive,
+                {"branches": tuple(branches)},
                 [value.variable for value in values],
                 [value.variable for value in outside],
                 equation.source_info,

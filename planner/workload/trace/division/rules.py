@@ -348,7 +348,7 @@ _RULES: dict[str, Rule] = {
     "broadcast_in_dim": _divide_broadcast,
     **dict.fromkeys(
         ("iota", "iota_2x32_shape", "empty", "random_bits", "random_seed", "random_fold_in", "random_split",
-         "random_wrap", "random_unwrap", "threefry2x32", "rng_bit_generator", "while", "cond"),
+         "random_wrap", "random_unwrap", "threefry2x32", "rng_bit_generator", "while"),
         _divide_generated,
     ),
     **dict.fromkeys(
