@@ -104,3 +104,55 @@ def test_inference_frees_what_is_used(trace: Trace) -> None:
 
     memory = trace(build, batch_size=512, mode="infer").step.memory
     assert memory.activation_bytes <= 2 * 512 * 256 * 4
+
+
+def test_kernel_by_kernel_dropout_keeps_a_byte_an_element(trace: Trace) -> None:
+    """The mask, not the 32-bit random numbers that it is made of; its result takes the place of its operand."""
+
+    def build(rate: float) -> Any:
+        import keras
+
+        layers = keras.layers
+        dense = [layers.Dense(256) for _ in range(4)]
+        return keras.Sequential(
+            [keras.Input((256,)), dense[0], layers.Dropout(rate), dense[1], dense[2], dense[3]]
+        )
+
+    kept, without = (
+        trace(lambda rate=rate: build(rate), batch_size=16).step.memory.eager_activation_bytes
+        for rate in (0.5, 0.0)
+    )
+    assert kept - without == 16 * 256
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "waits_for_all"),
+    [
+        ({}, False),
+        ({"clipnorm": 1.0}, False),
+        ({"global_clipnorm": 1.0}, True),
+        ({"loss_scale_factor": None, "scaled": True}, True),
+    ],
+)
+def test_gradients_wait_for_each_other_where_the_optimizer_needs_all(
+    trace: Trace, optimizer: dict[str, Any], waits_for_all: bool
+) -> None:
+    """XLA updates a variable as soon as its gradient is known: the two largest of 64x32, 32x16 and 16x8 wait."""
+    import keras
+
+    def build() -> Any:
+        return keras.Sequential(
+            [keras.Input((64,)), *(keras.layers.Dense(n, use_bias=False) for n in (32, 16, 8))]
+        )
+
+    options = dict(optimizer)
+    is_scaled = options.pop("scaled", False)
+    chosen: Any = keras.optimizers.Adam(**options)
+    if is_scaled:
+        chosen = keras.optimizers.LossScaleOptimizer(chosen)
+    memory = trace(build, batch_size=4, optimizer=chosen).step.memory
+    sizes = [4 * n for n in (64 * 32, 32 * 16, 16 * 8)]
+
+    assert memory.gradient_bytes == sum(sizes)
+    assert memory.held_gradient_bytes(compiled=True) == (sum(sizes) if waits_for_all else sum(sizes[:2]))
+    assert memory.held_gradient_bytes(compiled=False) == sum(sizes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
+from ...ops import OpKind
 from ..rules.cost_rule import FUSIBLE, Role
 from .fusion import FusedKernel, Fusion, fuse
 from .graph import Graph, Node
@@ -18,6 +19,8 @@ KEPT_BY_XLA = frozenset({"erf", "erfc", "expm1", "log", "log1p", "logistic", "po
 # The gradient of max pooling, as XLA expands it: a copy of its operand's layout, and four index arrays of the
 # pooled size (buffer assignments of InceptionV3 and of a small CNN).
 POOL_GRADIENT, POOL_INDICES = "select_and_scatter", 4
+COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
+LONGEST_CHAIN = 16  # operations from random numbers to a comparison with the rate [-]
 KEPT_WITHOUT_RECOMPUTATION = (Role.CONTRACTION,)
 
 
@@ -113,7 +116,7 @@ def _end_recomputed(graph: Graph, fusion: Fusion, ends: dict[int, int]) -> int:
 def _convert_to_fusion(graph: Graph, layers: LayerKernels) -> Fusion:
     """Convert a grouping by layer call to a `Fusion`."""
     last = {number: index for index, number in enumerate(layers.kernel_of)}
-    masks = _find_rectified(graph)
+    masks = {**_find_rectified(graph), **_find_dropout_masks(graph)}
     kernels = []
     for number, one in enumerate(layers.kernels):
         root = graph.nodes[one.first]
@@ -139,6 +142,31 @@ def _find_rectified(graph: Graph) -> dict[int, int]:
         maker = producers.get(value)
         if maker is not None and graph.nodes[maker].name == "add" and graph.nodes[maker].layer == node.layer:
             found[max(graph.nodes[maker].inputs, key=lambda operand: graph.sizes[operand])] = result
+    return found
+
+
+def _find_dropout_masks(graph: Graph) -> dict[int, int]:
+    """Return the masks of dropout, one byte an element, by the random numbers that they are made of.
+
+    Frameworks keep the mask for the backward pass: PyTorch's `native_dropout` returns it (pytorch/pytorch,
+    native_functions.yaml), TensorFlow's `tf.nn.dropout` selects by it.
+    """
+    users, found = graph.users(), {}
+    for node in graph.nodes:
+        if node.rule.kind is not OpKind.RANDOM or node.phase != "forward" or not node.outputs:
+            continue
+        value = node.outputs[0]
+        for _ in range(LONGEST_CHAIN):
+            readers = [graph.nodes[user] for user in users[value]]
+            following = next(
+                (one for one in readers if one.phase == "forward" and one.role is Role.POINTWISE), None
+            )
+            if following is None:
+                break
+            value = following.outputs[0]
+            if following.name in COMPARISONS:
+                found[node.outputs[0]] = value
+                break
     return found
 
 
