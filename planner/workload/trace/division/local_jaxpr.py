@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .spec import Shape, Spec, build_undivided
+from .spec import Shape, Spec, build_undivided, compute_local_shape
 
 __all__ = [
     "LocalArray",
@@ -16,6 +16,9 @@ __all__ = [
     "LocalVariable",
     "Primitive",
     "Value",
+    "build_constants",
+    "build_value",
+    "rename",
 ]
 
 
@@ -99,9 +102,33 @@ class LocalJaxpr:
     summed: dict[int, Value] = field(default_factory=dict)
     rewritten: dict[tuple[Any, str, Spec], LocalVariable] = field(default_factory=dict)
 
+    def append_equation(
+        self, equation: Any, params: Mapping[str, Any], operands: Sequence[Value], results: Sequence[Value]
+    ) -> None:
+        """Append an equation as traced, with its parameters, operands and results on one device."""
+        invars, outvars = ([value.variable for value in values] for values in (operands, results))
+        self.eqns.append(LocalEquation(equation.primitive, params, invars, outvars, equation.source_info))
+
 
 @dataclass(frozen=True, slots=True)
 class LocalClosedJaxpr:
     """A local jaxpr without constants, in the place of a `jax.core.ClosedJaxpr`."""
 
     jaxpr: LocalJaxpr
+
+
+def build_value(variable: Any, spec: Spec) -> Value:
+    """Return a new value for a traced variable."""
+    shape = tuple(getattr(variable.aval, "shape", ()))
+    local = LocalArray(compute_local_shape(shape, spec), getattr(variable.aval, "dtype", None))
+    return Value(variable=LocalVariable(local), shape=shape, spec=spec)
+
+
+def build_constants(jaxpr: Any) -> list[Value]:
+    """Return new values for the constants of a traced jaxpr, which every device has."""
+    return [build_value(one, build_undivided(tuple(one.aval.shape))) for one in jaxpr.constvars]
+
+
+def rename(value: Value) -> Value:
+    """Return a value under a new variable."""
+    return replace(value, variable=LocalVariable(value.variable.aval))

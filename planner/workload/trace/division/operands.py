@@ -73,6 +73,11 @@ class Operands:
         whole = replace(value, spec=spec)
         self.values[index] = self._exchange(ALL_GATHER, whole, names=tuple(sorted(names)), largest=spec)
 
+    def fit(self, index: int, spec: Spec) -> None:
+        """Gather an operand along the dimensions that are divided otherwise in a spec, and slice it to that."""
+        self.gather(index, [dim for dim, axes in enumerate(self.spec(index)) if axes and axes != spec[dim]])
+        self.slice_to(index, spec)
+
     def slice_to(self, index: int, spec: Spec) -> None:
         """Let each device take its part of an operand that it holds the whole of; without communication."""
         value = self.values[index]

@@ -8,6 +8,7 @@ value that still has to be summed over the devices of an axis is a partial sum.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ __all__ = [
     "UNDIVIDED",
     "Axes",
     "Axis",
+    "Divided",
     "Shape",
     "Spec",
     "build_undivided",
@@ -43,6 +45,14 @@ class Axis(NamedTuple):
 Axes = tuple[Axis, ...]  # of one dimension
 Spec = tuple[Axes, ...]  # of all dimensions of an array
 UNDIVIDED: Axes = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Division of a result, and the axes over which it still has to be summed."""
+
+    spec: Spec
+    partial: frozenset[str] = frozenset()
 
 
 def build_undivided(shape: Shape) -> Spec:
