@@ -1,7 +1,8 @@
 """Division of matrix products and convolutions.
 
 Where both operands are divided along the same axis of the mesh, or one along a dimension that is summed over, one
-of them is made to fit: by slicing the one that a device holds whole, or else by gathering, a variable before samples.
+of them is made to fit: by slicing the one that a device holds whole, or else by gathering, a variable rather than
+samples.
 """
 
 from __future__ import annotations
