@@ -96,7 +96,8 @@ def _list_cudnn_rules(call: AttentionCall, accelerator: Accelerator) -> list[tup
 
 def select_executed_workload(workload: Workload, accelerator: Accelerator) -> Workload:
     """Return the workload with the operations and the memory that it has on an accelerator."""
-    return workload.with_fused_attention if choose_attention(workload, accelerator).fused else workload
+    executed = workload.with_fused_attention if choose_attention(workload, accelerator).fused else workload
+    return executed.on_tpu if accelerator.kind == "tpu" else executed
 
 
 def find_execution_precision(workload: Workload, accelerator: Accelerator) -> str:

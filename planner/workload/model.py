@@ -24,9 +24,10 @@ class Memory(Frozen):
 
     ``activation_bytes`` is the peak of everything live in addition to the other parts, from the liveness of
     the traced step (fused chains store nothing in between), at the workload's batch size; memory traffic is
-    computed with it. The other three are the same peak in the modes that decide whether a step fits: compiled
-    by XLA (costly functions are kept for the backward pass, the gradient of pooling needs a workspace),
-    kernel by kernel, and with recomputation; None for workloads traced before they were introduced.
+    computed with it. The others are the same peak in the modes that decide whether a step fits: compiled
+    by XLA (costly functions are kept for the backward pass, the gradient of pooling needs a workspace), for a
+    GPU and for a TPU, kernel by kernel, and with recomputation; None for workloads traced before they were
+    introduced.
     """
 
     parameter_bytes: int
@@ -38,6 +39,7 @@ class Memory(Frozen):
     compiled_activation_bytes: int | None = None
     eager_activation_bytes: int | None = None
     recomputed_activation_bytes: int | None = None
+    tpu_activation_bytes: int | None = None  # compiled by XLA for a TPU
     waiting_gradient_bytes: int | None = None  # in a step compiled by XLA; None: all
 
     def activations_bytes(self, *, compiled: bool, recompute: bool = False) -> int:
@@ -301,6 +303,14 @@ class Workload(Frozen):
         if known is None:
             return self
         return replace(self, ops=known.ops, memory=known.memory, fused_attention=None)
+
+    @cached_property
+    def on_tpu(self) -> Workload:
+        """The same workload with the memory that it has as compiled for a TPU, where that is known."""
+        known = self.memory.tpu_activation_bytes
+        if known is None:
+            return self
+        return replace(self, memory=replace(self.memory, compiled_activation_bytes=known))
 
     @property
     def flops_per_step(self) -> float:

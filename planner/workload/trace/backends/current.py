@@ -43,7 +43,7 @@ def trace_on_backend(
     inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
     ops = _trace_ops(backend, model, given)
     bound = _compute_activation_bytes(ops, train=train)
-    peaks = MemoryPeaks(fused=bound, compiled=bound, eager=bound, recomputed=bound)
+    peaks = MemoryPeaks(fused=bound, compiled=bound, eager=bound, recomputed=bound, tpu=bound)
     memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks)
     return TracedStep(ops, memory, (), (NOTE,))
 

@@ -71,14 +71,15 @@ class Fusion:
     stored: set[int]
 
 
-def fuse(graph: Graph, *, kept: Set[str] = frozenset()) -> Fusion:
+def fuse(graph: Graph, *, kept: Set[str] = frozenset(), into_products: bool = False) -> Fusion:
     """Return the kernels that XLA would build for the step.
 
     Args:
         graph: The simplified step.
         kept: Primitives whose results are stored rather than recomputed if used in two phases of the step.
+        into_products: Whether a product computes pointwise operands itself, as on a TPU.
     """
-    builder = _Builder(graph, kept)
+    builder = _Builder(graph, kept, into_products=into_products)
     for index, node in enumerate(graph.nodes):
         builder.add(index, node)
     kernel_of = builder.kernel_of
@@ -91,8 +92,9 @@ def fuse(graph: Graph, *, kept: Set[str] = frozenset()) -> Fusion:
 
 
 class _Builder:
-    def __init__(self, graph: Graph, kept: Set[str]) -> None:
+    def __init__(self, graph: Graph, kept: Set[str], *, into_products: bool) -> None:
         self.graph = graph
+        self._takes_in = (*FUSIBLE, Role.CONTRACTION) if into_products else FUSIBLE
         self.kept = kept
         self.users = graph.users()
         self.outputs = set(graph.outputs)
@@ -144,7 +146,7 @@ class _Builder:
         users = [user for value in node.outputs for user in self.users[value]]
         if node.name in self.kept and node.work > 1 and len({self.graph.nodes[u].phase for u in users}) > 1:
             return False
-        if not users or not all(self.graph.nodes[user].role in FUSIBLE for user in users):
+        if not users or not all(self.graph.nodes[user].role in self._takes_in for user in users):
             return False
         if any(self.graph.nodes[user].count > node.count for user in users):
             return not reads  # stays outside the loop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ops import OpKind
 from ..rules.cost_rule import FUSIBLE, Role
@@ -19,6 +19,7 @@ KEPT_BY_XLA = frozenset({"erf", "erfc", "expm1", "log", "log1p", "logistic", "po
 # The gradient of max pooling, as XLA expands it: a copy of its operand's layout, and four index arrays of the
 # pooled size (buffer assignments of InceptionV3 and of a small CNN).
 POOL_GRADIENT, POOL_INDICES = "select_and_scatter", 4
+CONVERSION = "convert_element_type"
 COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
 LONGEST_CHAIN = 16  # operations from random numbers to a comparison with the rate [-]
 KEPT_WITHOUT_RECOMPUTATION = (Role.CONTRACTION,)
@@ -26,19 +27,21 @@ KEPT_WITHOUT_RECOMPUTATION = (Role.CONTRACTION,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPeaks:
-    """Peak of simultaneously live intermediate values in four execution modes [bytes].
+    """Peak of simultaneously live intermediate values in five execution modes [bytes].
 
     Args:
         fused: With recomputation of fusible values wherever it moves fewer bytes.
         compiled: As compiled by XLA.
         eager: One kernel at a time.
         recomputed: Compiled by XLA, with everything but matrix products recomputed in the backward pass.
+        tpu: As compiled by XLA for a TPU.
     """
 
     fused: int
     compiled: int
     eager: int
     recomputed: int
+    tpu: int
 
 
 def compute_peaks(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated: bool) -> MemoryPeaks:
@@ -55,7 +58,32 @@ def compute_peaks(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated
         compiled=_compute_peak(graph, compiled, donated=donated, workspaces=True),
         eager=_compute_peak(graph, _convert_to_fusion(graph, layers), donated=donated),
         recomputed=_compute_peak(graph, compiled, donated=donated, workspaces=True, recompute=donated),
+        tpu=_compute_tpu_peak(graph, donated=donated),
     )
+
+
+def _compute_tpu_peak(graph: Graph, *, donated: bool) -> int:
+    """Return the peak of a step as compiled for a TPU [bytes].
+
+    A product there computes pointwise operands itself, and converts its result before it writes it (output fusions
+    of libtpu 0.0.42): of attention that is not fused, the scores alone are kept, in half precision.
+    """
+    narrow = _narrow_products(graph)
+    fusion = fuse(narrow, kept=KEPT_BY_XLA, into_products=True)
+    return _compute_peak(narrow, fusion, donated=donated, workspaces=True)
+
+
+def _narrow_products(graph: Graph) -> Graph:
+    """Return the graph with products of the size that they have after a conversion that all readers make."""
+    users, sizes = graph.users(), list(graph.sizes)
+    for node in graph.nodes:
+        if node.role is not Role.CONTRACTION:
+            continue
+        for value in node.outputs:
+            readers = [graph.nodes[user] for user in users[value]]
+            if readers and all(reader.name == CONVERSION for reader in readers):
+                sizes[value] = min(sizes[value], max(graph.sizes[one.outputs[0]] for one in readers))
+    return replace(graph, sizes=sizes)
 
 
 def compute_peak_bytes(graph: Graph, fusion: Fusion, *, donated: bool) -> int:

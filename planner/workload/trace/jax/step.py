@@ -260,6 +260,7 @@ def compute_memory(
         compiled_activation_bytes=peaks.compiled,
         eager_activation_bytes=peaks.eager,
         recomputed_activation_bytes=peaks.recomputed,
+        tpu_activation_bytes=peaks.tpu,
         waiting_gradient_bytes=_compute_waiting_gradients(model, placement) if train else 0,
     )
 
