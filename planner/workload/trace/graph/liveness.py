@@ -65,8 +65,8 @@ def compute_peaks(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated
 def _compute_tpu_peak(graph: Graph, *, donated: bool) -> int:
     """Return the peak of a step as compiled for a TPU [bytes].
 
-    A product there computes pointwise operands itself, and converts its result before it writes it (output fusions
-    of libtpu 0.0.42): attention that is not fused keeps its scores, and not the probabilities that are made of them.
+    A product there computes pointwise operands itself, and converts its result before it writes it (fusions of
+    libtpu 0.0.42): attention that is not fused keeps its scores, and not the probabilities made of them.
     """
     narrow = _narrow_products(graph)
     fusion = fuse(narrow, kept=KEPT_BY_XLA, into_products=True)
