@@ -142,16 +142,19 @@ def test_accelerators_filter() -> None:
     assert len(document["accelerators"]) == 7
 
 
-def test_catalog_check_of_the_packaged_catalog() -> None:
-    """Nothing on standard output, one line of talk, exit 0."""
+def test_catalog_check_of_the_packaged_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing on standard output, one line of talk, exit 0, on the day of the last reading."""
+    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-26")
+
     result = invoke("catalog", "check")
 
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "ok: 3754 prices of 8 providers, 54 accelerators\n"
 
 
-def test_catalog_check_lists_findings(tmp_path: Path) -> None:
+def test_catalog_check_lists_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two broken rows of a user's folder: two lines `file:line: field: message`, exit 1."""
+    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-26")
     folder = tmp_path / "mine"
     with as_file(files("gpuplan.catalog")) as packaged:
         shutil.copytree(packaged, folder, ignore=shutil.ignore_patterns("__pycache__"))
