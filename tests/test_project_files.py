@@ -146,3 +146,14 @@ def test_scripts_of_ci_can_be_read_by_their_shell() -> None:
     assert {path.name for path in scripts} >= {"run", "wheel", "colab"}
     for script in scripts:
         subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_every_package_is_built_into_the_wheel() -> None:
+    """Folders with an `__init__.py` below planner/, and the list in pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = project["tool"]["setuptools"]["packages"]
+    found = {
+        ".".join(("gpuplan", *path.parent.relative_to(ROOT / "planner").parts))
+        for path in (ROOT / "planner").rglob("__init__.py")
+    }
+    assert found <= set(listed)
