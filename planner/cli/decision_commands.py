@@ -226,17 +226,15 @@ def sweep_command(
     sizes = None if batch_sizes is None else _parse_batch_sizes(batch_sizes)
     out.require_writable()
     asked = offers.build_request(limits, spot).resolve()
-    options = work.options(script)
     with show_estimate_progress(model) as tell:
-        options = options.with_callback(tell)
-        context = _build_context(model, asked, options, script_arguments)
+        context = _build_context(model, asked, work.options(script).with_callback(tell), script_arguments)
         own = context.workload
 
         def trace(batch_size: int, precision: str) -> Workload:
             if (batch_size, precision) == (own.batch_size, own.precision):
                 return own
             tell(f"batch size {batch_size}, {precision}")
-            changed = replace(options, batch_size=batch_size, precision=precision)
+            changed = replace(context.options, batch_size=batch_size, precision=precision)
             return load_workload(model, options=changed, argv=script_arguments or ())
 
         result = sweep(

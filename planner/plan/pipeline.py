@@ -174,6 +174,7 @@ def build_context(
         workload, options = trace_as_distributed(workload, question, options, trace)
     context = EstimateContext(
         workload=workload,
+        options=options,
         selection=select_mesh_offers(selection, question.filters, workload),
         predictor=predictor,
         catalog=catalog,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
+    from ..workload.options import WorkloadOptions
     from .cost_terms import CostTerms
     from .execution.input_pipeline import InputPipeline
     from .result.estimate import Estimate
@@ -82,6 +83,7 @@ class EstimateContext(Frozen):
 
     Args:
         workload: Traced workload.
+        options: Options with which it was traced, for the devices and the sharding of the question.
         selection: Selected offers.
         predictor: Predictor of step times.
         catalog: Catalog of offers.
@@ -93,6 +95,7 @@ class EstimateContext(Frozen):
     """
 
     workload: Workload
+    options: WorkloadOptions
     selection: Selection
     predictor: StepPredictor
     catalog: Catalog

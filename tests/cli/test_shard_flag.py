@@ -141,6 +141,38 @@ def test_products_are_shared_by_groups_of_devices(gpuplan: Run, folder: Path, mo
     assert "for its replicas" not in rows[4.0]["notes"][0]
 
 
+def test_a_sweep_shares_products_at_every_batch_size(gpuplan: Run, folder: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(folder)
+    done = gpuplan(
+        "sweep", "model.py:build?width=64&blocks=1", "--batch-sizes", "8,16", "--precisions", "float32",
+        "--accelerator", "V100-16GB", "--devices", "4", "--shard", "tensor:4", *ASKED,
+    )  # fmt: skip
+
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert {point["batch_size"] for point in found["points"]} == {8, 16}
+    assert found["failed"] == []
+
+
+def test_products_that_devices_share_have_no_latency_of_one_device(
+    gpuplan: Run, folder: Path, monkeypatch: Any
+) -> None:
+    """Latency is that of one sample on one device; four that share it exchange activations."""
+    monkeypatch.chdir(folder)
+    arguments = (
+        "model.py:build?width=64&blocks=1", "--mode", "infer", "--batch-size", "8", "--accelerator",
+        "V100-16GB", "--devices", "4", "--provider", "aws", "--samples", "1000", "--json",
+    )  # fmt: skip
+    copies, shared = (
+        json.loads(gpuplan("estimate", *arguments, "--shard", shard).out)["offers"][0]
+        for shard in ("none", "tensor:4")
+    )
+
+    assert copies["serving"]["latency_s"] is not None
+    assert (shared["shard"], shared["serving"]["latency_s"]) == ("tensor:4", None)
+    assert shared["serving"]["predictions_per_s"] is not None
+
+
 def test_a_number_that_does_not_divide_the_devices_has_no_time(
     gpuplan: Run, folder: Path, monkeypatch: Any
 ) -> None:

@@ -20,6 +20,7 @@ from gpuplan.plan.execution.workload_sizes import with_total_epochs
 from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.workload.model import Workload
+from gpuplan.workload.options import WorkloadOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def comparison(
     ]
     context = EstimateContext(
         workload=workload or make_workload(),
+        options=WorkloadOptions(),
         selection=Selection(offers=tuple(offers), catalog_as_of="2026-01-21"),
         predictor=FakePredictor(),
         catalog=CATALOG,  # type: ignore[arg-type]

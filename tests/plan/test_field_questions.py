@@ -19,6 +19,7 @@ from gpuplan.plan.select import Filters, select
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
+from gpuplan.workload.options import WorkloadOptions
 
 CATALOG = load_catalog()
 NOTHING_ELSE = {
@@ -150,6 +151,7 @@ def test_mnist_on_free_colab_against_g4dn_spot() -> None:
     chosen = select(Filters(accelerators=("T4",), include_local=False))
     context = EstimateContext(
         workload=workload,
+        options=WorkloadOptions(),
         selection=chosen,
         predictor=GivenSteps({("T4", 1.0): 0.002}),
         catalog=CATALOG,

@@ -9,6 +9,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.compare.sweep import sweep
 from gpuplan.plan.cost_terms import NO_TERMS
 from gpuplan.plan.question import EstimateContext, Question
+from gpuplan.workload.options import WorkloadOptions
 
 
 def test_what_is_free_hides_nothing_that_is_paid_for() -> None:
@@ -21,6 +22,7 @@ def test_what_is_free_hides_nothing_that_is_paid_for() -> None:
     workload = make_workload()
     context = EstimateContext(
         workload=workload,
+        options=WorkloadOptions(),
         selection=make_selection(
             (make_offer("T4", usd_per_hour=Decimal(1)), slow),
             (make_offer("T4", usd_per_hour=Decimal(2), region="us-west-1"), slow),
@@ -44,6 +46,7 @@ def test_a_script_of_several_phases_is_swept_whole() -> None:
     workload = make_workload(fit_call=1, further=(make_workload(epochs=4, steps=400, fit_call=0),))
     context = EstimateContext(
         workload=workload,
+        options=WorkloadOptions(),
         selection=make_selection((make_offer("T4", usd_per_hour=Decimal("1.8")), make_accelerator("T4"))),
         predictor=FakePredictor(),
         catalog=load_catalog(),

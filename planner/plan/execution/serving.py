@@ -29,7 +29,7 @@ def add_serving(
 
     Args:
         offers: Estimates of the forward pass at its batch size.
-        one: The same model at batch size 1; None leaves the latency unknown.
+        one: The same model at batch size 1; None leaves the latency unknown, as do products that devices share.
         chosen: Offers with their devices.
         predictor: Predictor of step times.
     """
@@ -39,7 +39,8 @@ def add_serving(
     for offer in offers:
         accelerator, share = devices.get(id(offer.offer)), min(1.0, offer.offer.devices)
         latency_s = None
-        if one is not None and accelerator is not None:
+        shared = offer.device_estimate.sharding.divides_products
+        if one is not None and accelerator is not None and not shared:
             key = (accelerator.name, share)
             if key not in known:
                 step = predictor.step_time(one, accelerator, devices=share)

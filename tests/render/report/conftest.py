@@ -19,6 +19,7 @@ from gpuplan.predict.predictor import Predictor
 from gpuplan.render.estimate.emit import format_estimate_json
 from gpuplan.workload.model import Unmodelled
 from gpuplan.workload.ops import Op, OpKind
+from gpuplan.workload.options import WorkloadOptions
 from hostile import HOSTILE
 
 
@@ -98,6 +99,7 @@ def planned(filters: Filters) -> Estimate:
     )
     context = EstimateContext(
         workload=workload,
+        options=WorkloadOptions(),
         selection=select(filters, catalog=catalog),
         predictor=Predictor.load(),
         catalog=catalog,
