@@ -51,7 +51,7 @@ def estimate(accelerator: str, devices: int, precision: str, arguments: str, *fl
 
 
 def compare(setting: tuple[str, int, str, str]) -> dict[str, Any]:
-    """Return what is predicted and what XLA states for one setting."""
+    """Return the predicted memory of one setting and that stated by XLA."""
     predicted, stated = estimate(*setting), estimate(*setting, "--compile")
     is_gpu = not setting[0].startswith("TPU")  # of a TPU, the size is the compiler's alone
     bytes_stated = stated["memory_bytes"] - (FRAMEWORK_BYTES if is_gpu else 0)

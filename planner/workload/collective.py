@@ -35,10 +35,15 @@ class Collective(Frozen):
     replicas: bool
 
     @property
+    def passes(self) -> int:
+        """Passes of the message around the ring [-]."""
+        return PASSES[self.kind]
+
+    @property
     def sent_bytes(self) -> float:
         """Data that a device sends in all executions, (N - 1) / N of the message each pass [bytes].
 
         Patarasuk and Yuan, 2009, doi:10.1016/j.jpdc.2008.09.002, section 3.
         """
         share = (self.devices - 1) / self.devices
-        return PASSES[self.kind] * share * self.message_bytes * self.count
+        return self.passes * share * self.message_bytes * self.count

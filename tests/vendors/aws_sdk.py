@@ -119,7 +119,7 @@ def answer(
     lines: Sequence[dict[str, str]] = (),
     quotas: dict[str, float] | None = None,
 ) -> dict[str, Any] | bytes | None:
-    """Return what a signed request gets, page by page; the first page of price lists is empty."""
+    """Return the reply to a signed request, page by page; the first page of price lists is empty."""
     target = asked.headers.get("x-amz-target", "")
     if target.endswith(".GetProducts"):
         wanted = {f["Field"]: f["Value"] for f in asked.json["Filters"]}

@@ -67,9 +67,8 @@ class RingLinks:
 
     def compute_latency_s(self, one: Collective) -> float:
         """Return the latency of one message of a collective [s]."""
-        passes = 2 if one.kind == "all_reduce" else 1
         hosts = self.count_hosts(one)
-        return passes * compute_latency_s(inside=self.inside.kind, devices=one.devices, hosts=hosts)
+        return one.passes * compute_latency_s(inside=self.inside.kind, devices=one.devices, hosts=hosts)
 
 
 def add_replicas(divided: DividedStep, gradient_bytes: int, *, copies: int) -> tuple[Collective, ...]:

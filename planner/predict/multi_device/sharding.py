@@ -1,4 +1,4 @@
-"""What devices hold in parts instead of as copies, and the words for it.
+"""Shardings of a training step over devices, and their text form.
 
 ZeRO: Rajbhandari et al., 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC20,
 arXiv:1910.02054, section 5. FSDP: Zhao et al., 2023, "PyTorch FSDP: Experiences on Scaling Fully Sharded Data

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...errors import GpuplanError, UsageError
@@ -17,9 +18,10 @@ from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
 from .backend_settings import find_tf32_products, note_attention_dropout, require_backend_of_step
 from .fit_inputs import FitInputs
 from .layer_sizes import find_layer_sizes
-from .layout_on_mesh import build_device_layout, find_placement, find_script_layout
+from .layout_on_mesh import build_device_layout, build_script_layout, find_distribution
 from .losses import build_target_specs, choose_loss, validate_names
 from .recomputation import recompute_layers
+from .tensor_parallel import place_in_parts
 
 if TYPE_CHECKING:
     from ..trace.division.placement import Placement
@@ -95,7 +97,9 @@ def _assemble(
     if options.mode == "train":
         y = compile_model(model, output, y, options=options, given=run.feed is not None, notes=notes)
         build_training_state(model, y, output)
-    placement = find_placement(model, mode=options.mode, ways=options.tensor)
+    placement = scripted = find_distribution(model, mode=options.mode)
+    if options.tensor is not None:
+        placement = place_in_parts(model, options.tensor, mode=options.mode)
     with without_device_pinning(model):
         traced = trace_on_backend(
             model,
@@ -118,14 +122,16 @@ def _assemble(
         steps=steps,
         validation_samples=run.feed.validation_samples if run.feed is not None else None,
         parameters=model.count_params(),
-        trainable_parameters=sum(_count_elements(v.shape) for v in model.trainable_weights),
+        trainable_parameters=sum(prod(v.shape) for v in model.trainable_weights),
         memory=traced.memory,
         ops=traced.ops,
         unmodelled=traced.unmodelled,
         notes=(*notes, *traced.notes, *note_attention_dropout(model)),
         versions=_read_versions(),
         distribution=get_distribution_name(),
-        layout=find_script_layout(model, mode=options.mode, states_devices=run.states_devices),
+        layout=None
+        if scripted is None
+        else build_script_layout(model, scripted, mode=options.mode, states_devices=run.states_devices),
         tf32=find_tf32_products(),
         fused_attention=traced.fused_attention,
         layer_sizes=find_layer_sizes(model),
@@ -327,7 +333,7 @@ def _find_precision(model: Any) -> str:
     """Return the dtype policy used by most weights."""
     weights: Counter[str] = Counter()
     for layer in model._flatten_layers(include_self=False):
-        weights[layer.dtype_policy.name] += sum(_count_elements(v.shape) for v in layer._trainable_variables)
+        weights[layer.dtype_policy.name] += sum(prod(v.shape) for v in layer._trainable_variables)
     (name, count), *_ = weights.most_common(1) or [(model.dtype_policy.name, 0)]
     return str(name if count else model.dtype_policy.name)
 
@@ -338,13 +344,6 @@ def _is_compiled(model: Any, run: RunProperties, options: WorkloadOptions) -> bo
     if run.compiled is not None:
         return run.compiled
     return bool(model.jit_compile) and not model.run_eagerly
-
-
-def _count_elements(shape: tuple[int, ...]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
 
 
 def _read_versions() -> dict[str, str]:

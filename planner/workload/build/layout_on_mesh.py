@@ -9,26 +9,17 @@ from ..device_layout import DeviceLayout, VariableBytes
 from ..trace.division.mesh_axes import MeshAxes
 from ..trace.division.placement import Placement
 from ..trace.division.spec import Axes, Axis, Shape
-from .tensor_parallel import place_in_parts
 
-__all__ = ["build_device_layout", "find_placement", "find_script_layout"]
+__all__ = ["build_device_layout", "build_script_layout", "find_distribution"]
 
 
-def find_placement(
-    model: Any, *, mode: Literal["train", "infer"], ways: int | None = None
-) -> Placement | None:
-    """Return the placement of a model's variables on several devices; None on one.
+def find_distribution(model: Any, *, mode: Literal["train", "infer"]) -> Placement | None:
+    """Return the placement of a model's variables by the current distribution; None without a distribution.
 
     Args:
         model: A `keras.Model` on JAX, its optimizer and metrics built for training; variables may be abstract.
         mode: Training, or inference, which has neither optimizer nor metrics.
-        ways: Devices that share each product by tensor parallelism; None for the current distribution [-].
     """
-    return find_distribution(model, mode=mode) if ways is None else place_in_parts(model, ways, mode=mode)
-
-
-def find_distribution(model: Any, *, mode: Literal["train", "infer"]) -> Placement | None:
-    """Return the placement of a model's variables by the current distribution; None without a distribution."""
     import keras
 
     distribution = keras.distribution.distribution()
@@ -58,18 +49,16 @@ def _list_names(entry: str | Sequence[str] | None) -> tuple[str, ...]:
     return (entry,) if isinstance(entry, str) else tuple(entry or ())
 
 
-def find_script_layout(
-    model: Any, *, mode: Literal["train", "infer"], states_devices: bool = False
-) -> DeviceLayout | None:
-    """Return the layout of a model under the current distribution; None without a distribution.
+def build_script_layout(
+    model: Any, placement: Placement, *, mode: Literal["train", "infer"], states_devices: bool = False
+) -> DeviceLayout:
+    """Return the layout of a model under the distribution of the user's code.
 
     Args:
-        model, mode: As for `find_placement`.
+        model, mode: As for `find_distribution`.
+        placement: Placement by that distribution.
         states_devices: Whether the user's code states the number of its devices.
     """
-    placement = find_distribution(model, mode=mode)
-    if placement is None:
-        return None
     import jax
 
     takes_all = placement.devices == jax.device_count() and not states_devices
@@ -83,17 +72,13 @@ def build_device_layout(
     mode: Literal["train", "infer"],
     takes_all: bool = False,
 ) -> DeviceLayout:
-    """Return what each device of a mesh holds of a model."""
+    """Return the devices of a mesh with the variables of a model on each of them."""
     return DeviceLayout(
         devices=placement.devices,
         replicas=placement.replicas,
         takes_all=takes_all,
         whole=_compute_variable_bytes(model, mode, lambda variable: tuple(variable.shape)),
-        each=_compute_variable_bytes(
-            model,
-            mode,
-            placement.compute_local_shape,
-        ),
+        each=_compute_variable_bytes(model, mode, placement.compute_local_shape),
     )
 
 

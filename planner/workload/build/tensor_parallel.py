@@ -8,7 +8,7 @@ that one all-reduce in each pass suffices; attention is divided by heads, and th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, Literal
 
 from ..trace.division.mesh_axes import MeshAxes
@@ -38,7 +38,7 @@ def place_in_parts(model: Any, devices: int, *, mode: Literal["train", "infer"])
     specs: dict[int, Spec] = {}
     if devices == 1:
         return Placement(mesh=MeshAxes(sizes={}), divided=specs)
-    for layer in _iter_layers(model):
+    for layer in model._flatten_layers(include_self=False, recursive=True):
         specs.update(_divide_layer(layer, devices))
     if mode == "train":
         named = {one.path.replace("/", "_"): one for one in model.trainable_variables if id(one) in specs}
@@ -49,22 +49,19 @@ def place_in_parts(model: Any, devices: int, *, mode: Literal["train", "infer"])
     return Placement(mesh=MeshAxes(sizes={AXIS: devices}), divided=specs)
 
 
-def _iter_layers(model: Any) -> Iterator[Any]:
-    return iter(model._flatten_layers(include_self=False, recursive=True))
-
-
 def _divide_layer(layer: Any, devices: int) -> dict[int, Spec]:
     """Return the specs of the variables of one layer that are divided: its kernel, and what is aligned with it."""
     variables = [*layer._trainable_variables, *layer._non_trainable_variables]
     kernels = [one for one in variables if len(one.shape) > 1]
     if not kernels:
         return {}
-    kernel = max(kernels, key=lambda one: _count_elements(one.shape))
+    kernel = max(kernels, key=lambda one: prod(one.shape))
     is_table = kernel.path.endswith(f"/{TABLE}") and type(layer).__name__ != "PositionEmbedding"
     dim = choose_divided_dimension(tuple(kernel.shape), name=layer.name, devices=devices, is_table=is_table)
     if dim is None or (kernel.path.endswith(TABLE) and not is_table):
         return {}
-    rank, found = len(kernel.shape), {id(kernel): _build_spec(len(kernel.shape), dim, devices)}
+    rank = len(kernel.shape)
+    found = {id(kernel): _build_spec(rank, dim, devices)}
     for other in variables:
         if other is kernel:
             continue
@@ -78,13 +75,6 @@ def _divide_layer(layer: Any, devices: int) -> dict[int, Spec]:
 
 def _build_spec(rank: int, dim: int, devices: int) -> Spec:
     return tuple((Axis(AXIS, devices),) if at == dim else UNDIVIDED for at in range(rank))
-
-
-def _count_elements(shape: Sequence[int]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
 
 
 def choose_divided_dimension(shape: Shape, *, name: str, devices: int, is_table: bool = False) -> int | None:

@@ -188,7 +188,7 @@ def test_a_service_that_is_not_registered_is_told_before_anything_is_made(one: B
 
 
 def items(**changes: Any) -> list[dict[str, Any]]:
-    """Return Azure's published items: the machine's price, and beside it what is something else."""
+    """Return Azure's published items: the machine's price, and items that are not its price."""
     plain, day = plain_item(OFFER), {"effectiveStartDate": "2026-01-01T00:00:00Z"}
     return [
         {**plain, **changes},

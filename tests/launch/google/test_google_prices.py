@@ -18,7 +18,7 @@ from vendors.server import Vendor, vendor
 
 @pytest.fixture
 def held() -> dict[str, list[dict[str, Any]]]:
-    """What the server has, Google's published SKUs; a test may add to it."""
+    """SKUs of the server: those that Google published; a test may add others."""
     return google.read_skus()
 
 

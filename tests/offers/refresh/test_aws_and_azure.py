@@ -45,7 +45,7 @@ def run(
     read_s: float = 5.0,
     known: Sequence[Offer] = (),
 ) -> RefreshOutcome:
-    """Return how a refresh went whose sources are all at one address.
+    """Return the result of a refresh with all sources at one address.
 
     Args:
         store, url, provider, regions, accept_moves, read_s: As the refresh has them.
@@ -67,7 +67,7 @@ LISTED = [aws.plain_line(name) for name in aws.LISTED_USD]  # on demand in us-ea
 
 
 def amazon(lines: Sequence[dict[str, str]]) -> Callable[[Asked], bytes | None]:
-    """Return what Amazon answers: offer files with these lines; the feed of spot prices is not there."""
+    """Return Amazon's replies: offer files with these lines, and no feed of spot prices."""
 
     def answer(asked: Asked) -> bytes | None:
         region = asked.path.split("/")[-2]

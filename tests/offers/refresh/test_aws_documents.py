@@ -33,7 +33,7 @@ def run(
     regions: Sequence[str] = ("us-east-1",),
     environ: dict[str, str] | None = None,
 ) -> RefreshOutcome:
-    """Return how a refresh went without packaged prices: the documents list a part of the machines."""
+    """Return the result of a refresh without packaged prices: the documents list a part of the machines."""
     with vendor(answer) as server:
         (job,) = build_jobs(
             CATALOG,

@@ -84,7 +84,7 @@ def test_no_type_of_price_but_consumption_is_taken() -> None:
 
 
 def test_of_several_meters_of_a_size_the_primary_one_counts() -> None:
-    """Whatever comes first in the answer, and though the other is of a later day."""
+    """In either order of the items, and with a later date of the other meter."""
     primary = find_item("NC16as T4 v3", isPrimaryMeterRegion=True)
     other = find_item("NC16as T4 v3", isPrimaryMeterRegion=False)
     assert other["effectiveStartDate"] > primary["effectiveStartDate"]

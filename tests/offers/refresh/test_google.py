@@ -79,7 +79,7 @@ DESCRIPTIONS = {
 
 
 def run(store: PriceStore, url: str, *, regions: Sequence[str] = (), read_s: float = 5.0) -> RefreshOutcome:
-    """Return how a refresh with an API key went, without packaged prices: the document has some machines."""
+    """Return the result of a refresh with an API key, without packaged prices: the document has some machines."""
     (job,) = build_jobs(
         CATALOG,
         providers=("gcp",),
@@ -108,7 +108,7 @@ def sums(*parts: tuple[float, str | Decimal]) -> Decimal:
 
 
 def expected_in_the_americas() -> dict[tuple[str, str], Decimal]:
-    """Return what machines cost in us-central1, us-east1 and us-west1 alike, by the document's rates."""
+    """Return the prices of machines in us-central1, us-east1 and us-west1 alike, by the document's rates."""
     core, ram = "0.031611", "0.004237"
     found = {}
     for n in (1, 2, 4, 8):
@@ -137,7 +137,7 @@ def expected_in_the_americas() -> dict[tuple[str, str], Decimal]:
 
 
 def expected() -> dict[tuple[str, str, str], Decimal]:
-    """Return what all known machines cost by the document's rates; quantities as on Google's machine pages."""
+    """Return the prices of all known machines by the document's rates; quantities as on Google's pages."""
     americas = expected_in_the_americas()
     places = ("us-central1", "us-east1", "us-west1")
     found = {(name, region, how): usd for region in places for (name, how), usd in americas.items()}

@@ -17,7 +17,7 @@ MOST_PASSES = 4  # over the body of a loop, until what it carries is divided ali
 
 
 class BodyDivider(Protocol):
-    """What divides the bodies: see `divider.Divider`."""
+    """Interface of `divider.Divider` for bodies of functions, branches and loops."""
 
     def divide_body(
         self, jaxpr: Any, constants: Sequence[Value], arguments: Sequence[Value]

@@ -11,7 +11,7 @@ from ..rules.cost_rule import Equation
 from ..rules.registry import COLLECTIVES
 from .local_jaxpr import LocalArray, LocalEquation, LocalJaxpr, LocalVariable, Primitive, Value
 from .mesh_axes import MeshAxes
-from .spec import Axes, Spec, compute_local_shape, find_names, take_axes
+from .spec import Spec, compute_local_shape, find_names, take_axes
 
 __all__ = ["Operands"]
 
@@ -74,8 +74,11 @@ class Operands:
         self.values[index] = self._exchange(ALL_GATHER, whole, names=tuple(sorted(names)), largest=spec)
 
     def fit(self, index: int, spec: Spec) -> None:
-        """Gather an operand along the dimensions that are divided otherwise in a spec, and slice it to that."""
-        self.gather(index, [dim for dim, axes in enumerate(self.spec(index)) if axes and axes != spec[dim]])
+        """Gather an operand along axes that divide none of the same dimensions in a spec, and slice it to that."""
+        pairs = enumerate(zip(self.spec(index), spec, strict=True))
+        self.gather(
+            index, [dim for dim, (axes, wanted) in pairs if find_names([axes]) - find_names([wanted])]
+        )
         self.slice_to(index, spec)
 
     def slice_to(self, index: int, spec: Spec) -> None:
@@ -112,11 +115,3 @@ class Operands:
         size = itemsize or value.variable.aval.dtype.itemsize
         message = prod(compute_local_shape(value.shape, largest)) * size
         return self._write(value, Primitive(kind), self.mesh.describe_ring(names, message_bytes=message))
-
-    def merge(self, axes: Axes, more: Axes, *, taken: frozenset[str]) -> Axes | None:
-        """Return the axes of a dimension that two operands share; None if they conflict."""
-        if not more or more == axes:
-            return axes
-        if axes or find_names([more]) & taken:
-            return None
-        return more

@@ -14,7 +14,17 @@ from ..rules.elementwise import RULES as ELEMENTWISE
 from .lookups import divide_gather, divide_scatter
 from .operands import Operands
 from .products import divide_convolution, divide_dot
-from .spec import UNDIVIDED, Axes, Divided, Shape, Spec, build_undivided, divide_reshaped, find_names
+from .spec import (
+    UNDIVIDED,
+    Axes,
+    Divided,
+    Shape,
+    Spec,
+    build_undivided,
+    divide_reshaped,
+    find_names,
+    merge_axes,
+)
 
 __all__ = ["LINEAR", "divide_equation"]
 
@@ -81,7 +91,7 @@ def _agree(operands: Operands, shape: Shape, *, whole: Sequence[int]) -> Spec:
             if not axes:
                 continue
             taken = find_names(found)
-            kept = operands.merge(found[dim], axes, taken=taken)
+            kept = merge_axes(found[dim], axes, taken=taken)
             if dim in whole or value.shape[dim] != shape[dim] or kept is None:
                 operands.gather(index, [dim])
             else:
@@ -106,17 +116,8 @@ _BUSY = {
     "cumlogsumexp": "axis", "sort": "dimension", "split": "axis", "rev": "dimensions", "argsort": "dimension",
 }  # fmt: skip
 _LAST_BUSY = (
-    "top_k",
-    "approx_top_k",
-    "fft",
-    "cholesky",
-    "lu",
-    "qr",
-    "triangular_solve",
-    "eigh",
-    "eig",
-    "svd",
-)
+    "top_k", "approx_top_k", "fft", "cholesky", "lu", "qr", "triangular_solve", "eigh", "eig", "svd",
+)  # fmt: skip
 
 
 def _find_busy(operands: Operands) -> Sequence[int]:
@@ -170,9 +171,7 @@ def _divide_constraint(operands: Operands) -> list[Divided]:
         for entry, axes in zip(entries, value.spec, strict=True)
     )
     operands.sum_up(0, wanted=wanted)
-    lost = find_names(operands.spec(0)) - find_names(wanted)
-    operands.gather(0, [dim for dim, axes in enumerate(operands.spec(0)) if find_names([axes]) & lost])
-    operands.slice_to(0, wanted)
+    operands.fit(0, wanted)
     return [Divided(wanted)]
 
 

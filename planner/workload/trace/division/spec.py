@@ -23,6 +23,7 @@ __all__ = [
     "compute_local_shape",
     "divide_reshaped",
     "find_names",
+    "merge_axes",
     "take_axes",
 ]
 
@@ -75,6 +76,18 @@ def compute_local_shape(shape: Shape, spec: Spec) -> Shape:
     return tuple(
         -(-size // prod(axis.parts for axis in axes)) for size, axes in zip(shape, spec, strict=True)
     )
+
+
+def merge_axes(axes: Axes, more: Axes, *, taken: frozenset[str]) -> Axes | None:
+    """Return the axes of a dimension that two arrays share; None if they conflict.
+
+    Args:
+        axes, more: Axes of the dimension in each of them.
+        taken: Names of the axes that divide a dimension already.
+    """
+    if not more or more == axes:
+        return axes
+    return None if axes or find_names([more]) & taken else more
 
 
 def take_axes(spec: Spec, names: Iterable[str]) -> Spec:
