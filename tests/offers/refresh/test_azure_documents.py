@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.jobs import build_jobs
+from gpuplan.offers.refresh.outcome import RefreshOutcome
 from gpuplan.offers.refresh.run import refresh_provider
 from gpuplan.offers.refresh.source import ListedPrice
 from gpuplan.offers.refresh.sources.azure import parse_items
@@ -50,19 +51,20 @@ def find_item(name: str, **fields: Any) -> dict[str, Any]:
 T4 = find_item("NC4as T4 v3", type="Consumption")
 
 
+def refresh_region(url: str, store: PriceStore) -> RefreshOutcome:
+    """Return the result of a refresh of one region from a server, without packaged prices."""
+    (job,) = build_jobs(
+        CATALOG, providers=("azure",), regions=("eastus",), environ={}, endpoints={"azure-retail": url}
+    )
+    return refresh_provider(replace(job, packaged=()), store=store, http=impatient())
+
+
 def test_the_pages_of_a_region_give_the_prices_of_plain_linux_machines(tmp_path: Path) -> None:
     """Windows, Low Priority, Cloud Services, hosts, other types, ended and coming prices are beside them."""
     store = PriceStore(tmp_path)
 
     with vendor(azure.answer) as server:
-        (job,) = build_jobs(
-            CATALOG,
-            providers=("azure",),
-            regions=("eastus",),
-            environ={},
-            endpoints={"azure-retail": server.url},
-        )
-        outcome = refresh_provider(replace(job, packaged=()), store=store, http=impatient())
+        outcome = refresh_region(server.url, store)
 
     assert {(o.instance_type, o.purchase): o.usd_per_hour for o in store.offers("azure")} == EXPECTED
     assert len(server.asked) == 5, "81 items in pages of 20"
@@ -160,14 +162,7 @@ def test_a_last_page_without_items_ends_the_list(tmp_path: Path) -> None:
 
     store = PriceStore(tmp_path)
     with vendor(answer) as server:
-        (job,) = build_jobs(
-            CATALOG,
-            providers=("azure",),
-            regions=("eastus",),
-            environ={},
-            endpoints={"azure-retail": server.url},
-        )
-        outcome = refresh_provider(replace(job, packaged=()), store=store, http=impatient())
+        outcome = refresh_region(server.url, store)
 
     assert outcome.refused == []
     assert {o.purchase: o.usd_per_hour for o in store.offers("azure")} == {
