@@ -82,6 +82,7 @@ def estimate(
     retired: bool = False,
     compile: bool = False,
     best_batch: bool = False,
+    fit: bool = False,
     spot_life: str | None = None,
     checkpoint_every: str | None = None,
     checkpoint_time: str | None = None,
@@ -130,6 +131,8 @@ def estimate(
         retired: Include offers that are no longer available.
         compile: Compile the step with XLA for each of `accelerators` (for a MODEL reference; takes minutes).
         best_batch: Also estimate each offer at the largest batch size that fits.
+        fit: Plan steps that do not fit as they could: sharded, in smaller passes whose gradients are accumulated,
+            with recomputed activations.
         spot_life: Mean lifetime of a spot machine: `"5h"`.
         checkpoint_every: Time between checkpoints on spot machines: `"20m"`.
         checkpoint_time: Time to write a checkpoint: `"30s"`.
@@ -199,5 +202,6 @@ def estimate(
         profiles=[Path(path) for path in profiles],
         compiling=StepCompiler() if compile else None,
         best_batch=best_batch,
+        fit=fit,
     )
     return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})

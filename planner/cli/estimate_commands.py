@@ -77,6 +77,13 @@ def estimate(
     best_batch: Annotated[
         bool, typer.Option("--best-batch", help="Also estimate each offer at the largest batch that fits.")
     ] = False,
+    fit: Annotated[
+        bool,
+        typer.Option(
+            "--fit",
+            help="Plan a step that does not fit as it could: sharded, in smaller passes, with recomputed layers.",
+        ),
+    ] = False,
     compile: Annotated[
         bool,
         typer.Option("--compile", help="Let XLA compile the step for each --accelerator (takes minutes)."),
@@ -105,6 +112,7 @@ def estimate(
             profiles=profile or (),
             detailed=out.output is not None,
             best_batch=best_batch,
+            fit=fit,
             compiling=build_step_compiler(tell) if compile else None,
         )
     _show(result, asked.question, out, show_all=show_all, explain=explain, breakdown=breakdown)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UsageError
 from ..plain import parse_json
 from ..predict.multi_device.sharding import find_tensor_ways
 from .cost_terms import CostTerms
@@ -18,7 +19,7 @@ from .estimate_workload import estimate_workload
 from .question import EstimateContext, Question
 from .result.estimate import Estimate
 from .result.offer_estimate import OfferEstimate
-from .script_layout import plan_copies, select_mesh_offers, trace_as_distributed
+from .script_layout import plan_copies, select_mesh_offers, shard_to_fit, trace_as_distributed
 from .select import Selection, select
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import ProgramSource, StepCompiler
+    from .execution.fitting import FitWays
     from .execution.input_pipeline import InputPipeline
 
 __all__ = ["build_context", "estimate_model"]
@@ -46,6 +48,7 @@ def estimate_model(
     profiles: Sequence[Path] = (),
     detailed: bool = False,
     best_batch: bool = False,
+    fit: bool = False,
     compiling: StepCompiler | None = None,
 ) -> Estimate:
     """Estimate a model on all offers that a question selects.
@@ -61,11 +64,20 @@ def estimate_model(
         detailed: Whether to add the details of a report.
         best_batch: Whether to estimate each offer also at the largest batch that fits, which traces the model
             at more batch sizes.
+        fit: Whether to plan steps that do not fit in smaller passes or with recomputed activations, and sharded
+            unless the question or the script says how; traces the model up to three more times.
         compiling: Compiler of the step for every named accelerator; None for no compilation.
 
     Raises:
         GpuplanError: Any error that the user can fix.
     """
+    if fit and (compiling is not None or options.mode == "infer"):
+        other = (
+            "`--mode infer`, which has no gradients"
+            if compiling is None
+            else "`--compile`, which compiles the step as it is"
+        )
+        raise UsageError(f"`--fit` cannot be combined with {other}", hint="leave out one of them")
     if compiling is not None:
         question = plan_copies(question)
     context = build_context(
@@ -78,7 +90,11 @@ def estimate_model(
         profiles=profiles,
         compiling=compiling,
     )
-    answer = _estimate(context, context.workload, question)
+    ways = None
+    if fit:
+        ways = _build_fit_ways(context, model, script_arguments=script_arguments)
+        question = shard_to_fit(question, context.workload)
+    answer = _estimate(context, context.workload, question, ways)
     if best_batch:
         answer = _at_best_batch(answer, context, question)
     if detailed:
@@ -88,7 +104,9 @@ def estimate_model(
     return answer if context.workload.mode == "train" else _served(answer, context, model, options)
 
 
-def _estimate(context: EstimateContext, workload: Workload, question: Question) -> Estimate:
+def _estimate(
+    context: EstimateContext, workload: Workload, question: Question, ways: FitWays | None = None
+) -> Estimate:
     return estimate_workload(
         workload,
         selection=context.selection,
@@ -97,21 +115,37 @@ def _estimate(context: EstimateContext, workload: Workload, question: Question) 
         terms=context.terms,
         resized=context.resized,
         feed=context.feed,
+        ways=ways,
     )
+
+
+def _build_fit_ways(context: EstimateContext, model: Any, *, script_arguments: Sequence[str]) -> FitWays:
+    """Return the step of the model in smaller passes and with recomputation, traced on first use."""
+    from .execution.fitting import FitWays
+
+    trace = partial(_workload, model, script_arguments=script_arguments)
+
+    @cache
+    def trace_recomputed() -> Callable[[int], Workload]:
+        options = replace(context.options, remat=True)
+        return _resizer(trace(options=options), model, options=options, script_arguments=script_arguments)
+
+    def recomputed(batch_size: int) -> Workload:
+        return trace_recomputed()(batch_size)
+
+    if context.resized is None:
+        raise _needs_sizes("--fit", context.workload)
+    return FitWays(resized=context.resized, recomputed=None if context.options.remat else recomputed)
 
 
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:
     """Add to each offer an estimate at the largest batch that fits."""
-    from ..errors import UsageError
     from .execution.best_batch_search import add_best_batch, choose_workloads_to_compile
     from .result.best_batch import choose_batch_sizes, with_run_length_of
 
     own, resized = context.workload, context.resized
     if resized is None:
-        raise UsageError(
-            f"`--best-batch` needs `{own.model}` at other batch sizes",
-            hint="name the model itself instead of a saved workload",
-        )
+        raise _needs_sizes("--best-batch", own)
 
     def at(size: int) -> Sequence[OfferEstimate]:
         return _estimate(context, with_run_length_of(resized(size), own), question).offers
@@ -122,6 +156,13 @@ def _at_best_batch(answer: Estimate, context: EstimateContext, question: Questio
         context.compile_more(choose_workloads_to_compile(answer.offers, sizes, resized, own=own.batch_size))
     offers = add_best_batch(answer.offers, sizes, at)
     return replace(answer, offers=tuple(offers))
+
+
+def _needs_sizes(flag: str, workload: Workload) -> UsageError:
+    return UsageError(
+        f"`{flag}` needs `{workload.model}` at other batch sizes",
+        hint="name the model itself instead of a saved workload",
+    )
 
 
 def _served(answer: Estimate, context: EstimateContext, model: Any, options: WorkloadOptions) -> Estimate:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError
 from ..predict.kernels.executed_ops import CORES_PER_CHIP
-from ..predict.multi_device.sharding import Sharding, format_sharding
+from ..predict.multi_device.sharding import EVERY_SHARDING, Sharding, format_sharding
 from .execution.sharding_choice import UNSHARDED
 
 if TYPE_CHECKING:
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from .question import Question
     from .select import Filters, Selection
 
-__all__ = ["count_mesh_devices", "follow_script", "plan_copies", "select_mesh_offers", "trace_as_distributed"]
+__all__ = [
+    "count_mesh_devices",
+    "follow_script",
+    "plan_copies",
+    "select_mesh_offers",
+    "shard_to_fit",
+    "trace_as_distributed",
+]
 
 AS_LAID_OUT = (Sharding.SCRIPT,)
 
@@ -42,6 +49,13 @@ def follow_script(question: Question, workload: Workload) -> Question:
 def plan_copies(question: Question) -> Question:
     """Return a question about copies of the model for what the user left open, whatever the script says."""
     return replace(question, scaling=question.scaling or "weak", shard=question.shard or UNSHARDED)
+
+
+def shard_to_fit(question: Question, workload: Workload) -> Question:
+    """Return a question that tries every sharding, where neither it nor the script says what is sharded."""
+    if question.shard is not None or workload.layout is not None:
+        return question
+    return replace(question, shard=EVERY_SHARDING)
 
 
 def trace_as_distributed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..frozen import Frozen
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .multi_device.interconnect import HostSpec
 
-__all__ = ["Basis", "Limiter", "NoPrediction", "StatedMemory", "StepPredictor", "StepTime", "join_notes"]
+__all__ = [
+    "Basis", "Limiter", "NoPrediction", "StatedMemory", "StepPredictor", "StepTime", "join_notes", "repeat_step",
+]  # fmt: skip
 
 Basis = Literal["measured", "compiled", "modelled", "datasheet"]
 Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]
@@ -60,6 +62,20 @@ def join_notes(*notes: str) -> str:
         'borrowed; assumed'
     """
     return "; ".join(filter(None, notes))
+
+
+def repeat_step(step: StepTime, times: int) -> StepTime:
+    """Return several equal steps in a row as one.
+
+    Example:
+        >>> one = StepTime(time_s=Interval(1.0, 2.0, 3.0), basis="modelled", limiter="compute")
+        >>> repeat_step(one, 4).time_s.mid
+        8.0
+    """
+    if times == 1:
+        return step
+    parts_s = {name: times * part_s for name, part_s in step.parts_s.items()}
+    return replace(step, time_s=step.time_s.scaled(times), parts_s=parts_s)
 
 
 @dataclass(frozen=True, slots=True)

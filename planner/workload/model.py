@@ -243,6 +243,8 @@ class Workload(Frozen):
         layout: Layout of the step over devices by that distribution; None for none.
         layer_sizes: Sizes of its layers; None for workloads traced before they were introduced.
         tokens_per_sample: Length of the sequences of a language model; None for other models [-].
+        gradient_accumulation_steps: Steps for each update of the variables, as the optimizer says; 1 for an update
+            in every step [-].
         divided: The step of one device that holds parts of the variables, under that layout or by tensor
             parallelism; None where every device holds all of them.
     """
@@ -274,6 +276,7 @@ class Workload(Frozen):
     passes: tuple[ForwardPasses, ...] = ()
     layer_sizes: LayerSizes | None = None
     tokens_per_sample: int | None = None
+    gradient_accumulation_steps: int = 1
     divided: DividedStep | None = None
 
     @cached_property
@@ -283,6 +286,10 @@ class Workload(Frozen):
             return (self,)
         own = replace(self, further=())
         return tuple(sorted((own, *self.further), key=lambda one: one.fit_call))
+
+    def get_phase(self, fit_call: int) -> Workload:
+        """Return the phase that begins with a call of `fit()`."""
+        return next(one for one in self.phases if one.fit_call == fit_call)
 
     @property
     def total_steps(self) -> int | None:

@@ -9,7 +9,8 @@ from factories import FakePredictor, make_accelerator, make_offer, make_selectio
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.cost_terms import CostTerms
-from gpuplan.plan.estimate_workload import estimate_on_device, estimate_workload
+from gpuplan.plan.estimate_device import DeviceEstimator
+from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.execution.input_pipeline import InputPipeline, parse_feed, with_input_bottleneck
 from gpuplan.plan.question import Question
 from gpuplan.plan.result.device_estimate import WHY
@@ -32,7 +33,7 @@ FAST = make_accelerator("A100-40GB", tflop_per_s=10.0)  # 0.1 s for a batch of 3
 def test_the_slower_of_input_and_computation_limits_the_step() -> None:
     """Closed form: 4 vCPUs at 20 samples/s feed 80 a second: a batch of 32 takes 0.4 s, four times the step."""
     offer = make_offer("A100-40GB", vcpus=4.0)
-    own = estimate_on_device(make_workload(), OfferContext(offer, FAST), FakePredictor())
+    own = DeviceEstimator(FakePredictor()).estimate(make_workload(), OfferContext(offer, FAST))
     slow = with_input_bottleneck(own, offer, InputPipeline(per_vcpu=(20.0, 20.0, 20.0), because="by hand"))
     quick = with_input_bottleneck(
         own, offer, InputPipeline(per_vcpu=(2000.0, 2000.0, 2000.0), because="by hand")
@@ -68,7 +69,7 @@ def test_pcie_limits_the_samples_of_a_device() -> None:
 
     assert feed.ceilings(offer, slots)["PCIe"] == pytest.approx((1000.0, 2000.0, 3000.0))
     assert feed.narrowest(offer, slots) == ("PCIe", pytest.approx((1000.0, 2000.0, 3000.0)))
-    own = estimate_on_device(make_workload(), OfferContext(offer, FAST), FakePredictor())
+    own = DeviceEstimator(FakePredictor()).estimate(make_workload(), OfferContext(offer, FAST))
     slow = with_input_bottleneck(
         own, offer, InputPipeline(per_vcpu=feed.per_vcpu, because="", array_mb=100.0), slots
     )
@@ -80,7 +81,7 @@ def test_pcie_limits_the_samples_of_a_device() -> None:
 def test_the_narrowest_part_of_the_host_is_named() -> None:
     """4 vCPUs at 100 samples/s each are faster than a disk of 125 MB/s with samples of 1 MB."""
     offer = make_offer("A100-40GB", vcpus=4.0, memory_gib=64.0)
-    own = estimate_on_device(make_workload(), OfferContext(offer, FAST), FakePredictor())
+    own = DeviceEstimator(FakePredictor()).estimate(make_workload(), OfferContext(offer, FAST))
     slow = with_input_bottleneck(own, offer, FROM_DISK)
 
     assert isinstance(slow.step_time, StepTime)
@@ -110,7 +111,7 @@ def test_a_host_that_could_not_decode_images_says_so() -> None:
 def test_unknown_vcpus_limit_nothing() -> None:
     """Unknown vCPUs give no limit."""
     offer = make_offer("A100-40GB", vcpus=None)
-    own = estimate_on_device(make_workload(), OfferContext(offer, FAST), FakePredictor())
+    own = DeviceEstimator(FakePredictor()).estimate(make_workload(), OfferContext(offer, FAST))
 
     assert with_input_bottleneck(own, offer, InputPipeline(per_vcpu=(1.0, 1.0, 1.0), because="")) is own
 
@@ -155,8 +156,8 @@ def test_hosts_with_more_vcpus_are_ranked_faster() -> None:
 def test_a_step_that_does_not_fit_is_limited_by_memory() -> None:
     """The limiter of a row that does not fit is its memory; every limiter has a sentence."""
     small = make_accelerator("T4", memory_gib=2.0)
-    device_estimate = estimate_on_device(
-        make_workload(), OfferContext(make_offer("T4"), small), FakePredictor()
+    device_estimate = DeviceEstimator(FakePredictor()).estimate(
+        make_workload(), OfferContext(make_offer("T4"), small)
     )
     limit = device_estimate.bottleneck
 

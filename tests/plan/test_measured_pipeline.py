@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_workload
-from gpuplan.plan.estimate_workload import estimate_on_device
+from gpuplan.plan.estimate_device import DeviceEstimator
 from gpuplan.plan.execution.input_pipeline import build_measured_pipeline, with_input_bottleneck
 from gpuplan.plan.select import OfferContext, rent_hosts
 from gpuplan.predict.from_profile.predictor import PipelineThroughput, ProfileRow, _loading
@@ -35,7 +35,7 @@ def test_vcpus_count_where_the_pipeline_has_workers(parallel: bool, per_s: float
     offer = make_offer("A100-40GB", vcpus=4.0)
     assert feed is not None
     found = with_input_bottleneck(
-        estimate_on_device(make_workload(), OfferContext(offer, FAST), FakePredictor()), offer, feed
+        DeviceEstimator(FakePredictor()).estimate(make_workload(), OfferContext(offer, FAST)), offer, feed
     ).step_time
 
     assert isinstance(found, StepTime)
@@ -59,7 +59,7 @@ def test_the_measured_machine_has_no_second_wait() -> None:
         [measured(PipelineThroughput(per_core=1.0, cores=1.0, parallel=False))], make_workload()
     )
     offer = make_offer("A100-40GB", provider="local", vcpus=4.0)
-    own = estimate_on_device(make_workload(), OfferContext(offer, FAST), FakePredictor())
+    own = DeviceEstimator(FakePredictor()).estimate(make_workload(), OfferContext(offer, FAST))
     assert feed is not None
 
     assert with_input_bottleneck(own, offer, feed) is own

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import NoAnswerError, UsageError
 from ...units import SECONDS_PER_HOUR
-from ..estimate_workload import build_division, estimate_on_device, estimate_workload
+from ..estimate_workload import build_device_estimator, estimate_workload
 from ..script_layout import follow_script
 from ..select import OfferContext
 
@@ -107,12 +107,9 @@ def _own_hours(context: EstimateContext, question: Question, accelerator: str, d
         status="active",
     )
     followed = follow_script(question, context.workload)
-    device_estimate = estimate_on_device(
-        context.workload,
-        OfferContext(offer, context.catalog.accelerators[accelerator], None, "local"),
-        context.predictor,
-        *build_division(followed, resized=context.resized),
-    )
+    estimator = build_device_estimator(followed, context.predictor, resized=context.resized)
+    rig = OfferContext(offer, context.catalog.accelerators[accelerator], None, "local")
+    device_estimate = estimator.estimate(context.workload, rig)
     if device_estimate.memory.fits is False:
         raise NoAnswerError(f"the work does not fit on {accelerator}", hint="try a smaller `--batch-size`")
     if device_estimate.train_time_s is None:

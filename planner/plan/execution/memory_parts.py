@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from ...frozen import Frozen
 from ...units import GIB
+from .fitting import list_divisors
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
 
 if TYPE_CHECKING:
@@ -103,16 +103,11 @@ def _smaller(workload: Workload, fixed: int, limit: float) -> list[tuple[str, in
         again = memory.activations_bytes(compiled=workload.compiled, recompute=True)
         ways.append(("recomputed activations (keras.RematScope)", fixed + memory.input_bytes + again))
     accumulating = fixed + memory.gradient_bytes
-    passes = next((n for n in _divisors(batch_size) if accumulating + batch // n <= limit), None)
+    passes = next((n for n in list_divisors(batch_size) if accumulating + batch // n <= limit), None)
     if workload.mode == "train" and passes is not None and passes > 1:
         words = f"gradient accumulation: {passes} passes of {batch_size // passes} samples an update"
         ways.append((words, accumulating + batch // passes))
     return ways
-
-
-def _divisors(number: int) -> list[int]:
-    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
-    return sorted({*small, *(number // n for n in small)})
 
 
 def _sharding(fixed: int, available: int) -> str:

@@ -85,4 +85,4 @@ class BatchScaling(Frozen):
                 hint="name the model itself instead of a saved workload",
             )
         shared = self.resized(-(-workload.batch_size // replicas))
-        return DeviceShare(run, next(one for one in shared.phases if one.fit_call == workload.fit_call))
+        return DeviceShare(run, shared.get_phase(workload.fit_call))

@@ -68,6 +68,11 @@ class DeviceEstimate(Frozen):
         compatibility: Note on software requirements; empty for none.
         runs: Whether any framework build of Keras runs on the device; None if unknown.
         sharding: What the devices hold in parts.
+        passes: Passes into which a step is divided so that it fits [-].
+        pass_batch_size: Samples of a pass on one device; None where it is the whole batch [-].
+        accumulation_steps: Passes for each update: these, times those of the user's optimizer [-].
+        recomputed: Whether layers recompute their activations in the backward pass, where the user's code says
+            nothing of it.
         tokens_per_sample: Length of the sequences of a language model; None for other models [-].
         peak_time_s: Time of the products of a step at the datasheet's peak; None if unknown [s].
         memory_parts: Memory of one device by part; None if it was not divided [bytes].
@@ -83,6 +88,10 @@ class DeviceEstimate(Frozen):
     compatibility: str = ""
     runs: bool | None = None
     sharding: Sharding = Sharding.NONE
+    passes: int = 1
+    pass_batch_size: int | None = None
+    accumulation_steps: int = 1
+    recomputed: bool = False
     tokens_per_sample: int | None = None
     peak_time_s: float | None = None
     memory_parts: Mapping[str, int] | None = None
@@ -123,9 +132,28 @@ class DeviceEstimate(Frozen):
         about = self.step_time.note if isinstance(self.step_time, StepTime) else self.step_time.reason
         return tuple(
             note
-            for note in (about, self.run.note, memory_note(self.memory, self.remedies), self.compatibility)
+            for note in (
+                about,
+                self.run.note,
+                self._fit_note,
+                memory_note(self.memory, self.remedies),
+                self.compatibility,
+            )
             if note
         )
+
+    @property
+    def _fit_note(self) -> str:
+        """Sentence on what the script has to do so that the step fits; empty for nothing."""
+        changes = []
+        if self.passes > 1:
+            changes.append(
+                f"batches of {self.pass_batch_size} a device, with `gradient_accumulation_steps="
+                f"{self.accumulation_steps}` of the optimizer"
+            )
+        if self.recomputed:
+            changes.append('layers made under `keras.RematScope(mode="full")`')
+        return f"fits if the script has {', and '.join(changes)}" if changes else ""
 
     @cached_property
     def shared_json(self) -> dict[str, Any]:
@@ -147,6 +175,8 @@ class DeviceEstimate(Frozen):
             "memory_remedies": to_plain(self.remedies),
             "largest_batch_size": memory.largest_batch_size,
             "shard": str(self.sharding),
+            "gradient_accumulation_steps": self.accumulation_steps,
+            "recomputed": self.recomputed,
             "compatibility": self.compatibility,
             "runs": self.runs,
             "basis": step.basis if step else None,

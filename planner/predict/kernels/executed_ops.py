@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from ...workload.accumulation import build_gradient_op, divide_updates
 from ...workload.model import Workload
-from ...workload.ops import Op, OpKind
+from ...workload.ops import Op
 from ..measurements import Measurement
 
 __all__ = [
@@ -74,35 +75,23 @@ def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
     if m.work == "forward_backward":
         ops = tuple(op for op in ops if op.phase != "update")
     if m.accumulation is not None and m.accumulation > 1:
-        passes = m.accumulation
-        ops = tuple(replace(op, count=op.count / passes) if op.phase == "update" else op for op in ops)
+        ops = divide_updates(ops, m.accumulation)
     for sweep in list_gradient_passes(m):
-        ops = (*ops, _over_gradients(sweep, ops, gradient_bytes=workload.memory.gradient_bytes))
+        ops = (
+            *ops,
+            build_gradient_op(
+                sweep.name,
+                ops,
+                gradient_bytes=workload.memory.gradient_bytes,
+                read=sweep.read,
+                written=sweep.written,
+                count=sweep.times,
+            ),
+        )
     if m.recompute:
         times = 1.0 + m.recompute
         ops = tuple(replace(op, count=op.count * times) if op.phase == "forward" else op for op in ops)
     return ops
-
-
-def _over_gradients(sweep: GradientPass, ops: Sequence[Op], *, gradient_bytes: float) -> Op:
-    """Return one operation over all gradients, which is a separate kernel with and without XLA."""
-    read, written = float(sweep.read * gradient_bytes), float(sweep.written * gradient_bytes)
-    return Op(
-        kind=OpKind.ELEMENTWISE,
-        name=sweep.name,
-        phase="backward",
-        layer="",
-        dtype="float32",
-        count=sweep.times,
-        bytes_read=read,
-        layer_bytes_read=read,
-        fused_bytes_read=read,
-        bytes_written=written,
-        layer_bytes_written=written,
-        fused_bytes_written=written,
-        layer_group=max(op.layer_group for op in ops) + 1,
-        fused_group=max(op.fused_group for op in ops) + 1,
-    )
 
 
 def repeat_updates(ops: Sequence[Op], *, cores: int) -> tuple[Op, ...]:

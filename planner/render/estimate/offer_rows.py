@@ -33,6 +33,7 @@ OFFER_COLUMNS = [
         "samples_per_s_low", "samples_per_s_mid", "samples_per_s_high", "usd_per_million_samples",
         "latency_s_low", "latency_s_mid", "latency_s_high", "shard", "mfu_low", "mfu_mid", "mfu_high",
         "tokens_per_s_low", "tokens_per_s_mid", "tokens_per_s_high", "usd_per_million_tokens",
+        "gradient_accumulation_steps", "recomputed",
     )
 ]  # fmt: skip
 
@@ -85,6 +86,8 @@ def build_offer_row(one: OfferEstimate) -> dict[str, Any]:
         **_build_interval_cells("mfu", device_estimate.mfu),
         **_build_interval_cells("tokens_per_s", device_estimate.tokens_per_s),
         "usd_per_million_tokens": one.usd_per_million_tokens,
+        "gradient_accumulation_steps": device_estimate.accumulation_steps,
+        "recomputed": device_estimate.recomputed,
     }
 
 

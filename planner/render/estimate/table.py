@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from ...plan.cost_terms import Currency
     from ...plan.pricing.bill import Bill
     from ...plan.result.best_batch import BestBatch
+    from ...plan.result.device_estimate import DeviceEstimate
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
-    from ...predict.multi_device.sharding import Sharding
     from ...units import Interval
 
 __all__ = [
     "add_best_batch_column", "build_table_columns", "build_table_rows", "format_memory",
-    "format_sharding", "format_title", "select_shown_offers",
+    "format_title", "select_shown_offers",
 ]  # fmt: skip
 
 ROWS_SHOWN = 12
@@ -122,10 +122,13 @@ def build_table_columns(estimate: Estimate, width: int) -> list[Column]:
     is_wide = width >= ALL_COLUMNS_FROM_WIDTH
     has_rate, has_run = is_served or not is_known, is_known and (is_wide or not is_served)
     time = "time_range" if width >= TIME_RANGE_FROM_WIDTH else "time"
+    has_layout = estimate.options.get("shard", "none") != "none"
+    if estimate.options.get("fit"):
+        has_layout = any(_format_layout(one.device_estimate, 1.0) != "none" for one in estimate.offers)
     candidates = (
         (True, Column(key="mark", header="")),
         (True, Column(key="device", header="accelerator", format=_build_clipper(13 if width < 90 else 18))),
-        (estimate.options.get("shard", "none") != "none", Column(key="shard", header="shard")),
+        (has_layout, Column(key="shard", header="layout" if estimate.options.get("fit") else "shard")),
         (True, Column(key="offer", header="offer", format=_build_clipper(_max_offer_length(width)))),
         (True, Column(key="region", header="region", format=_build_clipper(15), dispensable=2)),
         (True, Column(key="price", header="$/h", justify="right", dispensable=1)),
@@ -225,7 +228,7 @@ def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, s
     step_time_s, run_time_s = device_estimate.step_time_s, one.run_time_s
     cells: dict[str, str | None] = {
         "device": format_device(offer.accelerator, offer.devices),
-        "shard": format_sharding(device_estimate.sharding, offer.devices),
+        "shard": _format_layout(device_estimate, offer.devices),
         "offer": format_offer_name(offer.provider, offer.instance_type, hosts=offer.hosts),
         "region": offer.region,
         "price": _format_price(one),
@@ -256,15 +259,15 @@ def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, s
     return cells
 
 
-def format_sharding(sharding: Sharding, devices: float) -> str:
-    """Describe what is sharded over how many devices.
-
-    Example:
-        >>> from gpuplan.predict.multi_device.sharding import Sharding
-        >>> format_sharding(Sharding.FSDP, 8.0), format_sharding(Sharding.NONE, 8.0)
-        ('fsdp over 8', 'none')
-    """
-    return str(sharding) if sharding.kind == "none" else f"{sharding} over {devices:g}"
+def _format_layout(device_estimate: DeviceEstimate, devices: float) -> str:
+    """Describe how the devices run a step: what is sharded, in how many passes, with recomputed activations."""
+    sharding, passes = device_estimate.sharding, device_estimate.passes
+    parts = [
+        "" if sharding.kind == "none" else f"{sharding} over {devices:g}",
+        "" if passes == 1 else f"{passes} passes",
+        "remat" if device_estimate.recomputed else "",
+    ]
+    return ", ".join(filter(None, parts)) or "none"
 
 
 def _format_time_range(run_time_s: Interval | None) -> str | None:

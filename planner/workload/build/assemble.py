@@ -10,11 +10,13 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...errors import GpuplanError, UsageError
+from ..accumulation import build_accumulation_pass
 from ..array_spec import ArraySpec, SpecTree, iter_specs, map_specs
 from ..device_mesh import get_distribution_name
 from ..errors import build_user_code_error
 from ..model import DividedStep, Workload
 from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
+from .accumulated_updates import note_accumulation, updating_in_every_step
 from .backend_settings import find_tf32_products, note_attention_dropout, require_backend_of_step
 from .fit_inputs import FitInputs
 from .layer_sizes import find_layer_sizes
@@ -100,7 +102,7 @@ def _assemble(
     placement = scripted = find_distribution(model, mode=options.mode)
     if options.tensor is not None:
         placement = place_in_parts(model, options.tensor, mode=options.mode)
-    with without_device_pinning(model):
+    with without_device_pinning(model), updating_in_every_step(model) as accumulation_steps:
         traced = trace_on_backend(
             model,
             x_spec=x,
@@ -111,7 +113,7 @@ def _assemble(
             placement=placement,
         )
     samples, epochs, steps = _compute_run_length(run, options, batch_size)
-    return Workload(
+    workload = Workload(
         model=run.text,
         mode=options.mode,
         batch_size=batch_size,
@@ -126,7 +128,12 @@ def _assemble(
         memory=traced.memory,
         ops=traced.ops,
         unmodelled=traced.unmodelled,
-        notes=(*notes, *traced.notes, *note_attention_dropout(model)),
+        notes=(
+            *notes,
+            *note_accumulation(accumulation_steps),
+            *traced.notes,
+            *note_attention_dropout(model),
+        ),
         versions=_read_versions(),
         distribution=get_distribution_name(),
         layout=None
@@ -138,6 +145,7 @@ def _assemble(
         tokens_per_sample=_find_tokens_per_sample(x, output),
         divided=_describe_division(model, traced.divided, placement, options),
     )
+    return build_accumulation_pass(workload, accumulation_steps, has_sums=True)
 
 
 def _describe_division(

@@ -1,0 +1,191 @@
+"""Estimate of one workload on the devices of an offer: time of a step, memory, and what makes it fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..predict.keras_defaults import select_executed_workload
+from ..predict.multi_device.sharding import Sharding
+from ..predict.step_time import NoPrediction, StepTime, repeat_step
+from ..predict.utilization import compute_peak_time_s
+from .execution.fitting import FittedStep, FitWays
+from .execution.memory import MemoryVerdict, available_bytes, memory_verdict, stated_verdict
+from .execution.memory_parts import compute_batch_bytes, find_remedies
+from .execution.run_length import count_replicas
+from .execution.scaling_mode import BatchScaling
+from .execution.sharding_choice import (
+    ShardingChoice,
+    choose_least_sharding,
+    find_sharding_remedy,
+    list_memory_parts,
+)
+from .result.device_estimate import DeviceEstimate, combine_phases
+from .step_on_devices import predict_step_on_devices
+
+if TYPE_CHECKING:
+    from ..predict.step_time import StepPredictor
+    from ..units import Interval
+    from ..workload.model import Workload
+    from .select import OfferContext
+
+__all__ = ["DeviceEstimator"]
+
+
+class DeviceEstimator:
+    """Estimates a workload on the devices of offers, independent of their prices.
+
+    Args:
+        predictor: Predictor of step times.
+        spread: Division of the batch over several devices; by default each keeps it.
+        choice: Shardings to try, of which the first that fits is taken; by default copies.
+        ways: Smaller passes and recomputation for steps that fit under none of them; None for neither.
+    """
+
+    def __init__(
+        self,
+        predictor: StepPredictor,
+        *,
+        spread: BatchScaling | None = None,
+        choice: ShardingChoice | None = None,
+        ways: FitWays | None = None,
+    ) -> None:
+        self._predictor = predictor
+        self._spread, self._choice, self._ways = spread or BatchScaling(), choice or ShardingChoice(), ways
+
+    def estimate(self, workload: Workload, selected: OfferContext) -> DeviceEstimate:
+        """Estimate a workload on an offer.
+
+        Args:
+            workload: Workload to estimate.
+            selected: Offer with its device; a CPU host also provides the memory.
+        """
+        devices = count_replicas(selected.offer.devices)
+        shardings = self._choice.list_applicable(devices=devices)
+        tried = [self._estimate_phases(workload, selected, sharding) for sharding in shardings]
+        best = choose_least_sharding([one for one in tried if one is not None])
+        if self._ways is None or best.memory.verdict in (None, "fits"):
+            return best
+        for recompute in (False, True):
+            fitting = [
+                (found.step_time_s.mid, found)
+                for sharding in shardings
+                if (found := self._estimate_phases(workload, selected, sharding, recompute=recompute))
+                and found.step_time_s is not None
+            ]
+            if fitting:
+                return min(fitting, key=lambda pair: pair[0])[1]
+        return best
+
+    def _estimate_phases(
+        self,
+        workload: Workload,
+        selected: OfferContext,
+        sharding: Sharding,
+        *,
+        recompute: bool | None = None,
+    ) -> DeviceEstimate | None:
+        """Estimate all phases as they are, or in passes that fit; None if they do not in any."""
+        found = []
+        for one in workload.phases:
+            phase = self._estimate_phase(one, selected, sharding, recompute=recompute)
+            if phase is None:
+                return None
+            found.append(phase)
+        longest = next(at for at, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
+        return combine_phases(found, longest=longest)
+
+    def _estimate_phase(
+        self, workload: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
+    ) -> DeviceEstimate | None:
+        from ..offers.compat import load_compatibility
+
+        matrix = load_compatibility()
+        accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
+        copies = self._choice.count_replicas(workload, sharding, devices=selected.offer.devices)
+        share = self._spread.split(
+            workload, copies, sharers="replicas" if sharding.divides_products else "devices"
+        )
+        run = share.run
+        fitted = self._fit(share.workload or workload, selected, sharding, recompute=recompute)
+        if fitted is None:
+            return None
+        whole = fitted.workload
+        each = self._choice.get_device_workload(whole, sharding, devices=devices)
+        peak_time_s = None
+        if accelerator is None:
+            step: StepTime | NoPrediction = NoPrediction(
+                f"the catalog does not describe `{selected.offer.accelerator}`"
+            )
+        else:
+            step = predict_step_on_devices(
+                share, selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
+            )
+            peak_time_s = compute_peak_time_s(each, accelerator, share=min(1.0, selected.offer.devices))
+            whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
+        memory = _check_memory(each, selected, step)
+        step = step if isinstance(step, NoPrediction) else repeat_step(step, fitted.passes)
+        sharded = find_sharding_remedy(whole, memory, sharding=sharding, devices=devices)
+        return DeviceEstimate(
+            run=run,
+            step_time=step,
+            train_time_s=_compute_train_time(step, run.steps),
+            memory=memory,
+            remedies=find_remedies(each, memory, sharded=sharded),
+            compatibility="" if accelerator is None else matrix.note(accelerator, workload.precision),
+            runs=None if accelerator is None else matrix.runs_keras(accelerator),
+            sharding=sharding,
+            passes=fitted.passes,
+            pass_batch_size=whole.batch_size if fitted.passes > 1 else None,
+            accumulation_steps=whole.gradient_accumulation_steps,
+            recomputed=fitted.recomputed,
+            tokens_per_sample=workload.tokens_per_sample,
+            peak_time_s=None if peak_time_s is None else fitted.passes * peak_time_s,
+            memory_parts=list_memory_parts(whole, each, sharding, devices),
+        )
+
+    def _fit(
+        self, whole: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
+    ) -> FittedStep | None:
+        """Return the step of one device as it is, or in passes that fit; None if it does not in any."""
+        if recompute is None or self._ways is None:
+            return FittedStep(workload=whole)
+        devices, accelerator = count_replicas(selected.offer.devices), selected.accelerator
+
+        def fits(one: Workload) -> bool:
+            each = self._choice.get_device_workload(one, sharding, devices=devices)
+            executed = each if accelerator is None else select_executed_workload(each, accelerator)
+            return _check_memory(executed, selected).verdict == "fits"
+
+        return self._ways.find_step(whole, recompute=recompute, fits=fits)
+
+
+def _compute_train_time(step: StepTime | NoPrediction, steps: int | None) -> Interval | None:
+    """Return the time of all steps; None if their time or number is unknown [s]."""
+    return step.time_s.scaled(steps) if isinstance(step, StepTime) and steps is not None else None
+
+
+def _check_memory(
+    each: Workload, selected: OfferContext, step: StepTime | NoPrediction | None = None
+) -> MemoryVerdict:
+    """Check the memory of one device, by the accelerator's compiler where it compiled the step."""
+    memory = memory_verdict(
+        fixed_bytes=each.memory.compute_fixed_bytes(compiled=each.compiled),
+        batch_bytes=compute_batch_bytes(each),
+        batch_size=each.batch_size,
+        available_bytes=_device_bytes(selected),
+    )
+    if isinstance(step, StepTime) and step.memory is not None:
+        memory = stated_verdict(memory, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
+    return memory
+
+
+def _device_bytes(selected: OfferContext) -> int | None:
+    """Return the usable memory of one device; for a CPU host, that of the host [bytes]."""
+    offer, accelerator = selected.offer, selected.accelerator
+    if accelerator is None:
+        return None
+    if accelerator.kind == "cpu":
+        return available_bytes(memory_gib=offer.memory_gib, usable_gib=None)
+    return available_bytes(
+        memory_gib=accelerator.memory_gib, usable_gib=accelerator.usable_gib, share=offer.devices
+    )

@@ -1,0 +1,121 @@
+"""Passes of a training step that add up the gradients of smaller batches before an update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..frozen import Frozen
+from .model import DividedStep, FusedAttention, Memory, Workload
+from .ops import Op, OpKind
+
+__all__ = ["build_accumulation_pass", "build_gradient_op", "divide_updates"]
+
+
+def build_accumulation_pass(workload: Workload, passes: int, *, has_sums: bool = False) -> Workload:
+    """Return one of the passes between two updates: its gradients are added to sums, and the update is shared.
+
+    `gradient_accumulation_steps` of a Keras optimizer keeps one sum for each trained variable beside its other
+    variables, adds the gradients of every pass to it, and updates once in so many passes
+    (keras/src/optimizers/base_optimizer.py, Keras 3.15). All passes together take `passes` times as long.
+
+    Args:
+        workload: The step at the batch size of a pass; with an update, or with its share of one.
+        passes: Passes for each update of this step [-].
+        has_sums: Whether the memory of the optimizer contains the sums.
+    """
+    if passes == 1:
+        return workload
+    accumulates = workload.gradient_accumulation_steps > 1
+    sums = _Sums(passes=passes, adds=not accumulates, held=not (accumulates or has_sums))
+    divided, gradient_bytes = workload.divided, workload.memory.gradient_bytes
+    return replace(
+        workload,
+        ops=sums.add_to(workload.ops, gradient_bytes),
+        memory=sums.hold(workload.memory),
+        fused_attention=sums.accumulate_fused(workload.fused_attention, gradient_bytes),
+        divided=None if divided is None else sums.accumulate_divided(divided),
+        gradient_accumulation_steps=passes * workload.gradient_accumulation_steps,
+    )
+
+
+class _Sums(Frozen):
+    """Sums of gradients over passes.
+
+    Args:
+        passes: Passes for each update [-].
+        adds: Whether the operations that add the gradients are to be counted.
+        held: Whether the memory of the sums is to be counted.
+    """
+
+    passes: int
+    adds: bool
+    held: bool
+
+    def add_to(self, ops: Sequence[Op], gradient_bytes: int) -> tuple[Op, ...]:
+        """Return the operations of a pass; devices that share the update share the sums too."""
+        shared = divide_updates(ops, self.passes)
+        if not self.adds:
+            return shared
+        layer = next((op.layer for op in ops if op.phase == "update" and op.layer), "")
+        added = build_gradient_op("add", ops, gradient_bytes=gradient_bytes, read=2, written=1)
+        return (*shared, replace(added, phase="update", layer=layer))
+
+    def hold(self, memory: Memory) -> Memory:
+        """Return the memory with the sums."""
+        sums_bytes = memory.gradient_bytes if self.held else 0
+        return replace(memory, optimizer_bytes=memory.optimizer_bytes + sums_bytes)
+
+    def accumulate_fused(self, fused: FusedAttention | None, gradient_bytes: int) -> FusedAttention | None:
+        """Return a pass with fused attention."""
+        if fused is None:
+            return None
+        return replace(fused, ops=self.add_to(fused.ops, gradient_bytes), memory=self.hold(fused.memory))
+
+    def accumulate_divided(self, divided: DividedStep) -> DividedStep:
+        """Return a pass of a device that holds parts of the variables."""
+        each = divided.layout.each
+        sums_bytes = each.parameters if self.held else 0
+        held = replace(each, optimizer=each.optimizer + sums_bytes)
+        return replace(
+            divided,
+            layout=replace(divided.layout, each=held),
+            ops=self.add_to(divided.ops, each.parameters),
+            fused_attention=self.accumulate_fused(divided.fused_attention, each.parameters),
+        )
+
+
+def divide_updates(ops: Sequence[Op], passes: int) -> tuple[Op, ...]:
+    """Return the operations of one of the passes that share an update."""
+    return tuple(replace(op, count=op.count / passes) if op.phase == "update" else op for op in ops)
+
+
+def build_gradient_op(
+    name: str, ops: Sequence[Op], *, gradient_bytes: float, read: int, written: int, count: float = 1.0
+) -> Op:
+    """Return one operation over all gradients, which is a separate kernel with and without XLA.
+
+    Args:
+        name: What its kernels are called.
+        ops: The step to which it is added.
+        gradient_bytes: All gradients [bytes].
+        read, written: Arrays of each gradient's size [-].
+        count: Executions in a pass [-].
+    """
+    read_bytes, written_bytes = float(read * gradient_bytes), float(written * gradient_bytes)
+    return Op(
+        kind=OpKind.ELEMENTWISE,
+        name=name,
+        phase="backward",
+        layer="",
+        dtype="float32",
+        count=count,
+        bytes_read=read_bytes,
+        layer_bytes_read=read_bytes,
+        fused_bytes_read=read_bytes,
+        bytes_written=written_bytes,
+        layer_bytes_written=written_bytes,
+        fused_bytes_written=written_bytes,
+        layer_group=max(op.layer_group for op in ops) + 1,
+        fused_group=max(op.fused_group for op in ops) + 1,
+    )

@@ -1,0 +1,44 @@
+"""Updates of an optimizer that accumulates gradients over several steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["note_accumulation", "updating_in_every_step"]
+
+NAME = "gradient_accumulation_steps"
+
+
+@contextmanager
+def updating_in_every_step(model: Any) -> Iterator[int]:
+    """Let the optimizer of a model update in every step, and yield the steps that it takes for an update [-].
+
+    Keras updates in one branch of a condition that is known on the device alone; without it, the update can be
+    traced. The sums of gradients stay among the optimizer's variables.
+    """
+    accumulating = [one for one in _iterate_optimizers(model) if getattr(one, NAME, None)]
+    known = [getattr(one, NAME) for one in accumulating]
+    for one in accumulating:
+        setattr(one, NAME, None)
+    try:
+        yield known[0] if known else 1
+    finally:
+        for one, steps in zip(accumulating, known, strict=True):
+            setattr(one, NAME, steps)
+
+
+def _iterate_optimizers(model: Any) -> Iterator[Any]:
+    """Yield the optimizer of a model, and those inside it (`LossScaleOptimizer`)."""
+    one = getattr(model, "optimizer", None)
+    while one is not None:
+        yield one
+        one = getattr(one, "inner_optimizer", None)
+
+
+def note_accumulation(steps: int) -> tuple[str, ...]:
+    """Return a note on an optimizer that does not update in every step; empty for one that does."""
+    if steps == 1:
+        return ()
+    return (f"the optimizer updates once in {steps} steps of `fit()` (`{NAME}={steps}`)",)

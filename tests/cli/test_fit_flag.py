@@ -1,0 +1,131 @@
+"""`--fit` of `estimate`: steps that do not fit, in smaller passes, with recomputed activations, sharded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+Run = Callable[..., Any]
+MODELS = """
+import keras
+from keras import layers
+
+
+def pictures(size: int = 256, depth: int = 8):
+    x = inputs = keras.Input((size, size, 3))
+    for _ in range(depth):
+        x = layers.Conv2D(64, 3, padding="same", activation="relu")(x)
+    model = keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def text(length: int = 4096, width: int = 1024, blocks: int = 6):
+    ids = keras.Input((length,), dtype="int32")
+    x = layers.Embedding(8_000, width)(ids)
+    for _ in range(blocks):
+        x = x + layers.MultiHeadAttention(16, width // 16)(x, x, use_causal_mask=True)
+    model = keras.Model(ids, layers.Dense(8_000)(x))
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+"""
+ASKED = (
+    "--accelerator",
+    "T4",
+    "--provider",
+    "aws",
+    "--purchase",
+    "on-demand",
+    "--samples",
+    "4096",
+    "--epochs",
+    "1",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "models.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def estimate(gpuplan: Run, *arguments: str) -> dict[float, dict[str, Any]]:
+    """Return the first row of each number of devices; the document follows its schema."""
+    done = gpuplan("estimate", *arguments, *ASKED, "--json")
+    assert done.code in (0, 3), done.err
+    document: dict[str, Any] = json.loads(done.out)
+    schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.estimate.json").read_text())
+    jsonschema.validate(document, schema)
+    assert document["options"]["fit"] == ("--fit" in arguments)
+    rows: dict[float, dict[str, Any]] = {}
+    for one in document["offers"]:
+        rows.setdefault(one["devices"], one)
+    return rows
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_batch_that_is_too_large_is_planned_in_passes(gpuplan: Run) -> None:
+    """The same steps and global batch, the fewest passes that fit with a margin, and a note on what to type."""
+    arguments = ("models.py:pictures", "--batch-size", "64")
+    plain, fitted = estimate(gpuplan, *arguments), estimate(gpuplan, *arguments, "--fit")
+
+    assert {one["memory_verdict"] for one in plain.values()} == {"does not fit"}
+    one = fitted[1.0]
+    passes = one["gradient_accumulation_steps"]
+    assert passes > 1
+    assert (one["memory_verdict"], one["recomputed"]) == ("fits", False)
+    assert one["largest_batch_size"] >= 64 // passes
+    for same in ("steps", "global_batch_size", "batch_size_per_device"):
+        assert one[same] == plain[1.0][same]
+    note = f"batches of {64 // passes} a device, with `gradient_accumulation_steps={passes}`"
+    assert any(note in text for text in one["notes"])
+
+    halved = estimate(gpuplan, "models.py:pictures", "--batch-size", str(64 // passes))[1.0]
+    assert one["step_time_s"]["mid"] == pytest.approx(passes * halved["step_time_s"]["mid"], rel=0.02)
+    assert one["memory_bytes"] > halved["memory_bytes"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_one_sample_that_is_too_large_is_recomputed(gpuplan: Run) -> None:
+    """No smaller pass exists, so that layers recompute, as `--remat` plans them; the step takes longer."""
+    arguments = ("models.py:text", "--batch-size", "1")
+    fitted, recomputed = estimate(gpuplan, *arguments, "--fit"), estimate(gpuplan, *arguments, "--remat")
+
+    assert fitted[1.0]["recomputed"]
+    assert fitted[1.0]["gradient_accumulation_steps"] == 1
+    assert any("keras.RematScope" in note for note in fitted[1.0]["notes"])
+    for same in ("memory_bytes", "step_time_s"):
+        assert fitted[1.0][same] == recomputed[1.0][same]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_step_that_fits_stays_as_it_is(gpuplan: Run) -> None:
+    """Law: without need, `--fit` changes no number."""
+    arguments = ("models.py:pictures?size=64&depth=2", "--batch-size", "64")
+    assert estimate(gpuplan, *arguments) == estimate(gpuplan, *arguments, "--fit")
+
+
+@pytest.mark.usefixtures("folder")
+def test_devices_share_a_batch_before_it_is_divided_in_passes(gpuplan: Run) -> None:
+    """Strong scaling: more devices need fewer passes for the same global batch."""
+    rows = estimate(gpuplan, "models.py:pictures", "--batch-size", "64", "--scaling", "strong", "--fit")
+
+    passes = [rows[devices]["gradient_accumulation_steps"] for devices in sorted(rows)]
+    assert passes[0] > passes[-1] >= 1
+    assert {one["global_batch_size"] for one in rows.values()} == {64}
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("other", [("--mode", "infer"), ("--compile",)])
+def test_what_has_no_passes_is_refused(gpuplan: Run, other: tuple[str, ...]) -> None:
+    done = gpuplan("estimate", "models.py:pictures?size=64&depth=2", "--fit", *other, *ASKED)
+
+    assert done.code == 2
+    assert "`--fit` cannot be combined with" in done.err
