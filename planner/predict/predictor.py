@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
+from ..workload.ops import Op
 from .coefficients import AcceleratorLimits, Coefficients, load_coefficients
 from .device.accelerator_limits import compute_limits, find_generation
 from .device.measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
@@ -48,18 +49,7 @@ __all__ = ["Predictor"]
 
 BITS_PER_BYTE = 8.0
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
-
-
-@dataclass(frozen=True, slots=True)
-class _WorkloadCache:
-    """Results for one workload, which is kept alive so that its id stays unique."""
-
-    workload: Workload
-    kernels: dict[Execution, tuple[Kernel, ...]]
-    tables: dict[Execution, KernelTable]
-    fingerprint: str
-    # by id of the accelerator (kept alive in the value), share of it, stack, feed
-    steps: dict[tuple[int, float, str, bool], tuple[Accelerator, StepTime | NoPrediction]]
+_StepKey = tuple[int, int, float, str, bool]  # workload, accelerator, share of it, stack, feed
 
 
 @dataclass(frozen=True)
@@ -92,28 +82,44 @@ class Predictor:
         own = self.own.get(accelerator.name)
         return (self.coefficients, "") if own is None else (own.coefficients, own.note)
 
+    # Results by id of what they belong to, which is kept beside them, so that the id stays unique.
+
     @cached_property
-    def _caches(self) -> dict[int, _WorkloadCache]:
+    def _kernels(self) -> dict[tuple[int, Execution], tuple[Sequence[Op], tuple[Kernel, ...]]]:
         return {}
 
-    def _cache(self, workload: Workload) -> _WorkloadCache:
-        if id(workload) not in self._caches:
-            plain = Execution(compiled=workload.compiled)
-            kernels = plain.build_kernels(workload.ops)
-            fingerprint = compute_fingerprint(workload, kernels)
-            self._caches[id(workload)] = _WorkloadCache(workload, {plain: kernels}, {}, fingerprint, {})
-        return self._caches[id(workload)]
+    @cached_property
+    def _tables(self) -> dict[tuple[int, Execution], tuple[Sequence[Op], KernelTable]]:
+        return {}
+
+    @cached_property
+    def _fingerprints(self) -> dict[int, tuple[Workload, str]]:
+        return {}
+
+    @cached_property
+    def _steps(self) -> dict[_StepKey, tuple[Workload, Accelerator, StepTime | NoPrediction]]:
+        return {}
+
+    def _build_kernels(self, ops: Sequence[Op], execution: Execution) -> tuple[Kernel, ...]:
+        key = (id(ops), execution.of_kernels)
+        if key not in self._kernels:
+            self._kernels[key] = (ops, execution.build_kernels(ops))
+        return self._kernels[key][1]
+
+    def _compute_fingerprint(self, workload: Workload) -> str:
+        if id(workload) not in self._fingerprints:
+            kernels = self._build_kernels(workload.ops, Execution(compiled=workload.compiled))
+            self._fingerprints[id(workload)] = (workload, compute_fingerprint(workload, kernels))
+        return self._fingerprints[id(workload)][1]
 
     def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
         """Return the kernel table of a step; accelerators with equal execution share one table."""
-        cache = self._cache(workload)
         execution = find_keras_execution(workload, accelerator)
-        if execution not in cache.tables:
-            unconverted = replace(execution, converted=frozenset())  # layouts do not change the kernels
-            if unconverted not in cache.kernels:
-                cache.kernels[unconverted] = execution.build_kernels(execution.select_ops(workload))
-            cache.tables[execution] = execution.build_table(cache.kernels[unconverted])
-        return cache.tables[execution]
+        ops = execution.select_ops(workload)
+        key = (id(ops), execution)
+        if key not in self._tables:
+            self._tables[key] = (ops, execution.build_table(self._build_kernels(ops, execution)))
+        return self._tables[key][1]
 
     def step_time(
         self,
@@ -157,7 +163,9 @@ class Predictor:
         )
 
     def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
-        found = self.measured.find(self._cache(workload).fingerprint, accelerator.name)
+        if accelerator.name not in self.measured.accelerators:
+            return None
+        found = self.measured.find(self._compute_fingerprint(workload), accelerator.name)
         if found is None:
             return None
         modelled = self._modelled(workload, accelerator, share=1.0, stack="keras", fed=True)
@@ -178,11 +186,11 @@ class Predictor:
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | NoPrediction:
         """Return the modelled step of one device; cached for all numbers of devices."""
-        steps, key = self._cache(workload).steps, (id(accelerator), share, stack, fed)
-        if key not in steps:
+        key = (id(workload), id(accelerator), share, stack, fed)
+        if key not in self._steps:
             found = self._worked_out(workload, accelerator, share=share, stack=stack, fed=fed)
-            steps[key] = (accelerator, found)
-        return steps[key][1]
+            self._steps[key] = (workload, accelerator, found)
+        return self._steps[key][2]
 
     def _worked_out(
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
