@@ -134,6 +134,8 @@ class _Builder:
         reads: dict[int, int] = {}
         for value, size in zip(node.inputs, node.reads, strict=True):
             operands = self._operands.get(value)
+            if operands is not None and len(node.inputs) == 1 and size >= self.graph.sizes[value]:
+                return operands
             if operands is None:
                 reads[value] = max(size, reads.get(value, 0))
                 continue

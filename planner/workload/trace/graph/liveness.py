@@ -222,11 +222,12 @@ def _walk(graph: Graph, fusion: Fusion, ends: dict[int, int], skipped: Set[int],
     live = peak = 0
     for index, node in enumerate(graph.nodes):
         made = [value for value in node.outputs if value in counted]
-        size = graph.total_bytes(made) if made else 0
-        over = node.role is Role.POINTWISE or node.name.startswith("scatter")
-        needed = size - min(size, freed[index]) if over else size
-        workspace = _compute_workspace(graph, node) if workspaces else 0
-        peak = max(peak, live + needed + workspace)
+        if made or node.name.startswith(POOL_GRADIENT):
+            size = graph.total_bytes(made)
+            over = node.role is Role.POINTWISE or node.name.startswith("scatter")
+            needed = size - min(size, freed[index]) if over else size
+            workspace = _compute_workspace(graph, node) if workspaces else 0
+            peak = max(peak, live + needed + workspace)
         live -= freed[index]
         for value in made:
             if ends[value] > index:
