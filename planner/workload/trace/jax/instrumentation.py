@@ -11,7 +11,7 @@ import contextlib
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...model import AttentionCall
@@ -92,12 +92,14 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
     """Context in which the optimizer updates one variable of each shape and type, in a scope with their
     count.
 
-    The other variables are assigned their gradient, so that it is still computed. Optimizers not known to
+    The other variables are assigned their gradient, so that it is still computed. With weight decay, which changes
+    each variable before its update, the trace of one update is repeated for its equals. Optimizers not known to
     update equal variables equally, or with another structure in Keras, are left unchanged.
     """
     target = getattr(optimizer, "inner_optimizer", optimizer)
     if not _is_uniform(target):
-        yield
+        with _repeat_traced_updates(target) if _is_adamw(target) else contextlib.nullcontext():
+            yield
         return
 
     def update(gradients: Any, variables: Any, learning_rate: Any) -> None:
@@ -114,6 +116,54 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
         yield
     finally:
         object.__delattr__(target, _HOOK)
+
+
+def _is_adamw(optimizer: Any) -> bool:
+    """Return whether the optimizer is Keras's AdamW, which updates a variable and its two moments."""
+    kind = type(optimizer)
+    moments = (getattr(optimizer, "_momentums", None), getattr(optimizer, "_velocities", None))
+    return kind.__module__.startswith("keras.") and kind.__name__ == "AdamW" and None not in moments
+
+
+@contextlib.contextmanager
+def _repeat_traced_updates(adamw: Any) -> Iterator[None]:
+    """Context in which the updates of equal variables are traced once, and inlined for each of them."""
+    import jax
+    import keras
+
+    usual, traced = adamw.update_step, {}
+
+    def list_state(variable: Any) -> list[Any]:
+        index = adamw._get_variable_index(variable)
+        moments = (adamw._momentums, adamw._velocities, *([adamw._velocity_hats] if adamw.amsgrad else []))
+        return [variable, *(one[index] for one in moments)]
+
+    def trace_like(first: list[Any]) -> Callable[..., Any]:
+        def update(values: Sequence[Any], gradient: Any, learning_rate: Any, iterations: Any) -> list[Any]:
+            state = list(zip([*first, adamw.iterations], [*values, iterations], strict=True))
+            with keras.StatelessScope(state_mapping=state) as scope:
+                usual(gradient, first[0], learning_rate)
+            return [scope.get_current_value(one) for one in first]
+
+        return jax.jit(update, inline=True)
+
+    def update_step(gradient: Any, variable: Any, learning_rate: Any) -> None:
+        state = list_state(variable)
+        key = (type(gradient), str(gradient.dtype), *((tuple(v.shape), str(v.dtype)) for v in state))
+        if key not in traced:
+            traced[key] = trace_like(state)
+        rate = learning_rate.value if isinstance(learning_rate, keras.Variable) else learning_rate
+        values = [one.value for one in state]
+        for one, value in zip(
+            state, traced[key](values, gradient, rate, adamw.iterations.value), strict=True
+        ):
+            one.assign(value)
+
+    object.__setattr__(adamw, "update_step", update_step)
+    try:
+        yield
+    finally:
+        object.__delattr__(adamw, "update_step")
 
 
 def _is_uniform(optimizer: Any) -> bool:
