@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from .keras_defaults import (
     select_executed_workload,
 )
 from .kernels.table import Kernel, KernelTable
-from .modelled_step import model_step
+from .modelled_step import KernelTimes, StepOnChip, compute_all_kernel_times_s, model_step
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from .own_coefficients import OwnCoefficients, load_own_coefficients
@@ -60,22 +60,25 @@ class Predictor:
         coefficients: Packaged coefficients.
         measured: Packaged measurements.
         own: The user's own coefficients, by the name of the accelerator that they were measured on.
+        accelerators: Those whose kernel times are computed together, once a workload is predicted on one of them.
     """
 
     coefficients: Coefficients
     measured: MeasuredSteps
     own: Mapping[str, OwnCoefficients] = field(default_factory=dict)
+    accelerators: tuple[Accelerator, ...] = ()
 
     @classmethod
-    def load(cls, settings: Settings | None = None) -> Predictor:
+    def load(cls, settings: Settings | None = None, *, accelerators: Iterable[Accelerator] = ()) -> Predictor:
         """Return the predictor with the packaged coefficients and measurements.
 
         Args:
             settings: Settings whose data folder may hold the user's own coefficients; None leaves them out.
+            accelerators: Accelerators on which each workload will be predicted.
         """
         packaged = load_coefficients()
         own = {} if settings is None else load_own_coefficients(settings, packaged)
-        return cls(packaged, load_measured_steps(), own)
+        return cls(packaged, load_measured_steps(), own, tuple(accelerators))
 
     def get_coefficients(self, accelerator: Accelerator) -> tuple[Coefficients, str]:
         """Return the coefficients of an accelerator, and a note if they are the user's own."""
@@ -98,6 +101,14 @@ class Predictor:
 
     @cached_property
     def _steps(self) -> dict[_StepKey, tuple[Workload, Accelerator, StepTime | NoPrediction]]:
+        return {}
+
+    @cached_property
+    def _limits(self) -> dict[tuple[int, int], tuple[Workload, Accelerator, StepOnChip | NoPrediction]]:
+        return {}
+
+    @cached_property
+    def _times_s(self) -> dict[tuple[int, int, str], tuple[Workload, Accelerator, KernelTimes]]:
         return {}
 
     def _build_kernels(self, ops: Sequence[Op], execution: Execution) -> tuple[Kernel, ...]:
@@ -195,33 +206,33 @@ class Predictor:
     def _worked_out(
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | NoPrediction:
-        table = self.kernel_table(workload, accelerator)
+        found = self._compute_limits(workload, accelerator)
+        if isinstance(found, NoPrediction):
+            return found
         precision = find_execution_precision(workload, accelerator)
-        chip = compute_limits(accelerator, table=table, precision=precision)
-        if isinstance(chip, NoPrediction):
-            return chip
         framework = name_user_stack(stack, mode=workload.mode, compiled=workload.compiled)
         coefficients, own_note = self.get_coefficients(accelerator)
         memory_bytes = select_executed_workload(workload, accelerator).memory.total_bytes
         step = model_step(
-            table,
-            _part_of(chip, share),
+            found.table,
+            _part_of(found.chip, share),
             coefficients,
-            generation=find_generation(accelerator),
-            year=accelerator.year or LAST_YEAR,
+            generation=found.generation,
+            year=found.year,
             stack=framework,
             host=append_mode(stack, workload.mode),
             compiled=workload.compiled,
             input_bytes=workload.memory.input_bytes if fed else 0.0,
             pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
             paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
+            times_s=self._compute_times_s(workload, accelerator, framework) if share == 1.0 else None,
         )
         mode, compiled = workload.mode, workload.compiled
         basis, note = find_basis(accelerator, coefficients, precision=precision, mode=mode, compiled=compiled)
         return StepTime(
             time_s=compute_step_interval(
                 step,
-                chip,
+                found.chip,
                 accelerator,
                 coefficients,
                 mode=mode,
@@ -239,6 +250,39 @@ class Predictor:
                 own_note,
             ),
         )
+
+    def _compute_limits(self, workload: Workload, accelerator: Accelerator) -> StepOnChip | NoPrediction:
+        key = (id(workload), id(accelerator))
+        if key not in self._limits:
+            table = self.kernel_table(workload, accelerator)
+            precision = find_execution_precision(workload, accelerator)
+            chip = compute_limits(accelerator, table=table, precision=precision)
+            found: StepOnChip | NoPrediction
+            if isinstance(chip, NoPrediction):
+                found = chip
+            else:
+                year = accelerator.year or LAST_YEAR
+                found = StepOnChip(table, chip, find_generation(accelerator), year)
+            self._limits[key] = (workload, accelerator, found)
+        return self._limits[key][2]
+
+    def _compute_times_s(self, workload: Workload, accelerator: Accelerator, stack: str) -> KernelTimes:
+        """Return the times of a step's kernels; those on the accelerators of this predictor are computed together.
+
+        Many small arrays take longer than a few large ones.
+        """
+        key = (id(workload), id(accelerator), stack)
+        if key not in self._times_s:
+            peers = [one for one in self.accelerators if one.name not in self.own]
+            if not any(one is accelerator for one in peers):
+                peers = [accelerator]
+            limits = ((one, self._compute_limits(workload, one)) for one in peers)
+            known = [(one, found) for one, found in limits if not isinstance(found, NoPrediction)]
+            coefficients, _ = self.get_coefficients(accelerator)
+            times_s = compute_all_kernel_times_s([found for _, found in known], coefficients, stack=stack)
+            for (one, _), found_s in zip(known, times_s, strict=True):
+                self._times_s[id(workload), id(one), stack] = (workload, one, found_s)
+        return self._times_s[key][2]
 
 
 def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:
