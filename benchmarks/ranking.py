@@ -1,20 +1,26 @@
-"""Time to price and rank all offers of one workload with known step times.
+"""Time to price and rank all offers of one workload with known step times, and to predict these step times.
 
     python benchmarks/ranking.py [--repeat N]
 
 Prints the median and the least of processor and wall time; exit code 1 when the least exceeds the bar: 30 ms of
-processor time for the whole catalog (3,570 offers). Step times are given, so that prediction plays no part. Bills,
-interruptions, order, recommendation and Pareto front are all worked out; what only a listing shows (notes, energy,
-lines of bills) is not, and is part of `startup.py`. The garbage collector is set as the command line sets it.
+processor time for the whole catalog (3,570 offers), 20 ms for the steps of `examples/mnist_cnn.py` on all
+accelerators; ResNet-50, with more kernels, has no bar. For the offers, step times are given, so that prediction
+plays no part. Bills, interruptions, order, recommendation and Pareto front are all worked out; what only a listing
+shows (notes, energy, lines of bills) is not, and is part of `startup.py`. The garbage collector is set as the
+command line sets it.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import math
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
 from gpuplan.__main__ import COLLECTOR_THRESHOLD
 from gpuplan.offers.catalog import load_catalog
@@ -23,11 +29,16 @@ from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, select
+from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.units import Interval
+from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import Memory, Workload
+from gpuplan.workload.options import WorkloadOptions
 
 TARGET_MS = 30.0
+PREDICTION_TARGET_MS = 20.0
+ROOT = Path(__file__).parents[1]
 
 
 class Known:
@@ -69,24 +80,48 @@ def workload() -> Workload:
     )
 
 
+def measure(what: str, once: Callable[[], object], *, target_ms: float = math.inf, repeat: int) -> bool:
+    """Print the times of a call; return whether the target of processor time is met."""
+    wall, cpu = [], []
+    for _ in range(repeat):
+        start_wall, start_cpu = time.perf_counter(), time.process_time()
+        once()
+        wall.append(1e3 * (time.perf_counter() - start_wall))
+        cpu.append(1e3 * (time.process_time() - start_cpu))
+    print(f"{what}, target {target_ms:g} ms" if target_ms < math.inf else what)
+    for name, times in (("processor", cpu), ("wall", wall)):
+        print(f"{name:<10} median {statistics.median(times):7.1f} ms   least {min(times):7.1f} ms")
+    return min(cpu) <= target_ms
+
+
+def predict(model: Workload, accelerators: Sequence[Accelerator]) -> None:
+    """Predict a workload that no predictor has seen on all accelerators."""
+    predictor = Predictor.load(accelerators=accelerators)
+    for accelerator in accelerators:
+        predictor.step_time(model, accelerator)
+
+
 def main() -> int:
-    """Print the times; 1 when the target is missed."""
+    """Print the times; 1 when a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=7, help="how often")
     repeat = parser.parse_args().repeat
     gc.set_threshold(*COLLECTOR_THRESHOLD)
     catalog = load_catalog()
     selection, terms, work = select(Filters(), catalog=catalog), CostTerms(costs=catalog.costs), workload()
-    wall, cpu = [], []
-    for _ in range(repeat):
-        start_wall, start_cpu = time.perf_counter(), time.process_time()
-        estimate_workload(work, selection=selection, predictor=Known(), question=Question(), terms=terms)
-        wall.append(1e3 * (time.perf_counter() - start_wall))
-        cpu.append(1e3 * (time.process_time() - start_cpu))
-    print(f"{len(selection.offers)} offers, target {TARGET_MS:g} ms")
-    for name, times in (("processor", cpu), ("wall", wall)):
-        print(f"{name:<10} median {statistics.median(times):7.1f} ms   least {min(times):7.1f} ms")
-    return int(min(cpu) > TARGET_MS)
+    rank = partial(
+        estimate_workload, work, selection=selection, predictor=Known(), question=Question(), terms=terms
+    )
+    met = [measure(f"{len(selection.offers)} offers", rank, target_ms=TARGET_MS, repeat=repeat)]
+    every = list(catalog.accelerators.values())
+    for name, target_ms in (
+        (str(ROOT / "examples/mnist_cnn.py"), PREDICTION_TARGET_MS),
+        ("ResNet50", math.inf),
+    ):
+        model = load_workload(name, options=WorkloadOptions())
+        what = f"{Path(name).name} on {len(every)} accelerators"
+        met.append(measure(what, partial(predict, model, every), target_ms=target_ms, repeat=repeat))
+    return int(not all(met))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 from ..offers.rows import Accelerator
 from ..predict.coefficients import AcceleratorLimits
 from ..predict.device.accelerator_limits import compute_limits
+from ..predict.device.concatenation import concatenate_kernels
 from ..predict.device.fused_attention import AttentionCoefficients, compute_attention_s
 from ..predict.device.roofline import soft_max
 from ..predict.kernels.table import Kernel, KernelTable, build_kernel_table
@@ -19,7 +20,6 @@ from ..predict.step_time import NoPrediction
 from ..units import TERA
 from ..workload.model import AttentionCall
 from ..workload.trace.graph.fused_attention import build_attention_product
-from .fit import concatenate_kernels
 
 __all__ = ["AttentionKernel", "fit_attention", "predict_attention_s", "read_attention_kernels"]
 

@@ -19,6 +19,7 @@ from ..predict.coefficients import (
     StackCoefficients,
     field_names,
 )
+from ..predict.device.concatenation import concatenate_kernels
 from ..predict.device.kernel_times import (
     compute_kernel_parts_s,
     compute_step_s,
@@ -26,7 +27,7 @@ from ..predict.device.kernel_times import (
     with_software_year,
 )
 from ..predict.framework_versions import NEWEST_SOFTWARE
-from ..predict.kernels.table import CONTRACTIONS, KernelTable
+from ..predict.kernels.table import KernelTable
 from ..predict.parameter_vector import (
     RANGES,
     FittedCoefficients,
@@ -38,7 +39,7 @@ from ..predict.parameter_vector import (
 from ..predict.priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG, era_sign
 
 __all__ = [
-    "FitSample", "compile_log_step", "concatenate_kernels", "fit", "scatter_slopes", "search_least_squares",
+    "FitSample", "compile_log_step", "fit", "scatter_slopes", "search_least_squares",
     "soften", "soften_slope",
 ]  # fmt: skip
 
@@ -70,50 +71,6 @@ class FitSample:
     pressure: float
     step_s: float
     software_year: float = NEWEST_SOFTWARE
-
-
-def concatenate_kernels(
-    tables: Sequence[KernelTable], chips: Sequence[AcceleratorLimits]
-) -> tuple[KernelTable, AcceleratorLimits, Any]:
-    """Return the kernels of several steps as one table, the limits of each, and the step that each belongs to.
-
-    Args:
-        tables: Kernels of each step.
-        chips: Limits of the chip of each step.
-    """
-    import numpy as np
-
-    lengths = [len(table.count) for table in tables]
-    segment = np.repeat(np.arange(len(tables)), lengths)
-    category = np.concatenate([table.category for table in tables])
-    order = np.argsort(category >= len(CONTRACTIONS), kind="stable")
-
-    def of_tables(name: str) -> Any:
-        return np.concatenate([getattr(table, name) for table in tables])[order]
-
-    def of_chips(name: str) -> Any:
-        each = zip(chips, lengths, strict=True)
-        return np.concatenate([np.broadcast_to(getattr(chip, name), (n,)) for chip, n in each])[order]
-
-    columns = (
-        "category",
-        "count",
-        "flops",
-        "bytes_moved",
-        "m",
-        "n",
-        "k",
-        "batch",
-        "winograd",
-        "channels_first",
-        "warpgroup_attention",
-    )
-    arrays: dict[str, Any] = {name: of_tables(name) for name in columns}
-    table = KernelTable(
-        contractions=sum(table.contractions for table in tables), dtype=None, dtypes=(), **arrays
-    )
-    limits = AcceleratorLimits(**{name: of_chips(name) for name in field_names(AcceleratorLimits)})
-    return table, limits, segment[order]
 
 
 def _unpack(

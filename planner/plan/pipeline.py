@@ -203,7 +203,8 @@ def build_context(
     options = replace(options, tensor=find_tensor_ways(question.shard or ()))
     settings = load_settings()
     measurements = _measurements(model, profiles, settings)
-    predictor: StepPredictor = _add_measurements(Predictor.load(settings), measurements, catalog, selection)
+    packaged = Predictor.load(settings, accelerators=selection.accelerators)
+    predictor: StepPredictor = _add_measurements(packaged, measurements, catalog, selection)
     if compiling is not None:
         from .compilation import count_visible_devices
 

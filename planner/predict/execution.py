@@ -53,6 +53,13 @@ class Execution:
     fused_attention: bool = False
     warpgroup_attention: bool = False
 
+    @property
+    def of_kernels(self) -> Execution:
+        """Execution without what changes only the table of given kernels."""
+        return Execution(
+            compiled=self.compiled, cudnn_layers=self.cudnn_layers, unfused=self.unfused, cores=self.cores
+        )
+
     def select_ops(self, workload: Workload) -> tuple[Op, ...]:
         """Return the operations of a workload in this execution."""
         return workload.with_fused_attention.ops if self.fused_attention else workload.ops
@@ -85,7 +92,7 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
     converted = find_xla_converted_dtypes(accelerator, precision=precision)
     return Execution(
         compiled=compiled,
-        cudnn_layers=layers & {op.loop.layer for op in workload.ops if op.loop is not None},
+        cudnn_layers=layers & workload.looped_layers,
         converted=frozenset() if "torch" in workload.versions else converted,
         cores=CORES_PER_CHIP.get(accelerator.name, 1),
         fused_attention=choose_attention(workload, accelerator).fused,

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..frozen import Frozen
-from .coefficients import AcceleratorLimits, Coefficients, GenerationCoefficients
+from .coefficients import (
+    AcceleratorLimits,
+    Coefficients,
+    GenerationCoefficients,
+    SharedCoefficients,
+    StackCoefficients,
+    field_names,
+)
+from .device.concatenation import concatenate_kernels
 from .device.kernel_times import (
     compute_bound_s,
     compute_kernel_parts_s,
@@ -23,9 +32,20 @@ from .priors import era_sign
 if TYPE_CHECKING:
     from .parameter_vector import FittedCoefficients
 
-__all__ = ["MEAN", "ModelledStep", "compute_kernel_times_s", "extrapolate_generation", "model_step"]
+__all__ = [
+    "MEAN",
+    "KernelTimes",
+    "ModelledStep",
+    "StepOnChip",
+    "compute_all_kernel_times_s",
+    "compute_kernel_times_s",
+    "extrapolate_generation",
+    "model_step",
+]
 
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
+# Gap of a launch, and of each kernel the total, arithmetic and memory time, arrays of [kernels] [s].
+KernelTimes = tuple[float, Any, Any, Any]
 
 
 class ModelledStep(Frozen):
@@ -51,6 +71,15 @@ class ModelledStep(Frozen):
         return compute_time_breakdown(self.category, self.kernels_s, step_s=self.total_s)
 
 
+class StepOnChip(NamedTuple):
+    """Kernels of a step, and the chip on which they run; see `model_step`."""
+
+    table: KernelTable
+    chip: AcceleratorLimits
+    generation: str
+    year: int
+
+
 def model_step(
     table: KernelTable,
     chip: AcceleratorLimits,
@@ -65,6 +94,7 @@ def model_step(
     stack: str = MEAN,
     host: str = MEAN,
     software_year: float = NEWEST_SOFTWARE,
+    times_s: KernelTimes | None = None,
 ) -> ModelledStep:
     """Return the modelled time of one step on one device.
 
@@ -79,12 +109,13 @@ def model_step(
         pressure: Memory needed over memory usable [-].
         paging_s: See `compute_step_s` [s].
         software_year: When the framework was released [years].
+        times_s: Times of the kernels, where they are known [s].
     """
     import numpy as np
 
     shared = coefficients.shared
     machine = coefficients.hosts.get(host, coefficients.hosts[MEAN])
-    launch_s, total, compute, memory = compute_kernel_times_s(
+    launch_s, total, compute, memory = times_s or compute_kernel_times_s(
         table, chip, coefficients, generation=generation, year=year, stack=stack, software_year=software_year
     )
     gaps_s = float(launch_s * table.count.sum())
@@ -127,20 +158,61 @@ def compute_kernel_times_s(
     year: int,
     stack: str = MEAN,
     software_year: float = NEWEST_SOFTWARE,
-) -> tuple[float, Any, Any, Any]:
+) -> KernelTimes:
     """Return the gap of a launch, and of each kernel the total, arithmetic and memory time [s].
 
     See `model_step` for the arguments.
     """
+    step = StepOnChip(table, chip, generation, year)
+    (times_s,) = compute_all_kernel_times_s([step], coefficients, stack=stack, software_year=software_year)
+    return times_s
+
+
+def compute_all_kernel_times_s(
+    steps: Sequence[StepOnChip],
+    coefficients: FittedCoefficients | Coefficients,
+    *,
+    stack: str = MEAN,
+    software_year: float = NEWEST_SOFTWARE,
+) -> list[KernelTimes]:
+    """Return `compute_kernel_times_s` of several steps, those on chips other than TPUs as one table [s]."""
     import numpy as np
 
-    if chip.lanes:
-        return 0.0, *systolic_parts_s(table, chip, xp=np)
-    own = coefficients.generations.get(generation) or extrapolate_generation(coefficients, year=year)
     framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
     framework = with_software_year(software_year, framework, coefficients.shared, xp=np)
-    launch_s = own.launch_s * framework.launch
-    return launch_s, *compute_kernel_parts_s(table, chip, own, framework, coefficients.shared, xp=np)
+    tiled = [one for one in steps if not one.chip.lanes]
+    owns = [
+        coefficients.generations.get(one.generation) or extrapolate_generation(coefficients, year=one.year)
+        for one in tiled
+    ]
+    launches_s = iter([own.launch_s * framework.launch for own in owns])
+    parts_s = iter(_compute_tiled_parts_s(tiled, owns, framework, coefficients.shared) if tiled else ())
+    return [
+        (0.0, *systolic_parts_s(one.table, one.chip, xp=np))
+        if one.chip.lanes
+        else (next(launches_s), *next(parts_s))
+        for one in steps
+    ]
+
+
+def _compute_tiled_parts_s(
+    steps: Sequence[StepOnChip],
+    owns: Sequence[GenerationCoefficients],
+    framework: StackCoefficients,
+    shared: SharedCoefficients,
+) -> list[tuple[Any, Any, Any]]:
+    """Return `compute_kernel_parts_s` of several steps, each with the coefficients of its generation [s]."""
+    import numpy as np
+
+    if len(steps) == 1:  # coefficients stay numbers
+        return [compute_kernel_parts_s(*steps[0][:2], owns[0], framework, shared, xp=np)]
+    table, chip, segment = concatenate_kernels([one.table for one in steps], [one.chip for one in steps])
+    names = field_names(GenerationCoefficients)
+    columns = {name: np.array([getattr(own, name) for own in owns])[segment] for name in names}
+    parts_s = compute_kernel_parts_s(table, chip, GenerationCoefficients(**columns), framework, shared, xp=np)
+    order = np.argsort(segment, kind="stable")
+    ends = np.cumsum([len(one.table.count) for one in steps])[:-1]
+    return list(zip(*(np.split(part_s[order], ends) for part_s in parts_s), strict=True))
 
 
 def extrapolate_generation(

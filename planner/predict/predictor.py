@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
+from ..workload.ops import Op
 from .coefficients import AcceleratorLimits, Coefficients, load_coefficients
 from .device.accelerator_limits import compute_limits, find_generation
 from .device.measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
@@ -22,7 +23,7 @@ from .keras_defaults import (
     select_executed_workload,
 )
 from .kernels.table import Kernel, KernelTable
-from .modelled_step import model_step
+from .modelled_step import KernelTimes, StepOnChip, compute_all_kernel_times_s, model_step
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from .own_coefficients import OwnCoefficients, load_own_coefficients
@@ -48,18 +49,7 @@ __all__ = ["Predictor"]
 
 BITS_PER_BYTE = 8.0
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
-
-
-@dataclass(frozen=True, slots=True)
-class _WorkloadCache:
-    """Results for one workload, which is kept alive so that its id stays unique."""
-
-    workload: Workload
-    kernels: dict[Execution, tuple[Kernel, ...]]
-    tables: dict[Execution, KernelTable]
-    fingerprint: str
-    # by id of the accelerator (kept alive in the value), share of it, stack, feed
-    steps: dict[tuple[int, float, str, bool], tuple[Accelerator, StepTime | NoPrediction]]
+_StepKey = tuple[int, int, float, str, bool]  # workload, accelerator, share of it, stack, feed
 
 
 @dataclass(frozen=True)
@@ -70,50 +60,77 @@ class Predictor:
         coefficients: Packaged coefficients.
         measured: Packaged measurements.
         own: The user's own coefficients, by the name of the accelerator that they were measured on.
+        accelerators: Those whose kernel times are computed together, once a workload is predicted on one of them.
     """
 
     coefficients: Coefficients
     measured: MeasuredSteps
     own: Mapping[str, OwnCoefficients] = field(default_factory=dict)
+    accelerators: tuple[Accelerator, ...] = ()
 
     @classmethod
-    def load(cls, settings: Settings | None = None) -> Predictor:
+    def load(cls, settings: Settings | None = None, *, accelerators: Iterable[Accelerator] = ()) -> Predictor:
         """Return the predictor with the packaged coefficients and measurements.
 
         Args:
             settings: Settings whose data folder may hold the user's own coefficients; None leaves them out.
+            accelerators: Accelerators on which each workload will be predicted.
         """
         packaged = load_coefficients()
         own = {} if settings is None else load_own_coefficients(settings, packaged)
-        return cls(packaged, load_measured_steps(), own)
+        return cls(packaged, load_measured_steps(), own, tuple(accelerators))
 
     def get_coefficients(self, accelerator: Accelerator) -> tuple[Coefficients, str]:
         """Return the coefficients of an accelerator, and a note if they are the user's own."""
         own = self.own.get(accelerator.name)
         return (self.coefficients, "") if own is None else (own.coefficients, own.note)
 
+    # Results by id of what they belong to, which is kept beside them, so that the id stays unique.
+
     @cached_property
-    def _caches(self) -> dict[int, _WorkloadCache]:
+    def _kernels(self) -> dict[tuple[int, Execution], tuple[Sequence[Op], tuple[Kernel, ...]]]:
         return {}
 
-    def _cache(self, workload: Workload) -> _WorkloadCache:
-        if id(workload) not in self._caches:
-            plain = Execution(compiled=workload.compiled)
-            kernels = plain.build_kernels(workload.ops)
-            fingerprint = compute_fingerprint(workload, kernels)
-            self._caches[id(workload)] = _WorkloadCache(workload, {plain: kernels}, {}, fingerprint, {})
-        return self._caches[id(workload)]
+    @cached_property
+    def _tables(self) -> dict[tuple[int, Execution], tuple[Sequence[Op], KernelTable]]:
+        return {}
+
+    @cached_property
+    def _fingerprints(self) -> dict[int, tuple[Workload, str]]:
+        return {}
+
+    @cached_property
+    def _steps(self) -> dict[_StepKey, tuple[Workload, Accelerator, StepTime | NoPrediction]]:
+        return {}
+
+    @cached_property
+    def _limits(self) -> dict[tuple[int, int], tuple[Workload, Accelerator, StepOnChip | NoPrediction]]:
+        return {}
+
+    @cached_property
+    def _times_s(self) -> dict[tuple[int, int, str], tuple[Workload, Accelerator, KernelTimes]]:
+        return {}
+
+    def _build_kernels(self, ops: Sequence[Op], execution: Execution) -> tuple[Kernel, ...]:
+        key = (id(ops), execution.of_kernels)
+        if key not in self._kernels:
+            self._kernels[key] = (ops, execution.build_kernels(ops))
+        return self._kernels[key][1]
+
+    def _compute_fingerprint(self, workload: Workload) -> str:
+        if id(workload) not in self._fingerprints:
+            kernels = self._build_kernels(workload.ops, Execution(compiled=workload.compiled))
+            self._fingerprints[id(workload)] = (workload, compute_fingerprint(workload, kernels))
+        return self._fingerprints[id(workload)][1]
 
     def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
         """Return the kernel table of a step; accelerators with equal execution share one table."""
-        cache = self._cache(workload)
         execution = find_keras_execution(workload, accelerator)
-        if execution not in cache.tables:
-            unconverted = replace(execution, converted=frozenset())  # layouts do not change the kernels
-            if unconverted not in cache.kernels:
-                cache.kernels[unconverted] = execution.build_kernels(execution.select_ops(workload))
-            cache.tables[execution] = execution.build_table(cache.kernels[unconverted])
-        return cache.tables[execution]
+        ops = execution.select_ops(workload)
+        key = (id(ops), execution)
+        if key not in self._tables:
+            self._tables[key] = (ops, execution.build_table(self._build_kernels(ops, execution)))
+        return self._tables[key][1]
 
     def step_time(
         self,
@@ -157,7 +174,9 @@ class Predictor:
         )
 
     def _measured(self, workload: Workload, accelerator: Accelerator) -> StepTime | None:
-        found = self.measured.find(self._cache(workload).fingerprint, accelerator.name)
+        if accelerator.name not in self.measured.accelerators:
+            return None
+        found = self.measured.find(self._compute_fingerprint(workload), accelerator.name)
         if found is None:
             return None
         modelled = self._modelled(workload, accelerator, share=1.0, stack="keras", fed=True)
@@ -178,42 +197,42 @@ class Predictor:
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | NoPrediction:
         """Return the modelled step of one device; cached for all numbers of devices."""
-        steps, key = self._cache(workload).steps, (id(accelerator), share, stack, fed)
-        if key not in steps:
+        key = (id(workload), id(accelerator), share, stack, fed)
+        if key not in self._steps:
             found = self._worked_out(workload, accelerator, share=share, stack=stack, fed=fed)
-            steps[key] = (accelerator, found)
-        return steps[key][1]
+            self._steps[key] = (workload, accelerator, found)
+        return self._steps[key][2]
 
     def _worked_out(
         self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
     ) -> StepTime | NoPrediction:
-        table = self.kernel_table(workload, accelerator)
+        found = self._compute_limits(workload, accelerator)
+        if isinstance(found, NoPrediction):
+            return found
         precision = find_execution_precision(workload, accelerator)
-        chip = compute_limits(accelerator, table=table, precision=precision)
-        if isinstance(chip, NoPrediction):
-            return chip
         framework = name_user_stack(stack, mode=workload.mode, compiled=workload.compiled)
         coefficients, own_note = self.get_coefficients(accelerator)
         memory_bytes = select_executed_workload(workload, accelerator).memory.total_bytes
         step = model_step(
-            table,
-            _part_of(chip, share),
+            found.table,
+            _part_of(found.chip, share),
             coefficients,
-            generation=find_generation(accelerator),
-            year=accelerator.year or LAST_YEAR,
+            generation=found.generation,
+            year=found.year,
             stack=framework,
             host=append_mode(stack, workload.mode),
             compiled=workload.compiled,
             input_bytes=workload.memory.input_bytes if fed else 0.0,
             pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
             paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
+            times_s=self._compute_times_s(workload, accelerator, framework) if share == 1.0 else None,
         )
         mode, compiled = workload.mode, workload.compiled
         basis, note = find_basis(accelerator, coefficients, precision=precision, mode=mode, compiled=compiled)
         return StepTime(
             time_s=compute_step_interval(
                 step,
-                chip,
+                found.chip,
                 accelerator,
                 coefficients,
                 mode=mode,
@@ -231,6 +250,39 @@ class Predictor:
                 own_note,
             ),
         )
+
+    def _compute_limits(self, workload: Workload, accelerator: Accelerator) -> StepOnChip | NoPrediction:
+        key = (id(workload), id(accelerator))
+        if key not in self._limits:
+            table = self.kernel_table(workload, accelerator)
+            precision = find_execution_precision(workload, accelerator)
+            chip = compute_limits(accelerator, table=table, precision=precision)
+            found: StepOnChip | NoPrediction
+            if isinstance(chip, NoPrediction):
+                found = chip
+            else:
+                year = accelerator.year or LAST_YEAR
+                found = StepOnChip(table, chip, find_generation(accelerator), year)
+            self._limits[key] = (workload, accelerator, found)
+        return self._limits[key][2]
+
+    def _compute_times_s(self, workload: Workload, accelerator: Accelerator, stack: str) -> KernelTimes:
+        """Return the times of a step's kernels; those on the accelerators of this predictor are computed together.
+
+        Many small arrays take longer than a few large ones.
+        """
+        key = (id(workload), id(accelerator), stack)
+        if key not in self._times_s:
+            peers = [one for one in self.accelerators if one.name not in self.own]
+            if not any(one is accelerator for one in peers):
+                peers = [accelerator]
+            limits = ((one, self._compute_limits(workload, one)) for one in peers)
+            known = [(one, found) for one, found in limits if not isinstance(found, NoPrediction)]
+            coefficients, _ = self.get_coefficients(accelerator)
+            times_s = compute_all_kernel_times_s([found for _, found in known], coefficients, stack=stack)
+            for (one, _), found_s in zip(known, times_s, strict=True):
+                self._times_s[id(workload), id(one), stack] = (workload, one, found_s)
+        return self._times_s[key][2]
 
 
 def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:

@@ -325,6 +325,11 @@ class Workload(Frozen):
         return sum(op.flops * op.count for op in self.ops)
 
     @cached_property
+    def looped_layers(self) -> frozenset[str]:
+        """Layers whose loops are among the operations, see `Loop`."""
+        return frozenset(op.loop.layer for op in self.ops if op.loop is not None)
+
+    @cached_property
     def product_flops(self) -> float:
         """Floating-point operations of the products of one step: matrix products and convolutions [FLOP]."""
         return sum(op.flops * op.count for op in self.ops if op.kind in PRODUCTS)

@@ -53,6 +53,28 @@ def test_parts_add_up_and_the_basis_is_said(workload: Workload) -> None:
     assert borrowed.time_s.high / borrowed.time_s.low > modelled.time_s.high / modelled.time_s.low
 
 
+def test_accelerators_that_are_predicted_together_have_the_steps_that_each_has_alone(
+    workload: Workload,
+) -> None:
+    """Every accelerator of the catalog, in float32 and in TF32, compiled and kernel by kernel."""
+    catalog = load_catalog().accelerators.values()
+    for one in (
+        workload,
+        replace(workload, compiled=True),
+        replace(workload, mode="infer", precision="tf32"),
+    ):
+        together, alone = Predictor.load(accelerators=catalog), Predictor.load()
+        for accelerator in catalog:
+            found, expected = (each.step_time(one, accelerator, look_up=False) for each in (together, alone))
+            if isinstance(expected, NoPrediction):
+                assert found == expected
+                continue
+            assert isinstance(found, StepTime)
+            assert found.time_s.low == pytest.approx(expected.time_s.low, rel=1e-12)
+            assert found.time_s.high == pytest.approx(expected.time_s.high, rel=1e-12)
+            assert found.parts_s == pytest.approx(expected.parts_s, rel=1e-12)
+
+
 def test_every_gpu_of_the_catalog_gets_a_time_or_a_reason(workload: Workload) -> None:
     """Nothing is silently skipped: a StepTime, or words."""
     for accelerator in load_catalog().accelerators.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ __all__ = [
     "compute_device_memory",
     "compute_in_flight_bytes",
     "compute_shard_bytes",
+    "divide_update",
 ]
 
 # Layers whose gathered weights, or gradients that are not yet scattered, a device holds at a time: the one that
@@ -144,7 +146,8 @@ def _shard_weights(whole: DeviceMemory, workload: Workload, devices: int) -> Dev
     frozen = compute_shard_bytes(whole.frozen, devices=devices)
     others = whole.weights - weights + whole.frozen - frozen
     layers = () if workload.layer_sizes is None else workload.layer_sizes.parameter_bytes
-    sent = tuple(round(size * _compute_sent_share(workload.precision)) for size in layers)
+    largest, share = sorted(layers)[-LAYERS_IN_FLIGHT:], _compute_sent_share(workload.precision)
+    sent = tuple(round(size * share) for size in largest)
     gathered = compute_in_flight_bytes(sent, others_bytes=others)
     return replace(whole, weights=weights, frozen=frozen, gathered=gathered)
 
@@ -178,7 +181,20 @@ def build_traffic(workload: Workload, sharding: Sharding) -> ShardedTraffic:
     )
 
 
-def build_device_workload(workload: Workload, sharding: Sharding, devices: int) -> Workload:
+def divide_update(ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
+    """Return a device's share of the operations; metrics, which are updated but belong to no layer, stay."""
+    if share == 1.0:
+        return ops
+    return tuple(_scale(op, share) if op.phase == "update" and op.layer else op for op in ops)
+
+
+def build_device_workload(
+    workload: Workload,
+    sharding: Sharding,
+    devices: int,
+    *,
+    divide: Callable[..., tuple[Op, ...]] = divide_update,
+) -> Workload:
     """Return the work and the memory of one of N devices.
 
     With ZeRO and FSDP, it works on its batch as if alone, and updates its part of the variables; where devices
@@ -189,6 +205,7 @@ def build_device_workload(workload: Workload, sharding: Sharding, devices: int) 
         workload: The whole model, at the batch size of one device or replica.
         sharding: What is sharded.
         devices: Devices of all machines [-].
+        divide: `divide_update`, or a function that keeps its results.
     """
     if sharding == Sharding.NONE or (devices <= 1 and sharding.shards_optimizer):
         return workload
@@ -199,12 +216,10 @@ def build_device_workload(workload: Workload, sharding: Sharding, devices: int) 
         source, update_share = workload.divided, 1.0
     fused = source.fused_attention
     if fused is not None:
-        fused = replace(
-            fused, ops=_divide_update(fused.ops, update_share), memory=_build_memory(fused.memory, found)
-        )
+        fused = replace(fused, ops=divide(fused.ops, update_share), memory=_build_memory(fused.memory, found))
     return replace(
         workload,
-        ops=_divide_update(source.ops, update_share),
+        ops=divide(source.ops, update_share),
         memory=_build_memory(source.memory, found),
         fused_attention=fused,
     )
@@ -218,13 +233,6 @@ def _build_memory(memory: Memory, found: DeviceMemory) -> Memory:
         optimizer_bytes=found.optimizer,
         state_bytes=found.frozen + found.state + found.gathered + found.buffers,
     )
-
-
-def _divide_update(ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
-    """Return a device's share of the operations; metrics, which are updated but belong to no layer, stay."""
-    if share == 1.0:
-        return ops
-    return tuple(_scale(op, share) if op.phase == "update" and op.layer else op for op in ops)
 
 
 def _scale(op: Op, share: float) -> Op:

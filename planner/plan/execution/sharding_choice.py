@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from ...predict.multi_device.sharding import EVERY_SHARDING, Sharding
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
 from .memory_parts import Remedy, compute_batch_bytes
-from .sharded_memory import build_device_workload, compute_device_memory
+from .sharded_memory import build_device_workload, compute_device_memory, divide_update
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
+    from ...workload.ops import Op
     from ..result.device_estimate import DeviceEstimate
 
 __all__ = [
@@ -37,6 +38,7 @@ class ShardingChoice:
         """Take the shardings to try."""
         self.shardings = tuple(shardings)
         self._known: dict[tuple[int, Sharding, int], tuple[Workload, Workload]] = {}
+        self._divided: dict[tuple[int, float], tuple[tuple[Op, ...], tuple[Op, ...]]] = {}
 
     def list_applicable(self, *, devices: int) -> tuple[Sharding, ...]:
         """Return the shardings to try on a number of devices; one device has nothing to share."""
@@ -53,8 +55,16 @@ class ShardingChoice:
         """Return the work of one device, the same object for the same workload."""
         key = (id(workload), sharding, devices)  # the workload is kept, so that its id stays unique
         if key not in self._known:
-            self._known[key] = (workload, build_device_workload(workload, sharding, devices))
+            found = build_device_workload(workload, sharding, devices, divide=self._divide_update)
+            self._known[key] = (workload, found)
         return self._known[key][1]
+
+    def _divide_update(self, ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
+        """Return `divide_update`, the same object for all shardings that divide the update."""
+        key = (id(ops), share)  # the operations are kept, so that their id stays unique
+        if key not in self._divided:
+            self._divided[key] = (ops, divide_update(ops, share))
+        return self._divided[key][1]
 
 
 def count_groups(sharding: Sharding, devices: float) -> int:

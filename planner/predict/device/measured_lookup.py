@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from typing import Protocol
 
@@ -60,11 +60,16 @@ class MeasuredStep:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MeasuredSteps:
     """Measured steps by fingerprint."""
 
     steps: dict[str, tuple[MeasuredStep, ...]]
+
+    @cached_property
+    def accelerators(self) -> frozenset[str]:
+        """Names of the accelerators with any measured step."""
+        return frozenset(row.accelerator for rows in self.steps.values() for row in rows)
 
     def find(self, work: str, accelerator: str) -> MeasuredStep | None:
         """Return the median measurement of a fingerprint on an accelerator; None if there is none."""

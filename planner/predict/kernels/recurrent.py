@@ -58,6 +58,8 @@ def use_cudnn_rnn(ops: Sequence[Op], *, layers: Collection[str]) -> tuple[list[O
         ops: Of a traced workload.
         layers: Recurrent layers executed by cuDNN; the others keep the traced loop.
     """
+    if not layers:
+        return list(ops), []
     trains = any(op.phase == "backward" for op in ops)
     groups = count(1 + max((max(op.layer_group, op.fused_group) for op in ops), default=0))
     dispatched: list[Op] = []

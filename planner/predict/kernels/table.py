@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Any, Literal
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal, NamedTuple
 
 from ...workload.ops import PRODUCTS, Op, OpKind
 from .recurrent import use_cudnn_rnn
@@ -41,6 +41,9 @@ def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple
         parts: Where a framework composes: in `calls` that it has no kernel for, in `updates` of variables.
     """
 
+    if not parts:
+        return list(ops), []
+
     def is_composed(op: Op) -> bool:
         composed = (op.composed and "calls" in parts) or (op.phase == "update" and "updates" in parts)
         return composed and op.kind not in PRODUCTS
@@ -55,11 +58,7 @@ _SLIDING = (*CONVOLUTIONS, "depthwise")
 ATTENTION_PASSES = ("attention_fprop", "attention_dgrad")  # one pass of fused attention
 CONTRACTIONS = (*_SLIDING, "dot", *ATTENTION_PASSES)
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
-_IRREGULAR = {OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER}
-# What kernels have in common that are one row: all but how often they are launched.
-_SORT_OF = attrgetter(
-    "category", "dtype", "flops", "bytes_moved", "m", "n", "k", "batch", "winograd", "streamed"
-)
+_IRREGULAR = (OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +87,25 @@ class Kernel:
     batch: int = 1
     winograd: bool = False
     streamed: bool = False
+
+
+class _Kind(NamedTuple):
+    """Fields of equal kernels: all but how often they are launched."""
+
+    category: str
+    dtype: str
+    flops: float
+    bytes_moved: float
+    m: int = 0
+    n: int = 0
+    k: int = 0
+    batch: int = 1
+    winograd: bool = False
+    streamed: bool = False
+
+    def build(self, count: float) -> Kernel:
+        """Return the kernel with its number of launches."""
+        return Kernel(count=count, **self._asdict())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +179,11 @@ def _allows_winograd(op: Op) -> bool:
     )
 
 
-def _contraction(op: Op) -> Kernel:
-    return Kernel(
-        category=_category(op),
-        dtype=op.dtype,
-        count=float(op.count),
-        flops=op.flops,
-        bytes_moved=op.bytes_read + op.bytes_written,
-        m=op.m,
-        n=op.n,
-        k=op.k,
-        batch=op.batch,
-        winograd=_allows_winograd(op),
-    )
+def _describe_contraction(op: Op) -> tuple[_Kind, float]:
+    """Return the kind of a contraction, and how often it is launched."""
+    moved = op.bytes_read + op.bytes_written
+    sizes = (op.m, op.n, op.k, op.batch)
+    return _Kind(_category(op), op.dtype, op.flops, moved, *sizes, _allows_winograd(op)), float(op.count)
 
 
 def _groups(ops: Iterable[Op], *, compiled: bool) -> list[list[Op]]:
@@ -192,17 +202,14 @@ def moved_bytes(op: Op, *, compiled: bool) -> float:
     return op.layer_bytes_read + op.layer_bytes_written
 
 
-def _one_kernel(members: list[Op], *, compiled: bool) -> Kernel:
+def _describe_group(members: list[Op], *, compiled: bool) -> tuple[_Kind, float]:
+    """Return the kind of the kernel of several operations, and how often it is launched."""
     moved = [moved_bytes(op, compiled=compiled) for op in members]
     heaviest = members[moved.index(max(moved))]
-    count = float(max(op.count for op in members))
-    return Kernel(
-        category=_category(heaviest),
-        dtype=heaviest.dtype,
-        count=count,
-        flops=sum(op.flops * op.count for op in members) / count,
-        bytes_moved=sum(size * op.count for size, op in zip(moved, members, strict=True)) / count,
-    )
+    count = float(max([op.count for op in members]))
+    flops = sum([op.flops * op.count for op in members]) / count
+    moved_once = sum([size * op.count for size, op in zip(moved, members, strict=True)]) / count
+    return _Kind(_category(heaviest), heaviest.dtype, flops, moved_once), count
 
 
 def build_kernels(
@@ -223,43 +230,40 @@ def build_kernels(
     """
     dispatched, streamed = use_cudnn_rnn(ops, layers=cudnn_layers)
     dispatched, apart = split_unfused(dispatched, parts=unfused)
-    inner = (replace(kernel, streamed=True) for kernel in _launched(streamed, compiled=compiled))
-    equal: dict[object, list[Kernel]] = {}
-    primitives = (kernel for op in apart for kernel in _primitives(op))
-    for kernel in [*_launched(dispatched, compiled=compiled), *inner, *primitives]:
-        equal.setdefault(_SORT_OF(kernel), []).append(kernel)
-    return tuple(map(_as_one, equal.values()))
+    launched = (launch for launch, _ in _iter_launches(dispatched, compiled=compiled))
+    inner = (
+        (kind._replace(streamed=True), count)
+        for (kind, count), _ in _iter_launches(streamed, compiled=compiled)
+    )
+    primitives = (primitive for op in apart for primitive in _iter_primitives(op))
+    counts: dict[_Kind, float] = {}
+    for kind, count in chain(launched, inner, primitives):
+        counts[kind] = counts.get(kind, 0) + count
+    return tuple(kind.build(count) for kind, count in counts.items())
 
 
-def _primitives(op: Op) -> Iterator[Kernel]:
-    """Yield the primitives of a row, one kernel each.
+def _iter_primitives(op: Op) -> Iterator[tuple[_Kind, float]]:
+    """Yield the primitives of a row, each with how often it is launched.
 
     An optimizer's loop keeps no account of layers and gradients: on all primitives of a variable the host spends
     what it spends on one kernel of a layer.
     """
-    kernel = Kernel(
-        category=_category(op),
-        dtype=op.dtype,
-        count=op.count * op.primitives,
-        flops=op.flops / op.primitives,
-        bytes_moved=(op.bytes_read + op.bytes_written) / op.primitives,
-    )
+    moved = (op.bytes_read + op.bytes_written) / op.primitives
+    kind = _Kind(_category(op), op.dtype, op.flops / op.primitives, moved)
     if op.phase != "update" or op.primitives == 1:
-        yield kernel
+        yield kind, op.count * op.primitives
         return
-    yield replace(kernel, count=op.count)
-    yield replace(kernel, count=op.count * (op.primitives - 1), streamed=True)
+    yield kind, op.count
+    yield kind._replace(streamed=True), op.count * (op.primitives - 1)
 
 
-def _as_one(kernels: Sequence[Kernel]) -> Kernel:
-    """Return equal kernels as one row; a row that stands alone as it is, since making them takes time."""
-    if len(kernels) == 1:
-        return kernels[0]
-    return replace(kernels[0], count=sum(kernel.count for kernel in kernels))
-
-
-def _launched(ops: Sequence[Op], *, compiled: bool) -> list[Kernel]:
-    return [kernel for kernel, _ in group_ops_by_kernel(ops, compiled=compiled)]
+def _iter_launches(ops: Sequence[Op], *, compiled: bool) -> Iterator[tuple[tuple[_Kind, float], list[Op]]]:
+    """Yield the kind and the launches of each kernel with its operations; see `group_ops_by_kernel`."""
+    for op in ops:
+        if op.kind in PRODUCTS:
+            yield _describe_contraction(op), [op]
+    for members in _groups([op for op in ops if op.kind not in PRODUCTS], compiled=compiled):
+        yield _describe_group(members, compiled=compiled), members
 
 
 def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel, list[Op]]]:
@@ -269,12 +273,8 @@ def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kern
         ops: Of the traced workload, recurrent layers as they are run.
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
     """
-    contractions = [op for op in ops if op.kind in PRODUCTS]
-    others = [op for op in ops if op.kind not in PRODUCTS]
-    return [
-        *((_contraction(op), [op]) for op in contractions),
-        *((_one_kernel(ops, compiled=compiled), ops) for ops in _groups(others, compiled=compiled)),
-    ]
+    launches = _iter_launches(ops, compiled=compiled)
+    return [(kind.build(count), members) for (kind, count), members in launches]
 
 
 def build_kernel_table(

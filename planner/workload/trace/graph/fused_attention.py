@@ -133,10 +133,9 @@ def _find_border(graph: Graph, indices: Sequence[int], *, inner: Sequence[int]) 
         for value, size in zip(node.inputs, node.reads, strict=True):
             if value not in made:
                 inputs[value] = max(size, inputs.get(value, 0))
-    inside = set(inner)
-    read = {v for index, node in enumerate(graph.nodes) if index not in inside for v in node.inputs}
-    read |= set(graph.outputs)
-    outputs = (value for index in indices for value in graph.nodes[index].outputs if value in read)
+    users, inside, kept = graph.users(), set(inner), set(graph.outputs)
+    results = (value for index in indices for value in graph.nodes[index].outputs)
+    outputs = (value for value in results if value in kept or not inside.issuperset(users[value]))
     return _Border(inputs, tuple(outputs))
 
 

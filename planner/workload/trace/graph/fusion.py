@@ -94,7 +94,9 @@ def fuse(graph: Graph, *, kept: Set[str] = frozenset(), into_products: bool = Fa
 class _Builder:
     def __init__(self, graph: Graph, kept: Set[str], *, into_products: bool) -> None:
         self.graph = graph
-        self._takes_in = (*FUSIBLE, Role.CONTRACTION) if into_products else FUSIBLE
+        takes_in = (*FUSIBLE, Role.CONTRACTION) if into_products else FUSIBLE
+        self._takes_in = [node.role in takes_in for node in graph.nodes]
+        self._counts = [node.count for node in graph.nodes]
         self.kept = kept
         self.users = graph.users()
         self.outputs = set(graph.outputs)
@@ -132,6 +134,8 @@ class _Builder:
         reads: dict[int, int] = {}
         for value, size in zip(node.inputs, node.reads, strict=True):
             operands = self._operands.get(value)
+            if operands is not None and len(node.inputs) == 1 and size >= self.graph.sizes[value]:
+                return operands
             if operands is None:
                 reads[value] = max(size, reads.get(value, 0))
                 continue
@@ -141,18 +145,18 @@ class _Builder:
         return reads
 
     def _recomputes(self, node: Node, reads: dict[int, int]) -> bool:
-        if any(value in self.outputs for value in node.outputs):
+        if not self.outputs.isdisjoint(node.outputs):
             return False
         users = [user for value in node.outputs for user in self.users[value]]
+        if not users or not all(map(self._takes_in.__getitem__, users)):
+            return False
         if node.name in self.kept and node.work > 1 and len({self.graph.nodes[u].phase for u in users}) > 1:
             return False
-        if not users or not all(self.graph.nodes[user].role in self._takes_in for user in users):
-            return False
-        if any(self.graph.nodes[user].count > node.count for user in users):
+        if max(map(self._counts.__getitem__, users)) > node.count:
             return not reads  # stays outside the loop
-        stored, again = self.graph.total_bytes(node.outputs), sum(reads.values())
         if len(node.outputs) > 1:
             return True
+        stored, again = self.graph.sizes[node.outputs[0]], sum(reads.values())
         return len(reads) <= _MAX_OPERANDS and (
             len(users) == 1 or len(users) * again <= again + (1 + len(users)) * stored
         )

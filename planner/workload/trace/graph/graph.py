@@ -51,6 +51,7 @@ class Node:
         composed: Whether it belongs to a call without a kernel in some frameworks.
         attention: Whether it belongs to a call of `keras.ops.dot_product_attention`.
         product: Matrix product that it stands for, if its equation does not say so: a fused kernel.
+        role: Role in fusion.
     """
 
     name: str
@@ -71,11 +72,11 @@ class Node:
     composed: bool = False
     attention: bool = False
     product: Contraction | None = None
+    role: Role = field(init=False)
 
-    @property
-    def role(self) -> Role:
-        """Role in fusion."""
-        return self.rule.role
+    def __post_init__(self) -> None:
+        """Set the role of its rule, which is read often."""
+        self.role = self.rule.role
 
     @property
     def bytes_moved(self) -> int:
@@ -106,6 +107,7 @@ class Graph:
     parameters: tuple[int, ...] = ()
     constants: dict[int, int] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)
+    _users: tuple[list[Node], list[list[int]]] | None = None  # of the list of nodes that is given first
 
     def new_value(self, size: int, *, parent: int | None = None) -> int:
         """Add a value of a given size and return its number."""
@@ -115,12 +117,17 @@ class Graph:
         return number
 
     def users(self) -> list[list[int]]:
-        """Return, for each value, the indices of the nodes that read it, in program order."""
-        users: list[list[int]] = [[] for _ in self.sizes]
-        for index, node in enumerate(self.nodes):
-            for value in dict.fromkeys(node.inputs):
-                users[value].append(index)
-        return users
+        """Return, for each value, the indices of the nodes that read it, in program order.
+
+        They are computed once for a list of nodes, which is replaced rather than changed.
+        """
+        if self._users is None or self._users[0] is not self.nodes:
+            users: list[list[int]] = [[] for _ in self.sizes]
+            for index, node in enumerate(self.nodes):
+                for value in dict.fromkeys(node.inputs):
+                    users[value].append(index)
+            self._users = (self.nodes, users)
+        return self._users[1]
 
     def producers(self) -> dict[int, int]:
         """Return the index of the node that produces each value, except for inputs of the step."""

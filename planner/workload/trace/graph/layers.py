@@ -139,6 +139,7 @@ class _BorderTraffic:
         self.users = graph.users()
         self.producers = graph.producers()
         self.outputs = set(graph.outputs)
+        self._made_in = {value: kernel_of[index] for value, index in self.producers.items()}
         self._stages = self._all_stages()
         self._operands: dict[int, dict[int, int] | None] = {}
         self._written: set[int] = set()
@@ -155,8 +156,7 @@ class _BorderTraffic:
             self._write(value)
 
     def _inside(self, value: int, index: int) -> bool:
-        producer = self.producers.get(value)
-        return producer is not None and self.kernel_of[producer] == self.kernel_of[index]
+        return self._made_in.get(value) == self.kernel_of[index]
 
     def _all_stages(self) -> list[int]:
         """Return each node's read stages: bit 0, before its kernel's reductions; bit 1, after.

@@ -217,23 +217,22 @@ def _find_gradients(graph: Graph, fusion: Fusion) -> set[int]:
 
 
 def _walk(graph: Graph, fusion: Fusion, ends: dict[int, int], skipped: Set[int], *, workspaces: bool) -> int:
-    expiring: list[list[int]] = [[] for _ in range(len(graph.nodes) + 1)]
-    for value, end in ends.items():
-        expiring[end].append(value)
-    allocated: set[int] = set()
+    counted = (ends.keys() & fusion.stored) - skipped
+    freed = [0] * (len(graph.nodes) + 1)  # by the last use of values that were made before
     live = peak = 0
     for index, node in enumerate(graph.nodes):
-        made = [v for v in node.outputs if v in fusion.stored and v not in skipped and v in ends]
-        size = graph.total_bytes(made)
-        freed = graph.total_bytes([value for value in expiring[index] if value in allocated])
-        over = node.role is Role.POINTWISE or node.name.startswith("scatter")
-        needed = (
-            size - (min(size, freed) if over else 0) + (_compute_workspace(graph, node) if workspaces else 0)
-        )
-        peak = max(peak, live + needed)
-        allocated.update(made)
-        live += size - freed - graph.total_bytes([v for v in made if ends[v] <= index])
-        allocated.difference_update(expiring[index])
+        made = [value for value in node.outputs if value in counted]
+        if made or node.name.startswith(POOL_GRADIENT):
+            size = graph.total_bytes(made)
+            over = node.role is Role.POINTWISE or node.name.startswith("scatter")
+            needed = size - min(size, freed[index]) if over else size
+            workspace = _compute_workspace(graph, node) if workspaces else 0
+            peak = max(peak, live + needed + workspace)
+        live -= freed[index]
+        for value in made:
+            if ends[value] > index:
+                live += graph.sizes[value]
+                freed[ends[value]] += graph.sizes[value]
     return peak
 
 

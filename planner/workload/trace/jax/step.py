@@ -26,9 +26,9 @@ from .instrumentation import (
     name_recurrent_layers,
     number_calls,
     recompute_with_flags,
-    trace_equal_updates_once,
 )
 from .simplify import simplify
+from .updates import trace_equal_updates_once
 
 __all__ = [
     "TracedStep",

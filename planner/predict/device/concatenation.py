@@ -1,0 +1,58 @@
+"""Kernels of several steps, each on a chip of its own, as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..coefficients import AcceleratorLimits, field_names
+from ..kernels.table import CONTRACTIONS, KernelTable
+
+__all__ = ["concatenate_kernels"]
+
+
+def concatenate_kernels(
+    tables: Sequence[KernelTable], chips: Sequence[AcceleratorLimits]
+) -> tuple[KernelTable, AcceleratorLimits, Any]:
+    """Return the kernels of several steps as one table, the limits of each, and the step that each belongs to.
+
+    Args:
+        tables: Kernels of each step.
+        chips: Limits of the chip of each step.
+    """
+    import numpy as np
+
+    lengths = [len(table.count) for table in tables]
+    segment = np.repeat(np.arange(len(tables)), lengths)
+    category = np.concatenate([table.category for table in tables])
+    order = np.argsort(category >= len(CONTRACTIONS), kind="stable")
+
+    def of_tables(name: str) -> Any:
+        return np.concatenate([getattr(table, name) for table in tables])[order]
+
+    def of_chips(name: str) -> Any:
+        values = [getattr(chip, name) for chip in chips]
+        if not any(getattr(value, "ndim", 0) for value in values):
+            return np.array(values)[segment[order]]
+        each = zip(values, lengths, strict=True)
+        return np.concatenate([np.broadcast_to(value, (n,)) for value, n in each])[order]
+
+    columns = (
+        "category",
+        "count",
+        "flops",
+        "bytes_moved",
+        "m",
+        "n",
+        "k",
+        "batch",
+        "winograd",
+        "channels_first",
+        "warpgroup_attention",
+    )
+    arrays: dict[str, Any] = {name: of_tables(name) for name in columns}
+    table = KernelTable(
+        contractions=sum(table.contractions for table in tables), dtype=None, dtypes=(), **arrays
+    )
+    limits = AcceleratorLimits(**{name: of_chips(name) for name in field_names(AcceleratorLimits)})
+    return table, limits, segment[order]
