@@ -8,10 +8,21 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import gpuplan
 from gpuplan.launch.export import export_offer
 from gpuplan.launch.prepare.arguments import LaunchArgs
 
-__all__ = ["GIT", "OFFERS", "TWO", "export_of", "export_planned", "offer", "write_plan"]
+__all__ = [
+    "GIT",
+    "OFFERS",
+    "TWO",
+    "export_of",
+    "export_plan",
+    "export_planned",
+    "offer",
+    "write_plan",
+    "write_sharded_plan",
+]
 
 GIT = "git:https://example.org/me/repo.git@v1"
 
@@ -71,6 +82,24 @@ def write_plan(folder: Path, *offers: Mapping[str, Any], model: str = "train.py"
     return path
 
 
+def write_sharded_plan(path: Path) -> Path:
+    """Write the estimate of `--provider aws --accelerator A100-40GB --devices 8 --hosts 2 --shard fsdp`."""
+    found = gpuplan.estimate(
+        "MobileNetV2",
+        batch_size=64,
+        samples=1_281_167,
+        epochs=10,
+        providers=["aws"],
+        accelerators=["A100-40GB"],
+        purchase="on-demand",
+        devices=[8],
+        hosts=[2],
+        shard="fsdp",
+    )
+    path.write_text(json.dumps(found.to_json()))
+    return path
+
+
 def export_of(folder: Path, key: str, engine: str, *, source: str = GIT, **more: Any) -> dict[str, Any]:
     """Return what `gpuplan export` says of one offer."""
     return export_planned(folder, OFFERS[key], engine, source=source, **more)
@@ -80,7 +109,12 @@ def export_planned(
     folder: Path, planned: Mapping[str, Any], engine: str, *, source: str = GIT, **more: Any
 ) -> dict[str, Any]:
     """Return what `gpuplan export` says of a plan's only offer."""
-    args = LaunchArgs(path=write_plan(folder, planned), source=source, options={}, **more)
+    return export_plan(write_plan(folder, planned), engine, source=source, **more)
+
+
+def export_plan(path: Path, engine: str, *, source: str = GIT, **more: Any) -> dict[str, Any]:
+    """Return what `gpuplan export` says of a plan."""
+    args = LaunchArgs(path=path, source=source, options={}, **{"script": "train.py", **more})
     found = export_offer(args, engine=engine, disk_gb=100, image=None, file="f.yaml")
     assert isinstance(found["worst_case_usd"], Decimal)
     return found
