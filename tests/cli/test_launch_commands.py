@@ -69,6 +69,26 @@ def test_a_dry_run_prints_the_plan_and_leaves_no_trace(
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_dry_run_says_what_the_script_has_to_shard(
+    as_json: bool, gpuplan: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among the notes of the plan, which is printed before the question; once for all fallbacks."""
+    monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("GPUPLAN_OWNER", "me")
+    sharded = {**OFFERS["aws-spot"], "shard": "fsdp", "purchase": "on_demand"}
+    path = write_plan(tmp_path, sharded, {**sharded, "region": "us-west-2"})
+    done = gpuplan("launch", str(path), *CLOUD, *(["--json"] if as_json else []))
+
+    line = "fsdp over 4 devices: weights, gradients and optimizer state in parts; the script must shard them"
+    assert done.code == 0, done.err
+    assert done.out.count(line) == 1
+    if as_json:
+        told = json.loads(done.out)
+        assert [one["shard"] for one in told["request"]["candidates"]] == ["fsdp", "fsdp"]
+        assert told["notes"][0].startswith(line)
+
+
 def test_the_schema_is_the_models_own() -> None:
     """The file in `schemas/` is what the plan's type says, so that neither is forgotten."""
     schema = json.loads((SCHEMAS / "gpuplan.launch.json").read_text())

@@ -24,7 +24,14 @@ from gpuplan.predict.multi_device.sharded_step import (
     count_messages,
     scale_to_sharded_devices,
 )
-from gpuplan.predict.multi_device.sharding import EVERY_SHARDING, Sharding, format_sharding, parse_sharding
+from gpuplan.predict.multi_device.sharding import (
+    EVERY_SHARDING,
+    Sharding,
+    describe_sharding,
+    format_sharding,
+    parse_sharding,
+    read_sharding,
+)
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import MIB, Interval
 from hypothesis import given
@@ -184,6 +191,45 @@ def test_one_device_shares_with_none_and_an_unknown_network_has_no_time() -> Non
 def test_words_are_read_and_written(text: str) -> None:
     """The words of the contract."""
     assert format_sharding(parse_sharding(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "held", "duty"),
+    [
+        ("zero1", "optimizer state in parts", "the script must shard them itself"),
+        ("zero2", "gradients and optimizer state in parts", "the script must shard them itself"),
+        ("fsdp", "weights, gradients and optimizer state in parts", "the script must shard them itself"),
+        ("tensor:4", "products of layers in parts", "the script must divide them itself"),
+        ("script", "in parts what the script's own layout divides", ""),
+    ],
+)
+def test_a_plan_says_in_a_line_what_its_script_has_to_shard(text: str, held: str, duty: str) -> None:
+    """What ZeRO's stages divide (Rajbhandari et al., 2020, figure 1); the duty in the words of the step's note."""
+    sharding = read_sharding(text)
+    line = describe_sharding(sharding, devices=16, hosts=2)
+
+    assert str(sharding) == text
+    assert line.startswith(f"{text} over 16 devices in 2 machines: {held}")
+    assert "\n" not in line
+    assert (duty in line, sharding.duty) == (True, duty)
+
+
+def test_the_note_of_a_step_names_the_same_duty() -> None:
+    step = scale_to_sharded_devices(
+        SINGLE,
+        traffic=traffic(Sharding.ZERO1),
+        accelerator=ACCELERATORS["A100-80GB"],
+        devices=8,
+        machine=HOST_SPECS["p4d.24xlarge"],
+    )
+
+    assert isinstance(step, StepTime)
+    assert step.note.startswith("zero1 over 8 devices: ")
+    assert step.note.endswith(Sharding.ZERO1.duty)
+
+
+def test_copies_have_no_line() -> None:
+    assert describe_sharding(Sharding.NONE, devices=8, hosts=1) == ""
 
 
 @pytest.mark.parametrize(

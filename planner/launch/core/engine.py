@@ -170,10 +170,11 @@ class _Run:
 
 
 def _described(attempt: Attempt) -> str:
-    """Describe the machine of an attempt in one line."""
+    """Describe the machine of an attempt in one line, and what it trains in parts."""
     one = attempt.candidate
     place = attempt.zone or one.region
-    return f"{one.instance_type} in {place}, {one.purchase.replace('_', ' ')}, ${one.usd_per_hour}/h"
+    machine = f"{one.instance_type} in {place}, {one.purchase.replace('_', ' ')}, ${one.usd_per_hour}/h"
+    return "; ".join(filter(None, (machine, one.describe_sharding())))
 
 
 def _outcome(call: Call, kept: Mapping[str, Any]) -> str:

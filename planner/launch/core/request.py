@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from ...predict.multi_device.sharding import Sharding, describe_sharding, read_sharding
 from ..prepare.shell import find_pinned_packages
 from .api_call import Data
 
@@ -79,6 +80,7 @@ class LaunchCandidate(Data):
         planned_usd_per_hour: Price in the estimate, if `usd_per_hour` was read since; None: the same [USD/h].
         price_source: Source of `usd_per_hour`, if it was read for this launch; else empty.
         price_problem: Reason why it could not be read; else empty.
+        shard: What the devices hold in parts: `offers[].shard` of the estimate.
     """
 
     rank: int
@@ -96,6 +98,11 @@ class LaunchCandidate(Data):
     planned_usd_per_hour: Decimal | None = None
     price_source: str = ""
     price_problem: str = ""
+    shard: str = str(Sharding.NONE)
+
+    def describe_sharding(self, *, hosts: int = 1) -> str:
+        """Return in a line what the devices hold in parts, and what the script must do; empty for copies."""
+        return describe_sharding(read_sharding(self.shard), devices=self.devices, hosts=hosts)
 
 
 class StopLoss(Data):

@@ -1,7 +1,8 @@
 """Export of a chosen offer as a file for another launcher, with that launcher's own way to stop.
 
     task          from `plan.json` to what all engines need: machine, code, deadline, commands
-    skypilot, dstack, kubernetes    pure: a task as the engine's document, and the limits of its stop
+    skypilot, dstack, kubernetes, rayjob    pure: a task as the engine's document, and the limits of its stop
+    joined_hosts, tpu_slices, pods    machines that train together, hosts of a TPU slice, pods for their nodes
     cloud_init, terraform    the same for a bare machine, whose script (`machine`) sets its own timer
     colab         the same as a notebook
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..prepare.arguments import LaunchArgs
-from . import cloud_init, colab, dstack, kubernetes, skypilot, terraform
+from . import cloud_init, colab, dstack, kubernetes, pods, rayjob, skypilot, terraform
 from .task import EngineDocument, ExportTask, build_export_task
 
 __all__ = ["ENGINES", "Engine", "export_offer"]
@@ -49,7 +50,7 @@ ENGINES = {
     ),
     "dstack": Engine(title="dstack", providers=dstack.PROVIDERS, export=dstack.build_dstack_task),
     "kubernetes": Engine(
-        title="Kubernetes", providers=kubernetes.PROVIDERS, joins_hosts=True, export=kubernetes.build_jobset
+        title="Kubernetes", providers=pods.PROVIDERS, joins_hosts=True, export=kubernetes.build_jobset
     ),
     "terraform": Engine(
         title="Terraform", providers=terraform.PROVIDERS, export=terraform.build_configuration
@@ -58,7 +59,7 @@ ENGINES = {
         title="cloud-init", providers=cloud_init.PROVIDERS, export=cloud_init.build_cloud_config
     ),
     "colab": Engine(title="Colab", providers=colab.PROVIDERS, export=colab.build_colab_task),
-    "ray": Engine(title="Ray", providers=kubernetes.PROVIDERS, export=kubernetes.build_rayjob),
+    "ray": Engine(title="Ray", providers=pods.PROVIDERS, joins_hosts=True, export=rayjob.build_rayjob),
 }
 
 
@@ -93,6 +94,7 @@ def export_offer(
         "provider": task.provider,
         "hosts": task.hosts,
         "offer": task.offer.model_dump(mode="json"),
+        "sharding": task.offer.describe_sharding(hosts=task.hosts),
         "worst_case_usd": task.worst_case_usd,
         "apply": found.apply.replace("FILE", shlex.quote(file)),
         "stop": found.stop,

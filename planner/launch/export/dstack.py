@@ -15,6 +15,7 @@ from .task import (
     build_run_command,
     find_engine_name,
 )
+from .tpu_slices import require_single_host
 
 __all__ = ["PROVIDERS", "build_dstack_task"]
 
@@ -26,6 +27,7 @@ IDLE_S = 300
 def build_dstack_task(task: ExportTask) -> EngineDocument:
     """Return the task with machine, maximum price and maximum duration."""
     task.require_source("folder", "git", "image", engine="dstack")
+    require_single_host(task, engine="dstack")
     kind, place = task.source
     offer = task.offer
     document: dict[str, Any] = {"type": "task", "name": task.name}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ...errors import NoAnswerError
 from .task import ExportTask
+from .tpu_slices import count_slice_hosts
 
-__all__ = ["JOINING_LIMIT", "build_join_commands", "require_gpu_hosts"]
+__all__ = ["build_join_commands", "describe_joining", "describe_preemption", "require_gpu_hosts"]
 
 PORT = 12355  # of the coordinator, which runs on the first machine
-JOINING_LIMIT = (
+_DUTY = (
     "the script must call `keras.distribution.initialize()` before anything else of Keras, and distribute its "
-    "model (`keras.distribution`): otherwise each machine trains a model of its own"
+    "model (`keras.distribution`)"
 )
 
 
@@ -27,6 +28,25 @@ def build_join_commands(*, first: str, hosts: str, index: str) -> list[str]:
         f"export KERAS_DISTRIBUTION_NUM_PROCESSES={hosts}",
         f"export KERAS_DISTRIBUTION_PROCESS_ID={index}",
     ]
+
+
+def describe_joining(task: ExportTask) -> tuple[str, ...]:
+    """Return what several machines, or the hosts of a TPU slice, require of the script; empty for one."""
+    slice_hosts = count_slice_hosts(task.offer.accelerator, task.devices)
+    if task.hosts == slice_hosts == 1:
+        return ()
+    duty = f"{_DUTY}: otherwise each machine trains a model of its own"
+    if slice_hosts > 1:
+        duty = f"{_DUTY}: it runs on each of the {slice_hosts} hosts of the slice"
+    return (duty,)
+
+
+def describe_preemption(task: ExportTask) -> tuple[str, ...]:
+    """Return what the preemption of one of several spot pods does, where no engine replaces it; else empty."""
+    several = task.hosts * count_slice_hosts(task.offer.accelerator, task.devices) > 1
+    if not several or task.offer.purchase != "spot":
+        return ()
+    return ("a pod that fails, or whose spot machine is preempted, ends the run on all machines",)
 
 
 def require_gpu_hosts(task: ExportTask, *, engine: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import GpuplanError, UsageError
 from ..clouds.google.zones import machine_type, runtime_version
-from .joined_hosts import JOINING_LIMIT, build_join_commands, require_gpu_hosts
+from .joined_hosts import build_join_commands, describe_joining, require_gpu_hosts
 from .task import (
     BY_ACCELERATOR,
     SKYPILOT,
@@ -139,9 +139,8 @@ def _open(task: ExportTask) -> tuple[str, ...]:
         "setup (boot, installation) is not within the deadline",
         "the machine is not in gpuplan's ledger: `gpuplan ps` and `gpuplan reap` do not list it",
         "no checkpoints: files that the script does not save elsewhere are lost with the machine",
+        *describe_joining(task),
     ]
-    if task.hosts > 1:
-        found.append(JOINING_LIMIT)
     if task.offer.purchase == "spot":
         found.append("a preempted spot machine is not replaced; `sky jobs launch FILE` does that")
     return tuple(found)

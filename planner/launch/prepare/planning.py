@@ -112,11 +112,12 @@ def _worst_case(attempt: Attempt, adapter: Adapter, request: LaunchRequest) -> D
 def _notes(
     candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the notes of all candidates, without duplicates."""
+    """Return what scripts must shard, and the notes of all candidates, without duplicates."""
+    sharded = [candidate.describe_sharding() for candidate in candidates]
     found = [
         note for candidate in candidates for note in adapter.compute_cost_bounds(candidate, options).notes
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(filter(None, [*sharded, *found])))
 
 
 _OPTIONS = {

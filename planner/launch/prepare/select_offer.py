@@ -13,6 +13,7 @@ from typing import Any
 
 from ...errors import NoAnswerError, UsageError
 from ...numbers import format_duration, format_usd
+from ...predict.multi_device.sharding import read_sharding
 from ...units import SECONDS_PER_HOUR
 from ..core.request import Interruptions, LaunchCandidate, Seconds
 from .pricing import filter_affordable
@@ -250,6 +251,7 @@ def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:
         step_s=Seconds(**step_s) if step_s else None,
         cap_s=0,
         spot=_interruptions(offer.get("spot")),
+        shard=str(read_sharding(offer.get("shard", "none"))),
     )
 
 

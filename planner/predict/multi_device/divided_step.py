@@ -29,7 +29,7 @@ from .data_parallel import (
 )
 from .interconnect import UNKNOWN_HOST, HostSpec, Link, find_slowest_link
 from .sharded_step import compute_latency_s, count_messages
-from .sharding import Sharding
+from .sharding import Sharding, format_place
 
 __all__ = ["RingLinks", "add_replicas", "compute_divided_link_s", "scale_to_divided_devices"]
 
@@ -184,16 +184,16 @@ def _format_note(
     devices: float,
     hosts: int,
 ) -> str:
-    where = f" in {hosts} machines" if hosts > 1 else ""
     unfitted = ", its share of the datasheet rate assumed" if links.whole.kind == "ici" else ""
     shared, between = (
         sum(one.sent_bytes for one in collectives if one.replicas is replicas) / GIGA
         for replicas in (False, True)
     )
     replicas = f", and {between:.3g} GB for its replicas" if between else ""
-    own = "; the script must divide them itself" if sharding.kind == "tensor" else ""
+    own = f"; {sharding.duty}" if sharding.duty else ""
+    place = format_place(sharding, devices=devices, hosts=hosts)
     return (
-        f"{sharding} over {devices:g} devices{where}: in a step, each sends {shared:.3g} GB for the products that "
+        f"{place}: in a step, each sends {shared:.3g} GB for the products that "
         f"it shares{replicas} over {LINK_NAMES[links.whole.kind]}{unfitted}, which adds "
         f"{link_s * MS_PER_S:.3g} ms{own}"
     )

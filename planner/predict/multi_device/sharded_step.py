@@ -24,7 +24,7 @@ from .data_parallel import (
     load_parallel_coefficients,
 )
 from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind, find_slowest_link
-from .sharding import Sharding
+from .sharding import Sharding, format_place
 
 __all__ = [
     "ShardedTraffic",
@@ -223,12 +223,12 @@ def scale_to_sharded_devices(
 def _format_note(
     traffic: ShardedTraffic, link_s: float, *, kind: LinkKind, devices: float, hosts: int
 ) -> str:
-    where = f" in {hosts} machines" if hosts > 1 else ""
     gathered, reduced = (size / GIGA for size in (traffic.gathered_bytes, traffic.reduced_bytes))
     when = "in the forward and the backward pass" if traffic.gathers == 2 else "after the update"
+    place = format_place(traffic.sharding, devices=devices, hosts=hosts)
     unfitted = ", its share of the datasheet rate assumed" if kind == "ici" else ""
     return (
-        f"{traffic.sharding} over {devices:g} devices{where}: a step gathers {gathered:.3g} GB of weights {when} "
+        f"{place}: a step gathers {gathered:.3g} GB of weights {when} "
         f"and scatters {reduced:.3g} GB of gradients over {LINK_NAMES[kind]}{unfitted}, which adds "
-        f"{link_s * MS_PER_S:.3g} ms; the script must shard them itself"
+        f"{link_s * MS_PER_S:.3g} ms; {traffic.sharding.duty}"
     )

@@ -15,7 +15,16 @@ from ...errors import UsageError, near_names_hint
 from ...frozen import Frozen
 from ...limits import MAX_DEVICES
 
-__all__ = ["EVERY_SHARDING", "Sharding", "find_tensor_ways", "format_sharding", "parse_sharding"]
+__all__ = [
+    "EVERY_SHARDING",
+    "Sharding",
+    "describe_sharding",
+    "find_tensor_ways",
+    "format_place",
+    "format_sharding",
+    "parse_sharding",
+    "read_sharding",
+]
 
 ShardingKind = Literal["none", "zero1", "zero2", "fsdp", "script", "tensor"]
 
@@ -67,6 +76,13 @@ class Sharding(Frozen):
     def divides_products(self) -> bool:
         """Whether devices share the products of a layer, so that each runs a step of its own shapes."""
         return self.kind in ("script", "tensor")
+
+    @property
+    def duty(self) -> str:
+        """What the script must do for it, since neither Keras nor gpuplan does; empty if nothing, or done."""
+        if self.shards_optimizer:
+            return "the script must shard them itself"
+        return "the script must divide them itself" if self.kind == "tensor" else ""
 
 
 Sharding.NONE = Sharding(kind="none")
@@ -130,6 +146,21 @@ def _parse_one(name: str, text: str, flag: str) -> Sharding:
     )
 
 
+def read_sharding(text: str) -> Sharding:
+    """Return the sharding of an estimate's `offers[].shard`.
+
+    Raises:
+        UsageError: The text is of no sharding.
+
+    Example:
+        >>> str(read_sharding("script")), str(read_sharding("tensor:4"))
+        ('script', 'tensor:4')
+    """
+    if text == str(Sharding.SCRIPT):
+        return Sharding.SCRIPT
+    return _parse_one(text, text, "offers[].shard")
+
+
 def find_tensor_ways(shardings: Sequence[Sharding]) -> int | None:
     """Return the number of devices that share each product by tensor parallelism; None for none [-]."""
     return next((one.ways for one in shardings if one.kind == TENSOR), None)
@@ -138,3 +169,42 @@ def find_tensor_ways(shardings: Sequence[Sharding]) -> int | None:
 def format_sharding(shardings: Sequence[Sharding]) -> str:
     """Return the text that `parse_sharding` reads."""
     return AUTO if tuple(shardings) == EVERY_SHARDING else ",".join(map(str, shardings))
+
+
+def format_place(sharding: Sharding, *, devices: float, hosts: int) -> str:
+    """Return a sharding with the devices of all machines that share.
+
+    Example:
+        >>> format_place(Sharding.FSDP, devices=16, hosts=2)
+        'fsdp over 16 devices in 2 machines'
+    """
+    return f"{sharding} over {devices:g} devices" + (f" in {hosts} machines" if hosts > 1 else "")
+
+
+_HELD: dict[ShardingKind, str] = {
+    "zero1": "optimizer state in parts",
+    "zero2": "gradients and optimizer state in parts",
+    "fsdp": "weights, gradients and optimizer state in parts",
+    "tensor": "products of layers in parts",
+    "script": "in parts what the script's own layout divides",
+}
+
+
+def describe_sharding(sharding: Sharding, *, devices: float, hosts: int) -> str:
+    """Return in a line what a plan's devices hold in parts, and what its script must do; empty for copies.
+
+    Args:
+        sharding: The plan's.
+        devices: Devices of all machines [-].
+        hosts: Machines [-].
+
+    Example:
+        >>> describe_sharding(Sharding.SCRIPT, devices=4, hosts=1)
+        "script over 4 devices: in parts what the script's own layout divides"
+    """
+    if sharding.kind not in _HELD:
+        return ""
+    held = f"{format_place(sharding, devices=devices, hosts=hosts)}: {_HELD[sharding.kind]}"
+    return (
+        f"{held}; {sharding.duty} (`keras.distribution`), it is started as it is" if sharding.duty else held
+    )

@@ -8,10 +8,21 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import gpuplan
 from gpuplan.launch.export import export_offer
 from gpuplan.launch.prepare.arguments import LaunchArgs
 
-__all__ = ["GIT", "OFFERS", "export_of", "offer", "write_plan"]
+__all__ = [
+    "GIT",
+    "OFFERS",
+    "TWO",
+    "export_of",
+    "export_plan",
+    "export_planned",
+    "offer",
+    "write_plan",
+    "write_sharded_plan",
+]
 
 GIT = "git:https://example.org/me/repo.git@v1"
 
@@ -45,6 +56,7 @@ OFFERS = {
     "gcp-spot": offer("gcp", "a2-highgpu-1g", "A100-40GB", region="us-central1", purchase="spot"),
     "gcp-cpu": offer("gcp", "n2-standard-8", "CPU", region="us-central1"),
     "gcp-tpu": offer("gcp", "tpu-v5litepod-8", "TPU-v5e", 8, region="us-west4"),
+    "gcp-slice": offer("gcp", "tpu-v6e-16", "TPU-v6e", 16, region="us-east5"),
     "azure": offer("azure", "Standard_NC4as_T4_v3", "T4", region="eastus"),
     "azure-spot": offer("azure", "Standard_NC24ads_A100_v4", "A100-80GB-PCIe", region="eastus", purchase="spot"),
     "lambda": offer("lambda", "gpu_1x_a10", "A10", region="any"),
@@ -54,6 +66,7 @@ OFFERS = {
     "gcp-part": offer("gcp", "g4-standard-12", "RTXPRO6000", 0.25, region="us-central1"),
     "trainium": offer("aws", "trn1.2xlarge", "Trainium1"),
 }  # fmt: skip
+TWO = offer("aws", "p4d.24xlarge", "A100-40GB", 16, hosts=2, usd_per_hour="60.00")
 
 
 def write_plan(folder: Path, *offers: Mapping[str, Any], model: str = "train.py") -> Path:
@@ -69,10 +82,39 @@ def write_plan(folder: Path, *offers: Mapping[str, Any], model: str = "train.py"
     return path
 
 
+def write_sharded_plan(path: Path) -> Path:
+    """Write the estimate of `--provider aws --accelerator A100-40GB --devices 8 --hosts 2 --shard fsdp`."""
+    found = gpuplan.estimate(
+        "MobileNetV2",
+        batch_size=64,
+        samples=1_281_167,
+        epochs=10,
+        providers=["aws"],
+        accelerators=["A100-40GB"],
+        purchase="on-demand",
+        devices=[8],
+        hosts=[2],
+        shard="fsdp",
+    )
+    path.write_text(json.dumps(found.to_json()))
+    return path
+
+
 def export_of(folder: Path, key: str, engine: str, *, source: str = GIT, **more: Any) -> dict[str, Any]:
     """Return what `gpuplan export` says of one offer."""
-    path = write_plan(folder, OFFERS[key])
-    args = LaunchArgs(path=path, source=source, options={}, **more)
+    return export_planned(folder, OFFERS[key], engine, source=source, **more)
+
+
+def export_planned(
+    folder: Path, planned: Mapping[str, Any], engine: str, *, source: str = GIT, **more: Any
+) -> dict[str, Any]:
+    """Return what `gpuplan export` says of a plan's only offer."""
+    return export_plan(write_plan(folder, planned), engine, source=source, **more)
+
+
+def export_plan(path: Path, engine: str, *, source: str = GIT, **more: Any) -> dict[str, Any]:
+    """Return what `gpuplan export` says of a plan."""
+    args = LaunchArgs(path=path, source=source, options={}, **{"script": "train.py", **more})
     found = export_offer(args, engine=engine, disk_gb=100, image=None, file="f.yaml")
     assert isinstance(found["worst_case_usd"], Decimal)
     return found

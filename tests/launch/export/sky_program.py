@@ -24,8 +24,9 @@ def load(documents: dict[str, dict[str, Any]]) -> dict[str, str]:
     found = {}
     for key, document in documents.items():
         try:
-            (resources,) = sky.Task.from_yaml_config(document).resources
-            found[key] = str(resources)
+            task = sky.Task.from_yaml_config(document)
+            (resources,) = task.resources
+            found[key] = f"{task.num_nodes}x {resources}"
         except Exception as error:
             found[key] = f"{type(error).__name__}: {error}"
     return found

@@ -9,7 +9,7 @@ from launch.export.plans import GIT, OFFERS, export_of
 
 pytest.importorskip("dstack", reason="dstack is not installed: pip install dstack")
 
-TAKEN = [key for key in OFFERS if key not in {"colab", "gcp-part", "trainium"}]
+TAKEN = [key for key in OFFERS if key not in {"colab", "gcp-part", "gcp-slice", "trainium"}]
 
 
 @pytest.mark.parametrize("key", TAKEN)

@@ -17,7 +17,7 @@ CLOUDS = ("aws", "aws-spot", "gcp-attached", "gcp-spot", "gcp-cpu", "azure", "az
 
 
 @pytest.mark.parametrize("source", ["git:https://example.org/me/repo.git@v1", "image:example.org/me/train:1"])
-@pytest.mark.parametrize("key", [*CLOUDS, "gcp-tpu"])
+@pytest.mark.parametrize("key", [*CLOUDS, "gcp-tpu", "gcp-slice"])
 def test_a_jobset_has_no_field_that_is_unknown(key: str, source: str, tmp_path: Path) -> None:
     document = export_of(tmp_path, key, "kubernetes", source=source)["document"]
 
@@ -46,6 +46,7 @@ def test_a_rayjob_has_no_field_that_is_unknown(key: str, source: str, tmp_path: 
         ("ray", "spec.rayClusterSpec.headGroupSpec.template.spec.nodeSelectors", {}),
         ("ray", "spec.rayClusterSpec.headGroupSpec.template.spec.containers.0.resources.limit", {}),
         ("ray", "spec.rayClusterSpec.headGroupSpec.serviceType", "Cluster"),
+        ("ray", "spec.rayClusterSpec.workerGroupSpecs", [{"groupName": "workers", "replicas": 1}]),
         ("ray", "spec.activeDeadlineSeconds", 0),
         ("ray", "spec.shutdownAfterJobFinishes", False),
     ],
@@ -96,7 +97,9 @@ def test_the_deadline_is_kept_by_the_engine_and_by_the_shell(tmp_path: Path) -> 
     rayjob = export_of(tmp_path, "aws", "ray")["document"]["spec"]
     assert (rayjob["activeDeadlineSeconds"], rayjob["backoffLimit"]) == (9900, 0)
     assert rayjob["shutdownAfterJobFinishes"] is True
-    assert "timeout --signal=TERM --kill-after=60 9900 python train.py" in rayjob["entrypoint"]
+    head = rayjob["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    script = next(one["value"] for one in head["env"] if one["name"] == "GPUPLAN_SCRIPT")
+    assert "timeout --signal=TERM --kill-after=60 9900 python train.py" in script
 
 
 def test_the_pod_asks_for_that_node_and_for_no_rights(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import requests
 from gpuplan.launch.clouds.google.zones import machine_type
 from gpuplan.offers.catalog import load_catalog
 from launch.aws_world import AwsServer, aws_environment
-from launch.export.plans import GIT, OFFERS, export_of
+from launch.export.plans import GIT, OFFERS, export_of, export_plan, write_sharded_plan
 from launch.export.sky_catalog import write_catalogs
 
 pytestmark = pytest.mark.skipif(
@@ -84,8 +84,17 @@ def test_the_loader_of_skypilot_takes_every_export(home: Path, tmp_path: Path) -
 
     assert "autostop" in found.pop("wrong")
     assert {key: text for key, text in found.items() if "Error" in text} == {}
-    assert found[f"aws-spot {GIT}"].startswith("AWS(p3.8xlarge[Spot]")
+    assert found[f"aws-spot {GIT}"].startswith("1x AWS(p3.8xlarge[Spot]")
     assert "'T4': 2" in found[f"gcp-attached {GIT}"]
+
+
+def test_the_loader_takes_a_sharded_plan_of_two_machines(home: Path, tmp_path: Path) -> None:
+    """From the estimate to SkyPilot's own reading of it."""
+    plan = write_sharded_plan(tmp_path / "plan.json")
+    document = export_plan(plan, "skypilot")["document"]
+    found = ask_sky(home, "load", {"two": document}, tmp_path)
+
+    assert found["two"].startswith("2x AWS(p4d.24xlarge")
 
 
 def test_the_optimizer_of_skypilot_picks_what_gpuplan_picks(home: Path, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -59,6 +60,23 @@ model.compile(keras.optimizers.SGD(1e-6), "mse", metrics=[Last()])
 history = model.fit(data(), epochs=3, shuffle=False, verbose=0, callbacks=[Killed()])
 print("iterations", int(model.optimizer.iterations), "epochs", len(history.history["loss"]))
 """
+SHARDED = """
+import os, sys, time
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+import keras, numpy as np
+mesh = keras.distribution.DeviceMesh((4,), ("batch",), keras.distribution.list_devices("cpu"))
+layout = keras.distribution.LayoutMap(mesh)
+layout[".*kernel"] = (None, "batch")
+keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch"))
+x = np.random.default_rng(0).random((64, 3), dtype="float32")
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(8)])
+model.compile("adam", "mse")
+slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(float(sys.argv[1])))
+model.fit(x, x.sum(1), batch_size=8, epochs=5, verbose=0, callbacks=[slow])
+parts = {shard.data.shape for one in (model.layers[0].kernel, model.optimizer.variables[2])
+         for shard in one.value.addressable_shards}
+print("iterations", int(model.optimizer.iterations), "parts", parts)
+"""
 SLEEP = "import time; time.sleep(600)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 PATIENCE_S = 60.0
@@ -79,7 +97,7 @@ class Here:
     """This computer as a provider, in a folder of the test's own."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.said = folder, list[str]()
         clock = SystemClock()
         self.adapter = LocalAdapter(state_dir=folder, clock=clock)
         ledger = Ledger(folder, owner="me", clock=clock)
@@ -87,7 +105,7 @@ class Here:
             ledger=ledger,
             state_dir=folder,
             clock=clock,
-            notify=lambda event: None,
+            notify=lambda event: self.said.append(event.message),
             _adapters={"local": self.adapter},
         )
 
@@ -98,19 +116,19 @@ class Here:
         cap_s: int = 300,
         attempt: int = 1,
         step_s: Seconds | None = None,
+        offer: Mapping[str, Any] = MappingProxyType({}),
         **spec: Any,
     ) -> str:
         """Launch a script; returns the machine's name."""
         (self.folder / "train.py").write_text(script)
+        terms = {"cap_s": cap_s, "step_s": step_s, **offer}
         request = LaunchRequest(
             run="r1",
             attempt=attempt,
             owner="me",
             made_at=self.launcher.clock.now(),
             provider="local",
-            candidates=(
-                candidate("local", "this-machine", "0").model_copy(update={"cap_s": cap_s, "step_s": step_s}),
-            ),
+            candidates=(candidate("local", "this-machine", "0").model_copy(update=terms),),
             spec=RunSpec(
                 script="train.py",
                 arguments=arguments,
@@ -165,6 +183,26 @@ def test_killed_in_training_and_launched_again_it_does_every_step_once(here: Her
     assert 0 < outcome.steps < 40
     assert "iterations 40" in here.log(second)
     assert here.launcher.ledger.peek("r1").finished == "done"
+
+
+def test_a_sharded_plan_says_what_the_script_has_to_shard_and_its_checkpoints_resume(here: Here) -> None:
+    """Four devices hold two of eight columns each, of weights and of optimizer state, also after a SIGKILL."""
+    offer = {"devices": 4.0, "shard": "fsdp"}
+    first = here.launch(SHARDED, "0.05", offer=offer)
+    eventually(here.has_checkpoint)
+    os.killpg(here.group(first), signal.SIGKILL)
+    eventually(lambda: not here.alive())
+    assert here.launcher.refresh("r1")
+
+    second = here.launch(SHARDED, "0", attempt=2, offer=offer)
+    outcome = wait_for_end(here.launcher, "r1")
+
+    assert any("; fsdp over 4 devices: weights, gradients" in message for message in here.said)
+    assert any("; the script must shard them itself" in message for message in here.said)
+    assert outcome.status == "done", here.log(second)
+    assert outcome.steps is not None
+    assert 0 < outcome.steps < 40
+    assert "iterations 40 parts {(3, 2)}" in here.log(second)
 
 
 def test_a_supervisor_that_is_killed_takes_the_training_with_it(here: Here) -> None:
