@@ -68,7 +68,7 @@ def repeat_step(step: StepTime, times: int) -> StepTime:
     """Return several equal steps in a row as one.
 
     Example:
-        >>> one = StepTime(time_s=Interval(1.0, 2.0, 3.0), basis="modelled", limiter="compute")
+        >>> one = StepTime(time_s=Interval(low=1.0, mid=2.0, high=3.0), basis="modelled", limiter="compute")
         >>> repeat_step(one, 4).time_s.mid
         8.0
     """

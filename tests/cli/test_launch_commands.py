@@ -89,6 +89,29 @@ def test_a_dry_run_says_what_the_script_has_to_shard(
         assert told["notes"][0].startswith(line)
 
 
+def test_a_dry_run_says_how_the_script_has_to_fit(
+    gpuplan: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan of `estimate --fit` in four passes with recomputed layers; one in the whole batch says nothing."""
+    monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("GPUPLAN_OWNER", "me")
+    whole = {
+        **OFFERS["aws-spot"],
+        "purchase": "on_demand",
+        "batch_size_per_device": 64,
+        "micro_batch_size": 64,
+    }
+    fitted = {**whole, "micro_batch_size": 16, "gradient_accumulation_steps": 4, "recomputed": True}
+    line = (
+        "batches of 16 a device, with `gradient_accumulation_steps=4` of the optimizer, and layers made under"
+    )
+
+    for row, times in ((fitted, 1), (whole, 0)):
+        done = gpuplan("launch", str(write_plan(tmp_path, row)), *CLOUD)
+        assert done.code == 0, done.err
+        assert done.out.count(line) == times
+
+
 def test_the_schema_is_the_models_own() -> None:
     """The file in `schemas/` is what the plan's type says, so that neither is forgotten."""
     schema = json.loads((SCHEMAS / "gpuplan.launch.json").read_text())

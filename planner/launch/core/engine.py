@@ -174,7 +174,7 @@ def _described(attempt: Attempt) -> str:
     one = attempt.candidate
     place = attempt.zone or one.region
     machine = f"{one.instance_type} in {place}, {one.purchase.replace('_', ' ')}, ${one.usd_per_hour}/h"
-    return "; ".join(filter(None, (machine, one.describe_sharding())))
+    return "; ".join(filter(None, (machine, one.describe_layout())))
 
 
 def _outcome(call: Call, kept: Mapping[str, Any]) -> str:

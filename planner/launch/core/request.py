@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from ...plan.execution.fitting import describe_changes
 from ...predict.multi_device.sharding import Sharding, describe_sharding, read_sharding
+from ...predict.step_time import join_notes
 from ..prepare.shell import find_pinned_packages
 from .api_call import Data
 
@@ -81,6 +83,9 @@ class LaunchCandidate(Data):
         price_source: Source of `usd_per_hour`, if it was read for this launch; else empty.
         price_problem: Reason why it could not be read; else empty.
         shard: What the devices hold in parts: `offers[].shard` of the estimate.
+        micro_batch_size: Samples of a pass on one device; None where that is the whole batch [-].
+        gradient_accumulation_steps: Passes for each update [-].
+        recomputed: Whether layers have to recompute their activations so that the step fits.
     """
 
     rank: int
@@ -99,10 +104,19 @@ class LaunchCandidate(Data):
     price_source: str = ""
     price_problem: str = ""
     shard: str = str(Sharding.NONE)
+    micro_batch_size: int | None = None
+    gradient_accumulation_steps: int = 1
+    recomputed: bool = False
 
-    def describe_sharding(self, *, hosts: int = 1) -> str:
-        """Return in a line what the devices hold in parts, and what the script must do; empty for copies."""
-        return describe_sharding(read_sharding(self.shard), devices=self.devices, hosts=hosts)
+    def describe_layout(self, *, hosts: int = 1) -> str:
+        """Return in a line what the devices hold in parts, and what the script must do; empty for nothing."""
+        sharded = describe_sharding(read_sharding(self.shard), devices=self.devices, hosts=hosts)
+        changes = describe_changes(
+            micro_batch_size=self.micro_batch_size,
+            accumulation_steps=self.gradient_accumulation_steps,
+            recomputed=self.recomputed,
+        )
+        return join_notes(sharded, changes)
 
 
 class StopLoss(Data):

@@ -94,7 +94,7 @@ def export_offer(
         "provider": task.provider,
         "hosts": task.hosts,
         "offer": task.offer.model_dump(mode="json"),
-        "sharding": task.offer.describe_sharding(hosts=task.hosts),
+        "sharding": task.offer.describe_layout(hosts=task.hosts),
         "worst_case_usd": task.worst_case_usd,
         "apply": found.apply.replace("FILE", shlex.quote(file)),
         "stop": found.stop,

@@ -63,6 +63,8 @@ class _CheckedCandidate(LaunchCandidate):
     step_s: _CheckedSeconds | None
     cap_s: Annotated[int, Field(ge=SHORTEST_CAP_S, le=LONGEST_CAP_S)]
     shard: Shard = "none"
+    micro_batch_size: Count | None = None
+    gradient_accumulation_steps: Count = 1
 
 
 class _CheckedStopLoss(StopLoss):

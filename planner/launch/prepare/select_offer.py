@@ -252,7 +252,16 @@ def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:
         cap_s=0,
         spot=_interruptions(offer.get("spot")),
         shard=str(read_sharding(offer.get("shard", "none"))),
+        micro_batch_size=_find_micro_batch_size(offer),
+        gradient_accumulation_steps=offer.get("gradient_accumulation_steps", 1),
+        recomputed=offer.get("recomputed", False),
     )
+
+
+def _find_micro_batch_size(offer: Mapping[str, Any]) -> int | None:
+    """Return the samples of a pass on one device; None where that is the whole batch, or unknown [-]."""
+    size: int | None = offer.get("micro_batch_size")
+    return None if size == offer.get("batch_size_per_device") else size
 
 
 def _interruptions(spot: Mapping[str, Any] | None) -> Interruptions | None:

@@ -12,7 +12,7 @@ from ...workload.accumulation import build_accumulation_pass
 if TYPE_CHECKING:
     from ...workload.model import Workload
 
-__all__ = ["FitWays", "FittedStep", "list_divisors"]
+__all__ = ["FitWays", "FittedStep", "describe_changes", "list_divisors"]
 
 Resize = Callable[[int], "Workload"]
 
@@ -26,6 +26,29 @@ def list_divisors(number: int) -> list[int]:
     """
     small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)})
+
+
+def describe_changes(*, micro_batch_size: int | None, accumulation_steps: int, recomputed: bool) -> str:
+    """Return what a script has to do so that its step fits; empty for nothing.
+
+    Args:
+        micro_batch_size: Samples of a pass on one device; None where that is the whole batch [-].
+        accumulation_steps: Passes for each update [-].
+        recomputed: Whether layers recompute their activations.
+
+    Example:
+        >>> describe_changes(micro_batch_size=2, accumulation_steps=4, recomputed=False)
+        'fits if the script has batches of 2 a device, with `gradient_accumulation_steps=4` of the optimizer'
+    """
+    changes = []
+    if micro_batch_size is not None:
+        changes.append(
+            f"batches of {micro_batch_size} a device, with `gradient_accumulation_steps={accumulation_steps}` of "
+            "the optimizer"
+        )
+    if recomputed:
+        changes.append('layers made under `keras.RematScope(mode="full")`')
+    return f"fits if the script has {', and '.join(changes)}" if changes else ""
 
 
 class FittedStep(Frozen):

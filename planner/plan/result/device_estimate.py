@@ -12,6 +12,7 @@ from ...plain import to_plain
 from ...predict.multi_device.sharding import Sharding
 from ...predict.step_time import NoPrediction, StepTime
 from ...units import Interval
+from ..execution.fitting import describe_changes
 from ..execution.memory import MemoryVerdict
 from ..execution.memory_parts import Remedy, memory_note
 from ..execution.run_length import RunLength
@@ -135,25 +136,16 @@ class DeviceEstimate(Frozen):
             for note in (
                 about,
                 self.run.note,
-                self._fit_note,
+                describe_changes(
+                    micro_batch_size=self.pass_batch_size,
+                    accumulation_steps=self.accumulation_steps,
+                    recomputed=self.recomputed,
+                ),
                 memory_note(self.memory, self.remedies),
                 self.compatibility,
             )
             if note
         )
-
-    @property
-    def _fit_note(self) -> str:
-        """Sentence on what the script has to do so that the step fits; empty for nothing."""
-        changes = []
-        if self.passes > 1:
-            changes.append(
-                f"batches of {self.pass_batch_size} a device, with `gradient_accumulation_steps="
-                f"{self.accumulation_steps}` of the optimizer"
-            )
-        if self.recomputed:
-            changes.append('layers made under `keras.RematScope(mode="full")`')
-        return f"fits if the script has {', and '.join(changes)}" if changes else ""
 
     @cached_property
     def shared_json(self) -> dict[str, Any]:
@@ -175,6 +167,7 @@ class DeviceEstimate(Frozen):
             "memory_remedies": to_plain(self.remedies),
             "largest_batch_size": memory.largest_batch_size,
             "shard": str(self.sharding),
+            "micro_batch_size": self.pass_batch_size or -(-self.run.global_batch_size // self.run.replicas),
             "gradient_accumulation_steps": self.accumulation_steps,
             "recomputed": self.recomputed,
             "compatibility": self.compatibility,
