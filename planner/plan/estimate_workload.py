@@ -28,6 +28,7 @@ from .execution.sharding_choice import (
     find_sharding_remedy,
     list_memory_parts,
 )
+from .pipelined_step import predict_pipelined_step
 from .pricing.bill import INPUT_STALLS
 from .pricing.offers import price_offers
 from .question import Question
@@ -157,8 +158,8 @@ def _estimate_phase(
     matrix = load_compatibility()
     accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
     copies = choice.count_replicas(workload, sharding, devices=selected.offer.devices)
-    sharers = "replicas" if sharding.divides_products else "devices"
-    share = spread.split(workload, copies, sharers=sharers)
+    parts = "replicas" if sharding.divides_layers or sharding.divides_products else "devices"
+    share = spread.split(workload, copies, sharers=parts)
     run, whole = share.run, share.workload or workload
     each = choice.get_device_workload(whole, sharding, devices=devices)
     peak_time_s = None
@@ -167,10 +168,22 @@ def _estimate_phase(
             f"the catalog does not describe `{selected.offer.accelerator}`"
         )
     else:
-        step = predict_step_on_devices(
-            share, selected, accelerator, predictor, whole=whole, each=each, sharding=sharding
-        )
-        peak_time_s = compute_peak_time_s(each, accelerator, share=min(1.0, selected.offer.devices))
+        if sharding.divides_layers and share.workload is not None:
+            each, step = predict_pipelined_step(
+                whole,
+                sharding,
+                selected,
+                accelerator,
+                predictor,
+                resize=spread.resize,
+                known=choice.stages,
+            )
+        else:
+            step = predict_step_on_devices(
+                share, selected, accelerator, predictor, whole=whole, each=each, sharding=sharding
+            )
+        sharers = sharding.ways if sharding.divides_layers else 1
+        peak_time_s = compute_peak_time_s(each, accelerator, share=min(sharers, selected.offer.devices))
         whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
     memory = _check_memory(each, selected, step)
     sharded = find_sharding_remedy(whole, memory, sharding=sharding, devices=devices)
@@ -232,8 +245,9 @@ def _require_run_length(workload: Workload, question: Question) -> None:
 
 
 def _require_training(workload: Workload, question: Question) -> None:
-    """Raise UsageError if gradients or optimizer state are to be sharded without training."""
-    if workload.mode != "train" and any(one.shards_optimizer for one in question.shard or ()):
+    """Raise UsageError if gradients, optimizer state or both passes are to be divided without training."""
+    divided = any(one.shards_optimizer or one.divides_layers for one in question.shard or ())
+    if workload.mode != "train" and divided:
         raise UsageError(
             "`--shard` divides a training step; inference has no gradients and no optimizer to divide",
             hint="leave out `--shard`, or use `--mode train`",

@@ -275,8 +275,8 @@ def test_frozen_layers_have_no_gradients(gpuplan: Run, folder: Path, monkeypatch
     ("shard", "message"),
     [
         ("tensor:0", "tensor parallelism needs a number of devices"),
-        ("pipeline:2", "pipeline parallelism is not modelled"),
-        ("zero3", "is none of none, zero1, zero2, fsdp, tensor:N, auto"),
+        ("pipeline:1", "pipeline parallelism needs a number of stages"),
+        ("zero3", "is none of none, zero1, zero2, fsdp, tensor:N, pipeline:N, auto"),
     ],
 )
 def test_what_is_not_modelled_is_refused(

@@ -12,7 +12,7 @@ from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
 if TYPE_CHECKING:
     from ...workload.model import Workload
 
-__all__ = ["Remedy", "compute_batch_bytes", "find_remedies", "memory_note", "memory_parts"]
+__all__ = ["Remedy", "compute_batch_bytes", "find_remedies", "list_divisors", "memory_note", "memory_parts"]
 
 HALVED = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 
@@ -103,14 +103,20 @@ def _smaller(workload: Workload, fixed: int, limit: float) -> list[tuple[str, in
         again = memory.activations_bytes(compiled=workload.compiled, recompute=True)
         ways.append(("recomputed activations (keras.RematScope)", fixed + memory.input_bytes + again))
     accumulating = fixed + memory.gradient_bytes
-    passes = next((n for n in _divisors(batch_size) if accumulating + batch // n <= limit), None)
+    passes = next((n for n in list_divisors(batch_size) if accumulating + batch // n <= limit), None)
     if workload.mode == "train" and passes is not None and passes > 1:
         words = f"gradient accumulation: {passes} passes of {batch_size // passes} samples an update"
         ways.append((words, accumulating + batch // passes))
     return ways
 
 
-def _divisors(number: int) -> list[int]:
+def list_divisors(number: int) -> list[int]:
+    """Return the divisors of a positive number in order.
+
+    Example:
+        >>> list_divisors(12)
+        [1, 2, 3, 4, 6, 12]
+    """
     small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)})
 

@@ -3,12 +3,14 @@
 ZeRO: Rajbhandari et al., 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC20,
 arXiv:1910.02054, section 5. FSDP: Zhao et al., 2023, "PyTorch FSDP: Experiences on Scaling Fully Sharded Data
 Parallel", VLDB 16(12), arXiv:2304.11277. Tensor parallelism: Shoeybi et al., 2019, "Megatron-LM: Training
-Multi-Billion Parameter Language Models Using Model Parallelism", arXiv:1909.08053, section 3.
+Multi-Billion Parameter Language Models Using Model Parallelism", arXiv:1909.08053, section 3. Pipelines: Narayanan
+et al., 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv:2104.04473,
+section 2.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from ...errors import UsageError, near_names_hint
@@ -17,19 +19,20 @@ from ...limits import MAX_DEVICES
 
 __all__ = ["EVERY_SHARDING", "Sharding", "find_tensor_ways", "format_sharding", "parse_sharding"]
 
-ShardingKind = Literal["none", "zero1", "zero2", "fsdp", "script", "tensor"]
+ShardingKind = Literal["none", "zero1", "zero2", "fsdp", "script", "tensor", "pipeline"]
 
 
 class Sharding(Frozen):
     """State of a training step that devices hold in parts instead of as copies.
 
-    Batches are divided among the devices in any case; with `tensor`, among groups of devices, and under a layout
-    of the user's code, as its mesh says.
+    Batches are divided among the devices in any case; with `tensor` and `pipeline`, among groups of devices, and
+    under a layout of the user's code, as its mesh says.
 
     Args:
         kind: `none`: nothing; `zero1`: optimizer state; `zero2`: gradients too; `fsdp`: weights too (ZeRO stage
-            3); `tensor`: products, by their heads or features; `script`: what the user's code divides.
-        ways: Devices that share each product; 1 but for `tensor` [-].
+            3); `tensor`: products, by their heads or features; `pipeline`: layers, in stages; `script`: what the
+            user's code divides.
+        ways: Devices that share each product, or the layers; 1 but for `tensor` and `pipeline` [-].
 
     Example:
         >>> str(Sharding.FSDP), str(Sharding(kind="tensor", ways=4))
@@ -68,6 +71,11 @@ class Sharding(Frozen):
         """Whether devices share the products of a layer, so that each runs a step of its own shapes."""
         return self.kind in ("script", "tensor")
 
+    @property
+    def divides_layers(self) -> bool:
+        """Whether each device runs some of the layers, on micro-batches in turn."""
+        return self.kind == "pipeline"
+
 
 Sharding.NONE = Sharding(kind="none")
 Sharding.ZERO1 = Sharding(kind="zero1")
@@ -78,18 +86,22 @@ Sharding.SCRIPT = Sharding(kind="script")
 EVERY_SHARDING = (Sharding.NONE, Sharding.ZERO1, Sharding.ZERO2, Sharding.FSDP)  # on any number of devices
 AUTO = "auto"
 TENSOR: ShardingKind = "tensor"
-NOT_MODELLED = "pipeline"
+COUNTED: Mapping[ShardingKind, str] = {  # those with a number, and what it counts
+    TENSOR: "tensor parallelism needs a number of devices",
+    "pipeline": "pipeline parallelism needs a number of stages",
+}
 
 
 def parse_sharding(text: str, *, flag: str = "--shard") -> tuple[Sharding, ...]:
     """Return the shardings to try: the named ones, or all that suit any number of devices for `auto`.
 
     Args:
-        text: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`, or several of them with commas; or `auto`.
+        text: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`, `pipeline:N`, or several of them with commas; or
+            `auto`.
         flag: Name of the flag in an error.
 
     Raises:
-        UsageError: Any other text, or pipeline parallelism, which is not modelled.
+        UsageError: Any other text.
 
     Example:
         >>> parse_sharding("fsdp,tensor:4")
@@ -111,19 +123,13 @@ def _parse_one(name: str, text: str, flag: str) -> Sharding:
     if name in known:
         return known[name]
     kind, _, number = name.partition(":")
-    if kind == NOT_MODELLED:
-        raise UsageError(
-            f"`{flag} {text}`: pipeline parallelism is not modelled; Keras has no support for it",
-            hint=f"`{flag} fsdp` shards weights, gradients and optimizer over all devices",
-        )
-    if kind == TENSOR:
+    counted = next((one for one in COUNTED if one == kind), None)
+    if counted is not None:
         if not number.isdecimal() or not 2 <= int(number) <= MAX_DEVICES:
-            raise UsageError(
-                f"`{flag} {text}`: tensor parallelism needs a number of devices from 2 to {MAX_DEVICES:,}",
-                hint=f"`{flag} tensor:4`",
-            )
-        return Sharding(kind=TENSOR, ways=int(number))
-    names = [*known, "tensor:N", AUTO]
+            needs = f"{COUNTED[counted]} from 2 to {MAX_DEVICES:,}"
+            raise UsageError(f"`{flag} {text}`: {needs}", hint=f"`{flag} {counted}:4`")
+        return Sharding(kind=counted, ways=int(number))
+    names = [*known, *(f"{one}:N" for one in COUNTED), AUTO]
     raise UsageError(
         f"`{flag} {text}` is none of {', '.join(names)}",
         hint=near_names_hint(name, names, see_all="gpuplan estimate --help"),

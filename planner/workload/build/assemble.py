@@ -137,6 +137,7 @@ def _assemble(
         layer_sizes=find_layer_sizes(model),
         tokens_per_sample=_find_tokens_per_sample(x, output),
         divided=_describe_division(model, traced.divided, placement, options),
+        layer_calls=traced.layer_calls,
     )
 
 
