@@ -1,15 +1,15 @@
 """Pipelines as predicted, beside what torchgpipe published for its own.
 
-    python benchmarks/pipeline_steps.py        # six settings, some minutes; no accelerator
+    python benchmarks/pipeline_steps.py        # six settings, two minutes; no accelerator
 
 Published: ResNet-101 and U-Net (5, 64) of torchgpipe on 2 to 8 Tesla P40 behind PCIe, float32, SGD; batch and
 micro-batches of each setting from its benchmark scripts (kakaobrain/torchgpipe@a1b4ee25, docs/benchmarks.rst,
 benchmarks/resnet101-speed/main.py and benchmarks/unet-speed/main.py). The speed-up is relative to its own baseline
 on one device without a pipeline.
 
-What differs from the plan: torchgpipe runs GPipe's schedule, and recomputes the forward pass of every micro-batch but
-the last, which is added here to the work of the slowest stage by its share of the FLOPs; it copies results on streams
-of their own, beside the work; its partitions were balanced by hand. Nothing was fitted to pipelines.
+What differs from the plan: torchgpipe runs GPipe's schedule, and recomputes the forward pass of every micro-batch
+but the last, which is added here to the work of the slowest stage by its share of the FLOPs; it copies results on
+streams of their own, beside the work; its partitions are its authors'. Nothing was fitted to pipelines.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def predict_rate(workload: Workload) -> float:
 
 
 def predict_pipeline_rates(micro_batch: Workload, *, stages: int, micro_batches: int) -> tuple[float, float]:
-    """Return the samples that a pipeline of given micro-batches processes, without and with recomputation [1/s]."""
+    """Return what a pipeline of given micro-batches processes, without and with recomputation [samples/s]."""
     accelerator, machine = load_catalog().accelerators[DEVICE], HostSpec(topology="pcie")
     links = find_pipeline_links(accelerator, stages=stages, replicas=1, machine=machine)
     if links is None:

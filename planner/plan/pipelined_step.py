@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import UsageError
 from ..predict.breakdown import share_kernel_times
 from ..predict.coefficients import load_coefficients
 from ..predict.keras_defaults import select_executed_workload
@@ -147,12 +148,14 @@ class PipelineDivider:
         """
         found: dict[int, float] = {}
         for number in list_divisors(whole.batch_size):
-            micro_batch = resize(whole, whole.batch_size // number)
-            if micro_batch is None:
+            try:
+                micro_batch = resize(whole, whole.batch_size // number)
+            except UsageError as problem:  # a saved workload, or a model whose inputs fix the batch size
                 return NoPrediction(
-                    f"micro-batches need `{whole.model}` at smaller batch sizes",
-                    hint="name the model itself instead of a saved workload",
+                    f"micro-batches need other batch sizes: {problem}", hint=problem.hint or ""
                 )
+            if micro_batch is None:
+                return NoPrediction(f"micro-batches need `{whole.model}` at other batch sizes")
             step = self._predict_without_limits(micro_batch)
             if isinstance(step, NoPrediction):
                 return step

@@ -212,9 +212,9 @@ def _format_note(
     replicated = f", {summed:.3g} GB of gradients summed over {replicas} replicas" if summed else ""
     unfitted = ", its share of the datasheet rate assumed" if links.kind == "ici" else ""
     return (
-        f"{sharding} over {stages * replicas} devices{where}: {stages} stages work on {micro_batches} "
-        f"micro-batches in turn (1F1B) and wait for {bubble:.0%} of the step; {sent:.3g} GB of activations and as "
-        f"much of their gradients are sent between stages{tied}{replicated} over {LINK_NAMES[links.kind]}"
-        f"{unfitted}, which adds {link_s * MS_PER_S:.3g} ms; Keras runs no pipeline: the time is for a schedule "
-        "written by hand (JAX, or PyTorch's torch.distributed.pipelining)"
+        f"{sharding} over {stages * replicas} devices{where}, by a schedule of your own, since Keras runs no "
+        f"pipeline (JAX, or PyTorch's torch.distributed.pipelining): {stages} stages work on {micro_batches} "
+        f"micro-batches in turn (1F1B), wait for {bubble:.0%} of the step and send {sent:.3g} GB of activations, "
+        f"as much of their gradients{tied}{replicated} over {LINK_NAMES[links.kind]}{unfitted}, which adds "
+        f"{link_s * MS_PER_S:.3g} ms"
     )
