@@ -235,8 +235,9 @@ class OfferFlags(Frozen):
     shard: Annotated[
         str | None,
         typer.Option(
-            help="Sharding over devices: none, zero1, zero2, fsdp, tensor:N (N devices share each product), auto, "
-            "or a list with commas, of which the first that fits is taken. Default: as the script says, else none."
+            help="Sharding over devices: none, zero1, zero2, fsdp, tensor:N (N devices share each product), "
+            "pipeline:N (layers in N stages), auto, or a list with commas, of which the first that fits is taken. "
+            "Default: as the script says, else none."
         ),
     ] = None
     retired: Annotated[

@@ -12,17 +12,19 @@ from .execution.fitting import FittedStep, FitWays
 from .execution.memory import MemoryVerdict, available_bytes, memory_verdict, stated_verdict
 from .execution.memory_parts import compute_batch_bytes, find_remedies
 from .execution.run_length import count_replicas
-from .execution.scaling_mode import BatchScaling
+from .execution.scaling_mode import BatchScaling, DeviceShare
 from .execution.sharding_choice import (
     ShardingChoice,
     choose_least_sharding,
     find_sharding_remedy,
     list_memory_parts,
 )
+from .pipelined_step import predict_pipelined_step
 from .result.device_estimate import DeviceEstimate, combine_phases
 from .step_on_devices import predict_step_on_devices
 
 if TYPE_CHECKING:
+    from ..offers.rows import Accelerator
     from ..predict.step_time import StepPredictor
     from ..units import Interval
     from ..workload.model import Workload
@@ -102,9 +104,8 @@ class DeviceEstimator:
         matrix = load_compatibility()
         accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
         copies = self._choice.count_replicas(workload, sharding, devices=selected.offer.devices)
-        share = self._spread.split(
-            workload, copies, sharers="replicas" if sharding.divides_products else "devices"
-        )
+        parts = "replicas" if sharding.divides_layers or sharding.divides_products else "devices"
+        share = self._spread.split(workload, copies, sharers=parts)
         run = share.run
         fitted = self._fit(share.workload or workload, selected, sharding, recompute=recompute)
         if fitted is None:
@@ -117,10 +118,11 @@ class DeviceEstimator:
                 f"the catalog does not describe `{selected.offer.accelerator}`"
             )
         else:
-            step = predict_step_on_devices(
-                share, selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
+            each, step = self._predict_step(
+                share, selected, accelerator, whole=whole, each=each, sharding=sharding
             )
-            peak_time_s = compute_peak_time_s(each, accelerator, share=min(1.0, selected.offer.devices))
+            sharers = sharding.ways if sharding.divides_layers else 1
+            peak_time_s = compute_peak_time_s(each, accelerator, share=min(sharers, selected.offer.devices))
             whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
         memory = _check_memory(each, selected, step)
         step = step if isinstance(step, NoPrediction) else repeat_step(step, fitted.passes)
@@ -143,12 +145,40 @@ class DeviceEstimator:
             memory_parts=list_memory_parts(whole, each, sharding, devices),
         )
 
+    def _predict_step(
+        self,
+        share: DeviceShare,
+        selected: OfferContext,
+        accelerator: Accelerator,
+        *,
+        whole: Workload,
+        each: Workload,
+        sharding: Sharding,
+    ) -> tuple[Workload, StepTime | NoPrediction]:
+        """Return the work of one device and the time of a step."""
+        if sharding.divides_layers and share.workload is not None:
+            return predict_pipelined_step(
+                whole,
+                sharding,
+                selected,
+                accelerator,
+                self._predictor,
+                resize=self._spread.resize,
+                known=self._choice.stages,
+            )
+        step = predict_step_on_devices(
+            share, selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
+        )
+        return each, step
+
     def _fit(
         self, whole: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
     ) -> FittedStep | None:
         """Return the step of one device as it is, or in passes that fit; None if it does not in any."""
         if recompute is None or self._ways is None:
             return FittedStep(workload=whole)
+        if sharding.divides_layers:
+            return None  # its micro-batches are passes already
         devices, accelerator = count_replicas(selected.offer.devices), selected.accelerator
 
         def fits(one: Workload) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..workload.ops import Op
     from .kernels.table import Kernel
 
-__all__ = ["BreakdownRow", "StepBreakdown", "break_down_step"]
+__all__ = ["BreakdownRow", "StepBreakdown", "break_down_step", "share_kernel_times"]
 
 LAYERS_KEPT = 24  # other layers are merged
 OTHER_LAYERS = "other layers"
@@ -122,10 +122,33 @@ def break_down_step(
     )
 
 
+def share_kernel_times(
+    workload: Workload, accelerator: Accelerator, coefficients: Coefficients
+) -> list[tuple[Op, float]] | None:
+    """Return each operation of a step with its share of the kernels' time; None if limits are unknown [s].
+
+    Args:
+        workload: Traced workload.
+        accelerator: A row of the catalog.
+        coefficients: Fitted coefficients.
+    """
+    execution = find_keras_execution(workload, accelerator)
+    pairs = execution.group_ops(execution.select_ops(workload))
+    busy_s = _busy_s([kernel for kernel, _ in pairs], workload, accelerator, coefficients, with_gaps=True)
+    if busy_s is None:
+        return None
+    return [(op, row.time_s) for op, row in _shares(pairs, busy_s, compiled=workload.compiled)]
+
+
 def _busy_s(
-    kernels: Sequence[Kernel], workload: Workload, accelerator: Accelerator, coefficients: Coefficients
+    kernels: Sequence[Kernel],
+    workload: Workload,
+    accelerator: Accelerator,
+    coefficients: Coefficients,
+    *,
+    with_gaps: bool = False,
 ) -> list[float] | None:
-    """Return the time of each kernel without its launch gap; None if limits of the chip are unknown [s]."""
+    """Return the time of each kernel, with or without its launch gap; None if limits are unknown [s]."""
     table = find_keras_execution(workload, accelerator).build_table(kernels)
     chip = compute_limits(accelerator, table=table, precision=find_execution_precision(workload, accelerator))
     if isinstance(chip, NoPrediction) or not kernels:
@@ -138,7 +161,7 @@ def _busy_s(
         year=accelerator.year or LAST_YEAR,
         stack=append_mode(KERAS, workload.mode),
     )
-    return [float(time_s) for time_s in total - launch_s * table.count]
+    return [float(time_s) for time_s in total - (0.0 if with_gaps else launch_s * table.count)]
 
 
 def _shares(

@@ -19,9 +19,9 @@ def compute_peak_time_s(workload: Workload, accelerator: Accelerator, *, share: 
     script recomputes counts again, which makes it a utilization by hardware FLOPs.
 
     Args:
-        workload: Step of one device.
+        workload: Step of one device, or of the devices of a pipeline.
         accelerator: Row of the catalog.
-        share: Share of the device, for offers of less than one [-].
+        share: Devices that do this work; less than one for a share of one [-].
     """
     precision = find_execution_precision(workload, accelerator)
     in_tf32 = precision in TF32

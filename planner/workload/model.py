@@ -10,6 +10,7 @@ from ..frozen import Frozen
 from ..plain import to_plain
 from .collective import Collective
 from .device_layout import DeviceLayout
+from .layer_calls import LayerCalls
 from .ops import PRODUCTS, Op
 
 __all__ = [
@@ -137,11 +138,13 @@ class FusedAttention(Frozen):
         calls: The distinct calls.
         ops: Table of operations of the step.
         memory: Device memory of the step: scores are not stored.
+        layer_calls: Its calls of layers; None where they are not known.
     """
 
     calls: tuple[AttentionCall, ...]
     ops: tuple[Op, ...]
     memory: Memory
+    layer_calls: LayerCalls | None = None
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> FusedAttention:
@@ -150,6 +153,7 @@ class FusedAttention(Frozen):
             calls=tuple(AttentionCall(**call) for call in data["calls"]),
             ops=tuple(Op.from_json(row) for row in data["ops"]),
             memory=Memory(**data["memory"]),
+            layer_calls=_parse_layer_calls(data),
         )
 
 
@@ -247,6 +251,8 @@ class Workload(Frozen):
             in every step [-].
         divided: The step of one device that holds parts of the variables, under that layout or by tensor
             parallelism; None where every device holds all of them.
+        layer_calls: Calls of layers between which a pipeline can cut the step; None where they are not known
+            (inference, other backends than JAX, workloads traced before they were introduced).
     """
 
     model: str
@@ -278,6 +284,7 @@ class Workload(Frozen):
     tokens_per_sample: int | None = None
     gradient_accumulation_steps: int = 1
     divided: DividedStep | None = None
+    layer_calls: LayerCalls | None = None
 
     @cached_property
     def phases(self) -> tuple[Workload, ...]:
@@ -309,7 +316,9 @@ class Workload(Frozen):
         known = self.fused_attention
         if known is None:
             return self
-        return replace(self, ops=known.ops, memory=known.memory, fused_attention=None)
+        return replace(
+            self, ops=known.ops, memory=known.memory, layer_calls=known.layer_calls, fused_attention=None
+        )
 
     @cached_property
     def on_tpu(self) -> Workload:
@@ -355,5 +364,11 @@ class Workload(Frozen):
             fields["layer_sizes"] = LayerSizes(**{part: tuple(row) for part, row in sizes.items()})
         if layout := fields.get("layout"):
             fields["layout"] = DeviceLayout.from_json(layout)
+        fields["layer_calls"] = _parse_layer_calls(fields)
         fields["further"] = tuple(Workload.from_json(one) for one in fields.get("further", ()))
         return Workload(**fields)
+
+
+def _parse_layer_calls(data: dict[str, Any]) -> LayerCalls | None:
+    known = data.get("layer_calls")
+    return None if known is None else LayerCalls.from_json(known)

@@ -98,6 +98,8 @@ class Op:
         composed: Whether a framework may lack a kernel for it and launch its primitives, as TensorFlow
             without compilation does for GELU and layer normalization.
         loop: Its position in a loop over time; None outside loops.
+        layer_call: Call of a layer that it belongs to, an index into `LayerCalls`; -1 for the update, and where
+            calls are not known [-].
     """
 
     kind: OpKind
@@ -129,6 +131,7 @@ class Op:
     primitives: int = 1
     composed: bool = False
     loop: Loop | None = None
+    layer_call: int = -1
 
     @staticmethod
     def from_json(row: dict[str, Any]) -> Op:

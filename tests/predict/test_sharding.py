@@ -187,7 +187,7 @@ def test_one_device_shares_with_none_and_an_unknown_network_has_no_time() -> Non
     assert "the rate of the link" in unknown.reason
 
 
-@pytest.mark.parametrize("text", ["none", "zero1", "zero2", "fsdp", "auto"])
+@pytest.mark.parametrize("text", ["none", "zero1", "zero2", "fsdp", "auto", "fsdp,pipeline:4"])
 def test_words_are_read_and_written(text: str) -> None:
     """The words of the contract."""
     assert format_sharding(parse_sharding(text)) == text
@@ -239,8 +239,9 @@ def test_copies_have_no_line() -> None:
         ("tensor:1", "tensor parallelism needs a number of devices from 2"),
         ("tensor:x", "tensor parallelism needs a number of devices from 2"),
         ("tensor:2,tensor:4", "has several numbers of devices for tensor parallelism"),
-        ("pipeline:2", "pipeline parallelism is not modelled; Keras has no support for it"),
-        ("zero3", "is none of none, zero1, zero2, fsdp, tensor:N, auto"),
+        ("pipeline", "pipeline parallelism needs a number of stages from 2"),
+        ("pipeline:1", "pipeline parallelism needs a number of stages from 2"),
+        ("zero3", "is none of none, zero1, zero2, fsdp, tensor:N, pipeline:N, auto"),
         ("", "is none of"),
     ],
 )

@@ -39,7 +39,9 @@ FolderPlace = Annotated[str, StringConstraints(pattern=r"^folder:/[^\x00-\x1f\x7
 Pinned = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.+!_-]*$")
 ]
-Shard = Annotated[str, StringConstraints(pattern=r"^(none|zero1|zero2|fsdp|script|tensor:[1-9][0-9]{0,3})$")]
+Shard = Annotated[
+    str, StringConstraints(pattern=r"^(none|zero1|zero2|fsdp|script|(tensor|pipeline):[1-9][0-9]{0,3})$")
+]
 Usd = Annotated[Decimal, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
 PastSeconds = Annotated[float, Field(ge=0, le=10**10, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=10**5)]

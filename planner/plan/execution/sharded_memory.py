@@ -22,6 +22,8 @@ __all__ = [
     "compute_in_flight_bytes",
     "compute_shard_bytes",
     "divide_update",
+    "read_device_memory",
+    "scale_op",
 ]
 
 # Layers whose gathered weights, or gradients that are not yet scattered, a device holds at a time: the one that
@@ -185,7 +187,7 @@ def divide_update(ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
     """Return a device's share of the operations; metrics, which are updated but belong to no layer, stay."""
     if share == 1.0:
         return ops
-    return tuple(_scale(op, share) if op.phase == "update" and op.layer else op for op in ops)
+    return tuple(scale_op(op, share) if op.phase == "update" and op.layer else op for op in ops)
 
 
 def build_device_workload(
@@ -225,6 +227,17 @@ def build_device_workload(
     )
 
 
+def read_device_memory(memory: Memory) -> DeviceMemory:
+    """Return the memory of a device by part from that of its own workload, whose gradients all wait."""
+    return DeviceMemory(
+        weights=memory.parameter_bytes,
+        frozen=0,
+        gradients=memory.gradient_bytes,
+        optimizer=memory.optimizer_bytes,
+        state=memory.state_bytes,
+    )
+
+
 def _build_memory(memory: Memory, found: DeviceMemory) -> Memory:
     return replace(
         memory,
@@ -235,7 +248,8 @@ def _build_memory(memory: Memory, found: DeviceMemory) -> Memory:
     )
 
 
-def _scale(op: Op, share: float) -> Op:
+def scale_op(op: Op, share: float) -> Op:
+    """Return an operation with a share of its work."""
     return replace(
         op,
         flops=op.flops * share,

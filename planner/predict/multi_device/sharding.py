@@ -3,12 +3,14 @@
 ZeRO: Rajbhandari et al., 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC20,
 arXiv:1910.02054, section 5. FSDP: Zhao et al., 2023, "PyTorch FSDP: Experiences on Scaling Fully Sharded Data
 Parallel", VLDB 16(12), arXiv:2304.11277. Tensor parallelism: Shoeybi et al., 2019, "Megatron-LM: Training
-Multi-Billion Parameter Language Models Using Model Parallelism", arXiv:1909.08053, section 3.
+Multi-Billion Parameter Language Models Using Model Parallelism", arXiv:1909.08053, section 3. Pipelines: Narayanan
+et al., 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv:2104.04473,
+section 2.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from ...errors import UsageError, near_names_hint
@@ -26,19 +28,20 @@ __all__ = [
     "read_sharding",
 ]
 
-ShardingKind = Literal["none", "zero1", "zero2", "fsdp", "script", "tensor"]
+ShardingKind = Literal["none", "zero1", "zero2", "fsdp", "script", "tensor", "pipeline"]
 
 
 class Sharding(Frozen):
     """State of a training step that devices hold in parts instead of as copies.
 
-    Batches are divided among the devices in any case; with `tensor`, among groups of devices, and under a layout
-    of the user's code, as its mesh says.
+    Batches are divided among the devices in any case; with `tensor` and `pipeline`, among groups of devices, and
+    under a layout of the user's code, as its mesh says.
 
     Args:
         kind: `none`: nothing; `zero1`: optimizer state; `zero2`: gradients too; `fsdp`: weights too (ZeRO stage
-            3); `tensor`: products, by their heads or features; `script`: what the user's code divides.
-        ways: Devices that share each product; 1 but for `tensor` [-].
+            3); `tensor`: products, by their heads or features; `pipeline`: layers, in stages; `script`: what the
+            user's code divides.
+        ways: Devices that share each product, or the layers; 1 but for `tensor` and `pipeline` [-].
 
     Example:
         >>> str(Sharding.FSDP), str(Sharding(kind="tensor", ways=4))
@@ -78,11 +81,18 @@ class Sharding(Frozen):
         return self.kind in ("script", "tensor")
 
     @property
+    def divides_layers(self) -> bool:
+        """Whether each device runs some of the layers, on micro-batches in turn."""
+        return self.kind == "pipeline"
+
+    @property
     def duty(self) -> str:
         """What the script must do for it, since neither Keras nor gpuplan does; empty if nothing, or done."""
         if self.shards_optimizer:
-            return "the script must shard them itself"
-        return "the script must divide them itself" if self.kind == "tensor" else ""
+            return "the script must shard them itself (`keras.distribution`)"
+        if self.divides_layers:
+            return "the script must run the pipeline itself, which Keras cannot"
+        return "the script must divide them itself (`keras.distribution`)" if self.kind == "tensor" else ""
 
 
 Sharding.NONE = Sharding(kind="none")
@@ -94,18 +104,22 @@ Sharding.SCRIPT = Sharding(kind="script")
 EVERY_SHARDING = (Sharding.NONE, Sharding.ZERO1, Sharding.ZERO2, Sharding.FSDP)  # on any number of devices
 AUTO = "auto"
 TENSOR: ShardingKind = "tensor"
-NOT_MODELLED = "pipeline"
+COUNTED: Mapping[ShardingKind, str] = {  # those with a number, and what it counts
+    TENSOR: "tensor parallelism needs a number of devices",
+    "pipeline": "pipeline parallelism needs a number of stages",
+}
 
 
 def parse_sharding(text: str, *, flag: str = "--shard") -> tuple[Sharding, ...]:
     """Return the shardings to try: the named ones, or all that suit any number of devices for `auto`.
 
     Args:
-        text: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`, or several of them with commas; or `auto`.
+        text: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`, `pipeline:N`, or several of them with commas; or
+            `auto`.
         flag: Name of the flag in an error.
 
     Raises:
-        UsageError: Any other text, or pipeline parallelism, which is not modelled.
+        UsageError: Any other text.
 
     Example:
         >>> parse_sharding("fsdp,tensor:4")
@@ -127,19 +141,13 @@ def _parse_one(name: str, text: str, flag: str) -> Sharding:
     if name in known:
         return known[name]
     kind, _, number = name.partition(":")
-    if kind == NOT_MODELLED:
-        raise UsageError(
-            f"`{flag} {text}`: pipeline parallelism is not modelled; Keras has no support for it",
-            hint=f"`{flag} fsdp` shards weights, gradients and optimizer over all devices",
-        )
-    if kind == TENSOR:
+    counted = next((one for one in COUNTED if one == kind), None)
+    if counted is not None:
         if not number.isdecimal() or not 2 <= int(number) <= MAX_DEVICES:
-            raise UsageError(
-                f"`{flag} {text}`: tensor parallelism needs a number of devices from 2 to {MAX_DEVICES:,}",
-                hint=f"`{flag} tensor:4`",
-            )
-        return Sharding(kind=TENSOR, ways=int(number))
-    names = [*known, "tensor:N", AUTO]
+            needs = f"{COUNTED[counted]} from 2 to {MAX_DEVICES:,}"
+            raise UsageError(f"`{flag} {text}`: {needs}", hint=f"`{flag} {counted}:4`")
+        return Sharding(kind=counted, ways=int(number))
+    names = [*known, *(f"{one}:N" for one in COUNTED), AUTO]
     raise UsageError(
         f"`{flag} {text}` is none of {', '.join(names)}",
         hint=near_names_hint(name, names, see_all="gpuplan estimate --help"),
@@ -186,6 +194,7 @@ _HELD: dict[ShardingKind, str] = {
     "zero2": "gradients and optimizer state in parts",
     "fsdp": "weights, gradients and optimizer state in parts",
     "tensor": "products of layers in parts",
+    "pipeline": "layers in parts, as stages of a pipeline",
     "script": "in parts what the script's own layout divides",
 }
 
@@ -205,6 +214,4 @@ def describe_sharding(sharding: Sharding, *, devices: float, hosts: int) -> str:
     if sharding.kind not in _HELD:
         return ""
     held = f"{format_place(sharding, devices=devices, hosts=hosts)}: {_HELD[sharding.kind]}"
-    return (
-        f"{held}; {sharding.duty} (`keras.distribution`), it is started as it is" if sharding.duty else held
-    )
+    return f"{held}; {sharding.duty}, it is started as it is" if sharding.duty else held

@@ -144,6 +144,7 @@ def _assemble(
         layer_sizes=find_layer_sizes(model),
         tokens_per_sample=_find_tokens_per_sample(x, output),
         divided=_describe_division(model, traced.divided, placement, options),
+        layer_calls=traced.layer_calls,
     )
     return build_accumulation_pass(workload, accumulation_steps, has_sums=True)
 

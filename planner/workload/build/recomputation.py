@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
+from ..keras_layers import iterate_layers
 from ..options import WorkloadOptions
 
 __all__ = ["recompute_layers"]
@@ -29,17 +29,7 @@ def recompute_layers(model: Any, options: WorkloadOptions) -> tuple[str, ...]:
         return ()
     from keras.src.backend.common.remat import RematMode
 
-    for layer in _iterate_layers(model):
+    for layer in iterate_layers(model):
         if layer._remat_mode is None:
             object.__setattr__(layer, "_remat_mode", RematMode("full", 0, []))
     return (RECOMPUTED,)
-
-
-def _iterate_layers(model: Any) -> Iterator[Any]:
-    import keras
-
-    for layer in model._flatten_layers(include_self=False, recursive=False):
-        if isinstance(layer, keras.Model):
-            yield from _iterate_layers(layer)
-        elif not isinstance(layer, keras.layers.InputLayer):
-            yield layer

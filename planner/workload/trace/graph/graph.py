@@ -51,6 +51,7 @@ class Node:
         composed: Whether it belongs to a call without a kernel in some frameworks.
         attention: Whether it belongs to a call of `keras.ops.dot_product_attention`.
         product: Matrix product that it stands for, if its equation does not say so: a fused kernel.
+        layer_call: Number of the call of a layer that it belongs to; -1 for none [-].
         role: Role in fusion.
     """
 
@@ -72,6 +73,7 @@ class Node:
     composed: bool = False
     attention: bool = False
     product: Contraction | None = None
+    layer_call: int = -1
     role: Role = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +97,7 @@ class Graph:
         inputs: Values that exist before the step: variables and the batch.
         outputs: Values returned by the step.
         parameters: Inputs that are trainable variables.
+        frozen: Inputs that are variables, but not trained.
         constants: Integer values known before execution.
         remarks: Assumptions.
     """
@@ -105,6 +108,7 @@ class Graph:
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
     parameters: tuple[int, ...] = ()
+    frozen: tuple[int, ...] = ()
     constants: dict[int, int] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)
     _users: tuple[list[Node], list[list[int]]] | None = None  # of the list of nodes that is given first

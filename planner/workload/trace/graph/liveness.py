@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 
 from ...ops import OpKind
@@ -11,7 +11,14 @@ from .fusion import FusedKernel, Fusion, fuse
 from .graph import Graph, Node
 from .layers import LayerKernels
 
-__all__ = ["MemoryPeaks", "compute_peak_bytes", "compute_peaks"]
+__all__ = [
+    "CallMemory",
+    "MemoryPeaks",
+    "compute_call_memory",
+    "compute_peak_bytes",
+    "compute_peaks",
+    "fuse_compiled",
+]
 
 # XLA does not recompute these in the backward pass: buffer assignments of XLA 0.10 (CUDA targets) keep the results
 # of erf in ConvNeXt, and of the sigmoid in EfficientNet, in addition to their operands.
@@ -44,15 +51,35 @@ class MemoryPeaks:
     tpu: int
 
 
-def compute_peaks(graph: Graph, layers: LayerKernels, fusion: Fusion, *, donated: bool) -> MemoryPeaks:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMemory:
+    """Memory of the calls of a training step.
+
+    Args:
+        kept: Results of the forward pass that the backward pass reads, by the calls that do [bytes].
+        transient_bytes: Peak of everything else during the two passes of each call [bytes].
+    """
+
+    kept: dict[tuple[int, ...], int]
+    transient_bytes: tuple[int, ...]
+
+
+def fuse_compiled(graph: Graph) -> Fusion:
+    """Return the kernels of a step as XLA keeps its values between the passes."""
+    return fuse(graph, kept=KEPT_BY_XLA)
+
+
+def compute_peaks(
+    graph: Graph, layers: LayerKernels, fusion: Fusion, compiled: Fusion, *, donated: bool
+) -> MemoryPeaks:
     """Return the memory peaks of a step.
 
     Args:
         graph: The simplified step.
         layers, fusion: Its kernels grouped by layer call, and as fused by XLA.
+        compiled: Its kernels by `fuse_compiled`.
         donated: Whether outputs replace inputs in place (a training step).
     """
-    compiled = fuse(graph, kept=KEPT_BY_XLA)
     return MemoryPeaks(
         fused=compute_peak_bytes(graph, fusion, donated=donated),
         compiled=_compute_peak(graph, compiled, donated=donated, workspaces=True),
@@ -110,7 +137,36 @@ def _compute_peak(
     else:
         ends.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
     again = _end_recomputed(graph, fusion, ends) if recompute else 0
-    return again + _walk(graph, fusion, ends, skipped, workspaces=workspaces)
+    live = _walk(graph, fusion, ends, skipped, workspaces=workspaces)
+    return again + max((size for _, size in live), default=0)
+
+
+def compute_call_memory(graph: Graph, fusion: Fusion, *, calls: int) -> CallMemory:
+    """Return the memory of each call of a training step.
+
+    Args:
+        graph: The simplified step, its nodes with the number of their call.
+        fusion: Its kernels.
+        calls: Number of calls [-].
+    """
+    ends = _find_last_uses(graph, fusion)
+    skipped = set(graph.inputs) | set(graph.outputs) | _find_gradients(graph, fusion)
+    forward = {value for node in graph.nodes if node.phase == "forward" for value in node.outputs}
+    readers: dict[int, set[int]] = {}
+    for kernel in fusion.kernels:
+        root = graph.nodes[kernel.root]
+        for value in kernel.reads if root.phase == "backward" else ():
+            readers.setdefault(graph.parents[value], set()).add(root.layer_call)
+    kept: dict[tuple[int, ...], int] = {}
+    for value in (readers.keys() & forward & fusion.stored) - skipped:
+        key = tuple(sorted(readers[value]))
+        kept[key] = kept.get(key, 0) + graph.sizes[value]
+        skipped.add(value)
+    transient = [0] * calls
+    for index, live in _walk(graph, fusion, ends, skipped, workspaces=True):
+        call = graph.nodes[index].layer_call
+        transient[call] = max(transient[call], live) if call >= 0 else transient[call]
+    return CallMemory(kept=kept, transient_bytes=tuple(transient))
 
 
 def _find_last_uses(graph: Graph, fusion: Fusion) -> dict[int, int]:
@@ -216,24 +272,27 @@ def _find_gradients(graph: Graph, fusion: Fusion) -> set[int]:
     return made & read
 
 
-def _walk(graph: Graph, fusion: Fusion, ends: dict[int, int], skipped: Set[int], *, workspaces: bool) -> int:
+def _walk(
+    graph: Graph, fusion: Fusion, ends: dict[int, int], skipped: Set[int], *, workspaces: bool
+) -> Iterator[tuple[int, int]]:
+    """Yield the index of each node and the memory while it runs [bytes]."""
     counted = (ends.keys() & fusion.stored) - skipped
     freed = [0] * (len(graph.nodes) + 1)  # by the last use of values that were made before
-    live = peak = 0
+    live = 0
     for index, node in enumerate(graph.nodes):
         made = [value for value in node.outputs if value in counted]
+        needed = 0
         if made or node.name.startswith(POOL_GRADIENT):
             size = graph.total_bytes(made)
             over = node.role is Role.POINTWISE or node.name.startswith("scatter")
             needed = size - min(size, freed[index]) if over else size
-            workspace = _compute_workspace(graph, node) if workspaces else 0
-            peak = max(peak, live + needed + workspace)
+            needed += _compute_workspace(graph, node) if workspaces else 0
+        yield index, live + needed
         live -= freed[index]
         for value in made:
             if ends[value] > index:
                 live += graph.sizes[value]
                 freed[ends[value]] += graph.sizes[value]
-    return peak
 
 
 def _compute_workspace(graph: Graph, node: Node) -> int:

@@ -180,6 +180,7 @@ def _build_op(
         primitives=launched.kernels,
         composed=any(node.composed for node in row.nodes),
         loop=main.loop,
+        layer_call=main.layer_call,
     )
 
 

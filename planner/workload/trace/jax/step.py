@@ -11,14 +11,16 @@ from typing import Any, Literal, NamedTuple, cast
 
 from ...array_spec import ArraySpec, SpecTree, iter_specs, map_specs
 from ...collective import Collective, CollectiveKind
+from ...layer_calls import LayerCalls
 from ...model import AttentionCall, FusedAttention, Memory, Unmodelled
 from ...ops import Op, OpKind
 from ..division.placement import Placement, divide_as_placed
 from ..graph.fused_attention import fuse_attention
 from ..graph.fusion import fuse
 from ..graph.graph import Graph
+from ..graph.layer_calls import LayerNames, describe_layer_calls, number_layer_calls
 from ..graph.layers import group_layers
-from ..graph.liveness import MemoryPeaks, compute_peaks
+from ..graph.liveness import MemoryPeaks, compute_peaks, fuse_compiled
 from ..graph.table import find_unmodelled, tabulate
 from .control import has_primitive
 from .flatten import flatten
@@ -53,6 +55,7 @@ class TracedStep:
     notes: tuple[str, ...]
     fused_attention: FusedAttention | None = None
     divided: DividedTables | None = None
+    layer_calls: LayerCalls | None = None
 
 
 def trace_step(
@@ -81,26 +84,34 @@ def trace_step(
     train = mode == "train"
     fed = iter_specs(specs if train else x_spec)
     inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
+    names = LayerNames.read(model)
 
     def tabulate_step(
         closed: Any, attention: Mapping[int, AttentionCall], shared: Placement | None = None
     ) -> _Tabulated:
         graph = flatten(closed)
-        graph.parameters = graph.inputs[: len(model.trainable_variables)]
+        trained, frozen = len(model.trainable_variables), len(model.non_trainable_variables)
+        graph.parameters, graph.frozen = graph.inputs[:trained], graph.inputs[trained : trained + frozen]
         simplify(graph, has_update=train)
-        ops, memory = tabulate_graph(graph, shared)
+        layer_calls = number_layer_calls(graph, names) if train and shared is None else ()
+        ops, memory, described = tabulate_graph(graph, shared, layer_calls)
         fused, calls = fuse_attention(graph, attention)
         alternative = None
         if calls:
-            fused_ops, fused_memory = tabulate_graph(fused, shared)
-            alternative = FusedAttention(calls=calls, ops=fused_ops, memory=fused_memory)
-        return _Tabulated(graph, ops, memory, alternative)
+            fused_ops, fused_memory, fused_calls = tabulate_graph(fused, shared, layer_calls)
+            alternative = FusedAttention(
+                calls=calls, ops=fused_ops, memory=fused_memory, layer_calls=fused_calls
+            )
+        return _Tabulated(graph, ops, memory, alternative, described)
 
-    def tabulate_graph(graph: Graph, shared: Placement | None) -> tuple[tuple[Op, ...], Memory]:
-        fusion, layers = fuse(graph), group_layers(graph)
-        peaks = compute_peaks(graph, layers, fusion, donated=train)
+    def tabulate_graph(
+        graph: Graph, shared: Placement | None, calls: tuple[str, ...]
+    ) -> tuple[tuple[Op, ...], Memory, LayerCalls | None]:
+        fusion, layers, compiled = fuse(graph), group_layers(graph), fuse_compiled(graph)
+        peaks = compute_peaks(graph, layers, fusion, compiled, donated=train)
         memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks, placement=shared)
-        return tabulate(graph, layers, fusion), memory
+        described = describe_layer_calls(graph, compiled, calls=calls, names=names)
+        return tabulate(graph, layers, fusion), memory, described
 
     with (
         _quick_tracing(),
@@ -116,7 +127,9 @@ def trace_step(
             None if local is None else _build_divided_step(tabulate_step(local, attention, placement), closed)
         )
     notes = (*dict.fromkeys(remark.text for remark in whole.graph.remarks), *recomputing)
-    return TracedStep(whole.ops, whole.memory, missing, notes, whole.fused_attention, divided)
+    return TracedStep(
+        whole.ops, whole.memory, missing, notes, whole.fused_attention, divided, whole.layer_calls
+    )
 
 
 class _Tabulated(NamedTuple):
@@ -126,6 +139,7 @@ class _Tabulated(NamedTuple):
     ops: tuple[Op, ...]
     memory: Memory
     fused_attention: FusedAttention | None
+    layer_calls: LayerCalls | None
 
 
 class DividedTables(NamedTuple):
