@@ -201,6 +201,7 @@ def test_words_are_read_and_written(text: str) -> None:
         ("fsdp", "weights, gradients and optimizer state in parts", "the script must shard them itself"),
         ("tensor:4", "products of layers in parts", "the script must divide them itself"),
         ("script", "in parts what the script's own layout divides", ""),
+        ("pipeline:4", "layers in parts", "the script must run the pipeline itself, which Keras cannot"),
     ],
 )
 def test_a_plan_says_in_a_line_what_its_script_has_to_shard(text: str, held: str, duty: str) -> None:

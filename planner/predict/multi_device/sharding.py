@@ -89,10 +89,10 @@ class Sharding(Frozen):
     def duty(self) -> str:
         """What the script must do for it, since neither Keras nor gpuplan does; empty if nothing, or done."""
         if self.shards_optimizer:
-            return "the script must shard them itself (`keras.distribution`)"
+            return "the script must shard them itself"
         if self.divides_layers:
             return "the script must run the pipeline itself, which Keras cannot"
-        return "the script must divide them itself (`keras.distribution`)" if self.kind == "tensor" else ""
+        return "the script must divide them itself" if self.kind == "tensor" else ""
 
 
 Sharding.NONE = Sharding(kind="none")
@@ -214,4 +214,7 @@ def describe_sharding(sharding: Sharding, *, devices: float, hosts: int) -> str:
     if sharding.kind not in _HELD:
         return ""
     held = f"{format_place(sharding, devices=devices, hosts=hosts)}: {_HELD[sharding.kind]}"
-    return f"{held}; {sharding.duty}, it is started as it is" if sharding.duty else held
+    if not sharding.duty:
+        return held
+    tool = "" if sharding.divides_layers else " (`keras.distribution`)"
+    return f"{held}; {sharding.duty}{tool}, it is started as it is"
