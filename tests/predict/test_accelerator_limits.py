@@ -256,6 +256,12 @@ def test_a_cache_saves_what_it_holds() -> None:
     assert time_s(1e12) == pytest.approx(1e3, rel=1e-5)
 
 
+def test_no_traffic_takes_no_time_without_a_known_cache() -> None:
+    """A scalar kernel on Trainium1, whose cache is not published."""
+    none = memory_traffic_s(bytes_moved=0.0, attainable_bytes_per_s=1e9, l2_bytes=0.0, l2_reuse=0.4)
+    assert float(none) == 0.0
+
+
 def test_most_boards_boost_all_the_time_and_one_of_70_w_cannot() -> None:
     """By hand: 1.25 times the base clock of a T4 is less than half of its boost clock."""
     shared = replace(load_coefficients().shared, clock_headroom=1.25)

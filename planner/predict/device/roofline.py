@@ -28,6 +28,7 @@ __all__ = [
 TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32), (16, 128))
 # Numbers of parts of a k loop that is split among cores when there are too few output tiles (split-k).
 SPLITS = (1, 4, 16, 64)
+NOT_ZERO_BYTES = 1e-300  # added to a sum that may be 0; it changes no other sum [bytes]
 TILINGS = tuple((rows, columns, splits) for rows, columns in TILES for splits in SPLITS)
 NEVER_S = 1e6  # penalty that excludes a tiling [s]
 # Tiles in flight per core, which hide memory latency.
@@ -73,8 +74,10 @@ def memory_traffic_s(*, bytes_moved: Any, attainable_bytes_per_s: Any, l2_bytes:
         attainable_bytes_per_s: W, attainable bandwidth [bytes/s].
         l2_bytes: C, second-level cache [bytes].
         l2_reuse: r, share of cached data that is reused [-].
+
+    A kernel without traffic takes no time, on a chip without a known cache as well.
     """
-    missed = 1.0 - l2_reuse * l2_bytes / (l2_bytes + bytes_moved)
+    missed = 1.0 - l2_reuse * l2_bytes / (l2_bytes + bytes_moved + NOT_ZERO_BYTES)
     return bytes_moved * missed / attainable_bytes_per_s
 
 
