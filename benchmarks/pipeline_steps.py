@@ -95,7 +95,7 @@ def predict_rate(workload: Workload) -> float:
 
 
 def predict_pipeline_rates(micro_batch: Workload, *, stages: int, micro_batches: int) -> tuple[float, float]:
-    """Return what a pipeline of given micro-batches processes, without and with recomputation [samples/s]."""
+    """Return the throughput of a pipeline with given micro-batches, without and with recomputation [samples/s]."""
     accelerator, machine = load_catalog().accelerators[DEVICE], HostSpec(topology="pcie")
     links = find_pipeline_links(accelerator, stages=stages, replicas=1, machine=machine)
     if links is None:

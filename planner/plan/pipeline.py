@@ -71,13 +71,8 @@ def estimate_model(
     Raises:
         GpuplanError: Any error that the user can fix.
     """
-    if fit and (compiling is not None or options.mode == "infer"):
-        other = (
-            "`--mode infer`, which has no gradients"
-            if compiling is None
-            else "`--compile`, which compiles the step as it is"
-        )
-        raise UsageError(f"`--fit` cannot be combined with {other}", hint="leave out one of them")
+    if fit:
+        _require_fittable(options, compiling)
     if compiling is not None:
         question = plan_copies(question)
     context = build_context(
@@ -102,6 +97,17 @@ def estimate_model(
 
         answer = replace(answer, details=build_report_details(context, answer, question))
     return answer if context.workload.mode == "train" else _served(answer, context, model, options)
+
+
+def _require_fittable(options: WorkloadOptions, compiling: StepCompiler | None) -> None:
+    """Raise UsageError for `--fit` beside a flag that fixes the step, or has no gradients to accumulate."""
+    other = ""
+    if compiling is not None:
+        other = "`--compile`, which compiles the step as it is"
+    elif options.mode == "infer":
+        other = "`--mode infer`, which has no gradients"
+    if other:
+        raise UsageError(f"`--fit` cannot be combined with {other}", hint="leave out one of them")
 
 
 def _estimate(

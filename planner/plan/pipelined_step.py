@@ -216,7 +216,7 @@ class PipelineDivider:
         )
 
     def _predict_update_s(self, cut: StageCut) -> float:
-        """Return what the update adds to a micro-batch on the slowest stage [s]."""
+        """Return the time of the update on the slowest stage [s]."""
         both = self.known.get_stage(cut.micro_batch, cut.slowest, updates=True)
         updating = self.predictor.step_time(both, self.accelerator)
         if isinstance(updating, NoPrediction):
@@ -224,7 +224,7 @@ class PipelineDivider:
         return max(0.0, updating.time_s.mid - cut.time.time_s.mid)
 
     def _build_traffic(self, cut: StageCut) -> PipelineTraffic:
-        """Return what the stages send."""
+        """Return the data that the stages send in a step."""
         calls = select_executed_workload(cut.micro_batch, self.accelerator).layer_calls
         held = (self.known.get_stage(cut.micro_batch, one, updates=False) for one in cut.stages)
         crossing = () if calls is None else calls.crossing_bytes

@@ -31,7 +31,7 @@ def build_join_commands(*, first: str, hosts: str, index: str) -> list[str]:
 
 
 def describe_joining(task: ExportTask) -> tuple[str, ...]:
-    """Return what several machines, or the hosts of a TPU slice, require of the script; empty for one."""
+    """Return the requirement on a script that runs on several machines or TPU hosts; empty for one."""
     slice_hosts = count_slice_hosts(task.offer.accelerator, task.devices)
     if task.hosts == slice_hosts == 1:
         return ()
@@ -42,7 +42,7 @@ def describe_joining(task: ExportTask) -> tuple[str, ...]:
 
 
 def describe_preemption(task: ExportTask) -> tuple[str, ...]:
-    """Return what the preemption of one of several spot pods does, where no engine replaces it; else empty."""
+    """Return the effect of a preempted spot pod on the others, if no engine replaces it; else empty."""
     several = task.hosts * count_slice_hosts(task.offer.accelerator, task.devices) > 1
     if not several or task.offer.purchase != "spot":
         return ()

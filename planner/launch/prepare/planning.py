@@ -112,7 +112,7 @@ def _worst_case(attempt: Attempt, adapter: Adapter, request: LaunchRequest) -> D
 def _notes(
     candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return what scripts must do for the planned step, and the notes of all candidates, without duplicates."""
+    """Return the changes that scripts need and the notes of all candidates, without duplicates."""
     sharded = [candidate.describe_layout() for candidate in candidates]
     found = [
         note for candidate in candidates for note in adapter.compute_cost_bounds(candidate, options).notes

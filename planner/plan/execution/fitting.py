@@ -29,7 +29,7 @@ def list_divisors(number: int) -> list[int]:
 
 
 def describe_changes(*, micro_batch_size: int | None, accumulation_steps: int, recomputed: bool) -> str:
-    """Return what a script has to do so that its step fits; empty for nothing.
+    """Return the changes of a script with which its step fits, as a sentence; empty for none.
 
     Args:
         micro_batch_size: Samples of a pass on one device; None where that is the whole batch [-].
@@ -76,7 +76,7 @@ class FitWays:
             recomputed: With layers that recompute their activations; None if they do so already.
         """
         self._resize = {False: resized, True: recomputed}
-        self._known: dict[tuple[int, int, bool], tuple[Workload, Workload]] = {}
+        self._known: dict[tuple[int, int, int], tuple[Workload, Workload]] = {}
 
     def find_step(
         self, whole: Workload, *, recompute: bool, fits: Callable[[Workload], bool]
@@ -88,21 +88,21 @@ class FitWays:
             recompute: Whether layers recompute their activations.
             fits: Whether a pass fits on the device.
         """
-        if self._resize[recompute] is None:
+        resize = self._resize[recompute]
+        if resize is None:
             return None
         for passes in list_divisors(whole.batch_size):
             if passes == 1 and not recompute:
                 continue
-            found = self._build_pass(whole, passes, recompute=recompute)
+            found = self._build_pass(whole, passes, resize)
             if fits(found):
                 return FittedStep(workload=found, passes=passes, recomputed=recompute)
         return None
 
-    def _build_pass(self, whole: Workload, passes: int, *, recompute: bool) -> Workload:
+    def _build_pass(self, whole: Workload, passes: int, resize: Resize) -> Workload:
         """Return one pass of a step, the same object for the same step."""
-        key = (id(whole), passes, recompute)  # the step is kept, so that its id stays unique
-        resize = self._resize[recompute]
-        if key not in self._known and resize is not None:
+        key = (id(whole), passes, id(resize))  # the step is kept, so that its id stays unique
+        if key not in self._known:
             smaller = resize(whole.batch_size // passes).get_phase(whole.fit_call)
             self._known[key] = (whole, build_accumulation_pass(smaller, passes))
         return self._known[key][1]

@@ -75,7 +75,7 @@ class StageWorkloads:
         self._known: dict[tuple[int, object], tuple[Workload, Workload]] = {}
 
     def get_stage(self, micro_batch: Workload, stage: Stage, *, updates: bool) -> Workload:
-        """Return what `build_stage_workload` does."""
+        """Return the workload of a stage, the same object for the same stage."""
         return self._get(
             micro_batch, (stage, updates), lambda: build_stage_workload(micro_batch, stage, updates=updates)
         )
