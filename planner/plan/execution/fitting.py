@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...frozen import Frozen
 from ...workload.accumulation import build_accumulation_pass
+from .identity_cache import IdentityCache
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
@@ -76,7 +77,7 @@ class FitWays:
             recomputed: With layers that recompute their activations; None if they do so already.
         """
         self._resize = {False: resized, True: recomputed}
-        self._known: dict[tuple[int, int, int], tuple[Workload, Workload]] = {}
+        self._passes: IdentityCache[Workload] = IdentityCache()
 
     def find_step(
         self, whole: Workload, *, recompute: bool, fits: Callable[[Workload], bool]
@@ -101,8 +102,9 @@ class FitWays:
 
     def _build_pass(self, whole: Workload, passes: int, resize: Resize) -> Workload:
         """Return one pass of a step, the same object for the same step."""
-        key = (id(whole), passes, id(resize))  # the step is kept, so that its id stays unique
-        if key not in self._known:
+
+        def build() -> Workload:
             smaller = resize(whole.batch_size // passes).get_phase(whole.fit_call)
-            self._known[key] = (whole, build_accumulation_pass(smaller, passes))
-        return self._known[key][1]
+            return build_accumulation_pass(smaller, passes)
+
+        return self._passes.get(whole, (passes, id(resize)), build)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...predict.multi_device.sharding import EVERY_SHARDING, Sharding
+from .identity_cache import IdentityCache
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
 from .memory_parts import Remedy, compute_batch_bytes
 from .sharded_memory import build_device_workload, compute_device_memory, divide_update, read_device_memory
@@ -39,8 +41,8 @@ class ShardingChoice:
         """Take the shardings to try."""
         self.shardings = tuple(shardings)
         self.stages = StageWorkloads()
-        self._known: dict[tuple[int, Sharding, int], tuple[Workload, Workload]] = {}
-        self._divided: dict[tuple[int, float], tuple[tuple[Op, ...], tuple[Op, ...]]] = {}
+        self._workloads: IdentityCache[Workload] = IdentityCache()
+        self._divided: IdentityCache[tuple[Op, ...]] = IdentityCache()
 
     def list_applicable(self, *, devices: int) -> tuple[Sharding, ...]:
         """Return the shardings to try on a number of devices; one device has nothing to share."""
@@ -57,18 +59,12 @@ class ShardingChoice:
 
     def get_device_workload(self, workload: Workload, sharding: Sharding, *, devices: int) -> Workload:
         """Return the work of one device, the same object for the same workload."""
-        key = (id(workload), sharding, devices)  # the workload is kept, so that its id stays unique
-        if key not in self._known:
-            found = build_device_workload(workload, sharding, devices, divide=self._divide_update)
-            self._known[key] = (workload, found)
-        return self._known[key][1]
+        build = partial(build_device_workload, workload, sharding, devices, divide=self._divide_update)
+        return self._workloads.get(workload, (sharding, devices), build)
 
     def _divide_update(self, ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
         """Return `divide_update`, the same object for all shardings that divide the update."""
-        key = (id(ops), share)  # the operations are kept, so that their id stays unique
-        if key not in self._divided:
-            self._divided[key] = (ops, divide_update(ops, share))
-        return self._divided[key][1]
+        return self._divided.get(ops, share, partial(divide_update, ops, share))
 
 
 def count_groups(sharding: Sharding, devices: float) -> int:

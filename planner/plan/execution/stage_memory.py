@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...frozen import Frozen
 from ...predict.multi_device.pipeline_schedule import count_in_flight
+from .identity_cache import IdentityCache
 from .sharded_memory import scale_op
 
 if TYPE_CHECKING:
@@ -72,23 +74,16 @@ class StageWorkloads:
 
     def __init__(self) -> None:
         """Start without any."""
-        self._known: dict[tuple[int, object], tuple[Workload, Workload]] = {}
+        self._known: IdentityCache[Workload] = IdentityCache()
 
     def get_stage(self, micro_batch: Workload, stage: Stage, *, updates: bool) -> Workload:
         """Return the workload of a stage, the same object for the same stage."""
-        return self._get(
-            micro_batch, (stage, updates), lambda: build_stage_workload(micro_batch, stage, updates=updates)
-        )
+        build = partial(build_stage_workload, micro_batch, stage, updates=updates)
+        return self._known.get(micro_batch, (stage, updates), build)
 
     def get_mean_device(self, micro_batch: Workload, *, stages: int) -> Workload:
         """Return the work of a whole model with the memory of one of the devices that share it equally."""
-        return self._get(micro_batch, stages, lambda: _divide_memory(micro_batch, stages))
-
-    def _get(self, workload: Workload, key: object, build: Callable[[], Workload]) -> Workload:
-        whole = (id(workload), key)  # the workload is kept, so that its id stays unique
-        if whole not in self._known:
-            self._known[whole] = (workload, build())
-        return self._known[whole][1]
+        return self._known.get(micro_batch, stages, partial(_divide_memory, micro_batch, stages))
 
 
 def compute_shared_bytes(calls: LayerCalls, stages: Sequence[Stage]) -> int:
