@@ -47,6 +47,8 @@ HOPPER = 9.0  # compute capability
 CUDNN = frozenset({"lstm", "gru"})
 FRAMEWORKS = {"paddlepaddle": "paddle"}  # other names of frameworks in published rows
 TENSORFLOW = ("tensorflow1", "tensorflow2")
+CUDNN_LAYER = "CuDNNLSTM"  # of Keras 2, which a script has to ask for
+GRAPH_BACKENDS = ("tensorflow1", "mxnet", "cntk")  # of Keras 2: each runs a graph, operation by operation
 TENSORFLOW1_SCRIPT = "tf_cnn_benchmarks"
 KERAS_3_YEAR = 2023.9  # release of Keras 3.0, November 2023
 # Family, framework, optimizer: `find_unfused_parts`.
@@ -58,11 +60,14 @@ def find_cudnn_layers(m: Measurement) -> frozenset[str]:
     """Return the recurrent layers that cuDNN executed in a measurement.
 
     PyTorch's LSTM and GRU are cuDNN's on every GPU, and so are those of Keras in TensorFlow 2 unless XLA compiles
-    them. Keras on TensorFlow 1, MXNet and CNTK looped. On JAX it depends on the version of Keras.
+    them. Keras on TensorFlow 1, MXNet and CNTK looped, but for scripts that ask for `CuDNNLSTM`: their rows say so
+    beside the versions. On JAX it depends on the version of Keras.
     """
     if m.framework == "jax" and m.compiled and not m.accelerator.startswith(("CPU", "TPU")):
         keras = re.search(r"Keras (\d+)\.(\d+)", m.software)
         return _list_jax_cudnn_layers(tuple(map(int, keras.groups())) if keras else (0, 0))
+    if CUDNN_LAYER in m.software:
+        return CUDNN
     looped = m.compiled or m.framework not in ("pytorch", "tensorflow2")
     return frozenset() if looped else CUDNN
 
@@ -144,13 +149,18 @@ def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
     its script has XLA compile the LAMB and nothing else (NVIDIA/DeepLearningExamples@4f0f43b,
     TensorFlow/LanguageModeling/Transformer-XL/tf/main.py, `jit_optimizer`).
 
+    Keras 2 on TensorFlow 1, MXNet and CNTK, in loops over time: its cells are written in operations of the backend
+    (awslabs/keras-apache-mxnet@5497ebd keras/layers/recurrent.py), and the executor of the graph launches them one
+    by one, without the host. Published steps of an LSTM take there what the gaps between these kernels add up to.
+
     PyTorch before 2.0, in the update of each variable: `torch.optim` ran one loop over variables and operations
     (pytorch.org/docs/2.0/optim.html, "foreach"). Vendors' containers have optimizers of their own, in one kernel.
     """
     calls = m.framework in TENSORFLOW and not m.compiled
-    loops = (m.framework, m.stack) == ("pytorch", "eager") and not m.compiled
-    updates = loops or (m.family, m.framework, m.optimizer) in PYTHON_UPDATES
-    composed: dict[UnfusedPart, bool] = {"calls": calls, "updates": updates}
+    foreach = (m.framework, m.stack) == ("pytorch", "eager") and not m.compiled
+    updates = foreach or (m.family, m.framework, m.optimizer) in PYTHON_UPDATES
+    loops = m.software.startswith("Keras 2") and m.framework in GRAPH_BACKENDS
+    composed: dict[UnfusedPart, bool] = {"calls": calls, "updates": updates, "loops": loops}
     return frozenset(part for part, is_so in composed.items() if is_so)
 
 

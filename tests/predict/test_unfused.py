@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import cache
+from importlib import resources
+from pathlib import Path
 
 import pytest
 from gpuplan.lab.kernel_store import build_run_key
 from gpuplan.predict.kernels.table import Kernel, UnfusedPart, build_kernels
 from gpuplan.predict.measurements import read_published_file
-from gpuplan.predict.run_config import find_unfused_parts
-from gpuplan.workload.load import trace_keras_model
+from gpuplan.predict.run_config import CUDNN, find_cudnn_layers, find_unfused_parts
+from gpuplan.workload.load import load_workload, trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 
@@ -98,6 +100,33 @@ def test_unfused_parts_by_framework() -> None:
     found = [find_unfused_parts(m) for m in (row, eager, tuned, compiled)]
     assert found == [{"calls"}, {"updates"}, set(), set()]
     assert len({build_run_key(m) for m in (row, eager, tuned, compiled)}) == 4
+
+
+def test_loops_of_keras_2_are_launched_operation_by_operation() -> None:
+    """keras_mxnet_aws: Keras 2.1.5 on MXNet and TensorFlow 1; a script that asks for cuDNN's layer has no loop."""
+    rows = read_published_file("keras_mxnet_aws_language")
+    assert {frozenset({"loops"}), frozenset({"calls", "loops"})} == {find_unfused_parts(m) for m in rows}
+    asked = {m.framework: find_cudnn_layers(m) for m in read_published_file("minimaxir_keras_language")
+             if "Nov 2017" in m.software and m.accelerator != "CPU"}  # fmt: skip
+    assert asked == {"tensorflow1": CUDNN, "cntk": frozenset()}
+
+
+def test_operations_of_a_keras_2_cell_are_kernels_of_their_own() -> None:
+    """By hand: two products a step forward, and three backward but for the first state's gradient, of each of four
+    gates or of all at once; at least 26 other operations a step forward. The host dispatches none of them."""
+    published = Path(str(resources.files("gpuplan.profiles.published")))
+    steps = 3
+    for implementation, products in ((1, 4), (2, 1)):
+        workload = load_workload(
+            f"recurrent.py:lstm_text_generation?sequence_length={steps}&implementation={implementation}",
+            options=WorkloadOptions(batch_size=8, compiled=False),
+            base=published,
+        )
+        inside = [kernel for kernel in launched(workload, "loops") if kernel.streamed]
+        dots = launches([kernel for kernel in inside if kernel.category == "dot"])
+        assert dots == (2 * steps + 3 * steps - 1) * products
+        assert launches(inside) - dots > 26 * steps
+        assert not any(kernel.streamed for kernel in launched(workload))
 
 
 def test_updates_by_reference_stay_apart_beside_xla() -> None:

@@ -1,4 +1,4 @@
-"""Recurrent layers as libraries run them: cuDNN's LSTM and GRU in place of the loop that was traced.
+"""Recurrent layers as libraries run them: cuDNN's LSTM and GRU in place of the loop that was traced, or its parts.
 
 What the library does is described by the people who wrote it: Appleyard, Kocisky, Blunsom, "Optimizing
 Performance of Recurrent Neural Networks on GPUs" (2016, arXiv:1604.01946), sections 3.1 and 3.2. The products of
@@ -13,13 +13,14 @@ has for half precision and some sizes. Dropout on the input, one pass over the b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 from ...workload.ops import Op, OpKind
 
-__all__ = ["use_cudnn_rnn"]
+__all__ = ["split_loops", "use_cudnn_rnn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,16 @@ _CELLS = {
     "lstm": _Cell(gates=4, forward=11, kept=4, backward=14, flops=20.0),
     "gru": _Cell(gates=3, forward=8, kept=4, backward=12, flops=16.0),
 }
+
+
+def split_loops(ops: Sequence[Op]) -> tuple[list[Op], list[Op]]:
+    """Return the operations outside and inside loops over time: layers that repeat a product more than twice."""
+    repeats: Counter[tuple[str, str, int, int, int]] = Counter()
+    for op in ops:
+        if op.kind is OpKind.DOT:
+            repeats[op.layer, op.phase, op.m, op.n, op.k] += int(op.count)
+    looped = {layer for (layer, *_), count in repeats.items() if layer and count > 2}
+    return [op for op in ops if op.layer not in looped], [op for op in ops if op.layer in looped]
 
 
 def use_cudnn_rnn(ops: Sequence[Op], *, layers: Collection[str]) -> tuple[list[Op], list[Op]]:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from ...workload.ops import PRODUCTS, Op, OpKind
-from .recurrent import use_cudnn_rnn
+from .recurrent import split_loops, use_cudnn_rnn
 
 __all__ = [
     "ATTENTION_PASSES",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-UnfusedPart = Literal["calls", "updates"]
+UnfusedPart = Literal["calls", "updates", "loops"]
 
 
 def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple[list[Op], list[Op]]:
@@ -226,9 +226,10 @@ def build_kernels(
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
         cudnn_layers: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
         unfused: Where the framework launches every primitive: in `calls` that it has no kernel for, in
-            `updates` of variables that are not compiled with the rest.
+            `updates` of variables that are not compiled with the rest, in `loops` over time.
     """
     dispatched, streamed = use_cudnn_rnn(ops, layers=cudnn_layers)
+    dispatched, looped = split_loops(dispatched) if "loops" in unfused else (dispatched, [])
     dispatched, apart = split_unfused(dispatched, parts=unfused)
     launched = (launch for launch, _ in _iter_launches(dispatched, compiled=compiled))
     inner = (
@@ -237,9 +238,19 @@ def build_kernels(
     )
     primitives = (primitive for op in apart for primitive in _iter_primitives(op))
     counts: dict[_Kind, float] = {}
-    for kind, count in chain(launched, inner, primitives):
+    for kind, count in chain(launched, inner, primitives, _iter_loop_launches(looped)):
         counts[kind] = counts.get(kind, 0) + count
     return tuple(kind.build(count) for kind, count in counts.items())
+
+
+def _iter_loop_launches(ops: Iterable[Op]) -> Iterator[tuple[_Kind, float]]:
+    """Yield the products and the primitives of loops over time, which the executor of a graph launches itself."""
+    for op in ops:
+        if op.kind in PRODUCTS:
+            launches = iter((_describe_contraction(op),))
+        else:
+            launches = _iter_primitives(op) if op.layer_group >= 0 else iter(())
+        yield from ((kind._replace(streamed=True), count) for kind, count in launches)
 
 
 def _iter_primitives(op: Op) -> Iterator[tuple[_Kind, float]]:
