@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..predict.keras_defaults import select_executed_workload
@@ -112,13 +113,13 @@ class DeviceEstimator:
             return None
         whole = fitted.workload
         each = self._choice.get_device_workload(whole, sharding, devices=devices)
-        peak_time_s = None
+        peak_time_s, micro_batch_size = None, None
         if accelerator is None:
             step: StepTime | NoPrediction = NoPrediction(
                 f"the catalog does not describe `{selected.offer.accelerator}`"
             )
         else:
-            each, step = self._predict_step(
+            each, step, micro_batch_size = self._predict_step(
                 share, selected, accelerator, whole=whole, each=each, sharding=sharding
             )
             sharers = sharding.ways if sharding.divides_layers else 1
@@ -137,7 +138,7 @@ class DeviceEstimator:
             runs=None if accelerator is None else matrix.runs_keras(accelerator),
             sharding=sharding,
             passes=fitted.passes,
-            pass_batch_size=whole.batch_size if fitted.passes > 1 else None,
+            pass_batch_size=whole.batch_size if fitted.passes > 1 else micro_batch_size,
             accumulation_steps=whole.gradient_accumulation_steps,
             recomputed=fitted.recomputed,
             tokens_per_sample=workload.tokens_per_sample,
@@ -154,8 +155,8 @@ class DeviceEstimator:
         whole: Workload,
         each: Workload,
         sharding: Sharding,
-    ) -> tuple[Workload, StepTime | NoPrediction]:
-        """Return the work of one device and the time of a step."""
+    ) -> tuple[Workload, StepTime | NoPrediction, int | None]:
+        """Return the work of one device, the time of a step, and the size of a pipeline's micro-batches."""
         if sharding.divides_layers and share.workload is not None:
             return predict_pipelined_step(
                 whole,
@@ -164,12 +165,13 @@ class DeviceEstimator:
                 accelerator,
                 self._predictor,
                 resize=self._spread.resize,
+                fits=partial(_fits, selected),
                 known=self._choice.stages,
             )
         step = predict_step_on_devices(
             share, selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
         )
-        return each, step
+        return each, step, None
 
     def _fit(
         self, whole: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
@@ -179,12 +181,10 @@ class DeviceEstimator:
             return FittedStep(workload=whole)
         if sharding.divides_layers:
             return None  # its micro-batches are passes already
-        devices, accelerator = count_replicas(selected.offer.devices), selected.accelerator
+        devices = count_replicas(selected.offer.devices)
 
         def fits(one: Workload) -> bool:
-            each = self._choice.get_device_workload(one, sharding, devices=devices)
-            executed = each if accelerator is None else select_executed_workload(each, accelerator)
-            return _check_memory(executed, selected).verdict == "fits"
+            return _fits(selected, self._choice.get_device_workload(one, sharding, devices=devices))
 
         return self._ways.find_step(whole, recompute=recompute, fits=fits)
 
@@ -207,6 +207,13 @@ def _check_memory(
     if isinstance(step, StepTime) and step.memory is not None:
         memory = stated_verdict(memory, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
     return memory
+
+
+def _fits(selected: OfferContext, each: Workload) -> bool:
+    """Return whether the work of a device fits on it with a margin."""
+    accelerator = selected.accelerator
+    executed = each if accelerator is None else select_executed_workload(each, accelerator)
+    return _check_memory(executed, selected).verdict == "fits"
 
 
 def _device_bytes(selected: OfferContext) -> int | None:
