@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,8 @@ class DeviceEstimator:
         predictor: Predictor of step times.
         spread: Division of the batch over several devices; by default each keeps it.
         choice: Shardings to try, of which the first that fits is taken; by default copies.
-        ways: Smaller passes and recomputation for steps that fit under none of them; None for neither.
+        ways: Smaller passes, recomputation and shared products for steps that fit under none of them; None for
+            no changes.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class DeviceEstimator:
     ) -> None:
         self._predictor = predictor
         self._spread, self._choice, self._ways = spread or BatchScaling(), choice or ShardingChoice(), ways
+        self._divided: dict[int, ShardingChoice] = {}
 
     def estimate(self, workload: Workload, selected: OfferContext) -> DeviceEstimate:
         """Estimate a workload on an offer.
@@ -77,7 +80,29 @@ class DeviceEstimator:
             ]
             if fitting:
                 return min(fitting, key=lambda pair: pair[0])[1]
-        return best
+        return self._estimate_divided(workload, selected) or best
+
+    def _estimate_divided(self, workload: Workload, selected: OfferContext) -> DeviceEstimate | None:
+        """Estimate products shared by the devices of a machine; None if the step does not fit so either."""
+        devices = count_replicas(selected.offer.devices) // selected.offer.hosts
+        limit = _device_bytes(selected)
+        if self._ways is None or self._ways.divided is None or devices < 2 or limit is None:
+            return None
+        if workload.memory.compute_fixed_bytes(compiled=workload.compiled) > devices * limit:
+            return None  # without a trace: not even its variables fit
+        divided = self._ways.divided(devices)
+        estimator = DeviceEstimator(
+            self._predictor,
+            spread=replace(self._spread, resized=divided.resized),
+            choice=self._get_divided_choice(devices),
+            ways=divided.ways,
+        )
+        found = estimator.estimate(divided.workload, selected)
+        return found if found.memory.verdict == "fits" and found.step_time_s is not None else None
+
+    def _get_divided_choice(self, devices: int) -> ShardingChoice:
+        """Return the choice of one sharding, the same object for the same number of devices."""
+        return self._divided.setdefault(devices, ShardingChoice([Sharding(kind="tensor", ways=devices)]))
 
     def _estimate_phases(
         self,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..plain import parse_json
-from ..predict.multi_device.sharding import find_tensor_ways
+from ..predict.multi_device.sharding import EVERY_SHARDING, find_tensor_ways
 from .cost_terms import CostTerms
 from .estimate_workload import estimate_workload
 from .question import EstimateContext, Question
@@ -87,8 +87,8 @@ def estimate_model(
     )
     ways = None
     if fit:
-        ways = _build_fit_ways(context, model, script_arguments=script_arguments)
         question = shard_to_fit(question, context.workload)
+        ways = _build_fit_ways(context, model, question, script_arguments=script_arguments)
     answer = _estimate(context, context.workload, question, ways)
     if best_batch:
         answer = _at_best_batch(answer, context, question)
@@ -125,23 +125,34 @@ def _estimate(
     )
 
 
-def _build_fit_ways(context: EstimateContext, model: Any, *, script_arguments: Sequence[str]) -> FitWays:
-    """Return the step of the model in smaller passes and with recomputation, traced on first use."""
-    from .execution.fitting import FitWays
+def _build_fit_ways(
+    context: EstimateContext, model: Any, question: Question, *, script_arguments: Sequence[str]
+) -> FitWays:
+    """Return the ways to make the step of the model fit, traced on first use."""
+    from .execution.fitting import DividedModel, FitWays
 
-    trace = partial(_workload, model, script_arguments=script_arguments)
+    def trace(options: WorkloadOptions) -> tuple[Workload, Callable[[int], Workload]]:
+        workload = _workload(model, options=options, script_arguments=script_arguments)
+        return workload, _resizer(workload, model, options=options, script_arguments=script_arguments)
+
+    def build(resized: Callable[[int], Workload], options: WorkloadOptions, **others: Any) -> FitWays:
+        trace_recomputed = cache(lambda: trace(replace(options, remat=True))[1])
+
+        def recomputed(batch_size: int) -> Workload:
+            return trace_recomputed()(batch_size)
+
+        return FitWays(resized=resized, recomputed=None if options.remat else recomputed, **others)
 
     @cache
-    def trace_recomputed() -> Callable[[int], Workload]:
-        options = replace(context.options, remat=True)
-        return _resizer(trace(options=options), model, options=options, script_arguments=script_arguments)
-
-    def recomputed(batch_size: int) -> Workload:
-        return trace_recomputed()(batch_size)
+    def divide(devices: int) -> DividedModel:
+        options = replace(context.options, tensor=devices)
+        workload, resized = trace(options)
+        return DividedModel(workload, resized, build(resized, options))
 
     if context.resized is None:
         raise _needs_sizes("--fit", context.workload)
-    return FitWays(resized=context.resized, recomputed=None if context.options.remat else recomputed)
+    open_choice = question.shard == EVERY_SHARDING
+    return build(context.resized, context.options, divided=divide if open_choice else None)
 
 
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:
