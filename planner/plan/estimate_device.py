@@ -11,7 +11,14 @@ from ..predict.multi_device.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, repeat_step
 from ..predict.utilization import compute_peak_time_s
 from .execution.fitting import FittedStep, FitWays
-from .execution.memory import MemoryVerdict, available_bytes, memory_verdict, stated_verdict
+from .execution.memory import (
+    FRAMEWORK_RESERVE_BYTES,
+    TIGHT_FROM,
+    MemoryVerdict,
+    available_bytes,
+    memory_verdict,
+    stated_verdict,
+)
 from .execution.memory_parts import compute_batch_bytes, find_remedies
 from .execution.run_length import count_replicas
 from .execution.scaling_mode import BatchScaling, DeviceShare
@@ -33,6 +40,10 @@ if TYPE_CHECKING:
     from .select import OfferContext
 
 __all__ = ["DeviceEstimator"]
+
+# Devices that share products: up to those of one server, which were eight (Narayanan et al., 2021, "Efficient
+# Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv:2104.04473, section 3.2) [-].
+MOST_SHARING = 8
 
 
 class DeviceEstimator:
@@ -84,11 +95,12 @@ class DeviceEstimator:
 
     def _estimate_divided(self, workload: Workload, selected: OfferContext) -> DeviceEstimate | None:
         """Estimate products shared by the devices of a machine; None if the step does not fit so either."""
-        devices = count_replicas(selected.offer.devices) // selected.offer.hosts
-        limit = _device_bytes(selected)
-        if self._ways is None or self._ways.divided is None or devices < 2 or limit is None:
+        devices = _choose_sharing_devices(count_replicas(selected.offer.devices) // selected.offer.hosts)
+        available = _device_bytes(selected)
+        if self._ways is None or self._ways.divided is None or devices < 2 or available is None:
             return None
-        if workload.memory.compute_fixed_bytes(compiled=workload.compiled) > devices * limit:
+        variables = workload.memory.compute_fixed_bytes(compiled=workload.compiled)
+        if variables / devices + FRAMEWORK_RESERVE_BYTES > TIGHT_FROM * available:
             return None  # without a trace: not even its variables fit
         divided = self._ways.divided(devices)
         estimator = DeviceEstimator(
@@ -212,6 +224,11 @@ class DeviceEstimator:
             return _fits(selected, self._choice.get_device_workload(one, sharding, devices=devices))
 
         return self._ways.find_step(whole, recompute=recompute, fits=fits)
+
+
+def _choose_sharing_devices(devices: int) -> int:
+    """Return the devices of a machine that share products: all, or the largest part up to eight of more [-]."""
+    return next(number for number in range(min(devices, MOST_SHARING), 0, -1) if devices % number == 0)
 
 
 def _compute_train_time(step: StepTime | NoPrediction, steps: int | None) -> Interval | None:
