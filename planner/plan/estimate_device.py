@@ -102,14 +102,19 @@ class DeviceEstimator:
         variables = workload.memory.compute_fixed_bytes(compiled=workload.compiled)
         if variables / devices + FRAMEWORK_RESERVE_BYTES > TIGHT_FROM * available:
             return None  # without a trace: not even its variables fit
-        divided = self._ways.divided(devices)
+        divided, choice = self._ways.divided(devices), self._get_divided_choice(devices)
+        least = choice.get_device_workload(
+            divided.trace_least(), choice.shardings[0], devices=count_replicas(selected.offer.devices)
+        )
+        if not _fits(selected, least):
+            return None  # with one trace of up to four
         estimator = DeviceEstimator(
             self._predictor,
             spread=replace(self._spread, resized=divided.resized),
-            choice=self._get_divided_choice(devices),
+            choice=choice,
             ways=divided.ways,
         )
-        found = estimator.estimate(divided.workload, selected)
+        found = estimator.estimate(divided.trace(), selected)
         return found if found.memory.verdict == "fits" and found.step_time_s is not None else None
 
     def _get_divided_choice(self, devices: int) -> ShardingChoice:

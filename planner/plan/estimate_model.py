@@ -137,8 +137,17 @@ def _build_fit_ways(
     @cache
     def divide(devices: int) -> DividedModel:
         options = replace(context.options, tensor=devices)
-        workload, resized = trace(options)
-        return DividedModel(workload, resized, build(resized, options))
+        least, traced = replace(options, batch_size=1, remat=True), cache(lambda: trace(options))
+
+        def resized(batch_size: int) -> Workload:
+            return traced()[1](batch_size)
+
+        return DividedModel(
+            trace=lambda: traced()[0],
+            trace_least=cache(lambda: trace(least)[0]),
+            resized=resized,
+            ways=build(resized, options),
+        )
 
     if context.resized is None:
         raise _needs_sizes("--fit", context.workload)

@@ -67,15 +67,17 @@ class FittedStep(Frozen):
 
 
 class DividedModel(NamedTuple):
-    """A model with the shapes that one of several devices has which share its products.
+    """A model with the shapes that one of several devices has which share its products; traced on first use.
 
     Args:
-        workload: At the batch size of the user's code.
-        resized: Function that returns it at another batch size.
+        trace: Function that returns the workload at the batch size of the user's code.
+        trace_least: Function that returns the one of least memory: one sample, with recomputed activations.
+        resized: Function that returns the workload at another batch size.
         ways: Its smaller passes and recomputation.
     """
 
-    workload: Workload
+    trace: Callable[[], Workload]
+    trace_least: Callable[[], Workload]
     resized: Resize
     ways: FitWays
 
