@@ -202,3 +202,25 @@ def test_a_step_that_trains_nothing_says_so() -> None:
     assert note in notes(frozen)
     assert note not in notes(trained)
     assert note not in notes(frozen, mode="infer")
+
+
+@pytest.mark.parametrize(("mode", "lost"), [("int8", True), ("int4", False)])
+def test_a_gradient_that_keras_loses_is_named(mode: str, lost: bool) -> None:
+    """The derivative of int8 logits is that of their scale: of one input in sixteen, the largest of its row."""
+    import jax
+
+    keras.backend.clear_session()
+    table = keras.layers.ReversibleEmbedding(64, 16, name="table")
+    tokens = keras.Input((3,), dtype="int32")
+    hidden = keras.layers.Dense(16, name="hidden")(table(tokens))
+    model = keras.Model(tokens, table(hidden, reverse=True))
+    model.quantize(mode)
+    inputs = np.random.default_rng(0).normal(size=(2, 16)).astype("float32")
+    gradient = np.asarray(jax.grad(lambda x: (table(x, reverse=True) ** 2).sum())(inputs))
+
+    def notes(mode: Any) -> str:
+        return " ".join(trace_keras_model(model, options=WorkloadOptions(batch_size=2, mode=mode)).notes)
+
+    assert (np.count_nonzero(gradient) <= 2) == lost
+    assert ("int8 logits of `table`" in notes("train")) == lost
+    assert "logits" not in notes("infer")

@@ -21,7 +21,7 @@ from .fit_inputs import FitInputs
 from .layer_sizes import find_layer_sizes
 from .layout_on_mesh import build_device_layout, build_script_layout, find_distribution
 from .losses import build_target_specs, choose_loss, validate_names
-from .model_facts import find_precision, find_tokens_per_sample, note_nothing_trained
+from .model_facts import find_precision, find_tokens_per_sample, note_lost_gradient, note_nothing_trained
 from .recomputation import recompute_layers
 from .tensor_parallel import place_in_parts
 
@@ -136,6 +136,7 @@ def _assemble(
             *traced.notes,
             *note_attention_dropout(model),
             *note_nothing_trained(model, options),
+            *note_lost_gradient(model, traced.ops, options),
         ),
         versions=_read_versions(),
         distribution=get_distribution_name(),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from ..array_spec import SpecTree, iter_specs
+from ..ops import Op, OpKind
 from ..options import WorkloadOptions
 
-__all__ = ["find_precision", "find_tokens_per_sample", "note_nothing_trained"]
+__all__ = ["find_precision", "find_tokens_per_sample", "note_lost_gradient", "note_nothing_trained"]
 
 
 def find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:
@@ -52,3 +54,20 @@ def note_nothing_trained(model: Any, options: WorkloadOptions) -> tuple[str, ...
     if options.mode == "infer" or model.trainable_weights:
         return ()
     return ("no variable is trainable: the step only computes the loss",)
+
+
+def note_lost_gradient(model: Any, ops: Sequence[Op], options: WorkloadOptions) -> tuple[str, ...]:
+    """Return a note on look-up tables in int8 that also compute logits; empty without any in training.
+
+    Keras 3.15 rounds their inputs and gives the product no gradient of its own, unlike other layers in int8
+    (keras/src/layers/core/reversible_embedding.py, `_int8_call`): only that of the scale is left.
+    """
+    if options.mode == "infer":
+        return ()
+    multiplied = {op.layer.rpartition("/")[2] for op in ops if op.kind is OpKind.DOT and op.dtype == "int8"}
+    return tuple(
+        f"Keras passes hardly a gradient through the int8 logits of `{layer.name}`: the layers before it do not "
+        "learn; int4 passes one"
+        for layer in model._flatten_layers()
+        if type(layer).__name__ == "ReversibleEmbedding" and layer.name in multiplied
+    )
