@@ -60,8 +60,7 @@ def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
     def quantize(*args: Any, **kwargs: Any) -> None:
         import jax
         import keras
-        from keras.src import backend
-        from keras.src.quantizers import quantizers
+        from keras.src import backend, quantizers
 
         def run() -> None:
             with keras.StatelessScope():
@@ -69,8 +68,9 @@ def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
 
         try:
             with _replacing(
-                (quantizers, "np", jax.numpy),  # Keras computes with NumPy to save memory of a GPU
+                (quantizers.quantizers, "np", jax.numpy),  # Keras computes with NumPy to save memory of a GPU
                 (backend, "convert_to_numpy", backend.convert_to_tensor),
+                (quantizers, "pack_int4", _pack_as_shape),
                 (
                     gc,
                     "collect",
@@ -89,18 +89,30 @@ def _adapt_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(method)
     def enable_lora(*args: Any, **kwargs: Any) -> None:
-        import keras
         from keras.src import quantizers
 
-        def unpack(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") -> Any:
-            shape = list(packed.shape)
-            shape[axis] = orig_len
-            return keras.KerasTensor(shape, dtype)
-
-        with _replacing((quantizers, "unpack_int4", unpack)):
+        with _replacing((quantizers, "unpack_int4", _unpack_as_shape)):
             method(*args, **kwargs)
 
     return enable_lora
+
+
+def _pack_as_shape(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[int, ...], int]:
+    """Return what Keras's `pack_int4` does, without values: two numbers a byte; the new shape, the old length."""
+    import jax
+
+    shape = list(unpacked.shape)
+    shape[axis] = (shape[axis] + 1) // 2
+    return jax.numpy.zeros(shape, dtype), tuple(shape), unpacked.shape[axis]
+
+
+def _unpack_as_shape(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") -> Any:
+    """Return what Keras's `unpack_int4` does, without values."""
+    import keras
+
+    shape = list(packed.shape)
+    shape[axis] = orig_len
+    return keras.KerasTensor(shape, dtype)
 
 
 def _refuse_calibration(method: Callable[..., None]) -> Callable[..., None]:
