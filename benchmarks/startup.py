@@ -9,8 +9,8 @@ trained; "nothing cached" has a cache folder of its own each time.
 The bars: `--help` 0.2 x `import keras`; ResNet-50 with nothing cached 2.5 x, with its trace cached 1.0 s; a saved
 workload on the whole catalog 0.6 s, on a terminal as people ask and as JSON (3,570 offers, 9 MB); on a generated
 catalog of 100,000 offers 1.5 s, in 400 MiB; a Transformer of 6.7 G parameters 4 x, in 1 GiB, and 6 x quantized
-to int8 with LoRA; with AdamW, and the least sharding that fits on three accelerators, 10 s. They are on the clock; on
-a busy machine look at processor time.
+to int8 with LoRA; with AdamW, and the least sharding that fits on three accelerators, 10 s. They are on the clock;
+on a busy machine look at processor time.
 """
 
 from __future__ import annotations
