@@ -110,6 +110,7 @@ def sku(
     unit: str = "h",
     currency: str = "USD",
     usage_type: str | None = None,
+    group: str = "CPU",
 ) -> dict[str, Any]:
     """Return a SKU as the REST API gives it: whole dollars as text, the rest in nanodollars."""
     nanos = round(usd * 1e9)
@@ -121,7 +122,7 @@ def sku(
         "category": {
             "serviceDisplayName": "Compute Engine",
             "resourceFamily": "Compute",
-            "resourceGroup": "CPU",
+            "resourceGroup": group,
             "usageType": usage_type or ("Preemptible" if spot else "OnDemand"),
         },
         "serviceRegions": list(regions),
