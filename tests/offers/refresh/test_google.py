@@ -186,7 +186,7 @@ def test_machines_are_put_together_from_google_s_skus(
     assert outcome.anomalies == []
     assert outcome.names_left_out == {
         "no accelerator": ["M3 Memory-optimized Instance"],
-        "unknown accelerator": ["TPU7x"],
+        "unknown machine": ["TPU7x"],
     }
     a2 = next(o for o in store.offers("gcp") if o.key == ("a2-highgpu-1g", "us-central1", "on_demand"))
     assert a2.sku.startswith("12 x ")
@@ -294,8 +294,9 @@ def test_parts_of_which_skus_disagree_make_no_price(
 def test_what_google_prices_and_the_catalog_does_not_have_is_named(
     tmp_path: Path, skus: dict[str, list[dict[str, Any]]]
 ) -> None:
-    """A GPU that is not in the catalog, one of no machine in it, and a series of tomorrow."""
+    """A GPU that is not in the catalog, two of no machine in it, and a series of tomorrow."""
     descriptions = {
+        "Nvidia R9000 GPU running in Netherlands": "GPU",
         "Nvidia L40 GPU running in Netherlands": "GPU",
         "Nvidia L40 GPU attached to Spot Preemptible VMs running in Netherlands": "GPU",
         "Nvidia Tesla K80 GPU running in Americas": "GPU",
@@ -312,8 +313,8 @@ def test_what_google_prices_and_the_catalog_does_not_have_is_named(
     assert outcome.anomalies == []
     assert outcome.names_left_out == {
         "no accelerator": ["M3 Memory-optimized Instance"],
-        "unknown accelerator": ["Nvidia L40 GPU", "TPU7x"],
-        "unknown machine": ["A9 Instance", "Nvidia Tesla K80 GPU"],
+        "unknown accelerator": ["Nvidia R9000 GPU"],
+        "unknown machine": ["A9 Instance", "Nvidia L40 GPU", "Nvidia Tesla K80 GPU", "TPU7x"],
     }
 
 

@@ -73,7 +73,7 @@ class GcpBilling:
                 skus = [sku for service in SERVICES for sku in _read_skus(client, service, http)]
             url = f"{endpoint}/v1/{SERVICES[0]}/skus"
             self._rows = list(assemble_machines(self._specs.known, compute_part_prices(skus), url=url))
-            self._left_out = set(find_left_out(skus, self._specs.known))
+            self._left_out = set(find_left_out(skus, self._specs))
         return [*self._left_out, *(row for row in self._rows if part.region in (ANYWHERE, row.region))]
 
 

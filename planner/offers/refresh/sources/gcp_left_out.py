@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-from ..instance_types import InstanceSpec
+from ....errors import UsageError
+from ...aliases import AcceleratorNames
+from ..instance_types import InstanceSpecs
 from ..source import LeftOut
 from .gcp_prices import CORE, GoogleSku, find_priced_parts, is_in_scope, parse_part
 
@@ -16,23 +18,32 @@ ACCELERATOR_GROUPS = ("GPU", "TPU")  # resource groups
 ACCELERATOR_SERIES = re.compile(r"[ag][2-9]\w*[- ]")
 
 
-def find_left_out(skus: Iterable[GoogleSku], known: Mapping[str, InstanceSpec]) -> Iterator[LeftOut]:
+def find_left_out(skus: Iterable[GoogleSku], specs: InstanceSpecs) -> Iterator[LeftOut]:
     """Yield accelerators and series of machines that are priced and in no machine of the catalog.
 
     Google prices no machine types: a new size of a known series is not seen.
     """
-    used = {part for name, spec in known.items() for part in find_priced_parts(name, spec) or ()}
+    used = {part for name, spec in specs.known.items() for part in find_priced_parts(name, spec) or ()}
     for sku in filter(is_in_scope, skus):
         part = parse_part(sku.description)
         name = _name_part(sku.description)
         if part is None:
             if sku.resource_group in ACCELERATOR_GROUPS:
-                yield LeftOut(reason="unknown accelerator", name=name)
+                is_known = _is_known(name, specs.names)
+                yield LeftOut(reason="unknown machine" if is_known else "unknown accelerator", name=name)
         elif part not in used and part.endswith(f" {CORE}"):
             has_accelerator = ACCELERATOR_SERIES.match(part)
             yield LeftOut(reason="unknown machine" if has_accelerator else "no accelerator", name=name)
         elif part not in used and part.startswith(("gpu ", "slice ", "tpu ")):
             yield LeftOut(reason="unknown machine", name=name)
+
+
+def _is_known(name: str, names: AcceleratorNames) -> bool:
+    """Return whether the catalog knows an accelerator under Google's name."""
+    try:
+        return bool(names.resolve(name.removesuffix(" GPU")))
+    except UsageError:
+        return False
 
 
 def _name_part(description: str) -> str:
