@@ -62,7 +62,7 @@ def prices(store: PriceStore, purchase: str) -> dict[tuple[str, str], Decimal | 
 
 
 def test_the_offer_file_gives_the_price_of_the_plain_linux_machine(tmp_path: Path) -> None:
-    """Out of 63 lines: neither other tenancies, reservations, systems and terms, nor zones outside the region."""
+    """Out of 95 lines: neither other tenancies, reservations, systems and terms, nor zones outside the region."""
     store = PriceStore(tmp_path)
 
     outcome = run(store, amazon)
