@@ -226,7 +226,7 @@ def _format_left_out(outcome: RefreshOutcome) -> list[str]:
         more = f" and {len(names) - MAX_FINDINGS} more" if len(names) > MAX_FINDINGS else ""
         found, way_out = LEFT_OUT_WORDS[reason]
         way_out = way_out.format(file=f"prices/{outcome.provider}.csv")
-        lines.append(f"left out: {outcome.provider}: {len(names)} {found}: {shown}{more}{way_out}")
+        lines.append(f"left out: {outcome.provider}: {found} ({len(names)}): {shown}{more}{way_out}")
     return lines
 
 

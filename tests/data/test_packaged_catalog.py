@@ -17,7 +17,7 @@ from gpuplan.offers.rows import Offer
 ROWS = {
     "aws": 1244, "azure": 851, "coreweave": 13, "gcp": 1523, "lambda": 23, "nebius": 6, "runpod": 24, "vast": 25,
 }  # fmt: skip
-ON_DEMAND_ROWS, PRICED_ON_DEMAND_ROWS, SPOT_ROWS = 2436, 2454, 1297
+ON_DEMAND_ROWS, PRICED_ON_DEMAND_ROWS, SPOT_ROWS = 2436, 2433, 1273
 
 
 @pytest.fixture(scope="module")
