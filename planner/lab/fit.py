@@ -143,7 +143,7 @@ def fit(samples: Sequence[FitSample]) -> FittedCoefficients:
     low, high, start, spread = compute_bounds(layout)
     robust = compute_robust_scales(layout)
     with enable_x64(False):
-        value, slopes = compile_log_step(samples)
+        log_steps = compile_log_step(samples)
 
         def local(logs: Any) -> Any:
             found = logs[: len(RANGES), None] + np.where(columns >= 0, logs[columns], 0.0).T
@@ -151,13 +151,13 @@ def fit(samples: Sequence[FitSample]) -> FittedCoefficients:
             return found
 
         def residuals(logs: Any) -> Any:
-            odd = soften(np.asarray(value(local(logs))) - measured, scale=ROBUST_LOG)
+            odd = soften(log_steps(local(logs))[0] - measured, scale=ROBUST_LOG)
             return np.concatenate([odd, soften((logs - start) / spread, scale=robust) * robust])
 
         def jacobian(logs: Any) -> Any:
-            point = local(logs)
-            bend = soften_slope(np.asarray(value(point)) - measured, scale=ROBUST_LOG)
-            local_slopes = np.asarray(slopes(point)).T * bend[:, None]
+            value, slopes = log_steps(local(logs))
+            bend = soften_slope(value - measured, scale=ROBUST_LOG)
+            local_slopes = slopes.T * bend[:, None]
             matrix = scatter_slopes(local_slopes, columns, layout.size)
             matrix[:, gains] = local_slopes[:, : len(ERA_SPREAD_LOG)] * eras[:, None]
             pull = soften_slope((logs - start) / spread, scale=robust) * robust / spread
@@ -199,21 +199,32 @@ def search_least_squares(
         return search(tr_solver="lsmr").x
 
 
-def compile_log_step(samples: Sequence[FitSample]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return log step times, [cases], and their slopes to each local log, [len(RANGES), cases].
+def compile_log_step(samples: Sequence[FitSample]) -> Callable[[Any], tuple[Any, Any]]:
+    """Return the function from local logs to log step times, [cases], and their slopes, [len(RANGES), cases].
 
-    A case depends on its own local logs alone, so one pass a local log gives the slopes of all cases.
+    A case depends on its own local logs alone, so one backward pass from the sum of all cases gives the slopes of
+    each. The last point is remembered: a search asks for the times at a point, and then for the slopes there.
     """
     import jax
     import jax.numpy as jnp
+    import numpy as np
 
     log_step = _log_step(samples)
-    directions = jnp.broadcast_to(jnp.eye(len(RANGES))[:, :, None], (len(RANGES), len(RANGES), len(samples)))
 
-    def slopes(logs: Any) -> Any:
-        return jax.lax.map(jax.linearize(log_step, logs)[1], directions)
+    def with_slopes(logs: Any) -> tuple[Any, Any]:
+        value, pull_back = jax.vjp(log_step, logs)
+        return value, pull_back(jnp.ones_like(value))[0]
 
-    return jax.jit(log_step), jax.jit(slopes)
+    evaluate = jax.jit(with_slopes)
+    known: list[tuple[Any, tuple[Any, Any]]] = []
+
+    def log_steps(logs: Any) -> tuple[Any, Any]:
+        if not known or not np.array_equal(known[0][0], logs):
+            value, slopes = evaluate(logs)
+            known[:] = [(np.array(logs), (np.asarray(value), np.asarray(slopes)))]
+        return known[0][1]
+
+    return log_steps
 
 
 def scatter_slopes(local_slopes: Any, columns: Any, size: int) -> Any:

@@ -180,16 +180,16 @@ def fit_device_update(samples: Sequence[FitSample], packaged: Coefficients) -> D
         return packaged_logs + np.where(columns >= 0, own[columns], 0.0).T
 
     with enable_x64(False):
-        value, slopes = compile_log_step(samples)
+        log_steps = compile_log_step(samples)
 
         def residuals(moved: Any) -> Any:
-            odd = np.asarray(value(local(moved))) - measured
+            odd = log_steps(local(moved))[0] - measured
             return np.concatenate([soften(odd, scale=ROBUST_LOG), moved / spread])
 
         def jacobian(moved: Any) -> Any:
-            point = local(moved)
-            bend = soften_slope(np.asarray(value(point)) - measured, scale=ROBUST_LOG)
-            own = np.asarray(slopes(point)).T * bend[:, None]
+            value, slopes = log_steps(local(moved))
+            bend = soften_slope(value - measured, scale=ROBUST_LOG)
+            own = slopes.T * bend[:, None]
             return np.vstack([scatter_slopes(own, columns, layout.size)[:, FIXED:], np.diag(1.0 / spread)])
 
         limits = (np.full(len(spread), -FARTHEST_LOG), np.full(len(spread), FARTHEST_LOG))
