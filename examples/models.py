@@ -49,3 +49,14 @@ def transformer(*, depth=12, width=768, heads=12, length=1024, vocabulary=50_257
 def transformer_7b(length=2048):
     """Thirty-two blocks, 4,096 wide: 6.7 billion parameters, more than a laptop could hold."""
     return transformer(depth=32, width=4096, heads=32, length=length, vocabulary=32_000)
+
+
+def quantized_transformer_7b(length=2048, mode="int8", rank=8):
+    """The same for fine-tuning: integers that stay as they are, and LoRA beside those of `Dense` layers."""
+    model = transformer_7b(length)
+    model.quantize(mode)
+    for layer in model.layers:
+        layer.trainable = isinstance(layer, layers.Dense)
+        if layer.trainable:
+            layer.enable_lora(rank)
+    return model

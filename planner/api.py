@@ -146,7 +146,7 @@ def estimate(
             passes the filters. A run that fits nowhere is no error: see `recommendation`.
     """
     from .plan.compilation import StepCompiler
-    from .plan.pipeline import estimate_model
+    from .plan.estimate_model import estimate_model
     from .plan.request import EstimateRequest, build_script_terms, build_spot_terms, refresh_notebook_accounts
     from .settings import load_settings
     from .workload.options import WorkloadOptions, count_tokens

@@ -89,7 +89,7 @@ def test_an_estimate_leaves_the_process_as_it_was(form: str, saved: Path, tmp_pa
 def test_no_thread_outlives_an_estimate(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is imported meanwhile has been imported when the answer is there, however long it takes."""
     before = threading.enumerate()
-    monkeypatch.setattr("gpuplan.plan.pipeline.import_module", lambda name: time.sleep(1.0))
+    monkeypatch.setattr("gpuplan.plan.context.import_module", lambda name: time.sleep(1.0))
     gpuplan.estimate(str(saved), accelerators=["T4"])
 
     assert threading.enumerate() == before

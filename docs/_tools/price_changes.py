@@ -26,6 +26,7 @@ REMOVED = {
     "aws-spot-advisor": "estimate of 2025-06 from published savings: a sixth was off by more than twice",
     "aws-spot-feed": "placeholder: exactly a tenth of on demand",
     "cloud-gpus": "never a name of the vendor: its price of 2025-09 is replaced under the vendor's name",
+    "karpenter-gcp": "a share of a GPU as a sum of parts: Google prices it by eighths, 15 % above",
     "techbytes": "no longer listed under this name",
 }
 ADDED = {

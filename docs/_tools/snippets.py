@@ -49,6 +49,7 @@ NOT_RUN = {
         (
             "estimate keras_hub:gemma_2b_en?sequence_length=512",
             "estimate keras_hub:gemma_2b_en?sequence_length=512&lora_rank=8",
+            "estimate keras_hub:gemma2_2b_en?sequence_length=512&quantize=int4&lora_rank=8",
             "estimate keras_hub:bert_base_en?task=TextClassifier&num_classes=2&sequence_length=128",
         ),
         "Keras Hub; tests/workload/test_keras_hub.py builds them",

@@ -147,8 +147,8 @@ def transcript(world: World, program: str) -> str:
     cap passes before `reap`.
     """
     with shell_of(world, program) as shell:
-        shell.run(["estimate", "mnist_cnn.py", "--provider", world.provider, "-o", "plan.json"], shown=False)
-        world.planned(shell.folder / "plan.json")
+        estimate = ["estimate", "mnist_cnn.py", "--provider", world.provider, *world.planned]
+        shell.run([*estimate, "-o", "plan.json"], shown=False)
         launch = ["launch", "plan.json", *world.flags, "--max-hours", "2", "--yes"]
         ps = ["ps", "--cloud", "--provider", world.provider]
         run = re.findall(r"^run (\S+):", shell.run(launch), re.MULTILINE)[0]

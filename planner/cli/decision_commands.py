@@ -260,7 +260,7 @@ def _build_context(
     model: str, asked: ResolvedRequest, options: WorkloadOptions, script_arguments: list[str] | None = None
 ) -> EstimateContext:
     """Load the workload of a model and combine it with the catalog and the terms of a request."""
-    from ..plan.pipeline import build_context
+    from ..plan.context import build_context
 
     return build_context(
         model,

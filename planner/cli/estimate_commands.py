@@ -95,7 +95,7 @@ def estimate(
     Nothing is trained. On a terminal the first line says what to take; at most twelve rows follow, the picked
     ones first. A pipe gets every offer as TSV.
     """
-    from ..plan.pipeline import estimate_model
+    from ..plan.estimate_model import estimate_model
     from .messages import build_step_compiler, show_estimate_progress
 
     options = work.options(script)

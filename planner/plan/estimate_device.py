@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..predict.keras_defaults import select_executed_workload
@@ -9,7 +11,14 @@ from ..predict.multi_device.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, repeat_step
 from ..predict.utilization import compute_peak_time_s
 from .execution.fitting import FittedStep, FitWays
-from .execution.memory import MemoryVerdict, available_bytes, memory_verdict, stated_verdict
+from .execution.memory import (
+    FRAMEWORK_RESERVE_BYTES,
+    TIGHT_FROM,
+    MemoryVerdict,
+    available_bytes,
+    memory_verdict,
+    stated_verdict,
+)
 from .execution.memory_parts import compute_batch_bytes, find_remedies
 from .execution.run_length import count_replicas
 from .execution.scaling_mode import BatchScaling, DeviceShare
@@ -32,6 +41,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceEstimator"]
 
+# Devices that share products: up to those of one server, which were eight (Narayanan et al., 2021, "Efficient
+# Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv:2104.04473, section 3.2) [-].
+MOST_SHARING = 8
+
 
 class DeviceEstimator:
     """Estimates a workload on the devices of offers, independent of their prices.
@@ -40,7 +53,8 @@ class DeviceEstimator:
         predictor: Predictor of step times.
         spread: Division of the batch over several devices; by default each keeps it.
         choice: Shardings to try, of which the first that fits is taken; by default copies.
-        ways: Smaller passes and recomputation for steps that fit under none of them; None for neither.
+        ways: Smaller passes, recomputation and shared products for steps that fit under none of them; None for
+            no changes.
     """
 
     def __init__(
@@ -53,6 +67,7 @@ class DeviceEstimator:
     ) -> None:
         self._predictor = predictor
         self._spread, self._choice, self._ways = spread or BatchScaling(), choice or ShardingChoice(), ways
+        self._divided: dict[int, ShardingChoice] = {}
 
     def estimate(self, workload: Workload, selected: OfferContext) -> DeviceEstimate:
         """Estimate a workload on an offer.
@@ -76,7 +91,35 @@ class DeviceEstimator:
             ]
             if fitting:
                 return min(fitting, key=lambda pair: pair[0])[1]
-        return best
+        return self._estimate_divided(workload, selected) or best
+
+    def _estimate_divided(self, workload: Workload, selected: OfferContext) -> DeviceEstimate | None:
+        """Estimate products shared by the devices of a machine; None if the step does not fit so either."""
+        devices = _choose_sharing_devices(count_replicas(selected.offer.devices) // selected.offer.hosts)
+        available = _device_bytes(selected)
+        if self._ways is None or self._ways.divided is None or devices < 2 or available is None:
+            return None
+        variables = workload.memory.compute_fixed_bytes(compiled=workload.compiled)
+        if variables / devices + FRAMEWORK_RESERVE_BYTES > TIGHT_FROM * available:
+            return None  # without a trace: not even its variables fit
+        divided, choice = self._ways.divided(devices), self._get_divided_choice(devices)
+        least = choice.get_device_workload(
+            divided.trace_least(), choice.shardings[0], devices=count_replicas(selected.offer.devices)
+        )
+        if not _fits(selected, least):
+            return None  # with one trace of up to four
+        estimator = DeviceEstimator(
+            self._predictor,
+            spread=replace(self._spread, resized=divided.resized),
+            choice=choice,
+            ways=divided.ways,
+        )
+        found = estimator.estimate(divided.trace(), selected)
+        return found if found.memory.verdict == "fits" and found.step_time_s is not None else None
+
+    def _get_divided_choice(self, devices: int) -> ShardingChoice:
+        """Return the choice of one sharding, the same object for the same number of devices."""
+        return self._divided.setdefault(devices, ShardingChoice([Sharding(kind="tensor", ways=devices)]))
 
     def _estimate_phases(
         self,
@@ -112,13 +155,13 @@ class DeviceEstimator:
             return None
         whole = fitted.workload
         each = self._choice.get_device_workload(whole, sharding, devices=devices)
-        peak_time_s = None
+        peak_time_s, micro_batch_size = None, None
         if accelerator is None:
             step: StepTime | NoPrediction = NoPrediction(
                 f"the catalog does not describe `{selected.offer.accelerator}`"
             )
         else:
-            each, step = self._predict_step(
+            each, step, micro_batch_size = self._predict_step(
                 share, selected, accelerator, whole=whole, each=each, sharding=sharding
             )
             sharers = sharding.ways if sharding.divides_layers else 1
@@ -137,7 +180,7 @@ class DeviceEstimator:
             runs=None if accelerator is None else matrix.runs_keras(accelerator),
             sharding=sharding,
             passes=fitted.passes,
-            pass_batch_size=whole.batch_size if fitted.passes > 1 else None,
+            pass_batch_size=whole.batch_size if fitted.passes > 1 else micro_batch_size,
             accumulation_steps=whole.gradient_accumulation_steps,
             recomputed=fitted.recomputed,
             tokens_per_sample=workload.tokens_per_sample,
@@ -154,8 +197,8 @@ class DeviceEstimator:
         whole: Workload,
         each: Workload,
         sharding: Sharding,
-    ) -> tuple[Workload, StepTime | NoPrediction]:
-        """Return the work of one device and the time of a step."""
+    ) -> tuple[Workload, StepTime | NoPrediction, int | None]:
+        """Return the work of one device, the time of a step, and the size of a pipeline's micro-batches."""
         if sharding.divides_layers and share.workload is not None:
             return predict_pipelined_step(
                 whole,
@@ -164,12 +207,13 @@ class DeviceEstimator:
                 accelerator,
                 self._predictor,
                 resize=self._spread.resize,
+                fits=partial(_fits, selected),
                 known=self._choice.stages,
             )
         step = predict_step_on_devices(
             share, selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
         )
-        return each, step
+        return each, step, None
 
     def _fit(
         self, whole: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
@@ -179,14 +223,17 @@ class DeviceEstimator:
             return FittedStep(workload=whole)
         if sharding.divides_layers:
             return None  # its micro-batches are passes already
-        devices, accelerator = count_replicas(selected.offer.devices), selected.accelerator
+        devices = count_replicas(selected.offer.devices)
 
         def fits(one: Workload) -> bool:
-            each = self._choice.get_device_workload(one, sharding, devices=devices)
-            executed = each if accelerator is None else select_executed_workload(each, accelerator)
-            return _check_memory(executed, selected).verdict == "fits"
+            return _fits(selected, self._choice.get_device_workload(one, sharding, devices=devices))
 
         return self._ways.find_step(whole, recompute=recompute, fits=fits)
+
+
+def _choose_sharing_devices(devices: int) -> int:
+    """Return the devices of a machine that share products: all, or the largest part up to eight of more [-]."""
+    return next(number for number in range(min(devices, MOST_SHARING), 0, -1) if devices % number == 0)
 
 
 def _compute_train_time(step: StepTime | NoPrediction, steps: int | None) -> Interval | None:
@@ -207,6 +254,13 @@ def _check_memory(
     if isinstance(step, StepTime) and step.memory is not None:
         memory = stated_verdict(memory, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
     return memory
+
+
+def _fits(selected: OfferContext, each: Workload) -> bool:
+    """Return whether the work of a device fits on it with a margin."""
+    accelerator = selected.accelerator
+    executed = each if accelerator is None else select_executed_workload(each, accelerator)
+    return _check_memory(executed, selected).verdict == "fits"
 
 
 def _device_bytes(selected: OfferContext) -> int | None:

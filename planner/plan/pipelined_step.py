@@ -43,6 +43,7 @@ class PipelinedStep(NamedTuple):
 
     each: Workload
     step: StepTime | NoPrediction
+    micro_batch_size: int | None = None
 
 
 class StageCut(NamedTuple):
@@ -64,11 +65,13 @@ def predict_pipelined_step(
     predictor: StepPredictor,
     *,
     resize: Callable[[Workload, int], Workload | None],
+    fits: Callable[[Workload], bool],
     known: StageWorkloads,
 ) -> PipelinedStep:
     """Return the step of an offer's devices as pipelines.
 
-    The batch of a replica is divided in as many micro-batches, all of one size, as give the least time.
+    The batch of a replica is divided in as many micro-batches, all of one size, as give the least time of those
+    numbers with which the fullest device has enough memory; where none does, as need the least memory.
 
     Args:
         whole: The model at the batch size of a replica.
@@ -77,6 +80,7 @@ def predict_pipelined_step(
         accelerator: Each of its devices.
         predictor: Predictor of step times.
         resize: Function that returns the model at another batch size; None if it is not available at others.
+        fits: Whether the work of a device fits on it.
         known: Workloads of stages, which several accelerators share.
     """
     reason = _refuse(whole, sharding, selected, accelerator)
@@ -92,13 +96,21 @@ def predict_pipelined_step(
         where = f"{offer.hosts} such machines" if offer.hosts > 1 else f"{accelerator.name} devices"
         return PipelinedStep(whole, NoPrediction(f"the rate of the link between {where} is not known"))
     divider = PipelineDivider(accelerator, predictor, links, known)
-    micro_batches = divider.choose_micro_batches(whole, resize)
-    if isinstance(micro_batches, NoPrediction):
-        return PipelinedStep(whole, micro_batches)
-    cut = divider.cut(resize(whole, whole.batch_size // micro_batches) or whole, micro_batches)
-    if isinstance(cut, NoPrediction):
-        return PipelinedStep(whole, cut)
-    return PipelinedStep(_build_fullest(whole, cut, accelerator), divider.predict(cut, sharding))
+    ranked = divider.rank_micro_batches(whole, resize)
+    if isinstance(ranked, NoPrediction):
+        return PipelinedStep(whole, ranked)
+    tried = []
+    for micro_batches in ranked:
+        size = whole.batch_size // micro_batches
+        cut = divider.cut(resize(whole, size) or whole, micro_batches)
+        if isinstance(cut, NoPrediction):
+            return PipelinedStep(whole, cut)
+        each = _build_fullest(whole, cut, accelerator)
+        if fits(each):
+            return PipelinedStep(each, divider.predict(cut, sharding), size)
+        tried.append((_compute_needed_bytes(each, accelerator), each, cut, size))
+    _, each, cut, size = min(tried, key=lambda one: one[0])
+    return PipelinedStep(each, divider.predict(cut, sharding), size)
 
 
 def _refuse(
@@ -140,10 +152,10 @@ class PipelineDivider:
     links: PipelineLinks
     known: StageWorkloads
 
-    def choose_micro_batches(
+    def rank_micro_batches(
         self, whole: Workload, resize: Callable[[Workload, int], Workload | None]
-    ) -> int | NoPrediction:
-        """Return the number of micro-batches of the least time, as if all stages took equally long [-].
+    ) -> list[int] | NoPrediction:
+        """Return the numbers of micro-batches, fastest first, as if all stages took equally long [-].
 
         Many small ones wait less, and keep a device less busy.
         """
@@ -162,7 +174,7 @@ class PipelineDivider:
                 return step
             slot_s = step.time_s.mid / self.links.stages + 2 * self.links.compute_boundary_s(0, 0.0)
             found[number] = compute_pipeline_s(slot_s, stages=self.links.stages, micro_batches=number)
-        return min(found, key=lambda number: found[number])
+        return sorted(found, key=lambda number: found[number])
 
     def _predict_without_limits(self, micro_batch: Workload) -> StepTime | NoPrediction:
         """Return the step of the whole model if it had the memory of all devices."""
@@ -238,11 +250,11 @@ class PipelineDivider:
 
 def _build_fullest(whole: Workload, cut: StageCut, accelerator: Accelerator) -> Workload:
     """Return the work of the devices, with the memory of the one that needs most."""
-
-    def compute_needed_bytes(one: Workload) -> int:
-        executed = select_executed_workload(one, accelerator)
-        fixed = executed.memory.compute_fixed_bytes(compiled=executed.compiled)
-        return fixed + compute_batch_bytes(executed)
-
     built = (build_pipeline_workload(whole, cut.micro_batch, one) for one in cut.stages)
-    return max(built, key=compute_needed_bytes)
+    return max(built, key=lambda one: _compute_needed_bytes(one, accelerator))
+
+
+def _compute_needed_bytes(each: Workload, accelerator: Accelerator) -> int:
+    """Return the memory of a device without the framework's [bytes]."""
+    executed = select_executed_workload(each, accelerator)
+    return executed.memory.compute_fixed_bytes(compiled=executed.compiled) + compute_batch_bytes(executed)

@@ -128,6 +128,6 @@ def describe_float8(workload: Workload) -> str:
     Keras 3.15 rounds both operands to float8, converts them back and multiplies them in the compute type
     (keras/src/layers/core/dense.py, `_float8_call`). XLA may rewrite such products for chips with float8 units.
     """
-    if "float8" not in workload.precision:
+    if workload.quantization != "float8":
         return ""
     return "float8 layers multiply in the compute type; what XLA may gain in float8 is not counted"

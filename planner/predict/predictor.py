@@ -228,6 +228,8 @@ class Predictor:
             times_s=self._compute_times_s(workload, accelerator, framework) if share == 1.0 else None,
         )
         mode, compiled = workload.mode, workload.compiled
+        if workload.quantization is not None:
+            precision = f"{workload.quantization}_from_{precision}"
         basis, note = find_basis(accelerator, coefficients, precision=precision, mode=mode, compiled=compiled)
         return StepTime(
             time_s=compute_step_interval(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from .output import UNKNOWN, Column
 if TYPE_CHECKING:
     from ..offers.price_history import Change
     from ..offers.refresh.run import RefreshOutcome
+    from ..offers.refresh.source import LeftOutReason
     from ..offers.rows import Accelerator, Offer
 
 __all__ = [
@@ -107,6 +108,13 @@ def build_accelerator_row(accelerator: Accelerator) -> dict[str, Any]:
 
 
 MAX_FINDINGS = 8  # shown per kind and provider on a terminal; all are in the report and in --json
+# What was left out, and how to add it, by reason.
+LEFT_OUT_WORDS: Mapping[LeftOutReason, tuple[str, str]] = {
+    "unknown accelerator": ("unknown accelerators", "; to add: accelerators.toml (docs/catalog.md)"),
+    "unknown machine": ("unknown machines", "; to add: {file} (docs/catalog.md)"),
+    "no accelerator": ("machines without an accelerator", "; to add: {file} (docs/catalog.md)"),
+    "not for sale": ("accelerators that are not in stock", ""),
+}
 MAX_MARKDOWN_ROWS = 200  # maximum rows of a Markdown table, to keep a pull request readable
 
 
@@ -201,11 +209,24 @@ def format_outcome_lines(outcomes: Sequence[RefreshOutcome], *, asked_regions: b
             hidden = count - MAX_FINDINGS
             if hidden > 0:
                 lines.append(f"quarantined: {outcome.provider}: {hidden} more ({code})")
+        lines += _format_left_out(outcome)
         lines += [f"more: {outcome.provider}: {need}" for need in outcome.needs]
         if "aws-bulk" in outcome.sources and not asked_regions:
             lines.append(
                 "more: aws: each region's offer file has hundreds of MB: --region REGION reads only that one"
             )
+    return lines
+
+
+def _format_left_out(outcome: RefreshOutcome) -> list[str]:
+    """Return one line per reason for which machines or accelerators were left out, with their first names."""
+    lines = []
+    for reason, names in outcome.names_left_out.items():
+        shown = ", ".join(names[:MAX_FINDINGS])
+        more = f" and {len(names) - MAX_FINDINGS} more" if len(names) > MAX_FINDINGS else ""
+        found, way_out = LEFT_OUT_WORDS[reason]
+        way_out = way_out.format(file=f"prices/{outcome.provider}.csv")
+        lines.append(f"left out: {outcome.provider}: {found} ({len(names)}): {shown}{more}{way_out}")
     return lines
 
 

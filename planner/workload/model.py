@@ -223,7 +223,8 @@ class Workload(Frozen):
         model: Reference as given by the user.
         mode: Training or inference.
         batch_size: Samples per device and step [-].
-        precision: Keras dtype policy, or `tf32` (float32 whose products may run in TF32).
+        precision: Keras dtype policy, or `tf32` (float32 whose products may run in TF32); of a quantized model,
+            that of what is not quantized.
         compiled: Whether the step is one XLA program (Keras 3's default on JAX and TensorFlow), or run kernel
             by kernel.
         samples: Training samples per epoch; None if unknown [-].
@@ -253,6 +254,7 @@ class Workload(Frozen):
             parallelism; None where every device holds all of them.
         layer_calls: Calls of layers between which a pipeline can cut the step; None where they are not known
             (inference, other backends than JAX, workloads traced before they were introduced).
+        quantization: Mode in which most weights are quantized (`int8`, `int4`, `float8`); None for none.
     """
 
     model: str
@@ -285,6 +287,7 @@ class Workload(Frozen):
     gradient_accumulation_steps: int = 1
     divided: DividedStep | None = None
     layer_calls: LayerCalls | None = None
+    quantization: str | None = None
 
     @cached_property
     def phases(self) -> tuple[Workload, ...]:

@@ -106,6 +106,26 @@ def test_one_sample_that_is_too_large_is_recomputed(gpuplan: Run) -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_devices_share_products_where_nothing_else_fits(gpuplan: Run) -> None:
+    """A sequence whose scores fill a device even when recomputed; `--shard fsdp` asks for no shared products."""
+    arguments = ("models.py:text?length=8192", "--batch-size", "1")
+    fitted = estimate(gpuplan, *arguments, "--fit")
+    asked = estimate(gpuplan, *arguments, "--shard", "tensor:4", "--remat", "--devices", "4")
+
+    assert fitted[1.0]["memory_verdict"] == "does not fit"
+    assert {devices: one["shard"] for devices, one in fitted.items() if devices > 1} == {
+        4.0: "tensor:4",
+        8.0: "tensor:8",
+    }
+    assert fitted[4.0]["recomputed"]
+    assert not fitted[8.0]["recomputed"]
+    for same in ("memory_bytes", "step_time_s", "global_batch_size", "steps"):
+        assert fitted[4.0][same] == asked[4.0][same]
+    stated = estimate(gpuplan, *arguments, "--fit", "--shard", "fsdp")
+    assert {one["memory_verdict"] for one in stated.values()} == {"does not fit"}
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_step_that_fits_stays_as_it_is(gpuplan: Run) -> None:
     """Law: without need, `--fit` changes no number."""
     arguments = ("models.py:pictures?size=64&depth=2", "--batch-size", "64")

@@ -10,8 +10,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.offers.catalog import load_catalog
-from offers.refresh.test_aws_and_azure import packaged
 from vendors import aws, azure
 from vendors.server import Asked, Vendor, vendor
 
@@ -28,16 +26,16 @@ def document(done: Any, name: str) -> dict[str, Any]:
 
 
 def answer(asked: Asked, *, factor: str = "1") -> bytes | dict[str, Any] | None:
-    """Return the responses of AWS and Azure for one region each."""
+    """Return the responses of AWS and Azure for one region each, with another price of g5.xlarge."""
     if asked.path == "/spot.json":
-        spot = [o for o in load_catalog().offers if o.provider == "aws" and o.purchase == "spot"]
-        return aws.spot_feed([o for o in spot if o.usd_per_hour and not o.estimated])
+        return aws.spot_feed()
     if asked.path.endswith("/us-east-1/index.csv"):
-        offers = packaged("aws", region="us-east-1", purchase="on_demand")
         moved = {"g5.xlarge": {"PricePerUnit": f"{1.006 * float(factor):.10f}"}}
-        return aws.offer_file(aws.offer_line(o, **moved.get(o.instance_type, {})) for o in offers)
-    known = packaged("azure", region="eastus", purchase="on_demand")
-    return azure.answer(asked, [azure.item_of(offer) for offer in known])
+        return aws.offer_file(aws.plain_line(name, **moved.get(name, {})) for name in aws.LISTED_USD)
+    return azure.answer(asked)
+
+
+REFRESH_AWS = ("catalog", "refresh", "--provider", "aws", "--region", "us-east-1")
 
 
 @pytest.fixture
@@ -94,10 +92,10 @@ def test_a_changed_price_shows_in_diff_and_history(
     home: Path, server: Vendor, gpuplan: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1.006 becomes 1.2072: in the diff as JSON and Markdown; the history has both, and the packaged one."""
-    gpuplan("catalog", "refresh", "--provider", "aws")
+    gpuplan(*REFRESH_AWS)
     with vendor(lambda asked: answer(asked, factor="1.2")) as later:
         monkeypatch.setenv("GPUPLAN_ENDPOINT_AWS_BULK", later.url)
-        done = document(gpuplan("catalog", "refresh", "--provider", "aws", "--json"), "catalog-refresh")
+        done = document(gpuplan(*REFRESH_AWS, "--json"), "catalog-refresh")
 
     assert [(p["new"], p["changed"]) for p in done["providers"]] == [(0, 1)]
     (change,) = document(gpuplan("catalog", "diff", "--json"), "catalog-diff")["changes"]
@@ -121,7 +119,7 @@ def test_a_changed_price_shows_in_diff_and_history(
 def test_ages_are_told_by_provider(home: Path, server: Vendor, gpuplan: Callable[..., Any]) -> None:
     """Packaged prices age; those of us-east-1, read a moment ago, do not."""
     before = document(gpuplan("catalog", "age", "--provider", "aws", "--json"), "catalog-age")["ages"]
-    gpuplan("catalog", "refresh", "--provider", "aws")
+    gpuplan(*REFRESH_AWS)
     after = document(gpuplan("catalog", "age", "--provider", "aws", "--json"), "catalog-age")["ages"]
 
     gone = [b["over_30_days"] - a["over_30_days"] for b, a in zip(before, after, strict=True)]
@@ -179,12 +177,12 @@ def test_a_file_in_skypilot_s_format_is_imported(
     assert (without.code, done.code) == (2, 1)
     assert "`--from` needs exactly one provider" in without.err
     assert "1 prices instead of 24" in done.err, "a file of two machines replaces no list of twenty-four"
-    assert "has an accelerator `X9` that is not in the catalog" in done.err
+    assert "left out: runpod: unknown accelerators (1): X9; to add: accelerators.toml" in done.err
 
 
 def test_a_damaged_file_is_named(home: Path, server: Vendor, gpuplan: Callable[..., Any]) -> None:
     """A corrupt line: the error names file and line, and no price is substituted."""
-    gpuplan("catalog", "refresh", "--provider", "aws")
+    gpuplan(*REFRESH_AWS)
     path = home / "prices" / "aws.csv"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:5], lines[5].replace("on_demand", "on_demnd"), *lines[6:]]))

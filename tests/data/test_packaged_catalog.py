@@ -15,9 +15,9 @@ from gpuplan.offers.rows import Offer
 # One row a purchase option. Each machine has an on-demand row, without a price where none is published (p5e and
 # trn2 are sold as spot or capacity blocks only, a3-ultragpu-8g in europe-west4 as spot).
 ROWS = {
-    "aws": 1244, "azure": 851, "coreweave": 13, "gcp": 1568, "lambda": 23, "nebius": 6, "runpod": 24, "vast": 25,
+    "aws": 1244, "azure": 851, "coreweave": 13, "gcp": 1523, "lambda": 23, "nebius": 6, "runpod": 24, "vast": 25,
 }  # fmt: skip
-ON_DEMAND_ROWS, PRICED_ON_DEMAND_ROWS, SPOT_ROWS = 2457, 2454, 1297
+ON_DEMAND_ROWS, PRICED_ON_DEMAND_ROWS, SPOT_ROWS = 2436, 2433, 1273
 
 
 @pytest.fixture(scope="module")

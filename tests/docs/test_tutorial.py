@@ -31,8 +31,6 @@ class Tutorial:
             self._run(snippet.words, world, shell)
 
     def _run(self, words: tuple[str, ...], world: Aws, shell: transcripts.Shell) -> None:
-        if words[0] == "launch" and words[1] == "plan.json":
-            world.planned(shell.folder / "plan.json")
         text = shell.run([self._names.get(word, word) for word in words])
         self.printed.append((words, text))
         self.most_alive = max(self.most_alive, len(world.server.alive()))

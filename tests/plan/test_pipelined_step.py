@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from gpuplan import estimate
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.execution.stage_memory import Stage, build_stage_workload
+from gpuplan.plan.execution.stage_memory import Stage, StageWorkloads, build_stage_workload
+from gpuplan.plan.pipelined_step import PipelinedStep, predict_pipelined_step
 from gpuplan.plan.result.device_estimate import DeviceEstimate
+from gpuplan.plan.select import OfferContext
+from gpuplan.predict.multi_device.sharding import Sharding
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.workload.load import load_workload
@@ -132,6 +135,50 @@ def test_micro_batches_are_of_one_size(model: str, batch_size: int) -> None:
     assert batch_size % number == 0
     assert waiting == pytest.approx(100 * 7 / (number + 7), abs=0.5)
     assert number > 1 or batch_size < 4096
+
+
+def test_the_size_of_micro_batches_is_in_the_answer(model: str) -> None:
+    """And none of them is a pass of the optimizer, which the script would have to accumulate."""
+    one = plan(model, "pipeline:8", devices=8, batch_size=4096)
+    assert isinstance(one.step_time, StepTime)
+
+    number = int(re.findall(r"on (\d+) micro-batches", one.step_time.note)[0])
+    assert one.shared_json["micro_batch_size"] == 4096 // number
+    assert one.shared_json["gradient_accumulation_steps"] == 1
+    assert not any("gradient_accumulation_steps" in note for note in one.notes)
+
+
+def test_micro_batches_are_smaller_where_memory_is_short(model: str) -> None:
+    """Of those that fit, the size of the least time; where none fits, the one of least memory."""
+    workload = load_workload(model, options=WorkloadOptions(batch_size=64), base=Path(model).parent)
+    offer = estimate(model, accelerators=["A100-40GB"], providers=["aws"], devices=[8], batch_size=64).offers[
+        0
+    ]
+
+    accelerator = load_catalog().accelerators["A100-40GB"]
+
+    def resize(whole: Workload, size: int) -> Workload:
+        options = WorkloadOptions(batch_size=size)
+        return load_workload(model, options=options, base=Path(model).parent)
+
+    def divide(limit_bytes: float) -> PipelinedStep:
+        return predict_pipelined_step(
+            workload,
+            Sharding(kind="pipeline", ways=2),
+            OfferContext(offer=offer.offer, accelerator=accelerator),
+            accelerator,
+            Predictor.load(),
+            resize=resize,
+            fits=lambda each: each.memory.activation_bytes <= limit_bytes,
+            known=StageWorkloads(),
+        )
+
+    free, none = divide(float("inf")), divide(0)
+    short = divide(free.each.memory.activation_bytes - 1)
+    assert none.each.memory.activation_bytes <= short.each.memory.activation_bytes
+    assert short.each.memory.activation_bytes < free.each.memory.activation_bytes
+    assert short.micro_batch_size < free.micro_batch_size
+    assert short.step.time_s.mid >= free.step.time_s.mid
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,17 @@ def test_frozen_weights_are_gathered_but_have_no_gradients() -> None:
     assert (stage1.reduced_bytes, stage1.gathered_bytes, stage1.gathers) == (100, 100, 1)
 
 
+def test_integers_of_a_quantized_base_are_gathered_as_they_are() -> None:
+    """int8 is not cast before it is sent: 1000 bytes instead of 500; float8 layers hold float32, and cast it."""
+    workload = make_sized_workload((300, 300, 300, 100), frozen=3)
+    gathered = {
+        mode: build_traffic(replace(workload, quantization=mode), Sharding.FSDP).gathered_bytes
+        for mode in ("int8", "int4", "float8", None)
+    }
+
+    assert gathered == {"int8": 1000, "int4": 1000, "float8": 500, None: 500}
+
+
 layers = st.lists(st.integers(0, 100 * BILLION), min_size=1, max_size=8).map(tuple)
 precisions = st.sampled_from(["float32", "mixed_bfloat16", "mixed_float16", "bfloat16"])
 

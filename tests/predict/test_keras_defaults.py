@@ -100,9 +100,7 @@ def test_only_convolutions_run_on_tensor_units_by_the_default_of_pytorch() -> No
     assert list(limits.peak_flop_per_s) == [156e12, 19.5e12]
 
 
-@pytest.mark.parametrize(
-    ("precision", "noted"), [("float8_from_float32", True), ("int8_from_float32", False)]
-)
-def test_a_note_says_that_float8_layers_gain_nothing(precision: str, noted: bool) -> None:
+@pytest.mark.parametrize(("quantization", "noted"), [("float8", True), ("int8", False), (None, False)])
+def test_a_note_says_that_float8_layers_gain_nothing(quantization: str | None, noted: bool) -> None:
     """Keras converts both operands back before it multiplies; int8 products are traced as such."""
-    assert bool(describe_float8(make_workload(precision=precision))) == noted
+    assert bool(describe_float8(make_workload(quantization=quantization))) == noted

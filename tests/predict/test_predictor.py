@@ -53,6 +53,15 @@ def test_parts_add_up_and_the_basis_is_said(workload: Workload) -> None:
     assert borrowed.time_s.high / borrowed.time_s.low > modelled.time_s.high / modelled.time_s.low
 
 
+def test_no_quantized_step_was_fitted(workload: Workload) -> None:
+    """The same kernels in int8 on a chip whose float32 was measured: the data sheet, and the note says of what."""
+    assert step(workload, "T4").basis == "modelled"
+    found = step(replace(workload, quantization="int8"), "T4")
+
+    assert found.basis == "datasheet"
+    assert "T4 int8_from_float32" in found.note
+
+
 def test_accelerators_that_are_predicted_together_have_the_steps_that_each_has_alone(
     workload: Workload,
 ) -> None:

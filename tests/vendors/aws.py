@@ -8,18 +8,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from gpuplan.offers.rows import CPU, Offer
 
 __all__ = [
     "LISTED_USD",
     "SPOT_FEED",
     "offer_file",
-    "offer_line",
     "plain_line",
     "read_offer_lines",
     "spot_feed",
@@ -36,6 +34,15 @@ LISTED_USD = {
     "g6e.xlarge": "1.861", "g6e.48xlarge": "30.13118", "p3.2xlarge": "3.06", "p4d.24xlarge": "21.957642",
     "p5.4xlarge": "6.88", "p5.48xlarge": "55.04", "p5en.48xlarge": "63.296", "inf2.xlarge": "0.7582",
     "trn1.32xlarge": "21.5", "m5.xlarge": "0.192",
+    "g4dn.4xlarge": "1.204", "g4dn.8xlarge": "2.176", "g4dn.16xlarge": "4.352", "g5.4xlarge": "1.624",
+    "g5.8xlarge": "2.448", "g5.12xlarge": "5.672", "g5.16xlarge": "4.096", "g5.24xlarge": "8.144",
+    "g6.2xlarge": "0.9776", "g6.4xlarge": "1.3232", "g6.8xlarge": "2.0144", "g6.12xlarge": "4.6016",
+    "g6.16xlarge": "3.3968", "g6.24xlarge": "6.6752", "g6.48xlarge": "13.3504", "gr6.4xlarge": "1.5392",
+    "gr6.8xlarge": "2.4464", "g6e.2xlarge": "2.24208", "g6e.4xlarge": "3.00424", "g6e.8xlarge": "4.52856",
+    "g6e.12xlarge": "10.49264", "g6e.16xlarge": "7.57719", "g6e.24xlarge": "15.06559",
+    "p3.8xlarge": "12.24", "p3.16xlarge": "24.48", "p4de.24xlarge": "27.44705", "inf2.8xlarge": "1.96786",
+    "inf2.24xlarge": "6.49063", "inf2.48xlarge": "12.98127", "p2.xlarge": "0.9", "p2.8xlarge": "7.2",
+    "p2.16xlarge": "14.4",
 }  # fmt: skip
 
 
@@ -65,25 +72,6 @@ def plain_line(instance_type: str, **changes: str) -> dict[str, str]:
     return {**found, **changes}
 
 
-def offer_line(offer: Offer, **changes: str) -> dict[str, str]:
-    """Return a plain line that bears an offer's type, region and price, for tests of what follows the parsing."""
-    is_gpu = offer.accelerator != CPU
-    sku = f"{abs(hash((offer.instance_type, offer.region))) % 36**8:08X}".rjust(16, "S")
-    own = {
-        "SKU": sku,
-        "RateCode": f"{sku}.JRTCKXETXF.6YS6EN2CT7",
-        "PricePerUnit": f"{offer.usd_per_hour:.10f}",
-        "Instance Type": offer.instance_type,
-        "Instance Family": "GPU instance" if is_gpu else "Compute optimized",
-        "vCPU": f"{offer.vcpus or 0:g}",
-        "Memory": f"{offer.memory_gib or 0:,g} GiB",
-        "GPU": f"{offer.devices:g}" if is_gpu else "",
-        "usageType": f"BoxUsage:{offer.instance_type}",
-        "Region Code": offer.region,
-    }
-    return plain_line("g4dn.xlarge", **{**own, **changes})
-
-
 def offer_file(lines: Iterable[dict[str, str]]) -> bytes:
     """Return an offer file with these lines: cells in quotes and empty cells without, as Amazon writes them."""
     preamble, columns, _ = _read_document()
@@ -99,21 +87,23 @@ def _quote(cell: str) -> str:
     return '"{}"'.format(cell.replace('"', '""')) if cell else ""
 
 
-def spot_feed(offers: Sequence[Offer]) -> dict[str, Any]:
-    """Return the feed of spot prices with these offers, two regions under their old names."""
-    old_names = {"us-east-1": "us-east", "eu-west-1": "eu-ireland"}
-    sizes: dict[str, list[dict[str, Any]]] = {}
-    for offer in offers:
-        prices = {"linux": f"{offer.usd_per_hour:.4f}", "mswin": "N/A*"}
-        columns = [{"name": system, "prices": {"USD": usd}} for system, usd in prices.items()]
-        sizes.setdefault(offer.region, []).append({"size": offer.instance_type, "valueColumns": columns})
-    template = SPOT_FEED["config"]["regions"][0]
-    regions = [
+def spot_feed() -> dict[str, Any]:
+    """Return a feed in which every listed machine has a spot price in us-east-1, under its old name: a third of
+    the price on demand (made up).
+    """
+    sizes = [
         {
-            **template,
-            "region": old_names.get(region, region),
-            "instanceTypes": [{"type": "gpuCurrentGen", "sizes": found}],
+            "size": name,
+            "valueColumns": [
+                {"name": "linux", "prices": {"USD": f"{Decimal(usd) / 3:.4f}"}},
+                {"name": "mswin", "prices": {"USD": "N/A*"}},
+            ],
         }
-        for region, found in sizes.items()
+        for name, usd in LISTED_USD.items()
     ]
-    return {**SPOT_FEED, "config": {**SPOT_FEED["config"], "regions": regions}}
+    region = {
+        **SPOT_FEED["config"]["regions"][0],
+        "region": "us-east",
+        "instanceTypes": [{"type": "gpuCurrentGen", "sizes": sizes}],
+    }
+    return {**SPOT_FEED, "config": {**SPOT_FEED["config"], "regions": [region]}}

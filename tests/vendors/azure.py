@@ -13,11 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpuplan.offers.rows import Offer
-
 from .server import Asked
 
-__all__ = ["LISTED_USD", "answer", "item_of", "plain_item", "read_items"]
+__all__ = ["LISTED_USD", "answer", "plain_item", "read_items"]
 
 DOCUMENT = Path(__file__).parent / "documents" / "azure-retail-prices.json"
 # What a plain Linux machine costs in eastus by the document: on demand and on spot [USD/h].
@@ -85,35 +83,6 @@ def answer(
     for name, wanted in re.findall(r"(\w+) eq '([^']*)'", asked.query["$filter"]):
         found = [item for item in found if item[FILTERED[name]] == wanted]
     return _page(found, asked, size)
-
-
-def item_of(offer: Offer, **changes: Any) -> dict[str, Any]:
-    """Return an item that bears an offer's size, region and price, for tests of what follows the parsing."""
-    name = offer.instance_type.removeprefix("Standard_").replace("_", " ")
-    spot = " Spot" if offer.purchase == "spot" else ""
-    return {
-        "currencyCode": "USD",
-        "tierMinimumUnits": 0.0,
-        "retailPrice": float(offer.usd_per_hour or 0),
-        "unitPrice": float(offer.usd_per_hour or 0),
-        "armRegionName": offer.region,
-        "location": "US East",
-        "effectiveStartDate": "2024-03-01T00:00:00Z",
-        "meterId": "000a794b-bdb0-58be-a0cd-0c3a0f222923",
-        "meterName": f"{name}{spot}",
-        "productId": "DZH318Z0BQPS",
-        "skuId": f"DZH318Z0BQPS/{abs(hash(name)) % 9999:04d}",
-        "productName": "Virtual Machines Series",
-        "skuName": f"{name}{spot}",
-        "serviceName": "Virtual Machines",
-        "serviceId": "DZH313Z7MMC8",
-        "serviceFamily": "Compute",
-        "unitOfMeasure": "1 Hour",
-        "type": "Consumption",
-        "isPrimaryMeterRegion": True,
-        "armSkuName": offer.instance_type,
-        **changes,
-    }
 
 
 def _page(items: Sequence[dict[str, Any]], asked: Asked, size: int) -> dict[str, Any]:

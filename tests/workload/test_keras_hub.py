@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.workload.build.keras_hub_preset import build_preset, read_known_configs
@@ -82,9 +83,47 @@ def test_arguments_choose_the_task_its_own_arguments_and_lora() -> None:
 
 
 @installed
+@pytest.mark.filterwarnings("ignore::UserWarning:keras")  # of layers that have nothing to quantize
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("targets", ["query,key", '["query", "key"]'])
+def test_a_quantized_base_with_lora_is_that_of_keras_hub(mode: str, targets: str) -> None:
+    """`backbone.quantize(mode)` and `backbone.enable_lora(4, target_layer_names=[...])` of BERT tiny with weights.
+
+    Keras trains 128 x 2 x 4 + 4 x 64 numbers of each product, and its bias of 128: two products in two layers. The
+    head of a task is not quantized, and is trained.
+    """
+    import keras
+    import keras_hub
+
+    name = "bert_tiny_en_uncased"
+    kind, config = KNOWN[name]
+    keras.backend.clear_session()
+    backbone = getattr(keras_hub.models, kind)(**config)
+    backbone.quantize(mode)
+    backbone.enable_lora(4, target_layer_names=["query", "key"])
+    expected = [(v.path, tuple(v.shape), v.dtype, v.trainable) for v in backbone.variables]
+    text = f"keras_hub:{name}?sequence_length=8&quantize={mode}&lora_rank=4&lora_target_layer_names={targets}"
+    keras.backend.clear_session()
+    with abstract_variables():
+        bare = build_preset(parse_reference(f"{text}&task=Backbone", base=Path("/")))
+        classifier = build_preset(
+            parse_reference(f"{text}&task=TextClassifier&num_classes=2", base=Path("/"))
+        )
+
+    found = [(v.path, tuple(v.shape), v.dtype, v.trainable) for v in bare.variables]
+    trained = sum(int(np.prod(v.shape)) for v in classifier.trainable_variables)
+    assert found == expected
+    assert trained == 2 * 2 * (1280 + 128) + (128 + 1) * 2
+    assert all(variable._value is None for variable in classifier.variables if variable.shape)
+
+
+@installed
 @pytest.mark.parametrize(
     ("text", "message", "way_out"),
     [
+        ("keras_hub:gpt2_base_en?sequence_length=8&quantize=int3", "unknown quantization", "int8 or int4"),
+        ("keras_hub:gpt2_base_en?sequence_length=8&lora_target_layer_names=query", "needs", "lora_rank=8"),
+        ("keras_hub:gpt2_base_en?lora_rank=2&lora_target_layer_names=kay", "no layer `kay`", "key, "),
         ("keras_hub:gemma_2b_eng", "unknown preset", "gemma_2b_en"),
         ("keras_hub:gemma_2b_en", "how long its sequences are", "?sequence_length=512`"),
         ("keras_hub:whisper_large_multi_v2", "is not here", "load_weights=False"),

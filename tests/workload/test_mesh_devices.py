@@ -70,6 +70,12 @@ def trace(folder: Path, lines: str) -> Workload:
             id="devices by name",
         ),
         pytest.param(
+            'import jax\nmesh = jax.make_mesh((2, 2), ("batch", "model"))\n'
+            'divide(DeviceMesh((2, 2), ["batch", "model"], mesh.devices))',
+            DeviceLayout(devices=4, replicas=2, takes_all=False, whole=hold(1), each=hold(2)),
+            id="a mesh of JAX",
+        ),
+        pytest.param(
             "distribution.set_distribution(DataParallel())",
             DeviceLayout(devices=1, replicas=1, takes_all=True, whole=hold(1), each=hold(1)),
             id="all devices",

@@ -32,7 +32,7 @@ __all__ = [
 
 # Time per sample at twice the batch size: whole waves of tiles, and less of a larger batch stays in a cache.
 SAMPLE_FACTOR = 1.1
-MOST_PRESSURE = 1.0  # up to which the time per sample is held to that factor
+MOST_PRESSURE = 1.0  # up to which a step fits
 LEAST_BATCH = 32  # from which tensor units must pay
 # Conversions of a mixed precision: a launch each, and their traffic at a fifth of the datasheet's bandwidth, less
 # than is fitted of any generation.
@@ -87,6 +87,9 @@ def is_at_least_as_good(one: Accelerator, other: Accelerator) -> bool:
 
 
 def _compare_chips(surface: Surface, *, same_generation: bool) -> Iterator[Comparison]:
+    """Compare chips with those that they are at least as good as, where the step fits, or fits no worse: of equal
+    memories, error correction leaves less of one.
+    """
     chips = surface.accelerators
     pairs = [
         (a, b)
@@ -97,10 +100,13 @@ def _compare_chips(surface: Surface, *, same_generation: bool) -> Iterator[Compa
     ]
     if pairs:
         better, worse = ([pair[side] for pair in pairs] for side in (0, 1))
+        pressure = surface.pressure[..., better]
+        fits_no_worse = pressure <= surface.pressure[..., worse]
         yield Comparison(
             surface.mid_s[..., better],
             surface.mid_s[..., worse],
             [(chips[a].name, chips[b].name) for a, b in pairs],
+            keep=(pressure <= MOST_PRESSURE) | fits_no_worse,
         )
 
 

@@ -15,7 +15,7 @@ from ..core.request import LaunchCandidate
 
 if TYPE_CHECKING:
     from ...offers.refresh.http import HttpClient
-    from ...offers.refresh.source import ListedPrice
+    from ...offers.refresh.source import LeftOut, ListedPrice
 
 __all__ = [
     "CENTS_OF_A_CENT",
@@ -82,7 +82,9 @@ ATTEMPTS = 2  # tries; a launch waits for the answer
 _KINDS = {"credentials": ErrorKind.CREDENTIALS, "throttled": ErrorKind.THROTTLED}
 
 
-def read_price_list(read: Callable[[HttpClient], Iterable[ListedPrice]], *, name: str) -> list[ListedPrice]:
+def read_price_list(
+    read: Callable[[HttpClient], Iterable[ListedPrice | LeftOut]], *, name: str
+) -> list[ListedPrice]:
     """Return a vendor's price list; raise CloudError when it cannot be read.
 
     Args:
@@ -91,10 +93,11 @@ def read_price_list(read: Callable[[HttpClient], Iterable[ListedPrice]], *, name
     """
     from ...offers.refresh.errors import FetchError
     from ...offers.refresh.http import HttpClient, RetryPolicy
+    from ...offers.refresh.source import ListedPrice
 
     http = HttpClient(RetryPolicy(connect_s=5.0, read_s=15.0, attempts=ATTEMPTS))
     try:
-        return list(read(http))
+        return [row for row in read(http) if isinstance(row, ListedPrice)]
     except FetchError as error:
         raise CloudError(_KINDS.get(error.kind, ErrorKind.TRANSIENT), name, str(error)) from error
     finally:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import NoAnswerError, UsageError
 from ...numbers import format_duration, format_usd
-from ...predict.multi_device.sharding import read_sharding
+from ...predict.multi_device.sharding import Sharding, read_sharding
 from ...units import SECONDS_PER_HOUR
 from ..core.request import Interruptions, LaunchCandidate, Seconds
 from .pricing import filter_affordable
@@ -251,7 +251,7 @@ def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:
         step_s=Seconds(**step_s) if step_s else None,
         cap_s=0,
         spot=_interruptions(offer.get("spot")),
-        shard=str(read_sharding(offer.get("shard", "none"))),
+        shard=str(_find_sharding(offer)),
         micro_batch_size=_find_micro_batch_size(offer),
         gradient_accumulation_steps=offer.get("gradient_accumulation_steps", 1),
         recomputed=offer.get("recomputed", False),
@@ -259,9 +259,14 @@ def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:
 
 
 def _find_micro_batch_size(offer: Mapping[str, Any]) -> int | None:
-    """Return the samples of a pass on one device; None where that is the whole batch, or unknown [-]."""
+    """Return the samples of a pass on one device; None for the whole batch, a micro-batch, or unknown [-]."""
     size: int | None = offer.get("micro_batch_size")
-    return None if size == offer.get("batch_size_per_device") else size
+    whole = size == offer.get("batch_size_per_device") or _find_sharding(offer).divides_layers
+    return None if whole else size
+
+
+def _find_sharding(offer: Mapping[str, Any]) -> Sharding:
+    return read_sharding(offer.get("shard", str(Sharding.NONE)))
 
 
 def _interruptions(spot: Mapping[str, Any] | None) -> Interruptions | None:

@@ -31,7 +31,8 @@ class InstanceSpecs:
 
     Args:
         known: Hardware by instance type.
-        families: Accelerator by family, if all known sizes have the same one.
+        families: Accelerator by family, if all known sizes have the same one, and whole ones: of a share of a
+            GPU, price lists count one.
         names: Accelerator names and aliases.
     """
 
@@ -48,7 +49,7 @@ class InstanceSpecs:
         )
 
     def find_instance_spec(self, listed: ListedPrice) -> InstanceSpec | None:
-        """Return the hardware of a listed machine; None if its accelerator is unknown.
+        """Return the hardware of a listed machine; None if its accelerators are unknown.
 
         A new member of a known family has the size listed by the provider and the family's accelerator.
         """
@@ -59,6 +60,10 @@ class InstanceSpecs:
         if accelerator is None or not listed.devices:
             return None
         return InstanceSpec(accelerator, listed.devices, listed.vcpus, listed.memory_gib)
+
+    def find_unknown_accelerator(self, listed: ListedPrice) -> str | None:
+        """Return the accelerator that the source names if the catalog does not know it."""
+        return listed.accelerator if self._accelerator(listed) is None else None
 
     def _accelerator(self, listed: ListedPrice) -> str | None:
         """Return the accelerator named by the source, or that of the family."""
@@ -79,12 +84,17 @@ def build_instance_specs(provider: str, offers: Iterable[Offer], names: Accelera
         for offer in offers
         if offer.provider == provider and offer.status != "historical" and "@" not in offer.instance_type
     }
-    by_family: dict[str, set[str]] = {}
+    by_family: dict[str, set[tuple[str, bool]]] = {}
     for instance_type, shape in known.items():
         if shape.accelerator != CPU:
-            by_family.setdefault(parse_family(instance_type), set()).add(shape.accelerator)
+            kind = (shape.accelerator, shape.devices >= 1)
+            by_family.setdefault(parse_family(instance_type), set()).add(kind)
     families = {
-        family: next(iter(chips)) for family, chips in by_family.items() if family and len(chips) == 1
+        family: accelerator
+        for family, kinds in by_family.items()
+        if family
+        for accelerator, is_whole in kinds
+        if is_whole and len(kinds) == 1
     }
     return InstanceSpecs(known, families, names)
 

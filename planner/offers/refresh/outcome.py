@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .sanity_checks import Anomaly
+from .source import LeftOut, LeftOutReason
 
 __all__ = ["RefreshOutcome"]
 
@@ -20,7 +21,8 @@ class RefreshOutcome:
         accepted, refused: Labels of accepted and rejected parts.
         new, changed, same: Numbers of accepted prices, compared with the previous ones.
         gone: Number of offers that an accepted part no longer lists.
-        suspicions: Implausible prices and failures.
+        anomalies: Implausible prices and failures.
+        left_out: What the sources list and the catalog does not have.
         needs: Requirements of further sources.
     """
 
@@ -33,12 +35,21 @@ class RefreshOutcome:
     same: int = 0
     gone: int = 0
     anomalies: list[Anomaly] = field(default_factory=list)
+    left_out: set[LeftOut] = field(default_factory=set)
     needs: list[str] = field(default_factory=list)
 
     @property
     def quarantined(self) -> int:
         """Number of quarantined prices."""
         return sum(1 for anomaly in self.anomalies if not anomaly.rejects_part and anomaly.code != "clock")
+
+    @property
+    def names_left_out(self) -> dict[LeftOutReason, list[str]]:
+        """Names of what was left out, in order, by reason."""
+        found: dict[LeftOutReason, list[str]] = {}
+        for entry in sorted(self.left_out, key=lambda entry: (entry.reason, entry.name)):
+            found.setdefault(entry.reason, []).append(entry.name)
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return the outcome under the keys of the JSON contract."""
@@ -62,6 +73,10 @@ class RefreshOutcome:
                     "url": found.url or None,
                 }
                 for found in self.anomalies
+            ],
+            "left_out": [
+                {"reason": reason, "count": len(names), "names": names}
+                for reason, names in self.names_left_out.items()
             ],
             "needs": self.needs,
         }

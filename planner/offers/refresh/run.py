@@ -13,7 +13,7 @@ from .errors import FetchError
 from .instance_types import InstanceSpec, InstanceSpecs
 from .outcome import RefreshOutcome
 from .sanity_checks import Anomaly, CheckedPart, check_part, format_key
-from .source import ListedPrice, PricePart, PriceSource, RefreshRequest
+from .source import LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest
 from .store import OfferKey, PriceStore, RefreshedOffer
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def refresh_provider(
         for source, part, rows in _read_parts(job, http, outcome, progress):
             verdict = check_part(part, rows, old=reference, specs=job.specs, accept_moves=job.accept_moves)
             outcome.anomalies += verdict.anomalies
+            outcome.left_out |= verdict.left_out
             if verdict.refused:
                 outcome.refused.append(part.label)
                 continue
@@ -120,7 +121,8 @@ def _read_parts(
                         break
                     continue
                 answered = True
-                yield source, part, rows
+                outcome.left_out.update(row for row in rows if isinstance(row, LeftOut))
+                yield source, part, [row for row in rows if isinstance(row, ListedPrice)]
             _note_failures(failed, outcome, answered=answered)
             if answered:
                 break

@@ -16,7 +16,7 @@ from ..invariants import MAX_USD_PER_DEVICE_HOUR, MIN_USD_PER_DEVICE_HOUR
 from ..price_laws import is_exact_tenth
 from ..rows import Offer
 from .instance_types import InstanceSpec, InstanceSpecs
-from .source import ListedPrice, PricePart
+from .source import LeftOut, ListedPrice, PricePart
 
 __all__ = ["Anomaly", "CheckedPart", "check_part", "format_key"]
 
@@ -28,7 +28,6 @@ OfferKey = tuple[str, str, str]
 Code = Literal[
     "not above 0",
     "moved",
-    "unknown accelerator",
     "out of bounds",
     "two prices",
     "placeholder",
@@ -65,10 +64,17 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedPart:
-    """Result of the checks on a part. ``accepted`` is empty if it was rejected."""
+    """Result of the checks on a part.
+
+    Args:
+        accepted: Prices that may replace known ones; empty if the part was rejected.
+        anomalies: Findings on prices, or on the part.
+        left_out: Machines that the catalog does not have.
+    """
 
     accepted: tuple[tuple[ListedPrice, InstanceSpec], ...] = ()
     anomalies: tuple[Anomaly, ...] = ()
+    left_out: frozenset[LeftOut] = frozenset()
 
     @property
     def refused(self) -> bool:
@@ -84,13 +90,13 @@ def check_part(
     specs: InstanceSpecs,
     accept_moves: bool = False,
 ) -> CheckedPart:
-    """Check the rows of a part: return those that may replace known prices, and findings on the others.
+    """Check the rows of a part: return those that may replace known prices, and what is wrong with the others.
 
     Args:
         part: Part that was read.
         listed: Its rows, as listed by the provider.
         old: Previous prices by instance type, region and purchase option.
-        shapes: Instance types of the provider.
+        specs: Instance types of the provider.
         accept_moves: Accept large price changes, after manual review.
     """
     foreign = Counter(row.currency for row in listed if row.currency != "USD")
@@ -99,14 +105,15 @@ def check_part(
         return CheckedPart(anomalies=(_build_part_anomaly(part, "currency", message),))
     anomalies: list[Anomaly] = []
     fitting: list[tuple[ListedPrice, InstanceSpec]] = []
-    rows = _drop_contradictions(filter(specs.is_of_interest, listed), anomalies)
+    known, left_out = _split_known(listed, specs)
+    rows = _drop_contradictions(known, anomalies)
     on_demand = _find_on_demand_prices(rows, old)
     for row in rows:
-        shape = specs.find_instance_spec(row)
+        shape = known[row]
         why = _find_row_anomaly(row, shape, on_demand.get((row.instance_type, row.region)))
         if why is not None:
             anomalies.append(why)
-        elif shape is not None:
+        else:
             fitting.append((row, shape))
     moved = (
         []
@@ -115,10 +122,28 @@ def check_part(
     )
     refusal = _find_part_anomaly(part, fitting, moved, old)
     if refusal is not None:
-        return CheckedPart(anomalies=(refusal, *anomalies, *moved))
+        return CheckedPart(anomalies=(refusal, *anomalies, *moved), left_out=left_out)
     doubtful = {why.what for why in moved}
     accepted = tuple((row, shape) for row, shape in fitting if format_key(row.key) not in doubtful)
-    return CheckedPart(accepted=accepted, anomalies=(*anomalies, *moved))
+    return CheckedPart(accepted=accepted, anomalies=(*anomalies, *moved), left_out=left_out)
+
+
+def _split_known(
+    listed: Iterable[ListedPrice], specs: InstanceSpecs
+) -> tuple[dict[ListedPrice, InstanceSpec], frozenset[LeftOut]]:
+    """Return the hardware of the machines that the catalog knows, by price, and the other machines."""
+    known: dict[ListedPrice, InstanceSpec] = {}
+    left_out: set[LeftOut] = set()
+    for row in listed:
+        if not specs.is_of_interest(row):
+            left_out.add(LeftOut(reason="no accelerator", name=row.instance_type))
+        elif (shape := specs.find_instance_spec(row)) is not None:
+            known[row] = shape
+        elif (accelerator := specs.find_unknown_accelerator(row)) is not None:
+            left_out.add(LeftOut(reason="unknown accelerator", name=accelerator))
+        else:
+            left_out.add(LeftOut(reason="unknown machine", name=row.instance_type))
+    return known, frozenset(left_out)
 
 
 def _find_part_anomaly(
@@ -176,17 +201,10 @@ def _find_on_demand_prices(
     return known | {row.key[:2]: row.usd_per_hour for row in rows if row.purchase == "on_demand"}
 
 
-def _find_row_anomaly(
-    row: ListedPrice, shape: InstanceSpec | None, on_demand_usd: Decimal | None
-) -> Anomaly | None:
+def _find_row_anomaly(row: ListedPrice, shape: InstanceSpec, on_demand_usd: Decimal | None) -> Anomaly | None:
     """Return the finding on a single row; None if it is plausible."""
     if row.usd_per_hour <= 0:
         return _build_row_anomaly(row, "not above 0", f"costs {row.usd_per_hour} USD/h")
-    if shape is None:
-        named = f" `{row.accelerator}`" if row.accelerator else ""
-        return _build_row_anomaly(
-            row, "unknown accelerator", f"has an accelerator{named} that is not in the catalog"
-        )
     per_device = row.usd_per_hour / Decimal(str(shape.devices))
     if not MIN_USD_PER_DEVICE_HOUR <= per_device <= MAX_USD_PER_DEVICE_HOUR:
         return _build_row_anomaly(row, "out of bounds", f"costs {per_device:.4g} USD per device and hour")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..rows import Purchase
 from .errors import FetchError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANYWHERE",
+    "LeftOut",
+    "LeftOutReason",
     "ListedPrice",
     "PricePart",
     "PriceSource",
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 ANYWHERE = "*"  # the region of a part that covers all regions at once
+LeftOutReason = Literal["unknown accelerator", "unknown machine", "no accelerator", "not for sale"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,20 @@ class ListedPrice:
     def key(self) -> tuple[str, str, str]:
         """Instance type, region and purchase option: unique within a provider."""
         return (self.instance_type, self.region, self.purchase)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Something that a provider lists and that becomes no offer.
+
+    Args:
+        reason: An accelerator that the catalog does not know; a machine, or a share of a GPU, whose accelerators
+            cannot be counted; a machine without an accelerator that is not in the catalog; nothing in stock.
+        name: The provider's own name.
+    """
+
+    reason: LeftOutReason
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +158,12 @@ class PriceSource(Protocol):
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
         """Return the parts that are accepted or rejected separately."""
 
-    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
-        """Return all prices of a part; FetchError unless the response is complete and well-formed."""
+    def read(
+        self, part: PricePart, request: RefreshRequest, http: HttpClient
+    ) -> Iterable[ListedPrice | LeftOut]:
+        """Return all prices of a part, and what the source itself must leave out; FetchError unless the response
+        is complete and well-formed.
+        """
 
 
 def parse_decimal(value: object, *, what: str) -> Decimal:

@@ -1,10 +1,10 @@
-"""Changes that make a training step fit without changing the training: gradient accumulation, recomputation."""
+"""Changes that make a training step fit: gradient accumulation, recomputation, shared products."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...frozen import Frozen
 from ...workload.accumulation import build_accumulation_pass
@@ -13,7 +13,7 @@ from .identity_cache import IdentityCache
 if TYPE_CHECKING:
     from ...workload.model import Workload
 
-__all__ = ["FitWays", "FittedStep", "describe_changes", "list_divisors"]
+__all__ = ["DividedModel", "FitWays", "FittedStep", "describe_changes", "list_divisors"]
 
 Resize = Callable[[int], "Workload"]
 
@@ -66,16 +66,41 @@ class FittedStep(Frozen):
     recomputed: bool = False
 
 
+class DividedModel(NamedTuple):
+    """A model with the shapes that one of several devices has which share its products; traced on first use.
+
+    Args:
+        trace: Function that returns the workload at the batch size of the user's code.
+        trace_least: Function that returns the one of least memory: one sample, with recomputed activations.
+        resized: Function that returns the workload at another batch size.
+        ways: Its smaller passes and recomputation.
+    """
+
+    trace: Callable[[], Workload]
+    trace_least: Callable[[], Workload]
+    resized: Resize
+    ways: FitWays
+
+
 class FitWays:
     """The step of a model in smaller passes, with recomputed activations or without; traced on first use."""
 
-    def __init__(self, *, resized: Resize, recomputed: Resize | None) -> None:
+    def __init__(
+        self,
+        *,
+        resized: Resize,
+        recomputed: Resize | None,
+        divided: Callable[[int], DividedModel] | None = None,
+    ) -> None:
         """Take functions that return the workload at another batch size.
 
         Args:
             resized: As the user runs it.
             recomputed: With layers that recompute their activations; None if they do so already.
+            divided: Function that returns the model for a number of devices that share its products; None where
+                that is not to be tried.
         """
+        self.divided = divided
         self._resize = {False: resized, True: recomputed}
         self._passes: IdentityCache[Workload] = IdentityCache()
 

@@ -148,18 +148,20 @@ def _shard_weights(whole: DeviceMemory, workload: Workload, devices: int) -> Dev
     frozen = compute_shard_bytes(whole.frozen, devices=devices)
     others = whole.weights - weights + whole.frozen - frozen
     layers = () if workload.layer_sizes is None else workload.layer_sizes.parameter_bytes
-    largest, share = sorted(layers)[-LAYERS_IN_FLIGHT:], _compute_sent_share(workload.precision)
+    largest, share = sorted(layers)[-LAYERS_IN_FLIGHT:], _compute_sent_share(workload)
     sent = tuple(round(size * share) for size in largest)
     gathered = compute_in_flight_bytes(sent, others_bytes=others)
     return replace(whole, weights=weights, frozen=frozen, gathered=gathered)
 
 
-def _compute_sent_share(precision: str) -> float:
+def _compute_sent_share(workload: Workload) -> float:
     """Return the size of the copies that a layer computes with, of that of its variables [-].
 
-    Keras casts the variables of a layer in mixed precision before they are used; XLA gathers the copies.
+    Keras casts the variables of a layer in mixed precision before they are used; XLA gathers the copies. Integers
+    of quantized layers are gathered as they are.
     """
-    return HALF if precision.startswith("mixed_") else 1.0
+    integers = workload.quantization in ("int8", "int4")
+    return HALF if workload.precision.startswith("mixed_") and not integers else 1.0
 
 
 def build_traffic(workload: Workload, sharding: Sharding) -> ShardedTraffic:
@@ -172,7 +174,7 @@ def build_traffic(workload: Workload, sharding: Sharding) -> ShardedTraffic:
     memory, sizes = workload.memory, workload.layer_sizes
     gathered, share = float(memory.parameter_bytes), 1.0
     if sharding.shards_weights:
-        share = _compute_sent_share(workload.precision)
+        share = _compute_sent_share(workload)
         gathered = share * (memory.parameter_bytes + (0 if sizes is None else sizes.frozen_bytes))
     layers = (gathered,) if sizes is None else tuple(share * size for size in sizes.parameter_bytes)
     return ShardedTraffic(

@@ -169,6 +169,7 @@ def _workload_json(workload: Workload) -> dict[str, Any]:
         "mode": workload.mode,
         "batch_size": workload.batch_size,
         "precision": workload.precision,
+        "quantization": workload.quantization,
         "compiled": workload.compiled,
         "samples": workload.samples,
         "tokens_per_sample": workload.tokens_per_sample,

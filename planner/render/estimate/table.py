@@ -314,6 +314,7 @@ def format_title(estimate: Estimate) -> str:
         workload.model,
         f"batch {workload.batch_size}",
         workload.precision,
+        *([f"{workload.quantization} weights"] if workload.quantization else []),
         f"{format_count(workload.parameters)} parameters",
         f"{format_count(workload.flops_per_step, 'FLOP')} a step",
     ]

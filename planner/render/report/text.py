@@ -183,6 +183,7 @@ def describe_workload(plan: Mapping[str, Any]) -> list[str]:
     parts = [
         f"batch {work['batch_size']}",
         work["precision"],
+        *([f"{work['quantization']} weights"] if work.get("quantization") else []),
         f"{format_count(work['parameters'])} parameters",
         f"{format_count(work['flops_per_step'], 'FLOP')} a step",
         "XLA" if work["compiled"] else "kernel by kernel",

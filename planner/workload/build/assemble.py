@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
-from ..array_spec import ArraySpec, SpecTree, iter_specs, map_specs
+from ..array_spec import ArraySpec, SpecTree, map_specs
 from ..device_mesh import get_distribution_name
 from ..errors import build_user_code_error
 from ..model import DividedStep, Workload
@@ -22,6 +21,7 @@ from .fit_inputs import FitInputs
 from .layer_sizes import find_layer_sizes
 from .layout_on_mesh import build_device_layout, build_script_layout, find_distribution
 from .losses import build_target_specs, choose_loss, validate_names
+from .model_facts import find_precision, find_tokens_per_sample, note_lost_gradient, note_nothing_trained
 from .recomputation import recompute_layers
 from .tensor_parallel import place_in_parts
 
@@ -113,11 +113,13 @@ def _assemble(
             placement=placement,
         )
     samples, epochs, steps = _compute_run_length(run, options, batch_size)
+    precision, quantization = find_precision(model)
     workload = Workload(
         model=run.text,
         mode=options.mode,
         batch_size=batch_size,
-        precision=options.precision or _find_precision(model),
+        precision=options.precision or precision,
+        quantization=quantization,
         compiled=_is_compiled(model, run, options),
         samples=samples,
         epochs=epochs,
@@ -133,6 +135,8 @@ def _assemble(
             *note_accumulation(accumulation_steps),
             *traced.notes,
             *note_attention_dropout(model),
+            *note_nothing_trained(model, options),
+            *note_lost_gradient(model, traced.ops, options),
         ),
         versions=_read_versions(),
         distribution=get_distribution_name(),
@@ -142,7 +146,7 @@ def _assemble(
         tf32=find_tf32_products(),
         fused_attention=traced.fused_attention,
         layer_sizes=find_layer_sizes(model),
-        tokens_per_sample=_find_tokens_per_sample(x, output),
+        tokens_per_sample=find_tokens_per_sample(x, output),
         divided=_describe_division(model, traced.divided, placement, options),
         layer_calls=traced.layer_calls,
     )
@@ -157,18 +161,6 @@ def _describe_division(
         return None
     layout = build_device_layout(model, placement, mode=options.mode)
     return DividedStep(layout=layout, **traced._asdict())
-
-
-def _find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:
-    """Return the length of the sequences of a language model; None for other models [-].
-
-    A language model takes integers of one length and returns a vector for each of them.
-    """
-    import keras
-
-    lengths = {spec.shape[0] for spec in iter_specs(x) if len(spec.shape) == 1 and "int" in spec.dtype}
-    returned = {tensor.shape[1] for tensor in keras.tree.flatten(output) if len(tensor.shape) > 2}
-    return max(lengths & returned, default=None)
 
 
 # --- input ------------------------------------------------------------------------------------------------
@@ -336,15 +328,6 @@ def without_device_pinning(model: Any) -> Iterator[None]:
 
 
 # --- facts ------------------------------------------------------------------------------------------------
-
-
-def _find_precision(model: Any) -> str:
-    """Return the dtype policy used by most weights."""
-    weights: Counter[str] = Counter()
-    for layer in model._flatten_layers(include_self=False):
-        weights[layer.dtype_policy.name] += sum(prod(v.shape) for v in layer._trainable_variables)
-    (name, count), *_ = weights.most_common(1) or [(model.dtype_policy.name, 0)]
-    return str(name if count else model.dtype_policy.name)
 
 
 def _is_compiled(model: Any, run: RunProperties, options: WorkloadOptions) -> bool:

@@ -25,6 +25,8 @@ __all__ = ["build_preset", "read_known_configs"]
 CONFIG = "config.json"
 DEFAULT_TASK = "CausalLM"
 BARE = "Backbone"
+MODES = ("int8", "int4")
+OWN = {"lora_rank", "lora_target_layer_names", "quantize", "sequence_length", "task"}
 
 
 def build_preset(reference: Reference) -> Any:
@@ -32,7 +34,8 @@ def build_preset(reference: Reference) -> Any:
 
     Args:
         reference: Reference to a preset or a folder. Its arguments: `task`, one of Keras Hub's, or `Backbone`;
-            `sequence_length` [tokens] and `lora_rank`; all others are the task's own.
+            `sequence_length` [tokens]; `quantize`, `lora_rank` and `lora_target_layer_names` of its backbone; all
+            others are the task's own.
 
     Raises:
         UsageError: Keras Hub is not installed, the configuration is not here, or an argument does not fit.
@@ -46,10 +49,11 @@ def build_preset(reference: Reference) -> Any:
     arguments = dict(reference.arguments)
     task = arguments.pop("task", None)
     length, rank = (_pop_count(arguments, name) for name in ("sequence_length", "lora_rank"))
+    mode, targets = (arguments.pop(name, None) for name in ("quantize", "lora_target_layer_names"))
     try:
         backbone = _build_backbone(keras_hub, reference)
-        if rank is not None:
-            backbone.enable_lora(rank)
+        _quantize(backbone, mode, text=reference.text)
+        _enable_lora(backbone, rank, targets, text=reference.text)
         model = _build_task(keras_hub, backbone, task, arguments, text=reference.text)
         return _fix_length(model, length, text=reference.text)
     except (TypeError, ValueError, AttributeError) as error:
@@ -63,6 +67,33 @@ def _pop_count(arguments: dict[str, Any], name: str) -> int | None:
     if value is not None:
         require_count(value, what=name, most=MAX_BATCH_SIZE, example="512")
     return value
+
+
+def _quantize(backbone: Any, mode: str | None, *, text: str) -> None:
+    if mode is None:
+        return
+    if mode not in MODES:
+        raise UsageError(f"`{text}`: unknown quantization `{mode}`", hint=f"give {' or '.join(MODES)}")
+    backbone.quantize(mode)
+
+
+def _enable_lora(backbone: Any, rank: int | None, targets: Any, *, text: str) -> None:
+    """Freeze a backbone except for adaptations of its layers with given names, by default as Keras Hub does it."""
+    if targets is not None and rank is None:
+        raise UsageError(f"`{text}`: `lora_target_layer_names` needs `lora_rank`", hint="e.g. `lora_rank=8`")
+    if rank is None:
+        return
+    names = str(targets).split(",") if targets is not None and not isinstance(targets, list) else targets
+    known = {layer.name for layer in backbone._flatten_layers(include_self=False) if _takes_lora(layer)}
+    for name in names or ():
+        if name not in known:
+            own = ", ".join(sorted(known))
+            raise UsageError(f"`{text}`: no layer `{name}` takes LoRA", hint=f"its layers that do are {own}")
+    backbone.enable_lora(rank, names)
+
+
+def _takes_lora(layer: Any) -> bool:
+    return bool(layer.weights) and hasattr(layer, "enable_lora")
 
 
 @cache
@@ -144,7 +175,7 @@ def _require_known(arguments: dict[str, Any], task: type, *, text: str) -> None:
     known = set(signature(task).parameters) - {"backbone", "preprocessor", "kwargs"}
     for name in arguments:
         if name not in known:
-            own = ", ".join(sorted({"lora_rank", "sequence_length", "task", *known}))
+            own = ", ".join(sorted(OWN | known))
             raise UsageError(f"`{text}`: {task.__name__} has no argument `{name}`", hint=f"it takes {own}")
 
 

@@ -31,7 +31,7 @@ def _iter_variables(model: Any) -> Iterator[list[Any]]:
     """Yield the trainable and frozen parameters of each layer, those of the model itself first.
 
     Keras lists a variable under `_trainable_variables` if it was created to be trained, and keeps it there when it
-    is frozen; statistics and seeds are elsewhere.
+    is frozen; statistics and seeds are elsewhere, and so are integers and scales of quantized layers.
     """
     import keras
 
@@ -40,7 +40,12 @@ def _iter_variables(model: Any) -> Iterator[list[Any]]:
         if isinstance(layer, keras.Model):
             yield from _iter_variables(layer)
         else:
-            yield [one for part in layer._flatten_layers() for one in part._trainable_variables]
+            yield [one for part in layer._flatten_layers() for one in _list_parameters(part)]
+
+
+def _list_parameters(layer: Any) -> list[Any]:
+    quantized = layer.quantization_mode in ("int8", "int4")
+    return [*layer._trainable_variables, *(layer._non_trainable_variables if quantized else ())]
 
 
 def _compute_bytes(variables: list[Any]) -> int:

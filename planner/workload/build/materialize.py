@@ -22,6 +22,7 @@ from .assemble import (
     resolve_batch_size,
 )
 from .fit_inputs import read_fit_inputs
+from .layers_on_shapes import change_layers_on_shapes
 from .losses import validate_names
 from .recomputation import recompute_layers
 
@@ -173,7 +174,8 @@ def abstract_variables() -> Iterator[bool]:
     for owner, name, _ in replaced:
         setattr(owner, name, _REPLACEMENTS[name])
     try:
-        with recompute_with_flags():  # a layer's shapes are found by tracing its call
+        # A layer's shapes are found by tracing its call.
+        with recompute_with_flags(), change_layers_on_shapes():
             yield True
     finally:
         for owner, name, original in replaced:

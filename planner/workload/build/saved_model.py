@@ -18,6 +18,7 @@ __all__ = ["build_saved_model", "replace_dtype_policy", "require_no_code"]
 TRUSTED_PACKAGES = ("keras", "keras_hub", "keras_cv", "keras_nlp", "builtins")
 NOT_MODELING = ("keras.config", "keras.utils", "keras.saving", "keras.export", "keras.datasets")
 CODE_CLASSES = ("__lambda__", "Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
+FLOAT_POLICIES = ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
 BY_FUNCTION = "load it in a function and give that to gpuplan: `models.py:load_model`"
 
 
@@ -115,20 +116,24 @@ def _iter_objects(config: Any) -> Iterator[dict[str, Any]]:
 
 def replace_dtype_policy(config: dict[str, Any], policy: str) -> dict[str, Any]:
     """Return the configuration with every layer's dtype policy replaced; types of inputs and metrics are
-    kept.
+    kept, and so is quantization.
     """
     copy: dict[str, Any] = json.loads(json.dumps(config))
     for node in _iter_objects(copy):
         inner = node.get("config")
-        if isinstance(inner, dict) and "trainable" in inner and _is_policy(inner.get("dtype")):
-            inner["dtype"] = policy
+        if isinstance(inner, dict) and "trainable" in inner and "dtype" in inner:
+            inner["dtype"] = _replace_policy(inner["dtype"], policy)
     return copy
 
 
-def _is_policy(dtype: Any) -> bool:
-    if isinstance(dtype, dict):
-        return dtype.get("class_name") == "DTypePolicy"
-    return dtype in ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+def _replace_policy(dtype: Any, policy: str) -> Any:
+    """Return a policy in place of another one, or as the source of a quantized one; other types as they are."""
+    if not isinstance(dtype, dict):
+        return policy if dtype in FLOAT_POLICIES else dtype
+    if dtype.get("class_name") == "DTypePolicy":
+        return policy
+    inner = dtype.get("config") or {}
+    return {**dtype, "config": {**inner, "source_name": policy}} if "source_name" in inner else dtype
 
 
 def _build_from_config(config: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ NeedDevices = Callable[[int, bool], NoReturn]
 
 
 def follow_mesh(need: NeedDevices, *, given: bool) -> None:
-    """Let `keras.distribution` find this process's devices as those of any type, and report what it needs.
+    """Let `keras.distribution` find this process's devices as those of any type, and report what a mesh needs.
 
     Args:
         need: Function that ends the process, so that it is started again with a number of devices; its second
@@ -35,6 +35,7 @@ def follow_mesh(need: NeedDevices, *, given: bool) -> None:
     if hasattr(distribution_lib, "_to_backend_device"):
         distribution_lib._to_backend_device = _find_device
     _watch_mesh(need)
+    _watch_jax_mesh(need)
     if not given:
         _watch_layout(need)
 
@@ -81,6 +82,22 @@ def _watch_mesh(need: NeedDevices) -> None:
         build(self, shape, axis_names, devices)
 
     mesh.__init__ = init
+
+
+def _watch_jax_mesh(need: NeedDevices) -> None:
+    """Ask for as many devices as a mesh of `jax.make_mesh` has."""
+    import jax
+
+    build = jax.make_mesh
+
+    @wraps(build)
+    def make_mesh(axis_shapes: Any, *how: Any, **options: Any) -> Any:
+        wanted = math.prod(axis_shapes)
+        if options.get("devices") is None and wanted > jax.device_count():
+            need(wanted, False)
+        return build(axis_shapes, *how, **options)
+
+    jax.make_mesh = make_mesh
 
 
 def _watch_layout(need: NeedDevices) -> None:

@@ -61,7 +61,7 @@ OFFERS = {
     "azure-spot": offer("azure", "Standard_NC24ads_A100_v4", "A100-80GB-PCIe", region="eastus", purchase="spot"),
     "lambda": offer("lambda", "gpu_1x_a10", "A10", region="any"),
     "runpod": offer("runpod", "NVIDIA GeForce RTX 4090", "RTX4090", region="any"),
-    "vast": offer("vast", "1x A100 SXM4 80GB", "A100-80GB", region="any"),
+    "vast": offer("vast", "1x A100 SXM4 40GB", "A100-40GB", region="any"),
     "colab": offer("colab", "payg-t4", "T4", region="any"),
     "gcp-part": offer("gcp", "g4-standard-12", "RTXPRO6000", 0.25, region="us-central1"),
     "trainium": offer("aws", "trn1.2xlarge", "Trainium1"),

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import requests
 from gpuplan.cli.app import run
-from gpuplan.offers.catalog import load_catalog
 from launch.cloud_server import ServerProcess
 from vendors import google as skus_as_google
 from vendors.server import vendor
@@ -65,10 +64,8 @@ def passing_time(server: ServerProcess) -> Iterator[None]:
 
 @pytest.fixture
 def billing(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Serve the packaged prices as today's SKUs."""
-    offers = [one for one in load_catalog().offers if one.provider == "gcp" and one.region == "us-central1"]
-    priced = [one for one in offers if one.usd_per_hour and "@" not in one.instance_type]
-    held = skus_as_google.skus_of(priced)
+    """Serve Google's published SKUs, with those of G2 and L4 in us-central1."""
+    held = skus_as_google.read_skus()
     with vendor(lambda asked: skus_as_google.page_of(held, asked)) as running:
         monkeypatch.setenv("GPUPLAN_ENDPOINT_GCP_BILLING", running.url)
         yield running.url

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.refresh.instance_types import build_instance_specs
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.overlay import merge_refreshed
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
@@ -95,7 +96,27 @@ def test_a_new_size_of_a_known_family_is_taken_and_an_unknown_accelerator_is_not
     found = {offer.instance_type: offer for offer in store.offers("aws")}
     assert (found["g6e.64xlarge"].accelerator, found["g6e.64xlarge"].devices) == ("L40S", 16)
     assert "p9.48xlarge" not in found
-    assert [s.code for s in outcome.anomalies if "p9" in s.what] == ["unknown accelerator"]
+    assert outcome.names_left_out["unknown machine"] == ["p9.48xlarge"]
+
+
+def test_a_new_size_of_a_family_of_shares_is_not_taken_for_whole_gpus() -> None:
+    """A price list counts a share of a GPU as one: g6f.large has an eighth of an L4, g6f.4xlarge a half.
+
+    https://docs.aws.amazon.com/sdk-for-python/v4/reference/clients/ec2/structures/GpuDeviceInfo: `count` beside
+    `gpu_partition_size`.
+    """
+    whole = next(offer for offer in CATALOG.offers if offer.instance_type == "g6.xlarge")
+    share = replace(whole, instance_type="g6f.large", devices=0.125)
+    line = aws.plain_line("g6.xlarge", **{"Instance Type": "g6f.4xlarge", "PricePerUnit": "0.9662000000"})
+    (listed,) = parse_offer_file(
+        aws.offer_file([line]).splitlines(keepends=True), url="https://pricing.example"
+    )
+    assert listed.devices == 1
+
+    for sizes in ([whole, share], [whole]):
+        specs = build_instance_specs("aws", sizes, CATALOG.names)
+        assert specs.find_instance_spec(listed) is None
+        assert specs.find_instance_spec(replace(listed, instance_type="g6.2xlarge")) is not None
 
 
 @pytest.mark.parametrize(

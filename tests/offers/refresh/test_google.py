@@ -184,6 +184,10 @@ def test_machines_are_put_together_from_google_s_skus(
 
     assert {offer.key: offer.usd_per_hour for offer in store.offers("gcp")} == expected()
     assert outcome.anomalies == []
+    assert outcome.names_left_out == {
+        "no accelerator": ["M3 Memory-optimized Instance"],
+        "unknown machine": ["TPU7x"],
+    }
     a2 = next(o for o in store.offers("gcp") if o.key == ("a2-highgpu-1g", "us-central1", "on_demand"))
     assert a2.sku.startswith("12 x ")
     assert a2.sku.count(" + ") == 2
@@ -245,6 +249,7 @@ def test_machines_cost_what_google_s_own_rates_of_iowa_say() -> None:
         GoogleSku(
             sku_id=text,
             description=text,
+            resource_group="GPU",
             usage_type="OnDemand",
             regions=("us-central1",),
             unit="h",
@@ -284,6 +289,33 @@ def test_parts_of_which_skus_disagree_make_no_price(
     assert all(name.startswith("a2-") and "us-central1 on demand" in name for name in doubted)
     assert len(doubted) == 9
     assert ("a2-highgpu-1g", "us-east1", "on_demand") in {o.key for o in store.offers("gcp")}
+
+
+def test_what_google_prices_and_the_catalog_does_not_have_is_named(
+    tmp_path: Path, skus: dict[str, list[dict[str, Any]]]
+) -> None:
+    """A GPU that is not in the catalog, two of no machine in it, and a series of tomorrow."""
+    descriptions = {
+        "Nvidia R9000 GPU running in Netherlands": "GPU",
+        "Nvidia L40 GPU running in Netherlands": "GPU",
+        "Nvidia L40 GPU attached to Spot Preemptible VMs running in Netherlands": "GPU",
+        "Nvidia Tesla K80 GPU running in Americas": "GPU",
+        "Nvidia L4 Virtual Workstation GPU running in Netherlands": "GPU",
+        "A9 Instance Core running in Iowa": "CPU",
+        "A9 Instance Ram running in Iowa": "RAM",
+    }
+    new = [google.sku(words, ["us-central1"], 1.0, group=group) for words, group in descriptions.items()]
+    both = {**skus, google.COMPUTE_SERVICE: [*skus[google.COMPUTE_SERVICE], *new]}
+
+    with vendor(lambda asked: google.page_of(both, asked)) as server:
+        outcome = run(PriceStore(tmp_path), server.url, regions=("us-central1",))
+
+    assert outcome.anomalies == []
+    assert outcome.names_left_out == {
+        "no accelerator": ["M3 Memory-optimized Instance"],
+        "unknown accelerator": ["Nvidia R9000 GPU"],
+        "unknown machine": ["A9 Instance", "Nvidia L40 GPU", "Nvidia Tesla K80 GPU", "TPU7x"],
+    }
 
 
 @pytest.mark.parametrize("fault", ["503", "429", "reset", "half", "not json", "stall"])

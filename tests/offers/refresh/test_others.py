@@ -65,6 +65,10 @@ def test_skypilot_s_rows_are_put_together(tmp_path: Path) -> None:
         outcome = refresh_provider(replace(job, packaged=()), store=store, http=impatient())
 
     assert outcome.anomalies == []
+    assert outcome.names_left_out == {
+        "no accelerator": ["n1-highmem-8", "n1-standard-16", "n4-highmem-4"],
+        "unknown machine": ["a3-edgegpu-8g", "tpu-v5p-6144"],
+    }
     assert all("SkyPilot" in offer.note for offer in store.offers("gcp"))
     found: dict[str, dict[tuple[str, str], Decimal | None]] = {"on_demand": {}, "spot": {}}
     for offer in store.offers("gcp"):

@@ -7,14 +7,13 @@ import shutil
 import subprocess
 import sys
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.check import check_catalog
-from offers.refresh.test_aws_and_azure import packaged
 from vendors import azure
 from vendors.server import Asked, vendor
 
@@ -23,13 +22,19 @@ SOURCES = ("AWS_BULK", "AWS_SPOT_FEED", "AZURE_RETAIL", "GCP_BILLING", "SKYPILOT
 
 
 def answer(asked: Asked, *, cent: int, missing: str = "") -> dict[str, Any] | None:
-    """Answer as Azure for one region; every other vendor is down."""
+    """Answer as Azure, some cents dearer and without a size; every other vendor is down."""
     items = [
-        azure.item_of(o, retailPrice=float(o.usd_per_hour or 0) + cent / 100)
-        for o in packaged("azure", region="eastus", purchase="on_demand")
-        if o.instance_type != missing
+        {**item, "retailPrice": round(item["retailPrice"] + cent / 100, 6)}
+        for item in azure.read_items()
+        if item["armSkuName"] != missing and item["retailPrice"]
     ]
     return azure.answer(asked, items, size=100)
+
+
+# What the document lists of eastus: on demand and on spot.
+LISTED = {(name, "on_demand"): Decimal(usd) for name, (usd, _) in azure.LISTED_USD.items()} | {
+    (name, "spot"): Decimal(usd) for name, (_, usd) in azure.LISTED_USD.items() if usd
+}
 
 
 def test_the_recipe_refreshes_checks_and_writes_the_difference(tmp_path: Path) -> None:
@@ -59,8 +64,8 @@ def test_the_recipe_refreshes_checks_and_writes_the_difference(tmp_path: Path) -
                 assert done.returncode == 0, (name, done.stderr)
         bodies.append((tmp_path / str(cent) / "diff.md").read_text())
 
-    assert bodies[0].startswith("**Prices**: 0 changed, 49 added, 0 removed.")
-    assert bodies[1].startswith("**Prices**: 49 changed, 0 added, 0 removed.")
+    assert bodies[0].startswith(f"**Prices**: 0 changed, {len(LISTED)} added, 0 removed.")
+    assert bodies[1].startswith(f"**Prices**: {len(LISTED)} changed, 0 added, 0 removed.")
 
 
 def test_the_release_packages_what_was_refreshed_and_keeps_the_laws(tmp_path: Path) -> None:
@@ -73,11 +78,11 @@ def test_the_release_packages_what_was_refreshed_and_keeps_the_laws(tmp_path: Pa
     )
     shutil.copytree(root / "catalog", tmp_path / "catalog", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(root / ".ci", tmp_path / ".ci")
-    listed = packaged("azure", region="eastus", purchase="on_demand")
+    missing = "Standard_NC8as_T4_v3"
     run = "\n".join(line for line in step["run"].splitlines() if "pip install" not in line).replace(
         "catalog refresh", "catalog refresh --provider azure --region eastus"
     )
-    with vendor(lambda asked: answer(asked, cent=1, missing=listed[0].instance_type)) as server:
+    with vendor(lambda asked: answer(asked, cent=1, missing=missing)) as server:
         environ = {
             **os.environ,
             "GPUPLAN_DATA_DIR": str(tmp_path / "data"),
@@ -103,9 +108,8 @@ def test_the_release_packages_what_was_refreshed_and_keeps_the_laws(tmp_path: Pa
         for o in load_catalog(tmp_path / "catalog").offers
         if (o.provider, o.region) == ("azure", "eastus")
     }
-    assert (listed[0].instance_type, "on_demand") not in built
-    for offer in listed[1:]:
-        assert float(built[offer.instance_type, "on_demand"] or 0) == pytest.approx(
-            float(offer.usd_per_hour or 0) + 0.01
-        )
+    assert (missing, "on_demand") not in built
+    for (name, purchase), usd in LISTED.items():
+        if name != missing:  # neither on demand nor on spot
+            assert built[name, purchase] == usd + Decimal("0.01")
     assert check_catalog(tmp_path / "catalog", today=max(date.today(), date(2026, 11, 25))).findings == ()

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..errors import FetchError, FetchErrorKind
-from ..source import ANYWHERE, ListedPrice, PricePart, RefreshRequest, parse_decimal
+from ..source import ANYWHERE, LeftOut, ListedPrice, PricePart, RefreshRequest, parse_decimal
 from ..transport_errors import build_connection_error
+from .gcp_left_out import find_left_out
 from .gcp_prices import GoogleSku, assemble_machines, compute_part_prices
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class GcpBilling:
     def __init__(self, specs: InstanceSpecs) -> None:
         self._specs = specs
         self._rows: list[ListedPrice] | None = None
+        self._left_out: set[LeftOut] = set()
 
     def missing(self, request: RefreshRequest) -> str | None:
         """Return the missing package or credentials."""
@@ -61,15 +63,18 @@ class GcpBilling:
         """Return a single part, or one per requested region."""
         return request.build_parts("gcp", "on_demand", "spot")
 
-    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
-        """Return every known machine of all regions, or of the part's region."""
+    def read(
+        self, part: PricePart, request: RefreshRequest, http: HttpClient
+    ) -> Iterable[ListedPrice | LeftOut]:
+        """Return every known machine of all regions, or of the part's region, and what else has a price."""
         if self._rows is None:
             endpoint = request.endpoint(self.name, ENDPOINT)
             with _open_client(endpoint, request) as client:
                 skus = [sku for service in SERVICES for sku in _read_skus(client, service, http)]
             url = f"{endpoint}/v1/{SERVICES[0]}/skus"
             self._rows = list(assemble_machines(self._specs.known, compute_part_prices(skus), url=url))
-        return [row for row in self._rows if part.region in (ANYWHERE, row.region)]
+            self._left_out = set(find_left_out(skus, self._specs))
+        return [*self._left_out, *(row for row in self._rows if part.region in (ANYWHERE, row.region))]
 
 
 def _find_api_key(request: RefreshRequest) -> str | None:
@@ -140,6 +145,7 @@ def _convert_sku(sku: Any) -> GoogleSku:
     return GoogleSku(
         sku_id=sku.sku_id,
         description=sku.description,
+        resource_group=sku.category.resource_group,
         usage_type=sku.category.usage_type,
         regions=tuple(sku.service_regions),
         unit=expression.usage_unit if expression else "",

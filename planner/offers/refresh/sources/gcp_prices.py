@@ -1,8 +1,8 @@
 """Google Cloud prices: SKUs as hourly unit prices of cores, memory, GPUs and TPU chips, assembled to machines.
 
 Google prices parts, not machines, and only the description of a SKU names the part
-(https://cloud.google.com/skus/sku-groups). SKUs that do not belong to a catalog machine (custom and sole-tenant
-machines, commitments, calendar mode) are skipped. Spot SKUs may have the usage type OnDemand: the description
+(https://cloud.google.com/skus/sku-groups). Other ways to buy (custom and sole-tenant machines, commitments,
+calendar mode, virtual workstations) are skipped. Spot SKUs may have the usage type OnDemand: the description
 decides. TPU slices are assembled from chips or cores.
 """
 
@@ -27,6 +27,7 @@ __all__ = [
     "assemble_machines",
     "compute_part_prices",
     "find_priced_parts",
+    "is_in_scope",
     "parse_part",
 ]
 
@@ -37,7 +38,7 @@ CORE, RAM, SSD = "core", "ram", "ssd"
 EIGHTH_SLICE = "slice 1/8 RTXPRO6000"
 LEFT_OUT = re.compile(
     r"Custom|Premium|Reserved|Sole Tenancy|Commitment|Suspended|DWS|Calendar|Extended|Overcommit|"
-    r"Capacity Optimized|Subscription|Fixed Price",
+    r"Capacity Optimized|Subscription|Fixed Price|Virtual Workstation",
     re.IGNORECASE,
 )
 _SPOT, _ATTACHED = r"^(?:Spot (?:Preemptible )?)?", r"(?:attached to Spot (?:Preemptible )?VMs )?running in "
@@ -73,6 +74,7 @@ class GoogleSku:
 
     sku_id: str
     description: str
+    resource_group: str
     usage_type: str
     regions: tuple[str, ...]
     unit: str
@@ -134,7 +136,7 @@ def compute_part_prices(skus: Iterable[GoogleSku]) -> dict[tuple[str, str, Purch
     found: dict[tuple[str, str, Purchase], list[PartPrice]] = {}
     for sku in skus:
         part = parse_part(sku.description)
-        if part is None or sku.usage_type.startswith("Commit") or sku.usd == 0:
+        if part is None or not is_in_scope(sku):
             continue
         purchase: Purchase = "spot" if _is_spot(sku) else "on_demand"
         price = PartPrice(usd_per_hour=_compute_usd_per_hour(sku), sku_id=sku.sku_id, currency=sku.currency)
@@ -143,6 +145,12 @@ def compute_part_prices(skus: Iterable[GoogleSku]) -> dict[tuple[str, str, Purch
             if all(other.usd_per_hour != price.usd_per_hour for other in known):
                 known.append(price)
     return found
+
+
+def is_in_scope(sku: GoogleSku) -> bool:
+    """Return whether a SKU has a price on demand or on spot."""
+    is_other = sku.usage_type.startswith("Commit") or LEFT_OUT.search(sku.description)
+    return sku.usd != 0 and not is_other
 
 
 def _is_spot(sku: GoogleSku) -> bool:

@@ -17,7 +17,7 @@ from ....errors import UsageError
 from ...aliases import AcceleratorNames
 from ...rows import Purchase
 from ..errors import FetchError
-from ..source import ANYWHERE, ListedPrice, PricePart, RefreshRequest, parse_decimal, parse_float
+from ..source import ANYWHERE, LeftOut, ListedPrice, PricePart, RefreshRequest, parse_decimal, parse_float
 
 if TYPE_CHECKING:
     from ..http import HttpClient
@@ -29,6 +29,7 @@ REGION = "any"  # one price for all regions; availability changes by the minute
 NOTE = "marketplace: the lowest listed price"
 RUNPOD = "https://api.runpod.io"
 RUNPOD_KEY = "RUNPOD_API_KEY"
+RUNPOD_PRICES: Mapping[Purchase, str] = {"on_demand": "uninterruptablePrice", "spot": "minimumBidPrice"}
 RUNPOD_QUERY = """
 query { gpuTypes { id displayName memoryInGb
   lowestPrice(input: {gpuCount: 1}) { uninterruptablePrice minimumBidPrice stockStatus } } }
@@ -75,8 +76,10 @@ class RunPod(_Marketplace):
         """Return the requirement of an API key if it is not set."""
         return None if request.environ.get(RUNPOD_KEY) else f"an API key in {RUNPOD_KEY}"
 
-    def read(self, _part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
-        """Return all GPU types in stock."""
+    def read(
+        self, _part: PricePart, request: RefreshRequest, http: HttpClient
+    ) -> Iterable[ListedPrice | LeftOut]:
+        """Return all GPU types in stock, and the names of the others."""
         url = f"{request.endpoint(self.name, RUNPOD)}/graphql"
         headers = {"Authorization": f"Bearer {request.environ[RUNPOD_KEY]}"}
         answer = http.json(url, headers=headers, body={"query": RUNPOD_QUERY})
@@ -87,21 +90,18 @@ class RunPod(_Marketplace):
                 f"unexpected format of RunPod's response: {error!r}", kind="malformed"
             ) from error
 
-    def _rows(self, gpu: dict[str, Any], url: str) -> Iterator[ListedPrice]:
-        """Yield the prices of a GPU type; none without stock."""
-        lowest = gpu["lowestPrice"] or {}
-        if not lowest.get("stockStatus"):
+    def _rows(self, gpu: dict[str, Any], url: str) -> Iterator[ListedPrice | LeftOut]:
+        """Yield the prices of a GPU type, or its name if there is no stock or price."""
+        name, lowest = str(gpu["id"]), gpu["lowestPrice"] or {}
+        if not lowest.get("stockStatus") or not any(lowest.get(field) for field in RUNPOD_PRICES.values()):
+            yield LeftOut(reason="not for sale", name=name)
             return
-        accelerator = _resolve(self._specs.names, str(gpu["id"]), gpu.get("memoryInGb"))
-        prices: tuple[tuple[Purchase, str], ...] = (
-            ("on_demand", "uninterruptablePrice"),
-            ("spot", "minimumBidPrice"),
-        )
-        for purchase, field in prices:
+        accelerator = _resolve(self._specs.names, name, gpu.get("memoryInGb")) or name
+        for purchase, field in RUNPOD_PRICES.items():
             if lowest.get(field):
-                usd = parse_decimal(lowest[field], what=f"{field} of {gpu['id']}")
+                usd = parse_decimal(lowest[field], what=f"{field} of {name}")
                 sku = str(gpu["displayName"])
-                yield _build_price(str(gpu["id"]), accelerator, 1, usd, purchase=purchase, sku=sku, url=url)
+                yield _build_price(name, accelerator, 1, usd, purchase=purchase, sku=sku, url=url)
 
 
 class Vast(_Marketplace):
@@ -140,7 +140,9 @@ class Vast(_Marketplace):
                     lowest[key] = (usd, str(offer["id"]))
         for (name, accelerator, count, purchase), (usd, sku) in lowest.items():
             rounded, label = usd.quantize(Decimal("0.0001")), f"{count}x {name}"
-            yield _build_price(label, accelerator, count, rounded, purchase=purchase, sku=sku, url=url)
+            yield _build_price(
+                label, accelerator or name, count, rounded, purchase=purchase, sku=sku, url=url
+            )
 
     def _identify(self, name: str, memory_gb: int | None) -> tuple[str, str | None]:
         """Return Vast's name, with the memory where it does not tell the variant, and the catalog's name."""
@@ -175,7 +177,7 @@ def _read_vast_offers(url: str, http: HttpClient) -> Iterator[dict[str, Any]]:
 
 def _build_price(
     instance_type: str,
-    accelerator: str | None,
+    accelerator: str,
     count: int,
     usd: Decimal,
     *,
@@ -183,7 +185,7 @@ def _build_price(
     sku: str,
     url: str,
 ) -> ListedPrice:
-    """Build a listed price of a marketplace, with the catalog's accelerator name if known."""
+    """Build a listed price of a marketplace; an unknown accelerator has the marketplace's own name."""
     return ListedPrice(
         instance_type=instance_type,
         region=REGION,
@@ -191,7 +193,7 @@ def _build_price(
         usd_per_hour=usd,
         sku=sku,
         url=url,
-        accelerator=accelerator or instance_type,
+        accelerator=accelerator,
         devices=float(count),
         is_accelerated=True,
         note=NOTE,

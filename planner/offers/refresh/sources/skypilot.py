@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from ...rows import CPU, Purchase
 from ..errors import FetchError
-from ..source import ANYWHERE, ListedPrice, PricePart, RefreshRequest, parse_decimal, parse_float
+from ..source import ANYWHERE, LeftOut, ListedPrice, PricePart, RefreshRequest, parse_decimal, parse_float
+from .gcp_left_out import ACCELERATOR_SERIES
 
 if TYPE_CHECKING:
     from ..http import HttpClient
@@ -63,7 +64,7 @@ class SkyPilotCatalog:
         self.name = f"skypilot-{provider}"
         self._specs = specs
         self._file = file
-        self._rows: list[ListedPrice] | None = None
+        self._rows: list[ListedPrice | LeftOut] | None = None
 
     def missing(self, _request: RefreshRequest) -> str | None:
         """Return None: there are no requirements."""
@@ -73,7 +74,9 @@ class SkyPilotCatalog:
         """Return a single part, or one per requested region."""
         return request.build_parts(f"{self.provider} (SkyPilot)", "on_demand", "spot")
 
-    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
+    def read(
+        self, part: PricePart, request: RefreshRequest, http: HttpClient
+    ) -> Iterable[ListedPrice | LeftOut]:
         """Return the prices of all regions, or of the part's region: the lowest over the zones."""
         if self._rows is None:
             if self._file is not None:
@@ -82,11 +85,15 @@ class SkyPilotCatalog:
                 url = f"{request.endpoint(self.name, ENDPOINT)}/{self.provider}/vms.csv"
                 text = http.text(url)
             self._rows = list(parse_catalog(text, self._specs.known, url=url))
-        return [row for row in self._rows if part.region in (ANYWHERE, row.region)]
+        return [
+            row for row in self._rows if isinstance(row, LeftOut) or part.region in (ANYWHERE, row.region)
+        ]
 
 
-def parse_catalog(text: str, known: Mapping[str, InstanceSpec], *, url: str) -> Iterator[ListedPrice]:
-    """Yield the machines of a catalog, assembling those listed in parts.
+def parse_catalog(
+    text: str, known: Mapping[str, InstanceSpec], *, url: str
+) -> Iterator[ListedPrice | LeftOut]:
+    """Yield the machines of a catalog, assembling those listed in parts, and the parts of no known machine.
 
     Args:
         text: The CSV file.
@@ -103,13 +110,20 @@ def parse_catalog(text: str, known: Mapping[str, InstanceSpec], *, url: str) -> 
     by_part: dict[str, list[tuple[str, Purchase, Decimal]]] = {}
     for (part, region, purchase), usd in _drop_scheduler_rates(parts).items():
         by_part.setdefault(part, []).append((region, purchase, usd))
-    for name, shape in known.items():
-        mega = " mega" if name.startswith(MEGA[1]) else ""
-        part = name if name.startswith("tpu-") else f"{shape.devices:g} x {shape.accelerator}{mega}"
+    part_of = {name: _find_part(name, shape) for name, shape in known.items()}
+    for part in by_part.keys() - part_of.values():
+        yield LeftOut(reason="unknown machine", name=part)
+    for name, part in part_of.items():
         for region, purchase, usd in by_part.get(part, ()):
             host_usd = _find_host_usd(name, region, purchase, machines)
             if host_usd is not None:
                 yield _build_price((name, region, purchase), usd + host_usd, {}, url)
+
+
+def _find_part(name: str, spec: InstanceSpec) -> str:
+    """Return the name of the part of a known machine: its accelerators, or the TPU slice itself."""
+    mega = " mega" if name.startswith(MEGA[1]) else ""
+    return name if name.startswith("tpu-") else f"{spec.devices:g} x {spec.accelerator}{mega}"
 
 
 def _is_part(row: Mapping[str, str]) -> bool:
@@ -189,7 +203,8 @@ def _build_price(key: PriceKey, usd: Decimal, row: Mapping[str, str], url: str) 
         devices=parse_float(row.get("AcceleratorCount")),
         vcpus=parse_float(row.get("vCPUs")),
         memory_gib=parse_float(row.get("MemoryGiB")),
-        is_accelerated=bool(name),
+        # Google's hosts stand apart from their accelerators.
+        is_accelerated=bool(name or ACCELERATOR_SERIES.match(instance_type)),
         note=NOTE,
     )
 

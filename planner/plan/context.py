@@ -1,0 +1,190 @@
+"""Context of an estimate: catalog, traced model and predictor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from ..plain import parse_json
+from ..predict.multi_device.sharding import find_tensor_ways
+from .cost_terms import CostTerms
+from .question import EstimateContext, Question
+from .script_layout import select_mesh_offers, trace_as_distributed
+from .select import Selection, select
+
+if TYPE_CHECKING:
+    from ..offers.catalog import Catalog
+    from ..predict.from_profile.predictor import ProfileRow
+    from ..predict.predictor import Predictor
+    from ..predict.step_time import StepPredictor
+    from ..settings import Settings
+    from ..workload.model import Workload
+    from ..workload.options import WorkloadOptions
+    from .compilation import ProgramSource, StepCompiler
+    from .execution.input_pipeline import InputPipeline
+
+__all__ = ["build_context", "build_resizer", "trace_workload"]
+
+
+def build_context(
+    model: Any,
+    question: Question,
+    *,
+    options: WorkloadOptions,
+    script_arguments: Sequence[str] = (),
+    catalog: Catalog | None = None,
+    terms: CostTerms | None = None,
+    profiles: Sequence[Path] = (),
+    compiling: StepCompiler | None = None,
+) -> EstimateContext:
+    """Build the context of an estimate; the arguments are those of ``estimate_model``.
+
+    Filters and catalog are checked before the model is traced, which takes longer.
+    """
+    from ..offers.catalog import load_catalog
+    from ..predict.predictor import Predictor
+    from ..settings import load_settings
+
+    catalog = catalog or load_catalog()
+    if compiling is not None:
+        compiling.require_named(question.filters.accelerators, model)
+        compiling.require_copies(question.shard)
+    selection = select(question.filters, catalog=catalog).with_quotas(question.quotas)
+    options = replace(options, tensor=find_tensor_ways(question.shard or ()))
+    settings = load_settings()
+    measurements = _measurements(model, profiles, settings)
+    packaged = Predictor.load(settings, accelerators=selection.accelerators)
+    predictor: StepPredictor = _add_measurements(packaged, measurements, catalog, selection)
+    if compiling is not None:
+        from .compilation import count_visible_devices
+
+        options = replace(options, devices=count_visible_devices(selection, question.filters.devices))
+    with _importing("numpy"):  # tracing runs in a child process on another core
+        workload = trace_workload(model, options=options, script_arguments=script_arguments)
+    if compiling is None and workload.layout is not None:
+        trace = partial(trace_workload, model, script_arguments=script_arguments)
+        workload, options = trace_as_distributed(workload, question, options, trace)
+    context = EstimateContext(
+        workload=workload,
+        options=options,
+        selection=select_mesh_offers(selection, question.filters, workload),
+        predictor=predictor,
+        catalog=catalog,
+        terms=terms or CostTerms(costs=catalog.costs),
+        feed=_feed(measurements, workload),
+        resized=build_resizer(workload, model, options=options, script_arguments=script_arguments),
+    )
+    if compiling is None:
+        return context
+    from .compilation import build_program_source
+
+    program = build_program_source(model, options, script_arguments, question, workload)
+    return _add_compiler(context, compiling, program)
+
+
+def _add_compiler(
+    context: EstimateContext, compiling: StepCompiler, program: ProgramSource
+) -> EstimateContext:
+    """Compile the step of a context, and let its predictor use the results."""
+    predictor = compiling.wrap_predictor(
+        context.predictor, context.workload, accelerators=context.selection.accelerators, program=program
+    )
+    compile_more = partial(compiling.compile_more, predictor, program=program)
+    return replace(context, predictor=predictor, compile_more=compile_more)
+
+
+@contextmanager
+def _importing(module: str) -> Iterator[None]:
+    """Import a module in a thread, which is joined on exit; one that is missing is found so where it is needed."""
+
+    def load() -> None:
+        with suppress(ModuleNotFoundError):
+            import_module(module)
+
+    thread = Thread(target=load, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _feed(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
+    if not any(m.loading for m in measurements):
+        return None
+    from .execution.input_pipeline import build_measured_pipeline
+
+    return build_measured_pipeline(measurements, workload)
+
+
+def _measurements(model: Any, profiles: Sequence[Path], settings: Settings) -> tuple[ProfileRow, ...]:
+    """Read the measurements of the files, of the model if it is a profile, and of the saved runs."""
+    from ..profile.run_store import load_own_measurements
+
+    files = [Path(path) for path in profiles]
+    if isinstance(model, str) and model.endswith(".json") and _is_profile(Path(model)):
+        files.append(Path(model))
+    named = [m for path in dict.fromkeys(files) for m in _measured_in(path)]
+    return (*named, *load_own_measurements(settings))
+
+
+def _measured_in(path: Path) -> Sequence[ProfileRow]:
+    from ..predict.from_profile.predictor import read_profile_rows
+    from ..profile.run_store import read_profile
+
+    return read_profile_rows(read_profile(path), source=path.name)
+
+
+def _is_profile(path: Path) -> bool:
+    from ..profile_schema import PROFILE_SCHEMA
+
+    try:
+        text = path.read_bytes()
+        return PROFILE_SCHEMA.encode() in text and bool(parse_json(text)["schema"] == PROFILE_SCHEMA)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _add_measurements(
+    predictor: Predictor, measurements: Sequence[ProfileRow], catalog: Catalog, selection: Selection
+) -> StepPredictor:
+    """Return a predictor that uses measurements; without any, the given one."""
+    if not measurements:
+        return predictor
+    from ..offers.local import PROVIDER
+    from ..predict.from_profile.predictor import ProfiledPredictor
+
+    own = next((s.accelerator for s in selection.offers if s.offer.provider == PROVIDER), None)
+    cpu = own if own is not None and own.kind == "cpu" else None
+    return ProfiledPredictor(predictor, measurements, own_cpu=cpu, accelerators=catalog.accelerators)
+
+
+def build_resizer(
+    workload: Workload, model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]
+) -> Callable[[int], Workload]:
+    """Return a function that gives the workload at other batch sizes, tracing it again on its first call."""
+    from ..workload.resize import Resizer
+
+    def trace(batch_size: int) -> Workload:
+        return trace_workload(
+            model, options=replace(options, batch_size=batch_size), script_arguments=script_arguments
+        )
+
+    return Resizer(workload, trace)
+
+
+def trace_workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:
+    """Trace the workload of a reference or a model."""
+    if isinstance(model, str):
+        from ..workload.load import load_workload
+
+        return load_workload(model, options=options, argv=script_arguments)
+    from ..workload.load import trace_keras_model
+
+    return trace_keras_model(model, options=options)

@@ -1,0 +1,151 @@
+"""Quantization and LoRA of layers whose weights have no values: Keras's own methods, run on shapes.
+
+`quantize()` of a layer computes integers and scales from its weights, and `enable_lora()` unpacks an int4 kernel
+to learn its shape. The variables that they create do not depend on the values.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from ...errors import UsageError
+
+__all__ = ["change_layers_on_shapes"]
+
+CALIBRATED = ("gptq", "awq")
+
+
+@contextmanager
+def change_layers_on_shapes() -> Iterator[None]:
+    """Let layers that are created in this context be quantized and adapted without values; JAX backend only."""
+    originals = [(owner, name, vars(owner)[name]) for owner, name in _iter_methods()]
+    for owner, name, method in originals:
+        setattr(owner, name, _WRAPPERS[name](method))
+    try:
+        yield
+    finally:
+        for owner, name, method in originals:
+            setattr(owner, name, method)
+
+
+def _iter_methods() -> Iterator[tuple[type, str]]:
+    """Yield every layer class with the names of the methods that it defines itself.
+
+    Models are left out: theirs call those of their layers.
+    """
+    import keras
+
+    pending, seen = list(keras.layers.Layer.__subclasses__()), {keras.Model}
+    while pending:
+        owner = pending.pop()
+        if owner in seen:
+            continue
+        seen.add(owner)
+        pending += owner.__subclasses__()
+        yield from ((owner, name) for name in _WRAPPERS if name in vars(owner))
+
+
+def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
+    """Return `quantize()` that runs while JAX traces: weights are drawn and rounded as shapes, and not assigned.
+
+    Quantizers of the user's own that need arrays of NumPy get values.
+    """
+
+    @functools.wraps(method)
+    def quantize(*args: Any, **kwargs: Any) -> None:
+        import jax
+        import keras
+        from keras.src import backend, quantizers
+
+        def run() -> None:
+            with keras.StatelessScope():
+                method(*args, **kwargs)
+
+        try:
+            with _replacing(
+                (quantizers.quantizers, "np", jax.numpy),  # Keras computes with NumPy to save memory of a GPU
+                (backend, "convert_to_numpy", backend.convert_to_tensor),
+                (quantizers, "pack_int4", _pack_as_shape),
+                (
+                    gc,
+                    "collect",
+                    lambda *generation: 0,
+                ),  # Keras looks for garbage at each weight that it deletes
+            ):
+                jax.eval_shape(run)
+        except jax.errors.TracerArrayConversionError:
+            method(*args, **kwargs)
+
+    return quantize
+
+
+def _adapt_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
+    """Return `enable_lora()` that unpacks int4 weights as shapes."""
+
+    @functools.wraps(method)
+    def enable_lora(*args: Any, **kwargs: Any) -> None:
+        from keras.src import quantizers
+
+        with _replacing((quantizers, "unpack_int4", _unpack_as_shape)):
+            method(*args, **kwargs)
+
+    return enable_lora
+
+
+def _pack_as_shape(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[int, ...], int]:
+    """Return what Keras's `pack_int4` does, without values: two numbers a byte; the new shape, the old length."""
+    import jax
+
+    shape = list(unpacked.shape)
+    shape[axis] = (shape[axis] + 1) // 2
+    return jax.numpy.zeros(shape, dtype), tuple(shape), unpacked.shape[axis]
+
+
+def _unpack_as_shape(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") -> Any:
+    """Return what Keras's `unpack_int4` does, without values."""
+    import keras
+
+    shape = list(packed.shape)
+    shape[axis] = orig_len
+    return keras.KerasTensor(shape, dtype)
+
+
+def _refuse_calibration(method: Callable[..., None]) -> Callable[..., None]:
+    """Return `quantized_build()` that refuses weights which Keras rounds by the activations of given data."""
+
+    @functools.wraps(method)
+    def quantized_build(layer: Any, shape: Any, mode: str, *args: Any, **kwargs: Any) -> None:
+        if mode in CALIBRATED:
+            raise UsageError(
+                f"{mode.upper()} is not planned: Keras calibrates it on data, with the values of the weights",
+                hint='plan `quantize("int4")` or `quantize("int8")`, by the bits of its weights',
+            )
+        method(layer, shape, mode, *args, **kwargs)
+
+    return quantized_build
+
+
+@contextmanager
+def _replacing(*replacements: tuple[ModuleType, str, Any]) -> Iterator[None]:
+    """Replace attributes of modules in this context; those that the installed Keras does not have stay away."""
+    known = [one for one in replacements if hasattr(one[0], one[1])]
+    originals = [(module, name, getattr(module, name)) for module, name, _ in known]
+    try:
+        for module, name, replacement in known:
+            setattr(module, name, replacement)
+        yield
+    finally:
+        for module, name, original in originals:
+            setattr(module, name, original)
+
+
+_WRAPPERS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
+    "quantize": _quantize_on_shapes,
+    "enable_lora": _adapt_on_shapes,
+    "quantized_build": _refuse_calibration,
+}
