@@ -67,7 +67,7 @@ class FittedStep(Frozen):
 
 
 class DividedModel(NamedTuple):
-    """A model with the shapes that one of several devices has which share its products; traced on first use.
+    """A model with the shapes of one of several devices that share its products; traced on first use.
 
     Args:
         trace: Function that returns the workload at the batch size of the user's code.

@@ -98,7 +98,7 @@ def _adapt_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
 
 
 def _pack_as_shape(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[Any, tuple[int, ...], int]:
-    """Return what Keras's `pack_int4` does, without values: two numbers a byte; the new shape, the old length."""
+    """Return zeros in the shape of Keras's `pack_int4`, two numbers a byte, with that shape and the old length."""
     import jax
 
     shape = list(unpacked.shape)
@@ -107,7 +107,7 @@ def _pack_as_shape(unpacked: Any, axis: int = 0, dtype: str = "int8") -> tuple[A
 
 
 def _unpack_as_shape(packed: Any, orig_len: int, axis: int = 0, dtype: str = "int8") -> Any:
-    """Return what Keras's `unpack_int4` does, without values."""
+    """Return a symbolic tensor in the shape of Keras's `unpack_int4`."""
     import keras
 
     shape = list(packed.shape)

@@ -1,4 +1,4 @@
-"""What an answer states of a model: precision, quantization, length of its sequences, whether it is trained."""
+"""Facts on a model for its estimate: precision, quantization, sequence length, and notes on its training."""
 
 from __future__ import annotations
 
