@@ -40,8 +40,8 @@ class World(Protocol):
         """Return a context that gives the environment which leads to the server, and nowhere else."""
         ...
 
-    def pass_time(self, seconds: float) -> None:
-        """Let time go by at the cloud [s]."""
+    def pass_time(self, seconds: float, *, machine_hangs: bool = False) -> None:
+        """Let time go by at the cloud [s]; a machine that hangs no longer ends itself."""
         ...
 
 
@@ -54,7 +54,7 @@ class Local:
     def running(self, folder: Path) -> Iterator[dict[str, str]]:
         yield {}
 
-    def pass_time(self, seconds: float) -> None:
+    def pass_time(self, seconds: float, *, machine_hangs: bool = False) -> None:
         pass
 
 
@@ -73,7 +73,7 @@ class Aws:
                     self.server.post("price", **machine, usd_per_hour=now)
             yield aws_environment(self.server)
 
-    def pass_time(self, seconds: float) -> None:
+    def pass_time(self, seconds: float, *, machine_hangs: bool = False) -> None:
         self.server.post("clock", add_s=seconds)
 
 
@@ -92,7 +92,7 @@ class Google:
             given = google_environment(self.server, service_account(folder))
             yield {**given, "GPUPLAN_ENDPOINT_GCP_BILLING": prices.url}
 
-    def pass_time(self, seconds: float) -> None:
+    def pass_time(self, seconds: float, *, machine_hangs: bool = False) -> None:
         self.server.control(advance_s=seconds)
 
 
@@ -110,8 +110,8 @@ class Azure:
             del environment["HOME"]
             yield environment
 
-    def pass_time(self, seconds: float) -> None:
-        self.server.control(lose_roles=True, advance_s=seconds)  # the machine hangs: only Azure ends it
+    def pass_time(self, seconds: float, *, machine_hangs: bool = False) -> None:
+        self.server.control(lose_roles=machine_hangs, advance_s=seconds)
 
 
 WORLDS: dict[str, type[World]] = {"local": Local, "aws": Aws, "gcp": Google, "azure": Azure}

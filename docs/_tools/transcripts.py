@@ -143,8 +143,8 @@ def shell_of(world: World, program: str) -> Iterator[Shell]:
 def transcript(world: World, program: str) -> str:
     """Return the normalized output of a world's commands.
 
-    A run is launched, listed and stopped. Where the server's clock can be moved, a second run is launched, and its
-    cap passes before `reap`.
+    A run is launched, listed and stopped. Where the server's clock can be moved, ten minutes pass before the stop,
+    and a second run is launched, whose cap passes before `reap`.
     """
     with shell_of(world, program) as shell:
         estimate = ["estimate", "mnist_cnn.py", "--provider", world.provider, *world.planned]
@@ -153,11 +153,13 @@ def transcript(world: World, program: str) -> str:
         ps = ["ps", "--cloud", "--provider", world.provider]
         run = re.findall(r"^run (\S+):", shell.run(launch), re.MULTILINE)[0]
         shell.run(ps)
+        if world.has_clock:
+            world.pass_time(600.0)
         shell.run(["stop", run, "--yes"])
         shell.run(ps)
         if world.has_clock:
             shell.run([*launch, "--name", "again"], shown=False)
-            world.pass_time(3 * 3600.0)
+            world.pass_time(3 * 3600.0, machine_hangs=True)
         shell.run(["reap", "--provider", world.provider])
         return in_one_form("\n".join(shell.printed), home=shell.folder.parent)
 

@@ -6,6 +6,9 @@ on the device, and no further synchronization is needed.
 
 Use `_model`, not `model`: on JAX the property writes the state back into the model's variables during an
 epoch.
+
+On JAX `fit()` starts some thirty steps before the first of them has ended, and all that were started have to end
+before `fit()` returns. A recorder that ends `fit()` early therefore limits how far the loop runs ahead.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ from .windows import Meter
 __all__ = ["Epoch", "PredictRecorder", "StepRecorder"]
 
 Clock = Callable[[], float]
+
+# A loop may run ahead of the device by this many steps, or by this time if it is longer: the device never waits.
+MAX_STEPS_AHEAD = 4
+MAX_TIME_AHEAD_S = 0.5
 
 
 @dataclass(slots=True)
@@ -75,7 +82,10 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.train_ended_s: float | None = None
         self.first_step_s: float | None = None
         self.steps_per_call = 1  # steps per callback call [-]
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._started = 0  # calls of the step started in this epoch [-]
+        self._ended = 0  # of these, calls whose results are there [-]
+        self._call_s: float | None = None  # mean time of a call; None until two of an epoch have ended [s]
         self._test_began_s = 0.0
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -86,13 +96,32 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         """Start an epoch; windows do not span epochs."""
         self.steps_per_call = int(getattr(self._model, "steps_per_execution", 1) or 1)
         self.meter.pause()
+        self._started = self._ended = 0
         self.epochs.append(Epoch(began_s=self.clock()))
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Wait while the loop is so far ahead of the device that it could not be ended soon."""
+        if self._is_too_far_ahead and (self.stop or self.most_steps is not None):
+            longest_s = max(1.0, 4 * (self._call_s or 0.0))
+            with self._changed:
+                # A step that fails never ends; Keras raises its error when the next one is started.
+                self._changed.wait_for(lambda: not self._is_too_far_ahead, longest_s)
+        self._started += 1
+
+    @property
+    def _is_too_far_ahead(self) -> bool:
+        ahead = self._started - self._ended
+        return ahead >= MAX_STEPS_AHEAD and (self._call_s is None or ahead * self._call_s >= MAX_TIME_AHEAD_S)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Record completed steps; may be called in any thread."""
         now_s, steps = self.clock(), self.steps_per_call
-        with self._lock:
+        with self._changed:
             epoch = self.epochs[-1]
+            self._ended += 1
+            if epoch.first_s is not None:
+                self._call_s = (now_s - epoch.first_s) / (self._ended - 1)
+            self._changed.notify_all()
             epoch.steps += steps
             epoch.last_s = now_s
             if epoch.first_s is None:

@@ -34,6 +34,18 @@ def test_the_whole_life_of_a_run(bench: Bench) -> None:
     assert bench.state()["violations"] == []
 
 
+def test_a_later_process_ends_an_old_machine_without_waiting(bench: Bench) -> None:
+    """Ten minutes old: that the cloud no longer knows it means that it is gone, not that it is not visible yet."""
+    bench.launcher.launch(bench.plan())
+    bench.server.control(advance_s=600.0)
+    bench.restart()
+    before_s = bench.clock.elapsed_s
+    bench.launcher.stop_run("r1")
+
+    assert bench.alive() == []
+    assert bench.clock.elapsed_s - before_s < bench.adapter.visibility_s
+
+
 def test_a_lost_answer_makes_no_second_machine(bench: Bench) -> None:
     """The same request id goes out again, whether or not the first was acted on."""
     for number, (when, how) in enumerate(product(("before", "after"), LOST)):

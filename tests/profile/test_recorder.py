@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from gpuplan.profile import recorder as recorder_module
 from gpuplan.profile.measure_model import MeasuredModel, measure_model
 from gpuplan.profile.recorder import PredictRecorder, StepRecorder
 from gpuplan.profile.windows import MeasurementRules, Meter
@@ -75,6 +76,33 @@ def test_a_meter_with_enough_ends_the_run() -> None:
     small_model().fit(X, Y, batch_size=32, epochs=10**6, verbose=0, callbacks=[recorder])
 
     assert recorder.meter.done
+
+
+def test_a_run_ended_early_starts_few_steps_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX would have started some thirty steps before the fourth has ended."""
+    monkeypatch.setattr(recorder_module, "MAX_TIME_AHEAD_S", 0.0)
+    wide = [keras.layers.Dense(2048) for _ in range(2)]
+    model = keras.Sequential([keras.Input((8,)), *wide, keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    recorder = StepRecorder(Meter(RULES), most_steps=4)
+    x = np.zeros((256 * 200, 8), np.float32)
+    model.fit(x, x[:, :1], batch_size=256, verbose=0, callbacks=[recorder])
+
+    assert 4 <= recorder.epochs[0].steps <= 4 + recorder_module.MAX_STEPS_AHEAD
+
+
+def test_a_step_that_fails_ends_the_run() -> None:
+    """Its result never comes; the loop does not wait for it for good."""
+
+    class Failing(keras.callbacks.Callback):
+        async_safe = True
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            raise RuntimeError("no result")
+
+    recorder = StepRecorder(Meter(RULES), stop=True)
+    with pytest.raises(RuntimeError, match="no result"):
+        small_model().fit(X, Y, batch_size=8, verbose=0, callbacks=[Failing(), recorder])
 
 
 def test_predictions_are_counted() -> None:

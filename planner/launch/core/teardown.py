@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 
 from ...errors import GpuplanError
@@ -58,9 +59,7 @@ class Teardown:
                 f"{machine.id} belongs to `{machine.owner}`, not to `{self.owner}`: not ended",
                 hint=f"if it is yours: `gpuplan stop {machine.id} --owner {machine.owner or 'ID'}`",
             )
-        lived_s = (machine.seen_at - machine.started_at).total_seconds()
-        doubt_s = max(0.0, self.runner.adapter.visibility_s - lived_s)
-        self._end(machine.ref, doubt_s=doubt_s, number=number)
+        self._end(machine.ref, started_at=machine.started_at, number=number)
 
     def find(self, past: AttemptHistory) -> CloudMachine | None:
         """Return an attempt's machine while it costs money.
@@ -85,16 +84,15 @@ class Teardown:
         if not refs:
             return None
         for ref in refs:
-            self._end(ref, doubt_s=self._doubt_s(past), number=past.attempt.number)
-        now, started = self.runner.adapter.cloud_time(), past.machine_started_at
-        return (now - started).total_seconds() if now and started else None
+            self._end(ref, started_at=past.machine_started_at, number=past.attempt.number)
+        return self._lived_s(past.machine_started_at)
 
-    def _end(self, ref: MachineRef, *, doubt_s: float, number: int) -> None:
+    def _end(self, ref: MachineRef, *, started_at: datetime | None, number: int) -> None:
         """End one machine and wait until its cloud confirms the end.
 
         Args:
             ref: The machine.
-            doubt_s: Time for which an unknown machine may only be not visible yet [s].
+            started_at: Its start by the cloud's clock; None: unknown.
             number: Number of its attempt.
         """
         runner = self.runner
@@ -104,10 +102,11 @@ class Teardown:
             for call in runner.adapter.build_end_calls(ref) if looks == 0 else ():
                 self.send_unless_absent(call, {}, number=number)
             seen = self._seen(ref, number=number)
-            waited_s = runner.clock.monotonic() - since
-            if [one.state for one in seen] == ["ended"] or (not seen and waited_s >= doubt_s):
+            if [one.state for one in seen] == ["ended"] or (
+                not seen and self._doubt_s(started_at, since=since) == 0.0
+            ):
                 return
-            if waited_s >= runner.backoff.ending_s:
+            if runner.clock.monotonic() - since >= runner.backoff.ending_s:
                 raise GpuplanError(
                     f"{ref.id} still exists {runner.backoff.ending_s:g} s after the request to end it",
                     hint=f"check the console of {runner.adapter.provider}; `gpuplan stop` repeats the request",
@@ -122,18 +121,26 @@ class Teardown:
         since = runner.clock.monotonic()
         while True:
             found = look()
-            until = since + self._doubt_s(past)
-            if found or runner.clock.monotonic() >= until:
+            doubt_s = self._doubt_s(past.machine_started_at, since=since)
+            if found or doubt_s == 0.0:
                 return found
-            runner.clock.sleep(min(runner.backoff.poll_s, max(0.0, until - runner.clock.monotonic())))
+            runner.clock.sleep(min(runner.backoff.poll_s, doubt_s))
 
-    def _doubt_s(self, past: AttemptHistory) -> float:
-        """Return the remaining visibility time of an attempt's machine, by the cloud's clock [s]."""
-        horizon_s = self.runner.adapter.visibility_s
-        now, started = self.runner.adapter.cloud_time(), past.machine_started_at
-        if now is None or started is None:
-            return horizon_s
-        return max(0.0, horizon_s - (now - started).total_seconds())
+    def _doubt_s(self, started_at: datetime | None, *, since: float) -> float:
+        """Return how much longer an unknown machine may only be not visible yet [s].
+
+        Args:
+            started_at: Its start by the cloud's clock; None: unknown.
+            since: When it was first asked for, by the local clock [s].
+        """
+        waited_s = self.runner.clock.monotonic() - since
+        known_s = max(waited_s, self._lived_s(started_at) or 0.0)
+        return max(0.0, self.runner.adapter.visibility_s - known_s)
+
+    def _lived_s(self, started_at: datetime | None) -> float | None:
+        """Return the time since a machine's start by the cloud's clock; None: unknown [s]."""
+        now = self.runner.adapter.cloud_time()
+        return (now - started_at).total_seconds() if now and started_at else None
 
     def _tagged(self, past: AttemptHistory) -> list[CloudMachine]:
         """Return the machines that carry an attempt's tags and its plan's owner."""

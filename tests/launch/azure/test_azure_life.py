@@ -8,6 +8,7 @@ from launch.azure.world import AMISS, CREATE, OFFER, SUBSCRIPTION
 from launch.bench_on_sockets import Bench, KilledError, candidate
 from launch.sockets_life import (
     test_a_kill_at_any_call_ends_in_one_machine_or_none,
+    test_a_later_process_ends_an_old_machine_without_waiting,
     test_a_lost_answer_makes_no_second_machine,
     test_a_machine_nobody_answered_for_is_adopted,
     test_no_rights_is_said_as_such,
@@ -16,6 +17,7 @@ from launch.sockets_life import (
 
 __all__ = [
     "test_a_kill_at_any_call_ends_in_one_machine_or_none",
+    "test_a_later_process_ends_an_old_machine_without_waiting",
     "test_a_lost_answer_makes_no_second_machine",
     "test_a_machine_nobody_answered_for_is_adopted",
     "test_no_rights_is_said_as_such",
