@@ -48,10 +48,12 @@ any adapter whose test server has a billing meter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal, Protocol
+from itertools import chain
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
@@ -68,9 +70,11 @@ __all__ = [
     "MachineRef",
     "MachineState",
     "RunOutcome",
+    "ask_places",
     "collect_machines",
 ]
 
+Answer = TypeVar("Answer")
 MachineState = Literal["starting", "running", "ending", "stopped", "ended"]
 
 
@@ -141,24 +145,39 @@ class Listing:
     answered: tuple[str, ...] = ()
 
 
-def collect_machines(places: Iterable[str], ask: Callable[[str], Iterable[CloudMachine]]) -> Listing:
-    """List the machines of several places; a place that does not answer does not stop the others.
+def ask_places(
+    places: Iterable[str], ask: Callable[[str], Answer], *, threads: int = 1
+) -> tuple[dict[str, Answer], dict[str, CloudError]]:
+    """Ask the same of several places; one that does not answer does not stop the others.
 
     Args:
         places: Regions, zones, projects or subscriptions.
-        ask: Returns the machines of one place, or raises CloudError.
+        ask: Returns the answer of one place, or raises CloudError.
+        threads: Number of places asked at the same time; above 1, `ask` has to be safe in threads [-].
+
+    Returns:
+        Answers and errors by place, in the order of the places.
     """
-    found: list[CloudMachine] = []
+    answers: dict[str, Answer] = {}
     failed: dict[str, CloudError] = {}
-    answered: list[str] = []
-    for place in places:
-        try:
-            found += list(ask(place))
-        except CloudError as fault:
-            failed[place] = fault
-        else:
-            answered.append(place)
-    return Listing(machines=tuple(found), failed=failed, answered=tuple(answered))
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for place, reply in [(place, pool.submit(ask, place)) for place in places]:
+            try:
+                answers[place] = reply.result()
+            except CloudError as fault:
+                failed[place] = fault
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return answers, failed
+
+
+def collect_machines(
+    places: Iterable[str], ask: Callable[[str], Iterable[CloudMachine]], *, threads: int = 1
+) -> Listing:
+    """List the machines of several places; arguments as for `ask_places`."""
+    answers, failed = ask_places(places, lambda place: tuple(ask(place)), threads=threads)
+    return Listing(machines=tuple(chain(*answers.values())), failed=failed, answered=tuple(answers))
 
 
 class Leftover(Data):

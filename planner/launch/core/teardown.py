@@ -21,6 +21,8 @@ __all__ = ["Teardown"]
 
 Answer = TypeVar("Answer")
 
+CLOCK_TICK_S = 0.001  # shorter waits count as over: a sum of floats may never reach them
+
 
 class Teardown:
     """Ends machines and removes their resources.
@@ -131,11 +133,12 @@ class Teardown:
 
         Args:
             started_at: Its start by the cloud's clock; None: unknown.
-            since: When it was first asked for, by the local clock [s].
+            since: Local time of the first request for it [s].
         """
         waited_s = self.runner.clock.monotonic() - since
         known_s = max(waited_s, self._lived_s(started_at) or 0.0)
-        return max(0.0, self.runner.adapter.visibility_s - known_s)
+        remaining_s = self.runner.adapter.visibility_s - known_s
+        return remaining_s if remaining_s > CLOCK_TICK_S else 0.0
 
     def _lived_s(self, started_at: datetime | None) -> float | None:
         """Return the time since a machine's start by the cloud's clock; None: unknown [s]."""

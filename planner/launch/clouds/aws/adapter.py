@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from ...core.api_call import Call, CloudError, ErrorKind
@@ -23,6 +26,7 @@ from ...core.cloud_adapter import (
     MachineRef,
     MachineState,
     RunOutcome,
+    ask_places,
     collect_machines,
 )
 from ...core.launch_plan import Attempt, CostBounds
@@ -45,6 +49,7 @@ from .replies import (
 __all__ = ["AwsAdapter"]
 
 
+THREADS = 8  # regions asked at the same time
 BOOT_ALLOWANCE_S = 600.0  # from the start of billing until the start-up script sets its timer
 _STATES: dict[str, MachineState] = {
     "pending": "starting", "running": "running", "shutting-down": "ending", "stopping": "ending",
@@ -67,6 +72,7 @@ class AwsAdapter:
 
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
         self._clients: dict[tuple[str, str], Any] = {}
+        self._lock = Lock()
         self._time = ServerDateClock()
 
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
@@ -145,19 +151,14 @@ class AwsAdapter:
     def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return every instance with our tags that is not terminated."""
         places, failed = self._places(regions)
-        listing = collect_machines(places, self._machines_in)
+        listing = collect_machines(places, self._machines_in, threads=THREADS)
         return replace(listing, failed={**failed, **listing.failed})
 
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return security groups with our tags and schedules with our names."""
         places, failed = self._places(regions)
-        found: list[Leftover] = []
-        for region in places:
-            try:
-                found += self._leftovers_in(region)
-            except CloudError as fault:
-                failed[region] = fault
-        return found, failed
+        found, silent = ask_places(places, self._leftovers_in, threads=THREADS)
+        return list(chain(*found.values())), {**failed, **silent}
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the price of the instance, without disk and address."""
@@ -241,11 +242,9 @@ class AwsAdapter:
 
     def _places(self, regions: Sequence[str] | None) -> tuple[list[str], dict[str, CloudError]]:
         """Return the regions to query: the given ones, else all of the account, else the session's."""
-        import boto3
-
         if regions:
             return list(regions), {}
-        home = boto3.Session().region_name or "us-east-1"
+        home = self._session.region_name or "us-east-1"
         try:
             reply = self._answered(lambda: self._client("ec2", home).describe_regions())
         except CloudError as fault:
@@ -254,18 +253,24 @@ class AwsAdapter:
 
     def _client(self, service: str, region: str) -> Any:
         """Return a boto3 client without retries: the engine retries and records each try."""
-        import boto3
         from botocore.config import Config
 
-        if (service, region) not in self._clients:
-            config = Config(
-                retries={"total_max_attempts": 1, "mode": "standard"}, connect_timeout=10, read_timeout=60
-            )
-            make: Any = boto3.Session().client
-            self._clients[service, region] = self._answered(
-                lambda: make(service, region_name=region, config=config)
-            )
-        return self._clients[service, region]
+        with self._lock:  # a session makes one client at a time; the clients themselves are safe in threads
+            if (service, region) not in self._clients:
+                config = Config(
+                    retries={"total_max_attempts": 1, "mode": "standard"}, connect_timeout=10, read_timeout=60
+                )
+                self._clients[service, region] = self._answered(
+                    lambda: self._session.client(service, region_name=region, config=config)
+                )
+            return self._clients[service, region]
+
+    @cached_property
+    def _session(self) -> Any:
+        """The session of all clients, which reads the description of a service once."""
+        import boto3
+
+        return boto3.Session()
 
     def _answered(self, ask: Any) -> Any:
         """Return an answer and note its time; raise CloudError for a failure."""
