@@ -179,6 +179,7 @@ class DeviceEstimator:
             compatibility="" if accelerator is None else matrix.note(accelerator, workload.precision),
             runs=None if accelerator is None else matrix.runs_keras(accelerator),
             sharding=sharding,
+            replicas=copies,
             passes=fitted.passes,
             pass_batch_size=whole.batch_size if fitted.passes > 1 else micro_batch_size,
             accumulation_steps=whole.gradient_accumulation_steps,
