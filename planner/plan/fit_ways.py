@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..predict.multi_device.sharding import EVERY_SHARDING
+from ..workload.accumulation import build_accumulation_pass
 from .context import build_resizer, trace_workload
 from .execution.fitting import DividedModel, FitWays
 from .script_layout import shard_to_fit
@@ -76,14 +77,21 @@ def _build_fit_ways(
     @cache
     def divide(devices: int) -> DividedModel:
         options = replace(context.options, tensor=devices)
-        least, traced = replace(options, batch_size=1, remat=True), cache(lambda: trace(options))
+        traced = cache(lambda: trace(options))
+
+        @cache
+        def trace_least(passes: int) -> Workload:
+            if passes > 1:
+                return build_accumulation_pass(trace_least(1), passes)
+            return trace(replace(options, batch_size=1, remat=True))[0]
 
         def resized(batch_size: int) -> Workload:
             return traced()[1](batch_size)
 
         return DividedModel(
             trace=lambda: traced()[0],
-            trace_least=cache(lambda: trace(least)[0]),
+            trace_least=trace_least,
+            trace_recomputed=cache(lambda: trace(replace(options, remat=True))[0]),
             resized=resized,
             ways=build(resized, options),
         )

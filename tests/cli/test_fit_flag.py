@@ -1,4 +1,4 @@
-"""`--fit` of `estimate` and `breakeven`: steps that do not fit, in smaller passes, with recomputed activations, sharded."""
+"""`--fit`: steps that do not fit, in smaller passes, with recomputed activations, sharded."""
 
 from __future__ import annotations
 
