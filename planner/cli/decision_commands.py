@@ -98,6 +98,7 @@ def breakeven(
     from ..plan.compare.breakeven import BreakevenQuery, compare_alternatives
     from ..plan.fit_ways import prepare_fit, require_fittable
     from ..render.comparison import build_breakeven_json, emit_breakeven
+    from ..workload.capture.kept_models import keep_models_built
 
     query = BreakevenQuery(
         against=tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip()),
@@ -111,7 +112,7 @@ def breakeven(
         require_fittable(options)
     out.require_writable()
     asked = offers.build_request(limits, spot, values).resolve()
-    with show_estimate_progress(model) as tell:
+    with show_estimate_progress(model) as tell, keep_models_built():
         context = _build_context(model, asked, options.with_callback(tell), script_arguments)
         question, ways = asked.question, None
         if fit:
@@ -231,6 +232,7 @@ def sweep_command(
     """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
     from ..plan.compare.sweep import sweep
     from ..render.sweep import emit_sweep
+    from ..workload.capture.kept_models import keep_models_built
     from ..workload.load import load_workload
 
     if fit:
@@ -242,7 +244,7 @@ def sweep_command(
     sizes = None if batch_sizes is None else _parse_batch_sizes(batch_sizes)
     out.require_writable()
     asked = offers.build_request(limits, spot).resolve()
-    with show_estimate_progress(model) as tell:
+    with show_estimate_progress(model) as tell, keep_models_built():
         context = _build_context(model, asked, work.options(script).with_callback(tell), script_arguments)
         own = context.workload
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..workload.capture.kept_models import keep_models_built
 from .context import build_context, trace_workload
 from .cost_terms import CostTerms
 from .estimate_workload import estimate_workload
@@ -65,27 +67,28 @@ def estimate_model(
         require_fittable(options, compiling)
     if compiling is not None:
         question = plan_copies(question)
-    context = build_context(
-        model,
-        question,
-        options=options,
-        script_arguments=script_arguments,
-        catalog=catalog,
-        terms=terms,
-        profiles=profiles,
-        compiling=compiling,
-    )
-    ways = None
-    if fit:
-        question, ways = prepare_fit(context, model, question, script_arguments=script_arguments)
-    answer = _estimate(context, context.workload, question, ways)
-    if best_batch:
-        answer = _at_best_batch(answer, context, question)
-    if detailed:
-        from .details import build_report_details
+    with keep_models_built() if fit or best_batch else nullcontext():
+        context = build_context(
+            model,
+            question,
+            options=options,
+            script_arguments=script_arguments,
+            catalog=catalog,
+            terms=terms,
+            profiles=profiles,
+            compiling=compiling,
+        )
+        ways = None
+        if fit:
+            question, ways = prepare_fit(context, model, question, script_arguments=script_arguments)
+        answer = _estimate(context, context.workload, question, ways)
+        if best_batch:
+            answer = _at_best_batch(answer, context, question)
+        if detailed:
+            from .details import build_report_details
 
-        answer = replace(answer, details=build_report_details(context, answer, question))
-    return answer if context.workload.mode == "train" else _served(answer, context, model, options)
+            answer = replace(answer, details=build_report_details(context, answer, question))
+        return answer if context.workload.mode == "train" else _served(answer, context, model, options)
 
 
 def _estimate(
