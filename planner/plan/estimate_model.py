@@ -56,8 +56,7 @@ def estimate_model(
         best_batch: Whether to estimate each offer also at the largest batch that fits, which traces the model
             at more batch sizes.
         fit: Whether to plan steps that do not fit in smaller passes or with recomputed activations, and sharded
-            unless the question or the script says how; traces the model up to three more times, and up to five
-            times for each number of devices that share products.
+            unless the question or the script says how; traces the model as often as that can make it fit.
         compiling: Compiler of the step for every named accelerator; None for no compilation.
 
     Raises:
