@@ -11,6 +11,7 @@ from ..errors import UsageError
 from ..limits import MAX_BATCH_SIZE, require_count
 from .flag_groups import expand_flag_groups
 from .flags import (
+    FitFlag,
     LimitFlags,
     ModelArgument,
     OfferFlags,
@@ -90,11 +91,14 @@ def breakeven(
     offers: OfferFlags,
     limits: LimitFlags,
     spot: SpotFlags,
+    fit: FitFlag = False,
     out: OutputFlags,
 ) -> None:
     """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
     from ..plan.compare.breakeven import BreakevenQuery, compare_alternatives
+    from ..plan.fit_ways import prepare_fit, require_fittable
     from ..render.comparison import build_breakeven_json, emit_breakeven
+    from ..workload.capture.kept_models import keep_models_built
 
     query = BreakevenQuery(
         against=tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip()),
@@ -104,11 +108,16 @@ def breakeven(
         hours_a_day=rivals.hours_a_day,
     )
     options = work.options(script)
+    if fit:
+        require_fittable(options)
     out.require_writable()
     asked = offers.build_request(limits, spot, values).resolve()
-    with show_estimate_progress(model) as tell:
+    with show_estimate_progress(model) as tell, keep_models_built():
         context = _build_context(model, asked, options.with_callback(tell), script_arguments)
-        result = compare_alternatives(context, query, question=asked.question)
+        question, ways = asked.question, None
+        if fit:
+            question, ways = prepare_fit(context, model, question, script_arguments=script_arguments or ())
+        result = compare_alternatives(context, query, question=question, ways=ways)
     out.write(lambda: build_breakeven_json(result))
     emit_breakeven(result, as_json=out.json_)
     best = result.best.alternative.offer.offer
@@ -120,6 +129,7 @@ def breakeven(
             accelerator=best.accelerator,
             devices=best.devices,
             shard=changed_flags(offers).get("shard"),
+            fit=fit,
             **changed_flags(work),
             **changed_flags(script),
             o="plan.json",
@@ -216,17 +226,25 @@ def sweep_command(
     offers: OfferFlags,
     limits: LimitFlags,
     spot: SpotFlags,
+    fit: Annotated[bool, typer.Option("--fit", hidden=True)] = False,
     out: OutputFlags,
 ) -> None:
     """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
     from ..plan.compare.sweep import sweep
     from ..render.sweep import emit_sweep
+    from ..workload.capture.kept_models import keep_models_built
     from ..workload.load import load_workload
 
+    if fit:
+        raise UsageError(
+            "`sweep` has no `--fit`: it tries batch sizes as they are, and lists those that fit nowhere",
+            hint="`gpuplan estimate MODEL --fit` divides one batch into passes that fit; `--shard auto` and "
+            "`--remat` belong to `sweep` too",
+        )
     sizes = None if batch_sizes is None else _parse_batch_sizes(batch_sizes)
     out.require_writable()
     asked = offers.build_request(limits, spot).resolve()
-    with show_estimate_progress(model) as tell:
+    with show_estimate_progress(model) as tell, keep_models_built():
         context = _build_context(model, asked, work.options(script).with_callback(tell), script_arguments)
         own = context.workload
 

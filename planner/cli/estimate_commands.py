@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..plain import to_plain
 from .flag_groups import expand_flag_groups
 from .flags import (
+    FitFlag,
     LimitFlags,
     ModelArgument,
     OfferFlags,
@@ -77,13 +78,7 @@ def estimate(
     best_batch: Annotated[
         bool, typer.Option("--best-batch", help="Also estimate each offer at the largest batch that fits.")
     ] = False,
-    fit: Annotated[
-        bool,
-        typer.Option(
-            "--fit",
-            help="Plan a step that does not fit as it could: sharded, in smaller passes, with recomputed layers.",
-        ),
-    ] = False,
+    fit: FitFlag = False,
     compile: Annotated[
         bool,
         typer.Option("--compile", help="Let XLA compile the step for each --accelerator (takes minutes)."),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..workload.options import ScriptOptions, WorkloadOptions
 
 __all__ = [
+    "FitFlag",
     "LimitFlags",
     "ModelArgument",
     "OfferFlags",
@@ -63,6 +64,13 @@ ScriptArguments = Annotated[
         metavar="[-- ARGS]",
         help="Arguments that the script receives in sys.argv.",
         callback=_require_separator,
+    ),
+]
+FitFlag = Annotated[
+    bool,
+    typer.Option(
+        "--fit",
+        help="Plan a step that does not fit as it could: sharded, in smaller passes, with recomputed layers.",
     ),
 ]
 Rank = Annotated[

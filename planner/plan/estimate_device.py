@@ -10,7 +10,7 @@ from ..predict.keras_defaults import select_executed_workload
 from ..predict.multi_device.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, repeat_step
 from ..predict.utilization import compute_peak_time_s
-from .execution.fitting import FittedStep, FitWays
+from .execution.fitting import DividedModel, FittedStep, FitWays
 from .execution.memory import (
     FRAMEWORK_RESERVE_BYTES,
     TIGHT_FROM,
@@ -103,11 +103,8 @@ class DeviceEstimator:
         if variables / devices + FRAMEWORK_RESERVE_BYTES > TIGHT_FROM * available:
             return None  # without a trace: not even its variables fit
         divided, choice = self._ways.divided(devices), self._get_divided_choice(devices)
-        least = choice.get_device_workload(
-            divided.trace_least(), choice.shardings[0], devices=count_replicas(selected.offer.devices)
-        )
-        if not _fits(selected, least):
-            return None  # with one trace of up to four
+        if not self._can_fit_divided(workload, selected, divided, choice):
+            return None
         estimator = DeviceEstimator(
             self._predictor,
             spread=replace(self._spread, resized=divided.resized),
@@ -116,6 +113,25 @@ class DeviceEstimator:
         )
         found = estimator.estimate(divided.trace(), selected)
         return found if found.memory.verdict == "fits" and found.step_time_s is not None else None
+
+    def _can_fit_divided(
+        self, workload: Workload, selected: OfferContext, divided: DividedModel, choice: ShardingChoice
+    ) -> bool:
+        """Return whether shared products may fit, with one or two traces of up to five.
+
+        A step of several passes also holds sums of gradients: where one sample with them is too much, only the
+        whole batch in one pass is left.
+        """
+        devices = count_replicas(selected.offer.devices)
+
+        def fits(one: Workload) -> bool:
+            return _fits(selected, choice.get_device_workload(one, choice.shardings[0], devices=devices))
+
+        if not fits(divided.trace_least(1)):
+            return False
+        if workload.batch_size == 1 or len(workload.phases) > 1 or self._spread.scaling == "strong":
+            return True
+        return fits(divided.trace_least(workload.batch_size)) or fits(divided.trace_recomputed())
 
     def _get_divided_choice(self, devices: int) -> ShardingChoice:
         """Return the choice of one sharding, the same object for the same number of devices."""
@@ -179,6 +195,7 @@ class DeviceEstimator:
             compatibility="" if accelerator is None else matrix.note(accelerator, workload.precision),
             runs=None if accelerator is None else matrix.runs_keras(accelerator),
             sharding=sharding,
+            replicas=copies,
             passes=fitted.passes,
             pass_batch_size=whole.batch_size if fitted.passes > 1 else micro_batch_size,
             accumulation_steps=whole.gradient_accumulation_steps,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
-from ..predict.multi_device.sharding import EVERY_SHARDING
-from .context import build_context, build_resizer, trace_workload
+from ..workload.capture.kept_models import keep_models_built
+from .context import build_context, trace_workload
 from .cost_terms import CostTerms
 from .estimate_workload import estimate_workload
+from .fit_ways import build_sizes_error, prepare_fit, require_fittable
 from .question import EstimateContext, Question
 from .result.estimate import Estimate
 from .result.offer_estimate import OfferEstimate
-from .script_layout import plan_copies, shard_to_fit
+from .script_layout import plan_copies
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -56,50 +56,38 @@ def estimate_model(
         best_batch: Whether to estimate each offer also at the largest batch that fits, which traces the model
             at more batch sizes.
         fit: Whether to plan steps that do not fit in smaller passes or with recomputed activations, and sharded
-            unless the question or the script says how; traces the model up to three more times, and up to five
-            times for each number of devices that share products.
+            unless the question or the script says how; traces the model as often as that can make it fit.
         compiling: Compiler of the step for every named accelerator; None for no compilation.
 
     Raises:
         GpuplanError: Any error that the user can fix.
     """
     if fit:
-        _require_fittable(options, compiling)
+        require_fittable(options, compiling)
     if compiling is not None:
         question = plan_copies(question)
-    context = build_context(
-        model,
-        question,
-        options=options,
-        script_arguments=script_arguments,
-        catalog=catalog,
-        terms=terms,
-        profiles=profiles,
-        compiling=compiling,
-    )
-    ways = None
-    if fit:
-        question = shard_to_fit(question, context.workload)
-        ways = _build_fit_ways(context, model, question, script_arguments=script_arguments)
-    answer = _estimate(context, context.workload, question, ways)
-    if best_batch:
-        answer = _at_best_batch(answer, context, question)
-    if detailed:
-        from .details import build_report_details
+    with keep_models_built() if fit or best_batch else nullcontext():
+        context = build_context(
+            model,
+            question,
+            options=options,
+            script_arguments=script_arguments,
+            catalog=catalog,
+            terms=terms,
+            profiles=profiles,
+            compiling=compiling,
+        )
+        ways = None
+        if fit:
+            question, ways = prepare_fit(context, model, question, script_arguments=script_arguments)
+        answer = _estimate(context, context.workload, question, ways)
+        if best_batch:
+            answer = _at_best_batch(answer, context, question)
+        if detailed:
+            from .details import build_report_details
 
-        answer = replace(answer, details=build_report_details(context, answer, question))
-    return answer if context.workload.mode == "train" else _served(answer, context, model, options)
-
-
-def _require_fittable(options: WorkloadOptions, compiling: StepCompiler | None) -> None:
-    """Raise UsageError for `--fit` beside a flag that fixes the step, or has no gradients to accumulate."""
-    other = ""
-    if compiling is not None:
-        other = "`--compile`, which compiles the step as it is"
-    elif options.mode == "infer":
-        other = "`--mode infer`, which has no gradients"
-    if other:
-        raise UsageError(f"`--fit` cannot be combined with {other}", hint="leave out one of them")
+            answer = replace(answer, details=build_report_details(context, answer, question))
+        return answer if context.workload.mode == "train" else _served(answer, context, model, options)
 
 
 def _estimate(
@@ -117,45 +105,6 @@ def _estimate(
     )
 
 
-def _build_fit_ways(
-    context: EstimateContext, model: Any, question: Question, *, script_arguments: Sequence[str]
-) -> FitWays:
-    """Return the ways to make the step of the model fit, traced on first use."""
-    from .execution.fitting import DividedModel, FitWays
-
-    def trace(options: WorkloadOptions) -> tuple[Workload, Callable[[int], Workload]]:
-        workload = trace_workload(model, options=options, script_arguments=script_arguments)
-        return workload, build_resizer(workload, model, options=options, script_arguments=script_arguments)
-
-    def build(resized: Callable[[int], Workload], options: WorkloadOptions, **others: Any) -> FitWays:
-        trace_recomputed = cache(lambda: trace(replace(options, remat=True))[1])
-
-        def recomputed(batch_size: int) -> Workload:
-            return trace_recomputed()(batch_size)
-
-        return FitWays(resized=resized, recomputed=None if options.remat else recomputed, **others)
-
-    @cache
-    def divide(devices: int) -> DividedModel:
-        options = replace(context.options, tensor=devices)
-        least, traced = replace(options, batch_size=1, remat=True), cache(lambda: trace(options))
-
-        def resized(batch_size: int) -> Workload:
-            return traced()[1](batch_size)
-
-        return DividedModel(
-            trace=lambda: traced()[0],
-            trace_least=cache(lambda: trace(least)[0]),
-            resized=resized,
-            ways=build(resized, options),
-        )
-
-    if context.resized is None:
-        raise _needs_sizes("--fit", context.workload)
-    open_choice = question.shard == EVERY_SHARDING
-    return build(context.resized, context.options, divided=divide if open_choice else None)
-
-
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:
     """Add to each offer an estimate at the largest batch that fits."""
     from .execution.best_batch_search import add_best_batch, choose_workloads_to_compile
@@ -163,7 +112,7 @@ def _at_best_batch(answer: Estimate, context: EstimateContext, question: Questio
 
     own, resized = context.workload, context.resized
     if resized is None:
-        raise _needs_sizes("--best-batch", own)
+        raise build_sizes_error("--best-batch", own)
 
     def at(size: int) -> Sequence[OfferEstimate]:
         return _estimate(context, with_run_length_of(resized(size), own), question).offers
@@ -174,13 +123,6 @@ def _at_best_batch(answer: Estimate, context: EstimateContext, question: Questio
         context.compile_more(choose_workloads_to_compile(answer.offers, sizes, resized, own=own.batch_size))
     offers = add_best_batch(answer.offers, sizes, at)
     return replace(answer, offers=tuple(offers))
-
-
-def _needs_sizes(flag: str, workload: Workload) -> UsageError:
-    return UsageError(
-        f"`{flag}` needs `{workload.model}` at other batch sizes",
-        hint="name the model itself instead of a saved workload",
-    )
 
 
 def _served(answer: Estimate, context: EstimateContext, model: Any, options: WorkloadOptions) -> Estimate:

@@ -1,8 +1,9 @@
-"""`--fit` of `estimate`: steps that do not fit, in smaller passes, with recomputed activations, sharded."""
+"""`--fit`: steps that do not fit, in smaller passes, with recomputed activations, sharded."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -149,3 +150,58 @@ def test_what_has_no_passes_is_refused(gpuplan: Run, other: tuple[str, ...]) -> 
 
     assert done.code == 2
     assert "`--fit` cannot be combined with" in done.err
+
+
+@pytest.mark.usefixtures("folder")
+def test_breakeven_takes_the_hours_of_the_fitted_steps(gpuplan: Run) -> None:
+    """A step that fits on no T4 has no alternative; with `--fit`, one of the hours of `estimate --fit`."""
+    arguments = ("models.py:pictures", "--batch-size", "64", *ASKED)
+    against = ("--against", "aws:g4dn.xlarge:on_demand")
+    refused = gpuplan("breakeven", *arguments, *against, "--json")
+    done = gpuplan("breakeven", *arguments, *against, "--fit", "--json")
+    (way,) = json.loads(done.out)["ways"]
+    rows = json.loads(gpuplan("estimate", *arguments, "--fit", "--json").out)["offers"]
+    row = next(
+        one for one in rows if one["instance_type"] == "g4dn.xlarge" and one["region"] == way["region"]
+    )
+
+    assert refused.code == 3
+    assert row["gradient_accumulation_steps"] > 1
+    assert way["machine_h"]["mid"] == pytest.approx(row["run_time_s"]["mid"] / 3600)
+
+
+@pytest.mark.usefixtures("folder")
+def test_breakeven_suggests_the_same_estimate(gpuplan: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, the next command has the flag too."""
+    for stream in {type(sys.stdout), type(sys.stderr)}:
+        monkeypatch.setattr(stream, "isatty", lambda stream: True)
+    monkeypatch.setenv("TERM", "dumb")
+    arguments = ("models.py:pictures", "--batch-size", "64", *ASKED, "--against", "aws:g4dn.xlarge:on_demand")
+    done = gpuplan("breakeven", *arguments, "--fit")
+
+    assert " --fit" in done.err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("shard", ["none", "tensor:2"])
+def test_breakeven_counts_the_steps_of_devices_that_share_a_batch(gpuplan: Run, shard: str) -> None:
+    """Two of the devices of `tensor:2` work on one batch: as many hours as `estimate` states."""
+    arguments = ("models.py:text?length=128", "--batch-size", "8", *ASKED, "--devices", "4", "--shard", shard)
+    name = "aws:g4dn.12xlarge:on_demand"
+    (way,) = json.loads(gpuplan("breakeven", *arguments, "--against", name, "--json").out)["ways"]
+    rows = json.loads(gpuplan("estimate", *arguments, "--json").out)["offers"]
+    row = next(
+        one for one in rows if one["instance_type"] == "g4dn.12xlarge" and one["region"] == way["region"]
+    )
+
+    assert way["machine_h"]["mid"] == pytest.approx(row["run_time_s"]["mid"] / 3600)
+
+
+@pytest.mark.usefixtures("folder")
+def test_sweep_names_the_command_that_has_it(gpuplan: Run) -> None:
+    """One line on what, one on the way out; before anything is traced."""
+    done = gpuplan("sweep", "models.py:pictures", "--fit", *ASKED)
+
+    assert (done.code, done.out) == (2, "")
+    assert "`sweep` has no `--fit`" in done.err.splitlines()[0]
+    assert "gpuplan estimate MODEL --fit" in done.err

@@ -148,7 +148,7 @@ class AlternativeCostModel:
         known, selected = self.alternatives[index].offer.device_estimate, self.selected[index]
         phases = []
         for one, estimate in zip(workload.phases, known.phases or (known,), strict=True):
-            run = compute_run_length(one, selected.offer.devices, self.scaling)
+            run = compute_run_length(one, estimate.replicas or selected.offer.devices, self.scaling)
             step_s = estimate.step_time_s
             train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
             phases.append(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...offers.catalog import Catalog
     from ...workload.model import Workload
     from ..cost_terms import CostTerms
+    from ..execution.fitting import FitWays
     from ..question import EstimateContext
     from ..result.estimate import Estimate
     from ..result.offer_estimate import OfferEstimate
@@ -132,13 +133,16 @@ class BreakevenQuery:
         require_not_negative(self.hour_value_usd, what="--hour-value", example="20")
 
 
-def compare_alternatives(context: EstimateContext, query: BreakevenQuery, *, question: Question) -> Breakeven:
+def compare_alternatives(
+    context: EstimateContext, query: BreakevenQuery, *, question: Question, ways: FitWays | None = None
+) -> Breakeven:
     """Return the alternatives for a run, best first, and the points at which the best one changes.
 
     Args:
         context: Workload, offers and terms.
         query: Alternatives, number of runs and value of the user's time.
         question: Sort criterion and spot properties.
+        ways: What may be changed of steps that do not fit; None for nothing.
 
     Raises:
         UsageError: The run's length is unknown, or a name matches no offer.
@@ -158,6 +162,7 @@ def compare_alternatives(context: EstimateContext, query: BreakevenQuery, *, que
         terms=terms,
         resized=context.resized,
         feed=context.feed,
+        ways=ways,
     )
     own = () if query.against else _name_picks(estimate)
     model = build_cost_model(context, query, estimate.offers, question=question, also=own)

@@ -71,13 +71,17 @@ class DividedModel(NamedTuple):
 
     Args:
         trace: Function that returns the workload at the batch size of the user's code.
-        trace_least: Function that returns the one of least memory: one sample, with recomputed activations.
+        trace_least: Function that returns the one of least memory, one sample with recomputed activations, as one
+            of a number of passes between two updates.
+        trace_recomputed: Function that returns the workload at the batch size of the user's code, with recomputed
+            activations.
         resized: Function that returns the workload at another batch size.
         ways: Its smaller passes and recomputation.
     """
 
     trace: Callable[[], Workload]
-    trace_least: Callable[[], Workload]
+    trace_least: Callable[[int], Workload]
+    trace_recomputed: Callable[[], Workload]
     resized: Resize
     ways: FitWays
 
@@ -117,9 +121,12 @@ class FitWays:
         resize = self._resize[recompute]
         if resize is None:
             return None
-        for passes in list_divisors(whole.batch_size):
-            if passes == 1 and not recompute:
-                continue
+        one_pass, *several = list_divisors(whole.batch_size)
+        if recompute and fits(found := self._build_pass(whole, one_pass, resize)):
+            return FittedStep(workload=found, recomputed=True)
+        if not several or not fits(self._build_pass(whole, several[-1], resize)):
+            return None  # smaller passes take no more memory: the others need no trace
+        for passes in several:
             found = self._build_pass(whole, passes, resize)
             if fits(found):
                 return FittedStep(workload=found, passes=passes, recomputed=recompute)

@@ -69,6 +69,7 @@ class DeviceEstimate(Frozen):
         compatibility: Note on software requirements; empty for none.
         runs: Whether any framework build of Keras runs on the device; None if unknown.
         sharding: What the devices hold in parts.
+        replicas: Parts into which the devices divide a batch, or batches that they work on; None if unknown [-].
         passes: Passes into which a step is divided so that it fits [-].
         pass_batch_size: Samples of a pass on one device, or of a pipeline's micro-batch; None where it is the
             whole batch [-].
@@ -90,6 +91,7 @@ class DeviceEstimate(Frozen):
     compatibility: str = ""
     runs: bool | None = None
     sharding: Sharding = Sharding.NONE
+    replicas: float | None = None
     passes: int = 1
     pass_batch_size: int | None = None
     accumulation_steps: int = 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
@@ -22,14 +22,15 @@ from .layer_sizes import find_layer_sizes
 from .layout_on_mesh import build_device_layout, build_script_layout, find_distribution
 from .losses import build_target_specs, choose_loss, validate_names
 from .model_facts import find_precision, find_tokens_per_sample, note_lost_gradient, note_nothing_trained
-from .recomputation import recompute_layers
+from .recomputation import recomputing_layers
 from .tensor_parallel import place_in_parts
 
 if TYPE_CHECKING:
     from ..trace.division.placement import Placement
-    from ..trace.jax.step import DividedTables
+    from ..trace.jax.step import DividedTables, KnownSteps, TracedStep
 
 __all__ = [
+    "ModelAssembler",
     "RunProperties",
     "assemble_workload",
     "build_symbolic_output",
@@ -73,45 +74,150 @@ def assemble_workload(model: Any, *, run: RunProperties, options: WorkloadOption
         UsageError: The model's inputs have no fixed shape, or an option does not fit the model.
         CaptureError: Building or tracing failed in the model's own code.
     """
-    validate_names(loss=options.loss, optimizer=options.optimizer)
-    require_backend_of_step(model, run.text)
-    notes = list(run.notes)
-    batch_size = resolve_batch_size(model, run, options, notes)
-    try:
-        return _assemble(model, run=run, options=options, batch_size=batch_size, notes=notes)
-    except (GpuplanError, MemoryError):
-        raise
-    except Exception as error:
-        doing = "cannot be traced"
-        raise build_user_code_error(error, name=run.text, doing=doing, folders=run.folders) from error
+    return ModelAssembler(model, run=run).assemble(options)
 
 
-def _assemble(
-    model: Any, *, run: RunProperties, options: WorkloadOptions, batch_size: int, notes: list[str]
-) -> Workload:
-    from ..trace import trace_on_backend
+class ModelAssembler:
+    """Workloads of one model, at several batch sizes, with recomputed layers or without, and with shared products.
 
-    x = run.feed.x if run.feed is not None else read_input_specs(model, run.text)
-    y = run.feed.y if run.feed is not None else None
-    weight = run.feed.sample_weight if run.feed is not None else None
-    notes += recompute_layers(model, options)
-    output = build_symbolic_output(model, x, batch_size)
-    if options.mode == "train":
-        y = compile_model(model, output, y, options=options, given=run.feed is not None, notes=notes)
-        build_training_state(model, y, output)
-    placement = scripted = find_distribution(model, mode=options.mode)
-    if options.tensor is not None:
-        placement = place_in_parts(model, options.tensor, mode=options.mode)
-    with without_device_pinning(model), updating_in_every_step(model) as accumulation_steps:
-        traced = trace_on_backend(
-            model,
+    Each is the same as that of a model which is built anew. On JAX alone: elsewhere a traced model is unusable.
+    """
+
+    def __init__(self, model: Any, *, run: RunProperties) -> None:
+        """Take a model.
+
+        Args:
+            model: Model whose variables may be abstract.
+            run: Properties of the run.
+        """
+        self.model, self.run = model, run
+        self._compiled: _Compiled | None = None
+        self._names: dict[str, int] | None = None
+        self._traced: dict[bool, KnownSteps] = {}
+
+    def assemble(self, options: WorkloadOptions) -> Workload:
+        """Trace one step and build the workload.
+
+        Args:
+            options: Of the run; `batch_size`, `remat` and `tensor` may differ between calls.
+
+        Raises:
+            UsageError, CaptureError: As for `assemble_workload`.
+        """
+        model, run = self.model, self.run
+        validate_names(loss=options.loss, optimizer=options.optimizer)
+        require_backend_of_step(model, run.text)
+        notes = list(run.notes)
+        batch_size = resolve_batch_size(model, run, options, notes)
+        try:
+            return self._assemble(options, batch_size=batch_size, notes=notes)
+        except (GpuplanError, MemoryError):
+            raise
+        except Exception as error:
+            doing = "cannot be traced"
+            raise build_user_code_error(error, name=run.text, doing=doing, folders=run.folders) from error
+
+    def _assemble(self, options: WorkloadOptions, *, batch_size: int, notes: list[str]) -> Workload:
+        model, feed = self.model, self.run.feed
+        x = feed.x if feed is not None else read_input_specs(model, self.run.text)
+        with recomputing_layers(model, options) as recomputed:
+            notes += recomputed
+            output = build_symbolic_output(model, x, batch_size)
+            y = self._compile(output, options)
+            if self._compiled is not None:
+                notes += self._compiled.notes
+            if options.mode == "train":
+                build_training_state(model, y, output)
+            placement = scripted = find_distribution(model, mode=options.mode)
+            if options.tensor is not None:
+                placement = place_in_parts(model, options.tensor, mode=options.mode)
+            self._names = restore_names(self._names)
+            with without_device_pinning(model), updating_in_every_step(model) as accumulation_steps:
+                traced = self._trace(x, y, options, batch_size=batch_size, placement=placement)
+        traced_step = _TracedModel(traced, x, output, placement, scripted, accumulation_steps)
+        return _build_workload(model, self.run, options, traced_step, batch_size=batch_size, notes=notes)
+
+    def _compile(self, output: Any, options: WorkloadOptions) -> SpecTree:
+        """Compile the model for training, once, and return its targets."""
+        feed = self.run.feed
+        y = feed.y if feed is not None else None
+        if options.mode != "train":
+            return y
+        if self._compiled is None:
+            notes: list[str] = []
+            y = compile_model(self.model, output, y, options=options, given=feed is not None, notes=notes)
+            self._compiled = _Compiled(y, tuple(notes))
+        return self._compiled.targets
+
+    def _trace(
+        self,
+        x: SpecTree,
+        y: SpecTree,
+        options: WorkloadOptions,
+        *,
+        batch_size: int,
+        placement: Placement | None,
+    ) -> TracedStep:
+        from ..trace import trace_on_backend
+
+        return trace_on_backend(
+            self.model,
             x_spec=x,
             y_spec=y,
-            sample_weight_spec=weight,
+            sample_weight_spec=self.run.feed.sample_weight if self.run.feed is not None else None,
             batch_size=batch_size,
             mode=options.mode,
             placement=placement,
+            known=self._traced.setdefault(options.remat, {}),
         )
+
+
+class _Compiled(NamedTuple):
+    """Targets of a compiled model, and notes on how it was compiled."""
+
+    targets: SpecTree
+    notes: tuple[str, ...]
+
+
+class _TracedModel(NamedTuple):
+    """A traced step with what it was traced from."""
+
+    step: TracedStep
+    x: SpecTree
+    output: Any
+    placement: Placement | None
+    scripted: Placement | None
+    accumulation_steps: int
+
+
+def restore_names(known: dict[str, int] | None) -> dict[str, int]:
+    """Set Keras's counters of names as they were, so that what is made in a trace has the same names in the next.
+
+    Args:
+        known: Result of the first call; None in that call.
+
+    Returns:
+        The counters.
+    """
+    from keras.src.backend.common import global_state
+
+    counters: dict[str, int] = global_state.get_global_attribute("object_name_uids", {}, set_to_default=True)
+    if known is not None:
+        counters.clear()
+        counters.update(known)
+    return dict(counters)
+
+
+def _build_workload(
+    model: Any,
+    run: RunProperties,
+    options: WorkloadOptions,
+    found: _TracedModel,
+    *,
+    batch_size: int,
+    notes: list[str],
+) -> Workload:
+    traced = found.step
     samples, epochs, steps = _compute_run_length(run, options, batch_size)
     precision, quantization = find_precision(model)
     workload = Workload(
@@ -132,7 +238,7 @@ def _assemble(
         unmodelled=traced.unmodelled,
         notes=(
             *notes,
-            *note_accumulation(accumulation_steps),
+            *note_accumulation(found.accumulation_steps),
             *traced.notes,
             *note_attention_dropout(model),
             *note_nothing_trained(model, options),
@@ -141,16 +247,16 @@ def _assemble(
         versions=_read_versions(),
         distribution=get_distribution_name(),
         layout=None
-        if scripted is None
-        else build_script_layout(model, scripted, mode=options.mode, states_devices=run.states_devices),
+        if found.scripted is None
+        else build_script_layout(model, found.scripted, mode=options.mode, states_devices=run.states_devices),
         tf32=find_tf32_products(),
         fused_attention=traced.fused_attention,
         layer_sizes=find_layer_sizes(model),
-        tokens_per_sample=find_tokens_per_sample(x, output),
-        divided=_describe_division(model, traced.divided, placement, options),
+        tokens_per_sample=find_tokens_per_sample(found.x, found.output),
+        divided=_describe_division(model, traced.divided, found.placement, options),
         layer_calls=traced.layer_calls,
     )
-    return build_accumulation_pass(workload, accumulation_steps, has_sums=True)
+    return build_accumulation_pass(workload, found.accumulation_steps, has_sums=True)
 
 
 def _describe_division(

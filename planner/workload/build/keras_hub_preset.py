@@ -18,6 +18,7 @@ from ...limits import MAX_BATCH_SIZE, require_count
 from ...plain import parse_json
 from ..errors import build_user_code_error
 from ..reference import Reference
+from .keras_hub_import import import_keras_hub
 from .saved_model import replace_dtype_policy, require_no_code
 
 __all__ = ["build_preset", "read_known_configs"]
@@ -41,7 +42,7 @@ def build_preset(reference: Reference) -> Any:
         UsageError: Keras Hub is not installed, the configuration is not here, or an argument does not fit.
     """
     try:
-        import keras_hub
+        keras_hub = import_keras_hub()
     except ImportError as error:
         raise UsageError(
             f"`{reference.text}` needs Keras Hub: {error}", hint="`pip install 'gpuplan[keras-hub]'`"

@@ -18,7 +18,7 @@ from ..options import WorkloadOptions
 from ..reference import Reference, parse_reference
 
 if TYPE_CHECKING:
-    from .assemble import RunProperties
+    from .assemble import ModelAssembler, RunProperties
 
 __all__ = ["LoweredStep", "build_answer", "load_or_lower_step"]
 
@@ -132,15 +132,15 @@ def _store(module: bytes, *, batch_size: int, mesh: Mesh) -> LoweredStep:
 
 
 def build_answer(
-    model: Any, *, run: RunProperties, options: WorkloadOptions, request: Mapping[str, Any]
+    assembler: ModelAssembler, *, options: WorkloadOptions, request: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the child's answer: the traced workload, or the lowered step (written to its path)."""
-    from .assemble import assemble_workload
-
     wanted = request.get("lower")
     if wanted is None:
-        return {"workload": assemble_workload(model, run=run, options=options).to_json()}
-    module, batch_size = _lower_model(model, run=run, options=options, platform=wanted["platform"])
+        return {"workload": assembler.assemble(options).to_json()}
+    module, batch_size = _lower_model(
+        assembler.model, run=assembler.run, options=options, platform=wanted["platform"]
+    )
     Path(wanted["path"]).write_bytes(module)
     return {"lowered": {"batch_size": batch_size, "mesh": get_device_mesh()}}
 

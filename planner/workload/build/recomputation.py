@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..keras_layers import iterate_layers
 from ..options import WorkloadOptions
 
-__all__ = ["recompute_layers"]
+__all__ = ["recompute_layers", "recomputing_layers"]
 
 RECOMPUTED = (
     "every layer recomputes its activations in the backward pass (`--remat`): a script does so itself where its "
@@ -33,3 +35,14 @@ def recompute_layers(model: Any, options: WorkloadOptions) -> tuple[str, ...]:
         if layer._remat_mode is None:
             object.__setattr__(layer, "_remat_mode", RematMode("full", 0, []))
     return (RECOMPUTED,)
+
+
+@contextmanager
+def recomputing_layers(model: Any, options: WorkloadOptions) -> Iterator[tuple[str, ...]]:
+    """Context of `recompute_layers`, after which the layers are as before; yields its note."""
+    before = [layer for layer in iterate_layers(model) if layer._remat_mode is None] if options.remat else []
+    try:
+        yield recompute_layers(model, options)
+    finally:
+        for layer in before:
+            object.__setattr__(layer, "_remat_mode", None)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import json
 import multiprocessing
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ...errors import GpuplanError, UsageError
 from ..cache import hash_file
@@ -25,6 +27,7 @@ from ..reference import Reference, parse_reference
 from .watch import PositionReporter, end_with_parent
 
 if TYPE_CHECKING:
+    from ..build.assemble import ModelAssembler
     from ..build.fit_inputs import FitInputs
 
 __all__ = ["main"]
@@ -36,10 +39,10 @@ PRETRAINED = "pretrained weights were neither downloaded nor read: their values 
 
 def main(request_path: str, result_path: str) -> NoReturn:
     """Answer a request and end the process without returning to the user's code."""
-    end_with_parent()
+    asked = end_with_parent()
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     try:
-        answer = _answer(request, Path(result_path))
+        answer = _answer(request, Path(result_path), asked)
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)
     except GpuplanError as error:
@@ -77,7 +80,7 @@ def _end() -> NoReturn:
     os._exit(0)
 
 
-def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
+def _answer(request: dict[str, Any], result_path: Path, asked: SimpleQueue[bytes]) -> dict[str, Any]:
     from ..build.materialize import NOT_ABSTRACT, abstract_variables, set_precision
     from .mesh_devices import follow_mesh
 
@@ -100,7 +103,11 @@ def _answer(request: dict[str, Any], result_path: Path) -> dict[str, Any]:
         notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
         if reference.kind == "script":
             _run_script(reference, request, options, notes, result_path)
-        return _build_answer(reference, request, options, notes)
+        built = _build_model(reference, request, options, notes)
+        answer = _build_answer(built, request, options)
+        if request.get("keeps") and on_jax:
+            _answer_more(built, answer, result_path, asked)
+        return answer
 
 
 def _import_keras(backend: str, wanted_backend: str | None) -> None:
@@ -172,11 +179,12 @@ def _run_script(
         _write({**answer, "files": _local_files(reference)}, result_path)
 
     def lower(model: Any, arguments: dict[str, Any]) -> NoReturn:
+        from ..build.assemble import ModelAssembler
         from ..build.fit_inputs import read_fit_inputs
         from ..build.lowering import build_answer
 
         run = describe(model, arguments, read_fit_inputs(arguments), 1)
-        save(build_answer(model, run=run, options=options, request=request))
+        save(build_answer(ModelAssembler(model, run=run), options=options, request=request))
         _end()
 
     if request.get("lower") is not None:
@@ -199,11 +207,17 @@ def _fit_notes(model: Any, arguments: dict[str, Any], feed: FitInputs) -> tuple[
     return tuple(notes)
 
 
-def _build_answer(
+class _BuiltModel(NamedTuple):
+    """The model of a reference other than a script."""
+
+    reference: Reference
+    assembler: ModelAssembler
+
+
+def _build_model(
     reference: Reference, request: dict[str, Any], options: WorkloadOptions, notes: tuple[str, ...]
-) -> dict[str, Any]:
-    from ..build.assemble import RunProperties
-    from ..build.lowering import build_answer
+) -> _BuiltModel:
+    from ..build.assemble import ModelAssembler, RunProperties
 
     base = Path(request["base"])
     model, extra = _build(reference, base=base, options=options)
@@ -215,8 +229,31 @@ def _build_answer(
         notes=(*notes, backend, *extra),
         states_devices=request["states_devices"],
     )
-    answer = build_answer(model, run=run, options=options, request=request)
-    return {**answer, "files": _local_files(reference)}
+    return _BuiltModel(reference, ModelAssembler(model, run=run))
+
+
+def _build_answer(built: _BuiltModel, request: dict[str, Any], options: WorkloadOptions) -> dict[str, Any]:
+    from ..build.lowering import build_answer
+
+    answer = build_answer(built.assembler, options=options, request=request)
+    return {**answer, "files": _local_files(built.reference)}
+
+
+def _answer_more(
+    built: _BuiltModel, first: dict[str, Any], result_path: Path, asked: SimpleQueue[bytes]
+) -> NoReturn:
+    """Write the first answer, and one for each further request about the same model, until the parent ends."""
+    _write(first, result_path)
+    for number in itertools.count(1):
+        asked.get()
+        request = (result_path.parent / f"request-{number}.json").read_bytes()
+        try:
+            workload = built.assembler.assemble(WorkloadOptions.from_json(json.loads(request)))
+            answer = {"workload": workload.to_json(), "files": first["files"]}
+        except GpuplanError as error:
+            answer = _build_error_answer(error)
+        _write(answer, result_path.parent / f"result-{number}.json")
+    _end()
 
 
 def _build(reference: Reference, *, base: Path, options: WorkloadOptions) -> tuple[Any, tuple[str, ...]]:

@@ -28,6 +28,7 @@ SHORTEST_PAUSE_S = 0.05
 START_TIMEOUT_S = DEFAULT_TIMEOUT_S  # limit for loading Python and Keras
 STALE_S = 1.0  # age of a report beyond which C code is assumed to hold the interpreter's lock
 ANSWER_S = 0.5
+ANSWERED_S = 0.01  # between looks for an answer [s]
 SECONDS_TO_STOP = 3.0
 LONGER = 3  # ratio of the time limit suggested in the hint to the exceeded one [-]
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
@@ -96,6 +97,31 @@ class ScriptProcess:
         while not self._over.wait(self._pause_s()):
             self.check()
         return self.process.returncode
+
+    def wait_for(self, path: Path) -> bool:
+        """Wait for a file that the process writes at once; return whether it did so before its end.
+
+        Raises:
+            ScriptTimeoutError: The time limit.
+        """
+        while not path.exists():
+            if self._over.wait(ANSWERED_S):
+                return path.exists()
+            self.check()
+        return True
+
+    def ask(self) -> bool:
+        """Tell the process of another request, which has as much time as the first; return whether it runs."""
+        self._started_s = self._told_s = time.monotonic()
+        self._begun_s = self._started_s
+        if self.process.stdin is None or self._over.is_set():
+            return False
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        except OSError:
+            return False
+        return True
 
     def _pause_s(self) -> float:
         """Return the time until the next check [s]."""

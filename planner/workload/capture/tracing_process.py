@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -15,6 +16,7 @@ from ...errors import GpuplanError, UsageError
 from ..errors import TRACED_ON, BackendError, CaptureError, DeviceCountError
 from ..options import WorkloadOptions
 from ..reference import parse_reference
+from .kept_models import KeptModel, compute_model_key, get_kept_models
 from .process import ScriptProcess, ScriptTimeoutError, build_process_environment
 from .script_output import ScriptOutput
 
@@ -52,6 +54,11 @@ def trace_in_child(
         ScriptTimeoutError: The user's code exceeded its time limit.
         GpuplanError: The child was killed.
     """
+    kept = get_kept_models() if backend is None and lower is None else None
+    if kept is not None:
+        answer = kept.ask(compute_model_key(text, base=base, options=options, argv=argv), options)
+        if answer is not None:
+            return _unwrap(answer, "")
     try:
         return _trace_on_mesh(
             text, base=base, options=options, argv=argv, backend=backend or "jax", lower=lower
@@ -87,6 +94,8 @@ def _trace(
     lower: dict[str, str] | None,
     states_devices: bool = False,
 ) -> dict[str, Any]:
+    reference = parse_reference(text, base=base)
+    kept = get_kept_models() if backend == "jax" and lower is None and reference.kind != "script" else None
     request = {
         "trace_on": backend,
         "reference": text,
@@ -96,22 +105,30 @@ def _trace(
         "backend": os.environ.get("KERAS_BACKEND"),
         "lower": lower,
         "states_devices": states_devices,
+        "keeps": kept is not None,
     }
-    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
-        request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuplan-")))
+        request_path, result_path = folder / "request.json", folder / "result.json"
         request_path.write_text(json.dumps(request), encoding="utf-8")
-        output = ScriptOutput(Path(folder, "output.txt"), name=text)
+        output = ScriptOutput(folder / "output.txt", name=text)
         child = ScriptProcess(
             f"{__package__}.child",
             [request_path, result_path],
             name=text,
             terms=options.script,
-            own=parse_reference(text, base=base).folder(base),
-            environment=_build_environment(backend, options, Path(folder)),
+            own=reference.folder(base),
+            environment=_build_environment(backend, options, folder),
             stdout=output.target,
             stderr=output.target,
         )
+        stack.callback(child.stop)
         with output.shown_on_failure():
+            if kept is not None and child.wait_for(result_path):
+                answer = _unwrap(json.loads(result_path.read_bytes()), "")
+                key = compute_model_key(text, base=base, options=options, argv=argv)
+                kept.add(key, KeptModel(child, folder, output=output, close=stack.pop_all().close))
+                return answer
             ended = _run_to_end(child, result_path, text)
             return _unwrap(json.loads(result_path.read_bytes()), ended)
 

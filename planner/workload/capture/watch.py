@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 
 from ..errors import is_own_file
@@ -27,18 +28,24 @@ PERIOD_S = 0.5
 STDIN = 0
 
 
-def end_with_parent() -> None:
-    """End the process group when the parent closes stdin; the user's code sees an empty stdin."""
+def end_with_parent() -> SimpleQueue[bytes]:
+    """End the process group when the parent closes stdin; the user's code sees an empty stdin.
+
+    Returns:
+        Queue of the bytes that the parent writes to stdin.
+    """
+    written: SimpleQueue[bytes] = SimpleQueue()
     lifeline = os.dup(STDIN)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, STDIN)
     os.close(nothing)
-    threading.Thread(target=_wait_for_end, args=(lifeline,), daemon=True).start()
+    threading.Thread(target=_wait_for_end, args=(lifeline, written), daemon=True).start()
+    return written
 
 
-def _wait_for_end(lifeline: int) -> None:
-    while os.read(lifeline, 1):
-        pass
+def _wait_for_end(lifeline: int, written: SimpleQueue[bytes]) -> None:
+    while byte := os.read(lifeline, 1):
+        written.put(byte)
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)

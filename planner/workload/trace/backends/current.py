@@ -8,7 +8,7 @@ from ...array_spec import SpecTree, iter_specs
 from ...ops import Op
 from ..division.placement import Placement
 from ..graph.liveness import MemoryPeaks
-from ..jax.step import TracedStep, compute_array_bytes, compute_memory, trace_step
+from ..jax.step import KnownSteps, TracedStep, compute_array_bytes, compute_memory, trace_step
 
 __all__ = ["trace_on_backend"]
 
@@ -24,6 +24,7 @@ def trace_on_backend(
     batch_size: int,
     mode: Literal["train", "infer"] = "train",
     placement: Placement | None = None,
+    known: KnownSteps | None = None,
 ) -> TracedStep:
     """Trace one step on Keras's current backend; see `trace_step`.
 
@@ -37,7 +38,7 @@ def trace_on_backend(
         zip(("x_spec", "y_spec", "sample_weight_spec"), specs, strict=True)
     )
     if backend == "jax":
-        return trace_step(model, placement=placement, **given)
+        return trace_step(model, placement=placement, known=known, **given)
     train = mode == "train"
     fed = iter_specs(specs if train else x_spec)
     inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)

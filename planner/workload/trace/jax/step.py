@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal, NamedTuple, cast
@@ -33,6 +33,7 @@ from .simplify import simplify
 from .updates import trace_equal_updates_once
 
 __all__ = [
+    "KnownSteps",
     "TracedStep",
     "build_abstract_array",
     "build_abstract_variables",
@@ -67,6 +68,7 @@ def trace_step(
     batch_size: int,
     mode: Literal["train", "infer"] = "train",
     placement: Placement | None = None,
+    known: KnownSteps | None = None,
 ) -> TracedStep:
     """Trace one step of a built (for training, compiled) Keras model and return its table of operations.
 
@@ -78,7 +80,9 @@ def trace_step(
         batch_size: Samples of the batch [-].
         mode: The training step (loss, gradients, metrics, optimizer), or the forward pass alone.
         placement: Placement of its variables on several devices; None for one.
+        known: Steps of the same model that were traced before, to which this one is added; None to keep none.
     """
+    known = {} if known is None else known
     specs = (x_spec, y_spec, sample_weight_spec)
     batch = tuple(map_specs(lambda spec: build_abstract_array(spec, batch_size), tree) for tree in specs)
     train = mode == "train"
@@ -119,14 +123,21 @@ def trace_step(
         recompute_with_flags() as recomputing,
         number_calls() as attention,
     ):
-        closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
-        whole = tabulate_step(closed, attention)
+        if (batch_size, mode) not in known:
+            closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
+            known[batch_size, mode] = WholeStep(
+                closed, attention, tabulate_step(closed, attention), recomputing
+            )
+        step = known[batch_size, mode]
+        whole = step.tables
         missing = find_unmodelled(whole.graph)
-        local = divide_as_placed(closed, model, placement, mode=mode)
+        local = divide_as_placed(step.closed, model, placement, mode=mode)
         divided = (
-            None if local is None else _build_divided_step(tabulate_step(local, attention, placement), closed)
+            None
+            if local is None
+            else _build_divided_step(tabulate_step(local, step.attention, placement), step.closed)
         )
-    notes = (*dict.fromkeys(remark.text for remark in whole.graph.remarks), *recomputing)
+    notes = (*dict.fromkeys(remark.text for remark in whole.graph.remarks), *step.notes)
     return TracedStep(
         whole.ops, whole.memory, missing, notes, whole.fused_attention, divided, whole.layer_calls
     )
@@ -140,6 +151,18 @@ class _Tabulated(NamedTuple):
     memory: Memory
     fused_attention: FusedAttention | None
     layer_calls: LayerCalls | None
+
+
+class WholeStep(NamedTuple):
+    """A traced step on one device."""
+
+    closed: Any
+    attention: Mapping[int, AttentionCall]
+    tables: _Tabulated
+    notes: Sequence[str]
+
+
+KnownSteps = dict[tuple[int, str], WholeStep]  # by batch size and mode
 
 
 class DividedTables(NamedTuple):
