@@ -40,7 +40,7 @@ from gpuplan.predict.compile.tpu import LINK_SHARE, compute_core_s
 from gpuplan.predict.compile.worker import CompileLimits, compile_step
 from gpuplan.predict.device.accelerator_limits import compute_limits, find_generation
 from gpuplan.predict.interval.quantiles import weighted_quantile
-from gpuplan.predict.kernels.executed_ops import list_gradient_passes
+from gpuplan.predict.kernels.executed_ops import list_array_sweeps
 from gpuplan.predict.kernels.table import Kernel, build_kernel_table
 from gpuplan.predict.measurements import Measurement, load_published_measurements
 from gpuplan.predict.modelled_step import model_step
@@ -200,16 +200,18 @@ def _gpu_s(
 
 
 def beside_update(m: Measurement, traced: TracedRun) -> list[dict[str, Any]]:
-    """Return the gradient operations of the published step that the compiled Keras step lacks."""
+    """Return the sweeps over gradients, weights and batch that the compiled Keras step lacks."""
     swept = (
         Kernel(
             category="stream",
             dtype="float32",
             count=sweep.times,
             flops=0.0,
-            bytes_moved=float((sweep.read + sweep.written) * traced.gradient_bytes),
+            bytes_moved=float(
+                (sweep.read + sweep.written) * (traced.input_bytes if sweep.inputs else traced.gradient_bytes)
+            ),
         )
-        for sweep in list_gradient_passes(m)
+        for sweep in list_array_sweeps(m)
     )
     return [asdict(kernel) for kernel in swept]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..files import write_atomically
 from ..predict.execution import find_measured_execution
-from ..predict.kernels.executed_ops import CORES_PER_CHIP, list_gradient_passes, select_executed_ops
+from ..predict.kernels.executed_ops import CORES_PER_CHIP, list_array_sweeps, select_executed_ops
 from ..predict.kernels.table import CATEGORIES, Kernel
 from ..predict.measurements import Measurement
 from ..predict.run_config import find_cudnn_layers, find_unfused_parts
@@ -63,7 +63,7 @@ def build_run_key(m: Measurement) -> str:
     where = f" on {CORES_PER_CHIP[m.accelerator]} cores" if m.accelerator in CORES_PER_CHIP else ""
     again = f" again {m.recompute:g}" if 0.0 < m.recompute < 1.0 else " twice" if m.recompute else ""
     fused = " flash" if m.attention == "flash" else ""
-    beside = "".join(f" {s.name} x{s.times:g}" for s in list_gradient_passes(m) if s.name != "add")
+    beside = "".join(sweep.label for sweep in list_array_sweeps(m))
     return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{beside}{again}{fused}{where}"
 
 

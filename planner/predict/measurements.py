@@ -33,8 +33,14 @@ COLUMNS = (
 )
 LEFT_OUT = "left_out"  # lists of rows that could not be rebuilt, with the reason
 STACKS = ("keras", "eager", "tuned")
-CLIPPING = (None, "", "step", "pass")
-SHARDINGS = (None, "", "none", "zero1", "zero2", "fsdp")
+LOOPS = ("update", "add", "clip", "average")
+CHOICES = {  # of columns that may be missing or empty
+    "shard": ("none", "zero1", "zero2", "fsdp"),
+    "clipping": ("step", "pass"),
+    "averaging": ("step",),
+    "mixing": ("mixup",),
+    "exchange": ("step", "pass"),
+}
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -59,6 +65,13 @@ class Measurement(Frozen):
         accumulation: Passes for each optimizer step; None when unknown [-].
         clipping: When gradients are scaled to a global norm: each `step` of the optimizer, each `pass`; empty:
             never, or it is not known.
+        averaging: When a moving average of all weights is updated: each `step` of the optimizer; empty: never, or
+            it is not known.
+        mixing: `mixup` where the step mixes its images in pairs on the device; empty: it does not, or it is not
+            known.
+        loops: What the script does to the variables one at a time, with kernels for each: `update`, `add` (to sums
+            of gradients), `clip`, `average`.
+        exchange: When several devices sum their gradients: each `step` of the optimizer (or empty), each `pass`.
         recompute: Share of the forward pass that the backward pass repeats, 0..1 [-].
         attention: `flash`: as one fused kernel; `unfused`; empty when unknown.
         waits: Whether the loop worked with the device's arrays between steps: each waits for the one before.
@@ -91,6 +104,10 @@ class Measurement(Frozen):
     work: str = "train"
     accumulation: int | None = 1
     clipping: Literal["", "step", "pass"] = ""
+    averaging: Literal["", "step"] = ""
+    mixing: Literal["", "mixup"] = ""
+    loops: frozenset[str] = frozenset()
+    exchange: Literal["", "step", "pass"] = ""
     recompute: float = 0.0
     attention: Literal["", "flash", "unfused"] = ""
     waits: bool = False
@@ -160,10 +177,7 @@ def _parse(row: dict[str, str], path: Path) -> Measurement:
     stack = row.get("stack") or "keras"
     if stack not in STACKS:
         raise ValueError(f"`stack` must be one of {', '.join(STACKS)}, not `{stack}`")
-    if row.get("shard", "") not in SHARDINGS:
-        raise ValueError(f"`shard` must be none, zero1, zero2, fsdp or empty, not `{row['shard']}`")
-    if row.get("clipping", "") not in CLIPPING:
-        raise ValueError(f"`clipping` must be step, pass or empty, not `{row['clipping']}`")
+    _require_choices(row)
     return Measurement(
         model=row["model"],
         base=path.parent,
@@ -183,6 +197,16 @@ def _parse(row: dict[str, str], path: Path) -> Measurement:
     )
 
 
+def _require_choices(row: dict[str, str]) -> None:
+    """Raise ValueError if an optional column holds a word that it does not know."""
+    for name, choices in CHOICES.items():
+        if row.get(name) and row[name] not in choices:
+            raise ValueError(f"`{name}` must be {', '.join(choices)} or empty, not `{row[name]}`")
+    unknown = set((row.get("loops") or "").split()) - set(LOOPS)
+    if unknown:
+        raise ValueError(f"`loops` must name some of {', '.join(LOOPS)}, not `{min(unknown)}`")
+
+
 def _circumstances(row: dict[str, str]) -> dict[str, Any]:
     """Return the optional columns, which only published files have."""
     return {
@@ -194,6 +218,10 @@ def _circumstances(row: dict[str, str]) -> dict[str, Any]:
         "work": row.get("work") or row["mode"],
         "accumulation": _count(row.get("accumulation", "1")),
         "clipping": row.get("clipping") or "",
+        "averaging": row.get("averaging") or "",
+        "mixing": row.get("mixing") or "",
+        "loops": frozenset((row.get("loops") or "").split()),
+        "exchange": row.get("exchange") or "",
         "recompute": _parse_share(row.get("activation_checkpointing")),
         "attention": _parse_attention(row.get("attention")),
         "year": float(row["software_year"]) if row.get("software_year") else None,

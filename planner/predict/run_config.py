@@ -154,11 +154,12 @@ def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
     by one, without the host. Published steps of an LSTM take there what the gaps between these kernels add up to.
 
     PyTorch before 2.0, in the update of each variable: `torch.optim` ran one loop over variables and operations
-    (pytorch.org/docs/2.0/optim.html, "foreach"). Vendors' containers have optimizers of their own, in one kernel.
+    (pytorch.org/docs/2.0/optim.html, "foreach"). Vendors' containers have optimizers of their own, in one kernel;
+    rows of scripts that do without them say so (`loops`).
     """
     calls = m.framework in TENSORFLOW and not m.compiled
     foreach = (m.framework, m.stack) == ("pytorch", "eager") and not m.compiled
-    updates = foreach or (m.family, m.framework, m.optimizer) in PYTHON_UPDATES
+    updates = foreach or "update" in m.loops or (m.family, m.framework, m.optimizer) in PYTHON_UPDATES
     loops = m.software.startswith("Keras 2") and m.framework in GRAPH_BACKENDS
     composed: dict[UnfusedPart, bool] = {"calls": calls, "updates": updates, "loops": loops}
     return frozenset(part for part, is_so in composed.items() if is_so)

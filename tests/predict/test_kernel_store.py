@@ -11,10 +11,10 @@ from gpuplan.lab.calibrate import select_single_gpu_rows
 from gpuplan.lab.cross_validation import assign_folds
 from gpuplan.lab.dataset import load_measured_workload
 from gpuplan.lab.kernel_store import build_run_key, build_traced_run, load_store
-from gpuplan.predict.kernels.executed_ops import select_executed_ops
+from gpuplan.predict.kernels.executed_ops import count_variables, select_executed_ops
 from gpuplan.predict.kernels.table import moved_bytes
 from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
-from gpuplan.predict.run_config import name_run_kind, name_stack
+from gpuplan.predict.run_config import find_unfused_parts, name_run_kind, name_stack
 from gpuplan.workload.ops import OpKind
 
 SAMPLE = 4
@@ -79,6 +79,12 @@ def test_accumulated_gradients_are_read_twice_and_written_once(row: Measurement)
             {"add": 3.0, "unscale": 2.0},
         ),
         ({"accumulation": 4, "framework": "pytorch", "precision": "mixed_float16"}, {"add": 3.0}),
+        ({"averaging": "step"}, {"average": 3.0}),
+        ({"averaging": "step", "accumulation": 4}, {"add": 3.0, "average": 0.75}),
+        (
+            {"averaging": "step", "framework": "pytorch"},
+            {"average_product": 2.0, "average_sum": 3.0, "average_copy": 2.0},
+        ),
     ],
 )
 def test_what_scripts_do_to_gradients_beside_the_update(
@@ -87,6 +93,47 @@ def test_what_scripts_do_to_gradients_beside_the_update(
     """A norm reads all gradients; clipping and taking out a loss scale read and write them."""
     assert swept(row, **changes) == arrays
     assert build_run_key(replace(row, **changes)) != build_run_key(row)
+
+
+@pytest.mark.parametrize(
+    ("loop", "changes", "name"),
+    [
+        ("add", {"accumulation": 4}, "add"),
+        ("clip", {"clipping": "step"}, "norm"),
+        ("clip", {"clipping": "step"}, "clip"),
+        ("average", {"averaging": "step"}, "average"),
+    ],
+)
+def test_a_loop_over_variables_launches_a_kernel_for_each(
+    row: Measurement, loop: str, changes: dict[str, Any], name: str
+) -> None:
+    """The same bytes in as many kernels as there are variables: a kernel and a bias of each trained layer."""
+    workload = load_measured_workload(row)
+    whole, looped = replace(row, **changes), replace(row, **changes, loops=frozenset({loop}))
+    (one,), (each,) = (
+        [op for op in select_executed_ops(m, workload)[len(workload.ops) :] if op.name == name]
+        for m in (whole, looped)
+    )
+    assert count_variables(workload.ops) >= 4
+    assert each.count == one.count * count_variables(workload.ops)
+    assert each.count * each.bytes_read == pytest.approx(one.count * one.bytes_read)
+    assert build_run_key(whole) != build_run_key(looped)
+
+
+def test_mixup_sweeps_the_batch(row: Measurement) -> None:
+    """Two products, a gather in another order and a sum: nine arrays of the batch, in the forward pass."""
+    workload = load_measured_workload(row)
+    added = select_executed_ops(replace(row, mixing="mixup"), workload)[len(workload.ops) :]
+    assert {op.phase for op in added} == {"forward"}
+    assert sum(op.count for op in added) == 4
+    moved = sum(op.count * moved_bytes(op, compiled=False) for op in added)
+    assert moved == 9 * workload.memory.input_bytes
+
+
+def test_updates_in_a_loop_are_launched_primitive_by_primitive(row: Measurement) -> None:
+    """A script that says so, in whatever stack, as PyTorch's own optimizers before 2.0 do."""
+    assert "updates" not in find_unfused_parts(row)
+    assert "updates" in find_unfused_parts(replace(row, stack="tuned", loops=frozenset({"update"})))
 
 
 def swept(row: Measurement, **changes: Any) -> dict[str, float]:

@@ -148,7 +148,7 @@ class ScalingPair(Frozen):
             "link": self.link,
             "method": self.method,
             "backward_share": self.facts.backward_share,
-            "accumulation": self.measurement.accumulation or 1,
+            "accumulation": 1 if self.measurement.exchange == "pass" else self.measurement.accumulation or 1,
             "decoded_samples": self.decoded_samples,
             "cpu_cores": self.cpu_cores,
         }
