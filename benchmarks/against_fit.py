@@ -4,7 +4,7 @@ Two processes take turns, an epoch each (two on TensorFlow): one is measured as 
 other runs `fit()` as anybody would. A rented core is shared: the same loop may take half or twice as long a
 minute later. So each turn's windows are also held against the real epoch right after it (`turns`): what the
 machine did falls on both alike, and the median of that is the profiler's own error. Two processes of one model
-differ by a few percent for as long as they live, so a row is of several such pairs, each started anew
+differ by a few percent for as long as they live, so a row is of several such pairs, each in new processes
 (`processes`), and its `error` the mean of theirs: of three at least, and of more until the mean is known to
 `SURE` or there are `MOST`. `whole_error` compares the two medians instead, as somebody would who measures once
 and trains later.

@@ -110,7 +110,7 @@ def _terminal() -> Iterator[int]:
 def environment(cache: Path) -> dict[str, str]:
     """Return this process's environment with a cache folder, and Keras on JAX on the CPU.
 
-    Byte code is kept (beside the cache), as it is after the first start wherever nobody forbids it.
+    Byte code is kept (beside the cache), as it is after the first start wherever it is not disabled.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     own = {"GPUPLAN_CACHE_DIR": str(cache), "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}

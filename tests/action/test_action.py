@@ -113,7 +113,7 @@ def runner(tmp_path: Path, github: FakeGitHub) -> Runner:
 def test_steps_run_locally_against_a_loopback_server_comment_once_and_update_it(
     runner: Runner, github: FakeGitHub
 ) -> None:
-    """Both revisions in one table; a second push changes the same comment, and nobody else's is touched."""
+    """Both revisions in one table; a second push changes the same comment, and no other comment is touched."""
     assert [step.returncode for step in runner.run()] == [0, 0]
     (first,) = github.comments
     marker, heading, *_ = first["body"].splitlines()

@@ -258,14 +258,14 @@ def test_a_launch_knows_refreshed_prices(
         == ("aws", first["instance_type"], first["region"], "on_demand")
     )
     now = datetime.now(tz=UTC)
-    anew = {
+    refreshed = {
         "usd_per_hour": Decimal("0.9"),
         "price_as_of": now.date().isoformat(),
         "url": "http://x",
         "sku": "y",
         "fetched_at": now,
     }
-    PriceStore(tmp_path / "data").write("aws", [RefreshedOffer.read({**vars(packaged), **anew})])
+    PriceStore(tmp_path / "data").write("aws", [RefreshedOffer.read({**vars(packaged), **refreshed})])
 
     for name, value in AWS_NOWHERE.items():
         monkeypatch.setenv(name, value)
@@ -274,7 +274,7 @@ def test_a_launch_knows_refreshed_prices(
     assert (moved.code, f"changed from ${first['usd_per_hour']} to $0.9" in moved.err) == (3, True)
 
     data = json.loads(cloud_plan.read_text())
-    data["offers"] = [{**first, "usd_per_hour": "0.9", "price_as_of": anew["price_as_of"]}]
+    data["offers"] = [{**first, "usd_per_hour": "0.9", "price_as_of": refreshed["price_as_of"]}]
     cloud_plan.write_text(json.dumps(data))
     done = gpuplan(*start)
     assert (done.code, "confirmation is not possible without a terminal" in done.err) == (

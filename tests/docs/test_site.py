@@ -78,7 +78,7 @@ def test_every_link_inside_leads_to_a_page_and_an_anchor(site: Path) -> None:
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
-    """The site can be read from a folder, without a network, and nobody is told about the reader."""
+    """The site can be read from a folder, without a network, and no request tells about the reader."""
     loaded = {address for page in site.rglob("*.html") for address in _read(page).loads}
 
     assert loaded
@@ -112,12 +112,12 @@ def test_the_readme_is_not_told_twice(site: Path) -> None:
 
 
 def test_the_manual_page_names_every_command() -> None:
-    """`python docs/_tools/man.py > docs/gpuplan.1` writes it anew; a release does so by itself."""
+    """`python docs/_tools/man.py > docs/gpuplan.1` writes it again; a release does so by itself."""
     kept = (ROOT / "docs" / "gpuplan.1").read_text(encoding="utf-8")
     made = man.page()
 
     missing = [command.name for command in commands() if f".SS {man._escaped(command.name)}\n" not in kept]
-    assert missing == [], "write it anew: python docs/_tools/man.py > docs/gpuplan.1"
+    assert missing == [], "write it again: python docs/_tools/man.py > docs/gpuplan.1"
     assert made.startswith(".TH GPUPLAN 1")
     assert all(
         not line.startswith(("'", ".")) or re.match(r"\.(TH|SH|SS|TP|B|nf|fi)\b", line)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("name", list(WORLDS))
 def test_the_page_shows_what_is_printed(name: str) -> None:
-    """`python docs/_tools/transcripts.py --update` writes it anew."""
+    """`python docs/_tools/transcripts.py --update` writes it again."""
     printed = transcripts.transcript(WORLDS[name](), transcripts.installed())
 
     assert transcripts.differences(name, printed) == ""

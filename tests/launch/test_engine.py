@@ -296,7 +296,7 @@ def test_reap_goes_on_after_a_machine_that_cannot_be_ended(bench: Bench, again: 
 def test_how_a_run_ended_is_looked_for_until_it_was_read(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The machine is gone and its bucket does not answer: the run is not begun anew, the next look closes it."""
+    """The machine is gone and its bucket does not answer: the run is not started again, and is closed later."""
     bench.launcher.launch(bench.plan())
     for one in bench.cloud.alive():
         one.ended = bench.clock.true_time()

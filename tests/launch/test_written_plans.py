@@ -213,7 +213,7 @@ def test_a_file_older_than_a_day_is_refused(desk: Desk) -> None:
 
 
 def test_typed_limits_hold_for_a_launch_file(desk: Desk) -> None:
-    """They lower the caps, and the plan is made anew; what they leave no time for is refused; none raises one."""
+    """They lower the caps, and the plan is made again; what they leave no time for is refused; none raises one."""
     plan = desk.plan("aws")
     assert (plan.cap_s, float(plan.worst_case_usd)) == (3600, pytest.approx(0.645, abs=0.01))
 

@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def never() -> Iterator[Made]:
     """Fail when something is read that was kept."""
-    raise AssertionError("read anew")
+    raise AssertionError("read again")
 
 
 @settings(max_examples=50)
@@ -93,7 +93,7 @@ def test_another_text_is_another_entry(folder: Path) -> None:
     ids=["cut off", "another price", "empty", "no digest", "another form"],
 )
 def test_a_damaged_entry_is_read_anew_and_mended(folder: Path, damage: object) -> None:
-    """Nothing of it is believed, nobody is told, and the next start finds it whole."""
+    """It is ignored without a message, and the next start finds it whole."""
     one = Made(text="x", usd=Decimal("1.25"))
     cache_rows(Made, "1", make=lambda: [one])
     (entry,) = folder.iterdir()
@@ -106,7 +106,7 @@ def test_a_damaged_entry_is_read_anew_and_mended(folder: Path, damage: object) -
 def test_what_cannot_be_read_is_not_kept(folder: Path) -> None:
     """An error is raised each time, and leaves no entry."""
     for _ in range(2):
-        with pytest.raises(AssertionError, match="read anew"):
+        with pytest.raises(AssertionError, match="read again"):
             cache_rows(Made, "1", make=never)
     assert not folder.exists()
 

@@ -13,7 +13,7 @@ from gpuplan.workload.options import WorkloadOptions
 
 
 def test_what_is_free_hides_nothing_that_is_paid_for() -> None:
-    """Closed form: 3,600 s of 1 TFLOP/s. A free 4 TFLOP/s beats all in time and cost, and nobody guarantees it: of
+    """Closed form: 3,600 s of 1 TFLOP/s. A free 4 TFLOP/s beats all in time and cost, but is not guaranteed: of
     the paid ones, 2 TFLOP/s at $3 and 1 TFLOP/s at $1 stay; 1 TFLOP/s at $2 is beaten.
     """
     slow, fast, gift = (

@@ -30,7 +30,7 @@ def test_every_measured_run_is_packaged() -> None:
 
 
 def test_a_sample_traced_again_is_the_same() -> None:
-    """A few runs, drawn anew whenever the corpus changes: equal kernels, equal bytes."""
+    """A few runs, drawn again whenever the corpus changes: equal kernels, equal bytes."""
     runs, store = every_run(), load_store()
     for key in random.Random(len(runs)).sample(sorted(runs), SAMPLE):
         m = runs[key]

@@ -92,7 +92,7 @@ def test_one_row_lies_in_between(packaged: Coefficients, slow: list[FitSample]) 
 def test_an_unmeasured_generation_is_updated_under_its_own_name(
     packaged: Coefficients, slow: list[FitSample]
 ) -> None:
-    """A chip that nobody measured starts from the mean of its era and gets a name afterwards."""
+    """A chip without measurements starts from the mean of its era and gets a name afterwards."""
     new = [replace(one, generation="Ada") for one in slow[:8]]
     update = fit_device_update(new, packaged)
     assert set(update.generations) == {"Ada"}

@@ -233,7 +233,7 @@ def test_a_broken_file_of_constants_is_named(tmp_path: Path) -> None:
 
 
 def test_packaged_facts_are_those_of_the_traced_model() -> None:
-    """AlexNet of tf_cnn_benchmarks, traced anew: the packaged bytes of its gradients and share of its backward."""
+    """AlexNet of tf_cnn_benchmarks, traced again: its packaged gradient bytes and share of the backward."""
     row = next(
         m
         for m in load_published_measurements()

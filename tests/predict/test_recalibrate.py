@@ -1,4 +1,4 @@
-"""Everything that depends on the published rows, made anew together."""
+"""Everything that depends on the published rows, rebuilt together."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_without_three_prices_there_is_no_cheapest() -> None:
 
 
 def test_an_accelerator_without_price_is_not_chosen_as_cheapest() -> None:
-    """The fourth is fastest by far, but nobody sells it: the choice is among the other three."""
+    """The fourth is fastest by far, but it is not for sale: the choice is among the other three."""
     rows = [candidate("A", 1, 2, 1.0), candidate("B", 2, 1, 1.0), candidate("C", 3, 3, 1.0)]
     assert evaluate_choice([*rows, candidate("D", 0.1, 0.1, None)]).cheapest == pytest.approx(1.0)
 

@@ -127,7 +127,7 @@ def test_ring_all_reduce_of_eight() -> None:
 
 @given(st.lists(st.floats(-5, 5), min_size=1), st.floats(0, 1))
 def test_a_quantile_is_one_of_the_values(values: list[float], probability: float) -> None:
-    """Law: no interpolation invents an error that nobody made."""
+    """Law: no interpolation invents an error that was not measured."""
     assert weighted_quantile(values, [1.0] * len(values), probability) in values
 
 

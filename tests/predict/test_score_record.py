@@ -128,7 +128,7 @@ def test_what_is_no_record_is_one_line(tmp_path: Path, text: str | None) -> None
 
 
 def test_the_packaged_record_is_of_these_rows_and_coefficients() -> None:
-    """Whoever changes the rows or fits anew computes every setting again.
+    """Whoever changes the rows or refits computes every setting again.
 
     Run `gpuplan accuracy --output profiles/accuracy.json` when this fails.
     """

@@ -91,7 +91,7 @@ def test_an_optimizer_of_primitives(optimizer: str, kernels: int, arrays: int) -
 
 
 def test_unfused_parts_by_framework() -> None:
-    """TensorFlow calls, PyTorch's own optimizers updates, and nobody what XLA compiles; each has its own trace."""
+    """TensorFlow calls, PyTorch's own optimizers updates, and none what XLA compiles; each has its own trace."""
     (row, *_) = (
         m for m in read_published_file("dlperf_language") if m.framework == "tensorflow2" and not m.compiled
     )

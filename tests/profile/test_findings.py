@@ -48,7 +48,7 @@ def test_another_process_is_named_with_its_share_and_the_way_out() -> None:
 
 
 def test_the_hypervisor_is_named_when_it_is_the_culprit() -> None:
-    """Time that other guests took looks like nobody's from inside."""
+    """Time taken by other guests is not visible from inside."""
     (finding,) = find_caveats(row(), busy=busy(0.8, stolen=0.7), rules=RULES)
 
     assert "other guests of the hypervisor used 40 %" in finding

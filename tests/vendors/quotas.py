@@ -42,7 +42,7 @@ ENVIRON = {
 
 
 def answer(asked: Asked) -> Any:
-    """Answer as each of the three; nobody but a reader is answered."""
+    """Answer as each of the three; only a reader gets an answer."""
     if asked.method == "POST":
         return aws_sdk.answer(asked, quotas={"L-417A185B": 96.0})
     assert asked.headers["authorization"] == "Bearer token"

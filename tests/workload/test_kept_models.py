@@ -1,4 +1,4 @@
-"""Models that stay built for further traces: each trace is that of a model which is built anew."""
+"""Models that stay built for further traces: each trace equals that of a freshly built model."""
 
 from __future__ import annotations
 
@@ -86,18 +86,18 @@ def build_own() -> Any:
 def test_a_trace_is_that_of_a_model_built_anew(build: Any) -> None:
     """Every number, name and note, whatever was traced before."""
 
-    def build_anew() -> Any:
+    def build_fresh() -> Any:
         keras.backend.clear_session()
         return build()
 
     run = RunProperties(text="model")
     with abstract_variables():
-        anew = [assemble_workload(build_anew(), run=run, options=one).to_json() for one in OPTIONS]
-        kept = ModelAssembler(build_anew(), run=run)
+        fresh = [assemble_workload(build_fresh(), run=run, options=one).to_json() for one in OPTIONS]
+        kept = ModelAssembler(build_fresh(), run=run)
         again = [kept.assemble(one).to_json() for one in OPTIONS]
 
-    assert again == anew
-    assert anew[0] != anew[1]
+    assert again == fresh
+    assert fresh[0] != fresh[1]
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def assemble_workload(model: Any, *, run: RunProperties, options: WorkloadOption
 class ModelAssembler:
     """Workloads of one model, at several batch sizes, with recomputed layers or without, and with shared products.
 
-    Each is the same as that of a model which is built anew. On JAX alone: elsewhere a traced model is unusable.
+    Each equals the workload of a freshly built model. Only on JAX: on other backends a traced model is unusable.
     """
 
     def __init__(self, model: Any, *, run: RunProperties) -> None:

@@ -84,7 +84,7 @@ def test_every_answer_lost_it_is_found_by_its_tags(cloud: Cloud) -> None:
 
 
 def test_a_schedule_that_is_refused_ends_the_machine_at_once(cloud: Cloud) -> None:
-    """A layer that the plan promised does not arm: nobody needs to stop what was started."""
+    """A layer that the plan promised does not arm: what was started is stopped without a request."""
     cloud.fault("CreateSchedule", "before", "AccessDeniedException")
     with pytest.raises(GpuplanError, match="AccessDenied"):
         cloud.launcher.launch(cloud.plan())

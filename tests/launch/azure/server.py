@@ -2,7 +2,7 @@
 
 Requests and answers are held to the official clients' models (`contract.py`). What it decides by itself (how
 long things take, what an error looks like, what goes with what) is this project's reading of the documentation;
-nobody has compared it with the real cloud.
+it has not been compared with the real cloud.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class AzureCloud(Orders):
         return fault(after) if after else reply
 
     def _refusal(self, headers: Any, subscription: str) -> str | None:
-        """Return why nobody is let in."""
+        """Return the reason for which access is refused."""
         if headers.get("Authorization") != f"Bearer {TOKEN}":
             return "unauthorized"
         return "forbidden" if subscription in self.refused else None

@@ -124,7 +124,7 @@ def test_a_cap_that_auto_shutdown_cannot_keep_is_kept_by_a_scheduled_action(cap_
 
 
 def test_no_port_is_open_and_nobody_can_log_in() -> None:
-    """Everything from outside is denied; nobody has the only key; a port is opened for whom was named."""
+    """Everything from outside is denied; the only key is discarded; a port is opened for whom was named."""
     plan = build_launch_plan()
     (rule,) = body(plan, "firewall")["properties"]["securityRules"]
     assert rule["properties"]["access"] == "Deny"

@@ -1,4 +1,4 @@
-"""The notebook for Colab, held to nbformat's own schema; nobody has run it on Colab."""
+"""The notebook for Colab, held to nbformat's own schema; it has not been run on Colab."""
 
 from __future__ import annotations
 

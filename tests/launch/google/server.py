@@ -1,7 +1,7 @@
 """Fake Google Cloud on loopback: Compute Engine v1 and Cloud TPU v2alpha1, as their discovery documents have them.
 
 What it decides by itself (how long things take, what an error looks like) is this project's reading of the
-documentation; nobody has compared it with the real cloud.
+documentation; it has not been compared with the real cloud.
 """
 
 from __future__ import annotations

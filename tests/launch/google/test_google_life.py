@@ -29,7 +29,7 @@ def kind_of(bench: Bench) -> str:
 
 
 def test_the_cloud_ends_it_at_its_cap_without_us(bench: Bench) -> None:
-    """An hour after billing began, to the second, although nobody asks any more; then reap closes the record."""
+    """An hour after billing began, to the second, without further requests; then reap closes the record."""
     bench.launcher.launch(bench.plan())
     bench.server.control(advance_s=90_000.0)
 

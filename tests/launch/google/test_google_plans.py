@@ -108,7 +108,7 @@ def test_a_tpu_has_its_deadline_and_its_tags_in_the_request() -> None:
 
 
 def test_no_identity_no_key_and_no_firewall_rule() -> None:
-    """Nobody's rights unless an account was named; logins are IAM's to allow; the network is not changed."""
+    """No rights unless an account was named; logins are IAM's to allow; the network is not changed."""
     asked = body(build_launch_plan("compute"))
     assert asked["serviceAccounts"] == []
     items = {item["key"]: item["value"] for item in asked["metadata"]["items"]}

@@ -89,7 +89,7 @@ def google_environment(server: ServerProcess, key_file: Path) -> dict[str, str]:
 def service_account(folder: Path) -> Path:
     """Write the key file of a service account that exists here only.
 
-    It lives in a universe of its own: its tokens are then signed here, and google-auth asks nobody else. In the
+    It has a universe of its own: tokens are then signed here, and google-auth makes no other request. In the
     default universe it looks up `allowedLocations` at iamcredentials.googleapis.com, whatever the endpoint is.
     """
     from cryptography.hazmat.primitives import serialization

@@ -263,7 +263,7 @@ def test_its_group_is_written_whole(tmp_path: Path) -> None:
 
 
 def test_the_cap_ends_it_whatever_became_of_the_client(here: Here) -> None:
-    """Nobody asks it to: the alarm was set before anything else."""
+    """Without a request: the alarm was set before anything else."""
     here.launch(SLEEP, cap_s=2)
 
     assert wait_for_end(here.launcher, "r1").status == "capped"

@@ -123,7 +123,7 @@ def metadata_server() -> Iterator[tuple[MetadataServer, str]]:
     try:
         yield cloud, f"http://127.0.0.1:{server.server_port}"
     finally:
-        cloud.take_back()  # nobody waits for an answer any more
+        cloud.take_back()  # no client waits for an answer any more
         server.shutdown()
         thread.join()
         server.server_close()

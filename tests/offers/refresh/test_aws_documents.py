@@ -126,7 +126,7 @@ def test_the_feed_gives_the_spot_price_of_each_region(tmp_path: Path) -> None:
 
 @pytest.fixture
 def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys of nobody; no pauses between boto3's own attempts."""
+    """Invented keys; no pauses between boto3's own attempts."""
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)

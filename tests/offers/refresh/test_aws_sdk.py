@@ -25,7 +25,7 @@ OTHERS = amazon(LISTED)
 
 @pytest.fixture(autouse=True)
 def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys of nobody; no pauses between boto3's own attempts."""
+    """Invented keys; no pauses between boto3's own attempts."""
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)

@@ -166,7 +166,7 @@ def test_a_drip_that_never_ends_is_left() -> None:
 
 
 def test_an_unreachable_vendor_is_one_line_with_a_way_out(tmp_path: Path) -> None:
-    """Nobody listens: two attempts, said in a line, for all fifty regions together; not five for each."""
+    """No server listens: two attempts, said in a line, for all fifty regions together; not five for each."""
     with vendor(lambda _: {}) as server:
         gone = server.url
     said: list[str] = []

@@ -137,7 +137,7 @@ def test_every_source_has_a_date_and_its_address_or_says_that_none_is_known(text
     dated = [row for row in rows if "owned by the user" not in row]
     assert all(re.match(r"\d{4}(-\d\d)*", row.rsplit("<td>", 1)[1]) for row in dated)
     assert all("no address on record" in row for row in rows if "href=" not in row)
-    own = {"owned by the user", load_catalog().hosts[GENERIC_HOST].source}  # a processor that nobody knows
+    own = {"owned by the user", load_catalog().hosts[GENERIC_HOST].source}  # an unknown processor
     assert all("[unverified]" in one or one in own for one in without)
 
 

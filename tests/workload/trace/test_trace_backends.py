@@ -84,7 +84,7 @@ def build():
 
 
 def test_what_tensorflow_says_of_a_tensor_of_jax_is_understood(tmp_path: Path) -> None:
-    """TensorFlow raises JAX's error anew from its text alone, which fails: an AttributeError of neither of them.
+    """TensorFlow raises JAX's error again from its text alone, which fails: an AttributeError of neither of them.
 
     The spectrum of 64 real numbers has 33: the Dense layer beside it has 3 x 33 + 3 parameters.
     """

@@ -94,7 +94,7 @@ def test_convolution_counts_real_work(trace: Trace, shape: tuple[int, int, int, 
 
 
 def test_first_convolution_has_no_input_gradient(trace: Trace) -> None:
-    """Nobody asks for the gradient of the image."""
+    """The gradient of the image is not needed."""
 
     def make() -> Any:
         import keras

@@ -1,4 +1,4 @@
-"""Loops, branches, calls and primitives that nobody has heard of, from plain JAX functions."""
+"""Loops, branches, calls and unknown primitives, from plain JAX functions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_while_that_counts_is_known(start: int, stop: int) -> None:
 
 
 def test_while_on_data_is_counted_once_and_named() -> None:
-    """Nobody knows how often it runs: the user is told, with the share of one iteration."""
+    """How often it runs is unknown: the user is told, with the share of one iteration."""
     import jax
 
     def run(x: Any) -> Any:
@@ -97,7 +97,7 @@ def test_calls_are_seen_through() -> None:
 
 
 def test_dead_code_is_not_counted() -> None:
-    """A product whose result nobody uses is dropped, as XLA does."""
+    """A product whose result is not used is dropped, as XLA does."""
 
     def run(x: Any) -> Any:
         x @ x

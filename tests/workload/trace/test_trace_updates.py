@@ -74,7 +74,7 @@ def test_equal_variables_share_a_row(trace: Trace) -> None:
 
 
 def test_an_optimizer_of_the_users_own_is_traced_in_full(trace: Trace) -> None:
-    """Nobody knows whether it treats equal variables alike."""
+    """It is unknown whether it treats equal variables alike."""
     import keras
 
     class Mine(keras.optimizers.SGD):
