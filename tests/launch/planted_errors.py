@@ -120,7 +120,7 @@ def stop_filters_by_todays_owner(patch: Patch) -> None:
                 past.attempt.number,
                 owner[0],
             ):
-                self._end(machine.ref, doubt_s=0.0, number=past.attempt.number)
+                self._end(machine.ref, started_at=machine.started_at, number=past.attempt.number)
         return None
 
     def launcher(self: Launcher, *args: Any, **more: Any) -> Any:
@@ -137,7 +137,7 @@ def stop_filters_by_todays_owner(patch: Patch) -> None:
 def an_attempt_is_over_once_the_order_to_end_was_sent(patch: Patch) -> None:
     """Write down the end without asking the cloud about the machine; the order itself may be lost."""
 
-    def wrong(self: Teardown, ref: MachineRef, *, doubt_s: float, number: int) -> None:
+    def wrong(self: Teardown, ref: MachineRef, *, started_at: datetime | None, number: int) -> None:
         for call in self.runner.adapter.build_end_calls(ref):
             try:
                 self.send_unless_absent(call, {}, number=number)
