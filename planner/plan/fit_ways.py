@@ -1,4 +1,4 @@
-"""What `--fit` may change of a model's step, traced on first use."""
+"""Ways in which `--fit` may change a model's step, traced on first use."""
 
 from __future__ import annotations
 

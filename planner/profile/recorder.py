@@ -84,7 +84,6 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.steps_per_call = 1  # steps per callback call [-]
         self._changed = threading.Condition()
         self._started = 0  # calls of the step started in this epoch [-]
-        self._ended = 0  # of these, calls whose results are there [-]
         self._call_s: float | None = None  # mean time of a call; None until two of an epoch have ended [s]
         self._test_began_s = 0.0
 
@@ -96,7 +95,7 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         """Start an epoch; windows do not span epochs."""
         self.steps_per_call = int(getattr(self._model, "steps_per_execution", 1) or 1)
         self.meter.pause()
-        self._started = self._ended = 0
+        self._started = 0
         self.epochs.append(Epoch(began_s=self.clock()))
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -110,24 +109,27 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     @property
     def _is_too_far_ahead(self) -> bool:
-        ahead = self._started - self._ended
+        ahead = self._started - self._count_ended()
         return ahead >= MAX_STEPS_AHEAD and (self._call_s is None or ahead * self._call_s >= MAX_TIME_AHEAD_S)
+
+    def _count_ended(self) -> int:
+        """Return the number of calls of this epoch whose results are there [-]."""
+        return self.epochs[-1].steps // self.steps_per_call
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Record completed steps; may be called in any thread."""
         now_s, steps = self.clock(), self.steps_per_call
         with self._changed:
             epoch = self.epochs[-1]
-            self._ended += 1
-            if epoch.first_s is not None:
-                self._call_s = (now_s - epoch.first_s) / (self._ended - 1)
-            self._changed.notify_all()
             epoch.steps += steps
             epoch.last_s = now_s
             if epoch.first_s is None:
                 epoch.first_s = now_s
                 if self.first_step_s is None:
                     self.first_step_s = now_s - epoch.began_s
+            else:
+                self._call_s = (now_s - epoch.first_s) / (self._count_ended() - 1)
+            self._changed.notify_all()
             closed = self.meter.ended(now_s, steps)
             if self.most_steps is not None and epoch.steps >= self.most_steps:
                 self._model.stop_training = True

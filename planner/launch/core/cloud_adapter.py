@@ -48,17 +48,17 @@ any adapter whose test server has a billing meter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from itertools import chain
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
 from .api_call import Call, CloudError, Data
 from .launch_plan import Attempt, CostBounds
+from .places import ask_places
 from .request import LaunchCandidate, LaunchRequest
 
 __all__ = [
@@ -70,11 +70,9 @@ __all__ = [
     "MachineRef",
     "MachineState",
     "RunOutcome",
-    "ask_places",
     "collect_machines",
 ]
 
-Answer = TypeVar("Answer")
 MachineState = Literal["starting", "running", "ending", "stopped", "ended"]
 
 
@@ -143,33 +141,6 @@ class Listing:
     machines: tuple[CloudMachine, ...] = ()
     failed: Mapping[str, CloudError] = field(default_factory=dict)
     answered: tuple[str, ...] = ()
-
-
-def ask_places(
-    places: Iterable[str], ask: Callable[[str], Answer], *, threads: int = 1
-) -> tuple[dict[str, Answer], dict[str, CloudError]]:
-    """Ask the same of several places; one that does not answer does not stop the others.
-
-    Args:
-        places: Regions, zones, projects or subscriptions.
-        ask: Returns the answer of one place, or raises CloudError.
-        threads: Number of places asked at the same time; above 1, `ask` has to be safe in threads [-].
-
-    Returns:
-        Answers and errors by place, in the order of the places.
-    """
-    answers: dict[str, Answer] = {}
-    failed: dict[str, CloudError] = {}
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for place, reply in [(place, pool.submit(ask, place)) for place in places]:
-            try:
-                answers[place] = reply.result()
-            except CloudError as fault:
-                failed[place] = fault
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return answers, failed
 
 
 def collect_machines(

@@ -45,7 +45,7 @@ class ArraySweep(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What tells runs with this sweep from others; empty for one kernel that adds up gradients."""
+        """Part of a run's key for this sweep; empty for one kernel that adds up gradients."""
         if self.name == "add" and not self.each:
             return ""
         return f" {self.name} x{self.times:g}" + " each" * self.each
@@ -97,7 +97,7 @@ def list_array_sweeps(m: Measurement) -> tuple[ArraySweep, ...]:
 
 
 def count_variables(ops: Sequence[Op]) -> int:
-    """Return how many variables a step updates: rows of equal ones are counted as often as they occur [-].
+    """Return the number of variables that a step updates; equal ones that share a row each count [-].
 
     Without an update there is one, so that sweeps over gradients remain.
     """

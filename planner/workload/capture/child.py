@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import json
 import multiprocessing
 import os
@@ -244,8 +243,10 @@ def _answer_more(
 ) -> NoReturn:
     """Write the first answer, and one for each further request about the same model, until the parent ends."""
     _write(first, result_path)
-    for number in itertools.count(1):
+    number = 0
+    while True:
         asked.get()
+        number += 1
         request = (result_path.parent / f"request-{number}.json").read_bytes()
         try:
             workload = built.assembler.assemble(WorkloadOptions.from_json(json.loads(request)))
@@ -253,7 +254,6 @@ def _answer_more(
         except GpuplanError as error:
             answer = _build_error_answer(error)
         _write(answer, result_path.parent / f"result-{number}.json")
-    _end()
 
 
 def _build(reference: Reference, *, base: Path, options: WorkloadOptions) -> tuple[Any, tuple[str, ...]]:

@@ -22,7 +22,7 @@ _kept: ContextVar[KeptModels | None] = ContextVar("kept_models", default=None)
 
 
 def compute_model_key(text: str, *, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> str:
-    """Return what a built model depends on, as text: all but the options of the step."""
+    """Return a key of a built model: its reference and all options but those of the step."""
     fixed = {name: value for name, value in options.to_json().items() if name not in OF_STEP}
     variables = {name: os.environ.get(name) for name in ("KERAS_BACKEND", *options.script.variables)}
     return json.dumps([text, str(base), list(argv), fixed, variables], sort_keys=True)

@@ -58,7 +58,7 @@ def test_while_that_counts_is_known(start: int, stop: int) -> None:
 
 
 def test_while_on_data_is_counted_once_and_named() -> None:
-    """How often it runs is unknown: the user is told, with the share of one iteration."""
+    """An unknown number of iterations: a note says so, with the share of one."""
     import jax
 
     def run(x: Any) -> Any:

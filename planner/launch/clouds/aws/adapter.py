@@ -26,10 +26,10 @@ from ...core.cloud_adapter import (
     MachineRef,
     MachineState,
     RunOutcome,
-    ask_places,
     collect_machines,
 )
 from ...core.launch_plan import Attempt, CostBounds
+from ...core.places import ask_places
 from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, parse_tags
 from ...prepare.upload import insert_archive
 from .attempt import build_attempt
@@ -127,10 +127,10 @@ class AwsAdapter:
     def missing(self) -> str:
         """Return the reason why AWS cannot be queried (no boto3, no credentials); empty without one."""
         try:
-            import boto3
+            session = self._session
         except ImportError:
             return "boto3 is not installed: `pip install 'gpuplan[aws]'`"
-        return "" if boto3.Session().get_credentials() else "no AWS credentials were found"
+        return "" if session.get_credentials() else "no AWS credentials were found"
 
     def cloud_time(self) -> datetime | None:
         """Return the last answer's `Date` plus monotonic time since."""
