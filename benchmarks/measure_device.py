@@ -55,6 +55,7 @@ class Session:
         together: Processes that compile at the same time [-].
         stop_at: End of the budget, by `time.monotonic` [s].
         retry: Whether what failed before is tried again.
+        kernels: Whether the kernels of each row are traced after it is timed.
     """
 
     platform: str
@@ -65,6 +66,7 @@ class Session:
     together: int
     stop_at: float
     retry: bool
+    kernels: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,6 +112,7 @@ def parser() -> argparse.ArgumentParser:
     add("--measure-limit-s", type=float, default=Limits().measure_s, help="for each process [s]")
     add("--host-memory-gib", type=float, help="for each process (default: 80 %% of the host, shared) [GiB]")
     add("--retry", action="store_true", help="run again what failed before")
+    add("--kernels", action="store_true", help="also keep the time of each kernel, traced after each row")
     add("--quick", action="store_true", help="a few tiny models and short windows")
     add("--list", action="store_true", help="print what would be run, in order, and stop")
     return text
@@ -211,6 +214,7 @@ def session_of(
         together=together,
         stop_at=stop_at,
         retry=options.retry,
+        kernels=options.kernels,
     )
 
 
@@ -244,6 +248,7 @@ def run(todo: Sequence[Configuration], session: Session) -> None:
             limits=session.limits,
             platform=session.platform,
             stop_at=session.stop_at,
+            kernels=session.kernels,
         ):
             if outcome.status == "out_of_memory" and len(batch) > 1 and not tried_alone:
                 alone.append(outcome.configuration)

@@ -179,6 +179,7 @@ def run_round(
     limits: Limits,
     platform: str,
     stop_at: float,
+    kernels: bool = False,
 ) -> Iterator[Outcome]:
     """Yield the outcome of each configuration as soon as it is known.
 
@@ -188,11 +189,14 @@ def run_round(
         limits: For each process.
         platform: `gpu`, `tpu` or `cpu`.
         stop_at: When everything must have ended, in terms of `time.monotonic` [s].
+        kernels: Whether the kernels of a few more steps are traced after each row.
     """
     workers: dict[Configuration, Worker] = {}
     try:
         for configuration in configurations:
-            workers[configuration] = _start(configuration, rules=rules, limits=limits, platform=platform)
+            workers[configuration] = _start(
+                configuration, rules=rules, limits=limits, platform=platform, kernels=kernels
+            )
         ready: dict[Configuration, dict[str, Any]] = {}
         yield from _prepared(workers, ready, limits=limits, stop_at=stop_at)
         for configuration, facts in ready.items():
@@ -204,13 +208,19 @@ def run_round(
 
 
 def _start(
-    configuration: Configuration, *, rules: Mapping[str, Any], limits: Limits, platform: str
+    configuration: Configuration,
+    *,
+    rules: Mapping[str, Any],
+    limits: Limits,
+    platform: str,
+    kernels: bool,
 ) -> Worker:
     request = {
         "do": "measure",
         "configuration": configuration.to_json(),
         "rules": dict(rules),
         "memory_fraction": limits.device_fraction,
+        "kernels": kernels,
     }
     fraction = limits.device_fraction
     return Worker(

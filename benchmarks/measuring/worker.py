@@ -16,6 +16,7 @@ from typing import IO, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from measuring.clock import Rules, summary, time_steps
+from measuring.kernels import trace_kernels
 
 STDOUT, STDERR = 1, 2
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "out of memory", "OutOfMemory", "Failed to allocate")
@@ -73,7 +74,10 @@ def _measure(request: dict[str, Any], out: IO[str]) -> None:
         clock=time.perf_counter,
         warm=lambda: _tell(out, event="warm"),
     )
-    _tell(out, event="done", result={**summary(timing, rules=rules), **stepper.after()})
+    result = {**summary(timing, rules=rules), **stepper.after()}
+    if request.get("kernels"):
+        result["kernels"] = trace_kernels(wanted["backend"], stepper.step, stepper.synchronize)
+    _tell(out, event="done", result=result)
 
 
 def _limit_torch(fraction: float) -> None:

@@ -1,0 +1,112 @@
+"""Device time of a step by kernel, from the profiler of the framework. Taken after a row is timed, never during it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["STEPS", "sum_by_kernel", "trace_kernels"]
+
+STEPS = 3
+MOST_KERNELS = 80
+Action = Callable[[], None]
+# Name of a kernel, the operation of the program that it belongs to, and its duration [ns].
+Event = tuple[str, str, float]
+
+
+def trace_kernels(backend: str, step: Action, synchronize: Action) -> dict[str, Any]:
+    """Run a few steps under the profiler, and return their kernels, or the reason why there are none.
+
+    Args:
+        backend: `jax` or `torch`.
+        step: Starts one step.
+        synchronize: Returns once every step that was started has ended.
+    """
+    collect = {"jax": _trace_jax, "torch": _trace_torch}[backend]
+    try:
+        return sum_by_kernel(collect(step, synchronize), steps=STEPS)
+    except Exception as error:  # the row is measured: a profiler that fails must not lose it
+        return {"message": f"{type(error).__name__}: {error}"[:300]}
+
+
+def sum_by_kernel(events: Iterable[Event], *, steps: int) -> dict[str, Any]:
+    """Return time and number of calls of each kernel in a step, the longest first.
+
+    Args:
+        events: Of all steps.
+        steps: Number of steps [-].
+
+    Example:
+        >>> sum_by_kernel([("add", "fusion.1", 3e3), ("add", "fusion.1", 5e3), ("mul", "", 1e3)], steps=2)["total_ms"]
+        0.0045
+    """
+    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for name, operation, duration_ns in events:
+        entry = sums[name[:160], operation]
+        entry[0] += duration_ns / 1e6 / steps
+        entry[1] += 1 / steps
+    ordered = sorted(sums.items(), key=lambda item: -item[1][0])
+    total_ms = sum(ms for ms, _ in sums.values())
+    return {
+        "total_ms": round(total_ms, 6),
+        "launches": round(sum(calls for _, calls in sums.values()), 2),
+        "rest_ms": round(total_ms - sum(ms for _, (ms, _) in ordered[:MOST_KERNELS]), 6),
+        "kernels": [
+            {"name": name, "operation": operation, "ms": round(ms, 6), "calls": round(calls, 2)}
+            for (name, operation), (ms, calls) in ordered[:MOST_KERNELS]
+        ],
+    }
+
+
+def _trace_jax(step: Action, synchronize: Action) -> list[Event]:
+    import jax
+
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    options.host_tracer_level = 0
+    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
+        jax.profiler.start_trace(folder, profiler_options=options)
+        try:
+            for _ in range(STEPS):
+                step()
+            synchronize()
+        finally:
+            jax.profiler.stop_trace()
+        paths = sorted(Path(folder).rglob("*.xplane.pb"))
+        if not paths:
+            raise RuntimeError("the profiler wrote no trace")
+        return list(_read_xplane(paths[-1]))
+
+
+def _read_xplane(path: Path) -> Iterable[Event]:
+    """Yield the kernels of the device's streams."""
+    from jax.profiler import ProfileData
+
+    for plane in ProfileData.from_file(str(path)).planes:
+        if not plane.name.startswith("/device:GPU"):
+            continue
+        for line in plane.lines:
+            if not line.name.startswith("Stream"):
+                continue
+            for event in line.events:
+                stats = dict(event.stats)
+                yield event.name, str(stats.get("hlo_op", "")), float(event.duration_ns)
+
+
+def _trace_torch(step: Action, synchronize: Action) -> list[Event]:
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        for _ in range(STEPS):
+            step()
+        synchronize()
+    device = torch.autograd.DeviceType.CUDA
+    return [
+        (event.name, "", 1e3 * event.time_range.elapsed_us())
+        for event in found.events()
+        if event.device_type == device
+    ]
