@@ -1,4 +1,4 @@
-"""Device time of a step by kernel, from the profiler of the framework. Taken after a row is timed, never during it."""
+"""Device time of a step by kernel, from the framework's profiler, after the step was timed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sum_by_kernel(events: Iterable[Event], *, steps: int) -> dict[str, Any]:
         steps: Number of steps [-].
 
     Example:
-        >>> sum_by_kernel([("add", "fusion.1", 3e3), ("add", "fusion.1", 5e3), ("mul", "", 1e3)], steps=2)["total_ms"]
+        >>> sum_by_kernel([("add", "", 3e3), ("add", "", 5e3), ("mul", "", 1e3)], steps=2)["total_ms"]
         0.0045
     """
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])

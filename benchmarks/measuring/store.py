@@ -200,9 +200,9 @@ def stack_of(backend: str) -> tuple[bool, str]:
 
     Example:
         >>> stack_of("jax"), stack_of("torch")
-        ((True, 'keras'), (False, 'eager'))
+        ((True, 'keras'), (False, 'keras'))
     """
-    return {"jax": (True, "keras"), "torch": (False, "eager")}[backend]
+    return backend == "jax", "keras"
 
 
 def read_profiles(paths: Sequence[Path]) -> list[dict[str, Any]]:

@@ -15,7 +15,13 @@ from ..predict.multi_device.data_parallel import scale_to_devices
 from ..predict.multi_device.sharded_step import scale_to_sharded_devices
 from ..predict.multi_device.sharding import Sharding, parse_sharding
 from ..predict.predictor import Predictor
-from ..predict.run_config import append_mode, find_software_year, find_wait_factor, name_user_stack
+from ..predict.run_config import (
+    append_mode,
+    find_launching_stack,
+    find_software_year,
+    find_wait_factor,
+    name_user_stack,
+)
 from ..predict.step_description import compute_step_interval, find_basis, find_limiter
 from ..predict.step_time import NoPrediction, StepTime
 from ..workload.model import Workload
@@ -42,6 +48,7 @@ FRAMEWORKS = {
     "eager": "pytorch",
     "tuned": "",
 }  # of rows that name none, kernel by kernel
+STEP_ALONE = "device"  # the batch stays on the device, and no loop of `fit()` is timed
 FITTING = 1.0  # memory needed over memory usable, at most, of a step that ran [-]
 FIRST_WITH_FUSED_ATTENTION = 2023.2  # PyTorch 2.0, March 2023: `scaled_dot_product_attention`
 # TensorFlow 2.4, December 2020, and NVIDIA's containers since 20.06 take TF32 by default; PyTorch 1.7 to 1.11 for
@@ -178,14 +185,23 @@ def predict_traced_row(
     if m.shard:  # it ran, so that it fitted, however much was computed again or kept elsewhere
         sample = replace(sample, pressure=min(sample.pressure, FITTING))
     names = predictor.coefficients
+    stack = find_launching_stack(m.stack, torch=m.framework == "pytorch", compiled=m.compiled)
     if not m.framework or sample.stack not in names.stacks:
-        sample = replace(sample, stack=name_user_stack(m.stack, mode=m.mode, compiled=m.compiled))
+        sample = replace(sample, stack=name_user_stack(stack, mode=m.mode, compiled=m.compiled))
     if sample.host not in names.hosts:
-        sample = replace(sample, host=append_mode(m.stack, m.mode))
-    single = _predict_single(known, sample, accelerator, predictor.coefficients)
+        sample = replace(sample, host=append_mode(stack, m.mode))
+    if m.feed == STEP_ALONE:
+        names = _without_fixed_time(names, sample.host)
+    single = _predict_single(known, sample, accelerator, names)
     if m.devices == 1:
         return single, sample
     return _scale(single, m, workload, accelerator, sharding), sample
+
+
+def _without_fixed_time(coefficients: Coefficients, host: str) -> Coefficients:
+    """Return the coefficients without the time of a host for each step of a loop."""
+    machine = replace(coefficients.hosts[host], fixed_s=0.0)
+    return replace(coefficients, hosts={**coefficients.hosts, host: machine})
 
 
 def _scale(

@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..predict.keras_defaults import select_executed_workload
+from ..predict.keras_defaults import describe_failing_lstm, select_executed_workload
 from ..predict.multi_device.sharding import Sharding
-from ..predict.step_time import NoPrediction, StepTime, repeat_step
+from ..predict.step_time import NoPrediction, StepTime, join_notes, repeat_step
 from ..predict.utilization import compute_peak_time_s
 from .execution.fitting import DividedModel, FittedStep, FitWays
 from .execution.memory import (
@@ -192,7 +192,11 @@ class DeviceEstimator:
             train_time_s=_compute_train_time(step, run.steps),
             memory=memory,
             remedies=find_remedies(each, memory, sharded=sharded),
-            compatibility="" if accelerator is None else matrix.note(accelerator, workload.precision),
+            compatibility=""
+            if accelerator is None
+            else join_notes(
+                describe_failing_lstm(whole, accelerator), matrix.note(accelerator, workload.precision)
+            ),
             runs=None if accelerator is None else matrix.runs_keras(accelerator),
             sharding=sharding,
             replicas=copies,

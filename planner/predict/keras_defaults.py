@@ -7,10 +7,12 @@ from typing import NamedTuple
 from ..offers.rows import Accelerator
 from ..workload.model import AttentionCall, Workload
 from .device.accelerator_limits import runs_tf32_by_default
+from .run_config import find_keras_cudnn_layers
 
 __all__ = [
     "AttentionChoice",
     "choose_attention",
+    "describe_failing_lstm",
     "describe_float8",
     "describe_tf32",
     "find_execution_precision",
@@ -22,6 +24,7 @@ AMPERE, HOPPER = 8.0, 9.0  # compute capability
 # (JAX 0.10, jax/_src/cudnn/fused_attention_stablehlo.py, `check_layout` and `check_is_flash_attention`).
 LARGEST_HEAD, LARGEST_HEAD_HOPPER, HEAD_MULTIPLE = 128, 256, 8
 SIXTEEN_BIT = ("float16", "bfloat16")
+OTHER_BACKENDS = frozenset({"tensorflow", "torch"})  # among the versions of a workload that JAX does not run
 # Splash attention's default blocks (JAX 0.10, jax/experimental/pallas/ops/tpu/splash_attention).
 SPLASH_BLOCK = 128
 
@@ -131,3 +134,24 @@ def describe_float8(workload: Workload) -> str:
     if workload.quantization != "float8":
         return ""
     return "float8 layers multiply in the compute type; what XLA may gain in float8 is not counted"
+
+
+def describe_failing_lstm(workload: Workload, accelerator: Accelerator) -> str:
+    """Return a warning that a step fails on an accelerator because of a 16-bit LSTM; empty if it does not.
+
+    Keras on JAX passes an LSTM that cuDNN supports to `jax.experimental.rnn.lstm` on GPUs, whatever its type
+    (keras/src/backend/jax/rnn.py of Keras 3.14 and 3.15), and jaxlib refuses all types but float32 and float64
+    ("Unknown output type", jaxlib/gpu_rnn.py of JAX 0.10 and 0.11). Seen on an H200 with Keras 3.15.1 and JAX
+    0.11.2 (`profiles/measured/nvidia-h200-jax.json`).
+    """
+    keras = workload.versions["keras"]
+    if not workload.compiled or not OTHER_BACKENDS.isdisjoint(workload.versions):
+        return ""
+    if "lstm" not in find_keras_cudnn_layers(accelerator, keras=keras, compiled=True):
+        return ""
+    if not any(op.loop and op.loop.layer == "lstm" and op.dtype in SIXTEEN_BIT for op in workload.ops):
+        return ""
+    return (
+        f"fails as it is: on GPUs the LSTM of Keras {keras} on JAX takes float32 alone (jaxlib says"
+        ' "Unknown output type"): give the layer dtype="float32", or use_cudnn=False'
+    )

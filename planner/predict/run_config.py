@@ -21,6 +21,7 @@ __all__ = [
     "find_converted_dtypes",
     "find_cudnn_layers",
     "find_keras_cudnn_layers",
+    "find_launching_stack",
     "find_software_year",
     "find_unfused_parts",
     "find_wait_factor",
@@ -158,10 +159,16 @@ def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
     rows of scripts that do without them say so (`loops`).
     """
     calls = m.framework in TENSORFLOW and not m.compiled
+    normalization = (m.framework, m.stack) == ("pytorch", "keras") and not m.compiled
     foreach = (m.framework, m.stack) == ("pytorch", "eager") and not m.compiled
     updates = foreach or "update" in m.loops or (m.family, m.framework, m.optimizer) in PYTHON_UPDATES
     loops = m.software.startswith("Keras 2") and m.framework in GRAPH_BACKENDS
-    composed: dict[UnfusedPart, bool] = {"calls": calls, "updates": updates, "loops": loops}
+    composed: dict[UnfusedPart, bool] = {
+        "calls": calls,
+        "torch_calls": normalization,
+        "updates": updates,
+        "loops": loops,
+    }
     return frozenset(part for part, is_so in composed.items() if is_so)
 
 
@@ -212,6 +219,19 @@ def name_user_stack(stack: str, *, mode: str, compiled: bool) -> str:
     names = {"keras": "tensorflow2 keras", "eager": "pytorch eager", "tuned": "tuned"}
     compilers = {"keras": "xla", "eager": "inductor", "tuned": "xla"}
     return append_mode(compilers[stack] if compiled else names[stack], mode)
+
+
+def find_launching_stack(stack: str, *, torch: bool, compiled: bool) -> str:
+    """Return the stack whose rates apply to Keras's: PyTorch launches the kernels of Keras on PyTorch, one by one.
+
+    No published row is of Keras on PyTorch, so its rates are those of PyTorch's own modules.
+
+    Args:
+        stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
+        torch: Whether PyTorch runs it.
+        compiled: Whether a compiler builds the program.
+    """
+    return "eager" if stack == "keras" and torch and not compiled else stack
 
 
 def append_mode(name: str, mode: str) -> str:

@@ -95,8 +95,8 @@ class Op:
         channels_last: Memory layout of a convolution's image operand.
         primitives: Launches per execution if every primitive is a kernel, without broadcasts and scalar work
             [-].
-        composed: Whether a framework may lack a kernel for it and launch its primitives, as TensorFlow
-            without compilation does for GELU and layer normalization.
+        composed: Framework that launches its primitives, if nothing is compiled: `tensorflow` (GELU, layer
+            normalization), `torch` (Keras's batch normalization on PyTorch); empty if each has a kernel for it.
         loop: Its position in a loop over time; None outside loops.
         layer_call: Call of a layer that it belongs to, an index into `LayerCalls`; -1 for the update, and where
             calls are not known [-].
@@ -129,7 +129,7 @@ class Op:
     channels_out: int = 0
     channels_last: bool = True
     primitives: int = 1
-    composed: bool = False
+    composed: str = ""
     loop: Loop | None = None
     layer_call: int = -1
 

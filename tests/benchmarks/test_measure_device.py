@@ -170,12 +170,12 @@ def test_a_backend_that_does_not_see_the_device_is_left_out_unless_asked_for(
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 def test_pytorch_is_timed_kernel_by_kernel(tmp_path: Path) -> None:
-    """The same command on the other backend: rows of the stack `eager`, TF32 told to be off, a finite loss."""
+    """The same command on the other backend: rows of the stack `keras`, TF32 told to be off, a finite loss."""
     done = script(*("torch" if word == "jax" else word for word in COMMAND), "-o", tmp_path)
     assert done.returncode == 0, done.stderr
 
     row = json.loads((tmp_path / "cpu-torch.json").read_text())["rows"][0]
-    assert (row["status"], row["compiled"], row["stack"]) == ("measured", False, "eager")
+    assert (row["status"], row["compiled"], row["stack"]) == ("measured", False, "keras")
     assert row["prepare"].get("torch_fp32_precision", "ieee") == "ieee"
     assert row["loss_is_finite"] is True
 

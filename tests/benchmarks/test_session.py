@@ -44,6 +44,7 @@ def session(folder: Path, *, together: int, seconds: float = 1000.0) -> measure_
         together=together,
         stop_at=time.monotonic() + seconds,
         retry=False,
+        kernels=False,
     )
 
 

@@ -11,6 +11,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.device.accelerator_limits import compute_limits
 from gpuplan.predict.keras_defaults import (
     choose_attention,
+    describe_failing_lstm,
     describe_float8,
     describe_tf32,
     find_execution_precision,
@@ -18,6 +19,7 @@ from gpuplan.predict.keras_defaults import (
 )
 from gpuplan.predict.kernels.table import Kernel, build_kernel_table
 from gpuplan.workload.model import AttentionCall, FusedAttention, Memory, Workload
+from gpuplan.workload.ops import Loop, Op, OpKind
 
 ACCELERATORS = load_catalog().accelerators
 CALL = AttentionCall(dtype="bfloat16", head_size=64, queries=512, keys=512)
@@ -104,3 +106,26 @@ def test_only_convolutions_run_on_tensor_units_by_the_default_of_pytorch() -> No
 def test_a_note_says_that_float8_layers_gain_nothing(quantization: str | None, noted: bool) -> None:
     """Keras converts both operands back before it multiplies; int8 products are traced as such."""
     assert bool(describe_float8(make_workload(quantization=quantization))) == noted
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "changes", "loop", "dtype", "fails"),
+    [
+        ("H100-SXM", {}, "lstm", "bfloat16", True), ("T4", {}, "lstm", "float16", True),
+        ("H100-SXM", {}, "lstm", "float32", False), ("H100-SXM", {}, "gru", "bfloat16", False),
+        ("TPU-v5e", {}, "lstm", "bfloat16", False), ("H100-SXM", {"compiled": False}, "lstm", "bfloat16", False),
+        ("H100-SXM", {"versions": {"keras": "3.13.2", "jax": "0.10"}}, "lstm", "bfloat16", False),
+        ("H100-SXM", {"versions": {"keras": "3.15.1", "torch": "2.11"}}, "lstm", "bfloat16", False),
+    ],
+)  # fmt: skip
+def test_an_lstm_in_16_bits_fails_on_jax_where_cudnn_would_run_it(
+    accelerator: str, changes: dict[str, Any], loop: str, dtype: str, fails: bool
+) -> None:
+    """Rows of `profiles/measured/nvidia-h200-jax.json` failed with "Unknown output type bfloat16"; a layer that asks
+    for no cuDNN, or that cuDNN does not support, is traced without a name."""
+    inside = Loop(part="chain", length=9, layer=loop)
+    op = Op(kind=OpKind.ELEMENTWISE, name="add", phase="forward", layer="layer", dtype=dtype, loop=inside)
+    given = {"compiled": True, "versions": {"keras": "3.15.1", "jax": "0.11.2"}, "ops": (op,)}
+    found = describe_failing_lstm(replace(make_workload(), **{**given, **changes}), ACCELERATORS[accelerator])
+
+    assert found.startswith("fails as it is: ") if fails else not found

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from gpuplan.lab.kernel_store import build_run_key
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.execution import find_keras_execution
 from gpuplan.predict.kernels.table import Kernel, UnfusedPart, build_kernels
 from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.run_config import CUDNN, find_cudnn_layers, find_unfused_parts
@@ -51,6 +53,35 @@ def test_silu_is_a_sigmoid_and_a_product() -> None:
     whole, apart = launched(network("silu")), launched(network("silu"), "calls")
     assert (launches(whole), arrays_moved(whole)) == (3, pytest.approx(3 * 2, rel=0.01))
     assert (launches(apart), arrays_moved(apart)) == (4, pytest.approx(2 + (2 + 3) + 2, rel=0.01))
+
+
+def test_batch_normalization_is_composed_on_pytorch() -> None:
+    """By hand, with given statistics: one kernel reads an array and writes one; apart, a product and a sum do, and
+    six kernels compute their factors from arrays of one value per feature."""
+    import keras
+
+    inputs = keras.Input((FEATURES,))
+    hidden = keras.layers.BatchNormalization()(keras.layers.ReLU()(inputs))
+    model = keras.Model(inputs, keras.layers.ReLU()(hidden))
+    options = WorkloadOptions(batch_size=BATCH, mode="infer", compiled=False)
+    workload = trace_keras_model(model, options=options)
+    whole, apart = launched(workload, "calls"), launched(workload, "torch_calls")
+
+    assert (launches(whole), arrays_moved(whole)) == (3, pytest.approx(3 * 2, rel=0.02))
+    assert (launches(apart), arrays_moved(apart)) == (2 + 2 + 6, pytest.approx(4 * 2, rel=0.02))
+
+
+def test_each_backend_composes_what_it_has_no_kernel_for() -> None:
+    """TensorFlow GELU and layer normalization, Keras on PyTorch batch normalization; XLA fuses all of them."""
+    workload, t4 = network("silu"), load_catalog().accelerators["T4"]
+
+    def composed(backend: str, *, compiled: bool = False) -> frozenset[UnfusedPart]:
+        versions = {"keras": "3.15.1", "jax": "0.10", backend: "2"}
+        return find_keras_execution(replace(workload, versions=versions, compiled=compiled), t4).unfused
+
+    assert composed("tensorflow") == {"calls"}
+    assert composed("torch") == {"torch_calls"}
+    assert composed("jax") == composed("tensorflow", compiled=True) == set()
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh", "softmax"])

@@ -169,3 +169,37 @@ def test_a_broken_optional_column_is_named(tmp_path: Path, column: str, value: s
 
     with pytest.raises(UsageError, match=rf"rows.csv:2: .*{says}"):
         read_measurements(path)
+
+
+def predict_mid_s(row: Measurement) -> float:
+    """Return the predicted time of a row of a V100."""
+    found = predict_user_rows(
+        [row], CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None
+    )
+    (scored,) = found.rows
+    return scored.predicted_s.mid
+
+
+@pytest.mark.parametrize(("framework", "host"), [("", "tensorflow2 keras"), ("pytorch", "eager")])
+def test_a_step_without_the_loop_of_fit_has_no_fixed_time(framework: str, host: str) -> None:
+    """`input` = `device`: rows of `benchmarks/measure_device.py`; the host still launches each kernel."""
+    row = user_row(
+        accelerator="V100-16GB", stack="keras", compiled=False, framework=framework, feed="synthetic"
+    )
+    fixed_s = Predictor.load().coefficients.hosts[host].fixed_s
+
+    assert predict_mid_s(row) - predict_mid_s(replace(row, feed="device")) == pytest.approx(fixed_s, rel=1e-6)
+
+
+def test_keras_on_pytorch_has_the_rates_of_pytorch_and_composes_normalization() -> None:
+    """VGG-16 of PROFET has no batch normalization, ResNet-50 has: only the second differs from PyTorch's own."""
+    plain, normalized = (
+        next(m for m in PROFET if m.model.startswith(f"models.py:{name}")) for name in ("vgg16", "resnet50")
+    )
+    for row, composes in ((plain, False), (normalized, True)):
+        own = user_row(
+            model=row.model, base=row.base, accelerator="V100-16GB", framework="pytorch", software="PyTorch 2.11",
+            year=2026.0, compiled=False, stack="keras", optimizer="sgd",
+        )  # fmt: skip
+        hosted = replace(own, stack="eager", year=2026.0)
+        assert (predict_mid_s(own) > 1.2 * predict_mid_s(hosted)) is composes

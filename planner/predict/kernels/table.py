@@ -28,7 +28,8 @@ __all__ = [
 ]
 
 
-UnfusedPart = Literal["calls", "updates", "loops"]
+UnfusedPart = Literal["calls", "torch_calls", "updates", "loops"]
+_COMPOSING = {"calls": "tensorflow", "torch_calls": "torch"}
 
 
 def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple[list[Op], list[Op]]:
@@ -38,14 +39,17 @@ def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple
 
     Args:
         ops: Of a traced workload.
-        parts: Where a framework composes: in `calls` that it has no kernel for, in `updates` of variables.
+        parts: Where a framework composes: in `calls` that TensorFlow has no kernel for, in `torch_calls` that
+            Keras on PyTorch has none for, in `updates` of variables.
     """
 
     if not parts:
         return list(ops), []
 
+    frameworks = {_COMPOSING[part] for part in parts if part in _COMPOSING}
+
     def is_composed(op: Op) -> bool:
-        composed = (op.composed and "calls" in parts) or (op.phase == "update" and "updates" in parts)
+        composed = op.composed in frameworks or (op.phase == "update" and "updates" in parts)
         return composed and op.kind not in PRODUCTS
 
     groups = {op.layer_group for op in ops if op.layer_group >= 0 and is_composed(op)}
@@ -225,8 +229,9 @@ def build_kernels(
         ops: Of the traced workload.
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
         cudnn_layers: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
-        unfused: Where the framework launches every primitive: in `calls` that it has no kernel for, in
-            `updates` of variables that are not compiled with the rest, in `loops` over time.
+        unfused: Where the framework launches every primitive: in `calls` (TensorFlow) or `torch_calls` (Keras on
+            PyTorch) that it has no kernel for, in `updates` of variables that are not compiled with the rest, in
+            `loops` over time.
     """
     dispatched, streamed = use_cudnn_rnn(ops, layers=cudnn_layers)
     dispatched, looped = split_loops(dispatched) if "loops" in unfused else (dispatched, [])

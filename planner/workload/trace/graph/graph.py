@@ -48,7 +48,7 @@ class Node:
         kernel_reversed: Whether the kernel of a convolution is reversed (an input gradient).
         loop: Its position in the innermost loop over time; None outside loops.
         call: Number of its `keras.ops` call; 0 outside calls [-].
-        composed: Whether it belongs to a call without a kernel in some frameworks.
+        composed: Framework without a kernel for the call that it belongs to: `tensorflow`, `torch`, or empty.
         attention: Whether it belongs to a call of `keras.ops.dot_product_attention`.
         product: Matrix product that it stands for, if its equation does not say so: a fused kernel.
         layer_call: Number of the call of a layer that it belongs to; -1 for none [-].
@@ -70,7 +70,7 @@ class Node:
     kernel_reversed: bool = False
     loop: Loop | None = None
     call: int = 0
-    composed: bool = False
+    composed: str = ""
     attention: bool = False
     product: Contraction | None = None
     layer_call: int = -1

@@ -178,7 +178,7 @@ def _build_op(
         layer_group=layer_group,
         fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
         primitives=launched.kernels,
-        composed=any(node.composed for node in row.nodes),
+        composed=next((node.composed for node in row.nodes if node.composed), ""),
         loop=main.loop,
         layer_call=main.layer_call,
     )

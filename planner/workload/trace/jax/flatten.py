@@ -13,9 +13,9 @@ from ..rules.registry import find_rule
 from .control import compute_trip_count, find_inner_jaxprs, mark_loop, select_most_expensive_branch
 from .scopes import (
     is_attention,
-    is_composed,
     join_names,
     parse_call_number,
+    parse_composing_framework,
     parse_layer,
     parse_phase,
     parse_recurrent_layer,
@@ -43,7 +43,7 @@ class _GraphBuilder:
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self._scopes: dict[str, tuple[str, Phase | None, int, int, bool, bool]] = {}
+        self._scopes: dict[str, tuple[str, Phase | None, int, int, str, bool]] = {}
         self._integers: dict[int, int] = {}
         self._fronts: dict[tuple[int, tuple[int, ...]], int] = {}
 
@@ -167,8 +167,8 @@ class _GraphBuilder:
         self.graph.nodes.append(node)
         return outputs
 
-    def _scope(self, stack: str) -> tuple[str, Phase | None, int, int, bool, bool]:
-        """Return layer, phase, repeats and call number of a name stack, and if it is composed or attention."""
+    def _scope(self, stack: str) -> tuple[str, Phase | None, int, int, str, bool]:
+        """Return layer, phase, repeats, call number, composing framework and use of attention of a name stack."""
         scope = self._scopes.get(stack)
         if scope is None:
             scope = (
@@ -176,7 +176,7 @@ class _GraphBuilder:
                 parse_phase(stack),
                 parse_repeat_count(stack),
                 parse_call_number(stack),
-                is_composed(stack),
+                parse_composing_framework(stack),
                 is_attention(stack),
             )
             self._scopes[stack] = scope

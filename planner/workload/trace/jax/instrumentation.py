@@ -135,6 +135,9 @@ _COMPOSED = {
     "celu", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_tanh", "hard_shrink", "soft_shrink", "silu",
     "tanh_shrink", *_NORMALIZATIONS,
 }  # fmt: skip
+# Composed of mean, square, subtract, multiply and add in keras/src/backend/torch/nn.py of Keras 3.15; the kernels
+# of a GPU show them (profiles/measured/nvidia-h200-torch.json). TensorFlow has kernels for both.
+_COMPOSED_ON_TORCH = {"moments", "batch_normalization"}
 
 
 @contextlib.contextmanager
@@ -158,7 +161,7 @@ def number_calls() -> Iterator[dict[int, AttentionCall]]:
     attend = backend.nn.dot_product_attention
     try:
         for module, name, one in found:
-            setattr(module, name, _wrap_numbered(one, numbers, composed=name in _COMPOSED))
+            setattr(module, name, _wrap_numbered(one, numbers, composed=_find_composing(name)))
         backend.nn.dot_product_attention = _wrap_attention(attend, numbers, attention)
         yield attention
     finally:
@@ -172,15 +175,21 @@ def _iter_functions(module: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield name, one
 
 
+def _find_composing(name: str) -> str:
+    if name in _COMPOSED:
+        return "tensorflow"
+    return "torch" if name in _COMPOSED_ON_TORCH else ""
+
+
 def _wrap_numbered(
-    function: Callable[..., Any], numbers: Iterator[int], *, composed: bool
+    function: Callable[..., Any], numbers: Iterator[int], *, composed: str
 ) -> Callable[..., Any]:
     import jax
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         name = f"{CALL}{next(numbers)}"
-        with jax.named_scope(f"{name}/{COMPOSED}" if composed else name):
+        with jax.named_scope(f"{name}/{COMPOSED}{composed}" if composed else name):
             return function(*args, **kwargs)
 
     return run

@@ -14,9 +14,9 @@ __all__ = [
     "RECURRENT",
     "REPEAT",
     "is_attention",
-    "is_composed",
     "join_names",
     "parse_call_number",
+    "parse_composing_framework",
     "parse_layer",
     "parse_phase",
     "parse_recurrent_layer",
@@ -27,13 +27,14 @@ REPEAT = "gpuplan_repeat_"  # a scope `gpuplan_repeat_12` stands for twelve exec
 RECURRENT = "gpuplan_recurrent_"  # a scope `gpuplan_recurrent_lstm` is an LSTM that cuDNN supports
 CALL = "gpuplan_call_"  # a scope `gpuplan_call_7` is the seventh call of a function of `keras.ops`
 ATTENTION = "gpuplan_attention"  # a scope of one call of `keras.ops.dot_product_attention`
-COMPOSED = "gpuplan_composed"  # a scope of work without a kernel in some frameworks
+COMPOSED = "gpuplan_composed_"  # a scope `gpuplan_composed_torch` is work that PyTorch has no kernel for
 
 # `transpose(jvp(block/dense))/add` is the backward pass of layer `block/dense/add`.
 _WRAPPER = re.compile(r"(?:transpose|jvp|vmap|pmap)\(|\)")
 _REPEATS = re.compile(REPEAT + r"(\d+)")
 _RECURRENT = re.compile(RECURRENT + r"(\w+)")
 _CALL = re.compile(CALL + r"(\d+)")
+_COMPOSED = re.compile(COMPOSED + r"(\w+)")
 _TRANSFORMS = {"checkpoint", "rematted_computation", "remat", "while", "body", "cond", "closed_call", ""}
 
 
@@ -78,14 +79,15 @@ def parse_call_number(stack: str) -> int:
     return int(found[1]) if found else 0
 
 
-def is_composed(stack: str) -> bool:
-    """Return whether a name stack belongs to work without a kernel in some frameworks.
+def parse_composing_framework(stack: str) -> str:
+    """Return the framework that composes the outermost such call around a name stack of primitives; else empty.
 
     Example:
-        >>> is_composed("transpose(jvp(dense/gpuplan_composed))"), is_composed("dense")
-        (True, False)
+        >>> parse_composing_framework("transpose(jvp(gelu/gpuplan_composed_tensorflow))")
+        'tensorflow'
     """
-    return COMPOSED in stack
+    found = _COMPOSED.search(stack)
+    return found[1] if found else ""
 
 
 def is_attention(stack: str) -> bool:
