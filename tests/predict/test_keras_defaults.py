@@ -121,7 +121,7 @@ def test_a_note_says_that_float8_layers_gain_nothing(quantization: str | None, n
 def test_an_lstm_in_16_bits_fails_on_jax_where_cudnn_would_run_it(
     accelerator: str, changes: dict[str, Any], loop: str, dtype: str, fails: bool
 ) -> None:
-    """Rows of `profiles/measured/nvidia-h200-jax.json` failed with "Unknown output type bfloat16"; a layer that asks
+    """Rows of `profiles/measured/nvidia-h200-jax.json` failed with "Unknown output type"; a layer that asks
     for no cuDNN, or that cuDNN does not support, is traced without a name."""
     inside = Loop(part="chain", length=9, layer=loop)
     op = Op(kind=OpKind.ELEMENTWISE, name="add", phase="forward", layer="layer", dtype=dtype, loop=inside)
