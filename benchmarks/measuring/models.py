@@ -139,8 +139,13 @@ def batch_for(model: Any, batch_size: int, *, seed: int = 0) -> tuple[Any, Any]:
             return random.integers(0, vocabulary, shape, dtype=np.int32)
         return random.standard_normal(shape, dtype=np.float32)
 
-    x = keras.tree.map_structure(draw, model.input)
+    x = keras.tree.map_structure(draw, _functional(model).input)
     return x, _targets(model, batch_size, random)
+
+
+def _functional(model: Any) -> Any:
+    """Return the model that has inputs and outputs: a `Sequential` that was never called holds it."""
+    return getattr(model, "_functional", None) or model
 
 
 def _smallest_vocabulary(model: Any) -> int:
@@ -152,7 +157,7 @@ def _smallest_vocabulary(model: Any) -> int:
 def _targets(model: Any, batch_size: int, random: Any) -> Any:
     import numpy as np
 
-    shape = (batch_size, *model.output.shape[1:])
+    shape = (batch_size, *_functional(model).output.shape[1:])
     loss = model.loss if isinstance(model.loss, str) else getattr(model.loss, "name", "")
     if loss.startswith("sparse"):
         return random.integers(0, shape[-1], shape[:-1], dtype=np.int32)

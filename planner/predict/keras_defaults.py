@@ -12,6 +12,7 @@ from .run_config import find_keras_cudnn_layers
 __all__ = [
     "AttentionChoice",
     "choose_attention",
+    "describe_composed_normalization",
     "describe_failing_lstm",
     "describe_float8",
     "describe_tf32",
@@ -40,12 +41,14 @@ def choose_attention(workload: Workload, accelerator: Accelerator) -> AttentionC
     """Return whether Keras takes a fused kernel for every attention call of a workload on an accelerator.
 
     The rules of `keras.ops.dot_product_attention` in Keras 3.15 (keras/src/backend/*/nn.py): on JAX cuDNN's kernel
-    on NVIDIA GPUs since Ampere and splash attention on TPUs; on PyTorch `scaled_dot_product_attention`, which is
-    one kernel in its trace already; on TensorFlow none. Other vendors' chips are assumed to have none.
+    on NVIDIA GPUs since Ampere and splash attention on TPUs; on PyTorch `scaled_dot_product_attention`, which
+    has a kernel for every call; on TensorFlow none. Other vendors' chips are assumed to have none.
     """
     known = workload.fused_attention
     if known is None:
         return AttentionChoice(fused=False, note="")
+    if "torch" in workload.versions and accelerator.vendor == "NVIDIA":
+        return AttentionChoice(fused=True, note="attention is fused (`scaled_dot_product_attention`)")
     reason = _refuse_target(workload, accelerator) or next(
         filter(None, (_refuse_call(call, accelerator) for call in known.calls)), ""
     )
@@ -123,6 +126,22 @@ def describe_tf32(workload: Workload, accelerator: Accelerator) -> str:
         return ""
     what = "convolutions run" if precision == "tf32_convolutions" else "products run"
     return f"float32 {what} in TF32, the default here"
+
+
+def describe_composed_normalization(workload: Workload) -> str:
+    """Return a note on the memory of batch normalization that Keras on PyTorch composes; empty without one.
+
+    Its gradient keeps float32 arrays that one kernel would not (keras/src/backend/torch/nn.py, Keras 3.15). Of
+    three such steps on an H200, predictions were 0.25 to 0.46 of the peak
+    (profiles/measured/nvidia-h200-torch.json).
+    """
+    composed = any(op.composed == "torch" and op.phase == "backward" for op in workload.ops)
+    if workload.compiled or "torch" not in workload.versions or not composed:
+        return ""
+    return (
+        "memory of Keras's batch normalization on PyTorch is counted too low: such steps needed two to four times"
+        " as much"
+    )
 
 
 def describe_float8(workload: Workload) -> str:

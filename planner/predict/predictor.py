@@ -17,6 +17,7 @@ from .execution import Execution, find_keras_execution
 from .interval.quantiles import interval_around
 from .keras_defaults import (
     choose_attention,
+    describe_composed_normalization,
     describe_float8,
     describe_tf32,
     find_execution_precision,
@@ -249,6 +250,7 @@ class Predictor:
             note=join_notes(
                 describe_tf32(workload, accelerator),
                 describe_float8(workload),
+                describe_composed_normalization(workload),
                 choose_attention(workload, accelerator).note,
                 note,
                 own_note,

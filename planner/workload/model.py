@@ -236,7 +236,8 @@ class Workload(Frozen):
         ops: Table of operations of the step.
         unmodelled: Unmodelled operations.
         notes: Assumptions, as sentences for the user.
-        versions: Versions of the libraries that built and traced it (`keras`, `jax`).
+        versions: Versions of the libraries that built and traced it (`keras`, `jax`), and of the backend that the
+            user's run computes on (`tensorflow`, `torch`); `not installed` if it is not here.
         tf32: Products of float32 that may run in TF32 where a chip has it, by the backend's setting.
         fused_attention: The same step with fused attention; None if no call of it can be fused.
         calls: Equal calls of `fit()`, whose epochs and steps are counted together [-].

@@ -6,9 +6,10 @@ import pytest
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.options import WorkloadOptions
 from measuring.models import ROOT, batch_for, build
-from measuring.plan import QUICK
+from measuring.plan import QUICK, Subject
 
 OWN = "benchmarks/workloads.py:"
+SEQUENTIAL = Subject(model="examples/models.py:vgg13?image_size=32&classes=10", batch_sizes=(4,))
 BERT_BASE = 109_482_240  # huggingface.co/bert-base-uncased: 512 positions, two segments, pooler, no head
 FEWER_POSITIONS, NO_SEGMENTS, HEAD = (512 - 128) * 768, 2 * 768, 768 * 2 + 2
 
@@ -34,7 +35,7 @@ def test_parameter_counts_are_the_published_ones(model: str, millions: float, to
 
 
 @pytest.mark.usefixtures("keras_as_found")
-@pytest.mark.parametrize("subject", QUICK, ids=lambda subject: subject.model)
+@pytest.mark.parametrize("subject", [*QUICK, SEQUENTIAL], ids=lambda subject: subject.model)
 def test_batches_fit_their_models(subject) -> None:
     """Shapes as the model wants them; whole numbers inside the vocabulary and the classes; never all zeros."""
     import keras
@@ -47,7 +48,7 @@ def test_batches_fit_their_models(subject) -> None:
         assert str(array.dtype) == tensor.dtype
         assert array.any()
     assert y.min() >= 0
-    assert y.max() < model.output.shape[-1]
+    assert y.max() < model.outputs[0].shape[-1]
     if "vocabulary" in subject.model:
         assert x.max() < 100
 

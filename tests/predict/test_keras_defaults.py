@@ -11,6 +11,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.device.accelerator_limits import compute_limits
 from gpuplan.predict.keras_defaults import (
     choose_attention,
+    describe_composed_normalization,
     describe_failing_lstm,
     describe_float8,
     describe_tf32,
@@ -58,6 +59,15 @@ def test_attention_is_fused_where_keras_fuses_it(
     assert choice.fused is fused
     assert choice.note.startswith("attention is fused (" if fused else "attention is not fused: ")
     assert (select_executed_workload(workload, ACCELERATORS[accelerator]) is workload) is not fused
+
+
+def test_pytorch_fuses_every_call_on_gpus_of_nvidia() -> None:
+    """`scaled_dot_product_attention` has a kernel for any type and size; the note names it."""
+    run = {"compiled": False, "versions": {"keras": "3.15.1", "torch": "2.13"}}
+    calls = [attending(dtype=dtype) for dtype in ("bfloat16", "float32")]
+    for name in ("V100-16GB", "H100-SXM"):
+        found = {choose_attention(replace(one, **run), ACCELERATORS[name]) for one in calls}  # type: ignore[arg-type]
+        assert found == {(True, "attention is fused (`scaled_dot_product_attention`)")}
 
 
 def test_models_without_attention_have_no_note() -> None:
@@ -129,3 +139,20 @@ def test_an_lstm_in_16_bits_fails_on_jax_where_cudnn_would_run_it(
     found = describe_failing_lstm(replace(make_workload(), **{**given, **changes}), ACCELERATORS[accelerator])
 
     assert found.startswith("fails as it is: ") if fails else not found
+
+
+@pytest.mark.parametrize(
+    ("changes", "composed", "told"),
+    [({}, "torch", True), ({}, "", False), ({"compiled": True}, "torch", False),
+     ({"versions": {"keras": "3.15.1", "tensorflow": "2.21"}}, "torch", False)],
+)  # fmt: skip
+def test_a_note_says_where_pytorch_keeps_more_than_is_counted(
+    changes: dict[str, Any], composed: str, told: bool
+) -> None:
+    """Keras on PyTorch alone, in steps that compute gradients of batch normalization."""
+    op = Op(
+        kind=OpKind.ELEMENTWISE, name="mul", phase="backward", layer="bn", dtype="float32", composed=composed
+    )
+    given = {"compiled": False, "versions": {"keras": "3.15.1", "torch": "2.13"}, "ops": (op,)}
+
+    assert bool(describe_composed_normalization(replace(make_workload(), **{**given, **changes}))) is told

@@ -146,6 +146,7 @@ def test_a_script_for_another_backend_is_traced_and_says_so(tmp_path: Path) -> N
 
     assert any("torch backend" in note for note in workload.notes)
     assert not workload.compiled
+    assert "torch" in workload.versions
 
 
 def test_pretrained_weights_are_not_downloaded(tmp_path: Path) -> None:

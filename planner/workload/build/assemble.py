@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -449,8 +450,10 @@ def _read_versions() -> dict[str, str]:
 
     import keras
 
-    backend = keras.backend.backend()
+    backend = os.environ.get("KERAS_BACKEND") or keras.backend.backend()  # what the user's run computes on
     installed = {"keras": version("keras"), "jax": version("jax")}
+    if backend in PACKAGES_OF:
+        installed[backend] = "not installed"
     for package in PACKAGES_OF.get(backend, ()):
         with suppress(PackageNotFoundError):
             installed[backend] = version(package)
