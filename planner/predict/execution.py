@@ -31,6 +31,13 @@ from .run_config import (
 __all__ = ["Execution", "find_keras_execution", "find_measured_execution"]
 
 
+# Calls that Keras composes of primitives on a backend where nothing is compiled.
+COMPOSED_CALLS: dict[str, frozenset[UnfusedPart]] = {
+    "tensorflow": frozenset({"calls"}),
+    "torch": frozenset({"torch_calls"}),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     """Execution of a step: everything besides its operations that determines the kernel table.
@@ -93,19 +100,12 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
     return Execution(
         compiled=compiled,
         cudnn_layers=layers & workload.looped_layers,
-        unfused=frozenset() if compiled else _find_composed_calls(workload),
-        converted=frozenset() if "torch" in workload.versions else converted,
+        unfused=frozenset() if compiled else COMPOSED_CALLS.get(workload.backend, frozenset()),
+        converted=frozenset() if workload.backend == "torch" else converted,
         cores=CORES_PER_CHIP.get(accelerator.name, 1),
         fused_attention=choose_attention(workload, accelerator).fused,
         warpgroup_attention=True,
     )
-
-
-def _find_composed_calls(workload: Workload) -> frozenset[UnfusedPart]:
-    """Return the calls that the backend of a workload composes of primitives where nothing is compiled."""
-    if "torch" in workload.versions:
-        return frozenset({"torch_calls"})
-    return frozenset({"calls"}) if "tensorflow" in workload.versions else frozenset()
 
 
 def find_measured_execution(m: Measurement, accelerator: Accelerator | None = None) -> Execution:

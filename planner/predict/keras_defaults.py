@@ -25,7 +25,6 @@ AMPERE, HOPPER = 8.0, 9.0  # compute capability
 # (JAX 0.10, jax/_src/cudnn/fused_attention_stablehlo.py, `check_layout` and `check_is_flash_attention`).
 LARGEST_HEAD, LARGEST_HEAD_HOPPER, HEAD_MULTIPLE = 128, 256, 8
 SIXTEEN_BIT = ("float16", "bfloat16")
-OTHER_BACKENDS = frozenset({"tensorflow", "torch"})  # among the versions of a workload that JAX does not run
 # Splash attention's default blocks (JAX 0.10, jax/experimental/pallas/ops/tpu/splash_attention).
 SPLASH_BLOCK = 128
 
@@ -47,7 +46,7 @@ def choose_attention(workload: Workload, accelerator: Accelerator) -> AttentionC
     known = workload.fused_attention
     if known is None:
         return AttentionChoice(fused=False, note="")
-    if "torch" in workload.versions and accelerator.vendor == "NVIDIA":
+    if workload.backend == "torch" and accelerator.vendor == "NVIDIA":
         return AttentionChoice(fused=True, note="attention is fused (`scaled_dot_product_attention`)")
     reason = _refuse_target(workload, accelerator) or next(
         filter(None, (_refuse_call(call, accelerator) for call in known.calls)), ""
@@ -136,7 +135,7 @@ def describe_composed_normalization(workload: Workload) -> str:
     (profiles/measured/nvidia-h200-torch.json).
     """
     composed = any(op.composed == "torch" and op.phase == "backward" for op in workload.ops)
-    if workload.compiled or "torch" not in workload.versions or not composed:
+    if workload.compiled or workload.backend != "torch" or not composed:
         return ""
     return (
         "memory of Keras's batch normalization on PyTorch is counted too low: such steps needed two to four times"
@@ -164,7 +163,7 @@ def describe_failing_lstm(workload: Workload, accelerator: Accelerator) -> str:
     0.11.2 (`profiles/measured/nvidia-h200-jax.json`).
     """
     keras = workload.versions["keras"]
-    if not workload.compiled or not OTHER_BACKENDS.isdisjoint(workload.versions):
+    if not workload.compiled or workload.backend != "jax":
         return ""
     if "lstm" not in find_keras_cudnn_layers(accelerator, keras=keras, compiled=True):
         return ""

@@ -212,7 +212,7 @@ class Predictor:
         if isinstance(found, NoPrediction):
             return found
         precision = find_execution_precision(workload, accelerator)
-        stack = find_launching_stack(stack, torch="torch" in workload.versions, compiled=workload.compiled)
+        stack = find_launching_stack(stack, torch=workload.backend == "torch", compiled=workload.compiled)
         framework = name_user_stack(stack, mode=workload.mode, compiled=workload.compiled)
         coefficients, own_note = self.get_coefficients(accelerator)
         memory_bytes = select_executed_workload(workload, accelerator).memory.total_bytes

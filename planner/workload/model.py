@@ -333,6 +333,11 @@ class Workload(Frozen):
         return replace(self, memory=replace(self.memory, compiled_activation_bytes=known))
 
     @property
+    def backend(self) -> str:
+        """Backend that the user's run computes on: `jax`, `tensorflow` or `torch`."""
+        return next((name for name in ("tensorflow", "torch") if name in self.versions), "jax")
+
+    @property
     def flops_per_step(self) -> float:
         """Floating-point operations of one step [FLOP]."""
         return sum(op.flops * op.count for op in self.ops)

@@ -1,4 +1,4 @@
-"""What `docs/limits.md` says of the steps that were measured for this project, against the packaged rows."""
+"""Numbers on measured steps in `docs/limits.md`, held against the packaged rows."""
 
 from __future__ import annotations
 
