@@ -20,10 +20,11 @@ from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.compile.compiled import CompiledStep
 from gpuplan.predict.device.accelerator_limits import compute_limits, find_generation
 from gpuplan.predict.kernels.table import CATEGORIES, Kernel, build_kernel_table
+from gpuplan.predict.library_kernels import find_xla_converted_dtypes
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.modelled_step import compute_kernel_times_s
 from gpuplan.predict.priors import LAST_YEAR
-from gpuplan.predict.run_config import find_software_year, find_xla_converted_dtypes
+from gpuplan.predict.run_config import find_software_year
 from scipy.optimize import linprog
 
 KINDS = ("convolution", "product", "depthwise", "other")

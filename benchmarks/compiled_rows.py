@@ -42,6 +42,7 @@ from gpuplan.predict.device.accelerator_limits import compute_limits, find_gener
 from gpuplan.predict.interval.quantiles import weighted_quantile
 from gpuplan.predict.kernels.executed_ops import list_array_sweeps
 from gpuplan.predict.kernels.table import Kernel, build_kernel_table
+from gpuplan.predict.library_kernels import find_converted_dtypes, find_unfused_parts
 from gpuplan.predict.measurements import Measurement, load_published_measurements
 from gpuplan.predict.modelled_step import model_step
 from gpuplan.predict.multi_device.collectives import ring_all_reduce_s
@@ -49,9 +50,7 @@ from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficient
 from gpuplan.predict.priors import LAST_YEAR
 from gpuplan.predict.run_config import (
     compute_memory_pressure,
-    find_converted_dtypes,
     find_software_year,
-    find_unfused_parts,
     find_wait_factor,
     is_fed_from_host,
 )

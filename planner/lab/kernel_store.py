@@ -19,8 +19,8 @@ from ..files import write_atomically
 from ..predict.execution import find_measured_execution
 from ..predict.kernels.executed_ops import CORES_PER_CHIP, list_array_sweeps, select_executed_ops
 from ..predict.kernels.table import CATEGORIES, Kernel
+from ..predict.library_kernels import find_cudnn_layers, find_unfused_parts
 from ..predict.measurements import Measurement
-from ..predict.run_config import find_cudnn_layers, find_unfused_parts
 from ..workload.model import Workload
 
 __all__ = [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
 from .keras_defaults import choose_attention, find_execution_precision
 from .kernels.executed_ops import CORES_PER_CHIP, repeat_updates
+from .kernels.grouped import FastGroups, is_direct
 from .kernels.recurrent import use_cudnn_rnn
 from .kernels.table import (
     Kernel,
@@ -19,14 +20,16 @@ from .kernels.table import (
     build_kernels,
     group_ops_by_kernel,
 )
-from .measurements import Measurement
-from .run_config import (
+from .library_kernels import (
     find_converted_dtypes,
     find_cudnn_layers,
+    find_fast_groups,
     find_keras_cudnn_layers,
+    find_keras_fast_groups,
     find_unfused_parts,
     find_xla_converted_dtypes,
 )
+from .measurements import Measurement
 
 __all__ = ["Execution", "find_keras_execution", "find_measured_execution"]
 
@@ -50,6 +53,7 @@ class Execution:
         cores: Cores of a chip that each update the weights [-].
         fused_attention: Whether attention is one kernel a pass.
         warpgroup_attention: Whether that kernel multiplies by warpgroups on chips that can.
+        fast_groups: Which grouped convolutions have kernels on tensor units.
     """
 
     compiled: bool
@@ -59,6 +63,7 @@ class Execution:
     cores: int = 1
     fused_attention: bool = False
     warpgroup_attention: bool = False
+    fast_groups: FastGroups = "all"
 
     @property
     def of_kernels(self) -> Execution:
@@ -84,9 +89,13 @@ class Execution:
         return group_ops_by_kernel([*dispatched, *streamed], compiled=self.compiled)
 
     def build_table(self, kernels: Iterable[Kernel]) -> KernelTable:
-        """Return the kernels as arrays."""
+        """Return the kernels as arrays; direct grouped convolutions are timed and listed as depthwise ones."""
+        timed = (
+            replace(kernel, category="depthwise") if is_direct(kernel, self.fast_groups) else kernel
+            for kernel in kernels
+        )
         return build_kernel_table(
-            kernels, converted=self.converted, warpgroup_attention=self.warpgroup_attention
+            timed, converted=self.converted, warpgroup_attention=self.warpgroup_attention
         )
 
 
@@ -105,6 +114,7 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
         cores=CORES_PER_CHIP.get(accelerator.name, 1),
         fused_attention=choose_attention(workload, accelerator).fused,
         warpgroup_attention=True,
+        fast_groups=find_keras_fast_groups(accelerator),
     )
 
 
@@ -122,4 +132,5 @@ def find_measured_execution(m: Measurement, accelerator: Accelerator | None = No
         converted=find_converted_dtypes(m, accelerator) if accelerator else frozenset(),
         cores=CORES_PER_CHIP.get(m.accelerator, 1),
         warpgroup_attention=m.framework == "jax",
+        fast_groups=find_fast_groups(m, accelerator) if accelerator else "all",
     )

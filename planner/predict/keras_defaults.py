@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..offers.rows import Accelerator
 from ..workload.model import AttentionCall, Workload
 from .device.accelerator_limits import runs_tf32_by_default
-from .run_config import find_keras_cudnn_layers
+from .library_kernels import find_keras_cudnn_layers
 
 __all__ = [
     "AttentionChoice",

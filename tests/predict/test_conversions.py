@@ -17,11 +17,8 @@ from gpuplan.predict.device.accelerator_limits import compute_limits, tensor_dty
 from gpuplan.predict.device.kernel_times import compute_kernel_parts_s
 from gpuplan.predict.execution import find_keras_execution
 from gpuplan.predict.kernels.table import CATEGORIES, Kernel, build_kernel_table
+from gpuplan.predict.library_kernels import find_converted_dtypes, find_xla_converted_dtypes
 from gpuplan.predict.measurements import Measurement, read_published_file
-from gpuplan.predict.run_config import (
-    find_converted_dtypes,
-    find_xla_converted_dtypes,
-)
 from gpuplan.predict.step_time import NoPrediction
 
 ACCELERATORS = load_catalog().accelerators

@@ -13,9 +13,14 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.device.kernel_times import count_dispatches
 from gpuplan.predict.kernels.table import Kernel, build_kernel_table, build_kernels
+from gpuplan.predict.library_kernels import (
+    CUDNN,
+    find_cudnn_layers,
+    find_keras_cudnn_layers,
+    find_unfused_parts,
+)
 from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.predictor import Predictor
-from gpuplan.predict.run_config import CUDNN, find_cudnn_layers, find_keras_cudnn_layers, find_unfused_parts
 from gpuplan.workload.load import trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import OpKind

@@ -13,8 +13,8 @@ from gpuplan.lab.kernel_store import build_run_key
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.execution import find_keras_execution
 from gpuplan.predict.kernels.table import Kernel, UnfusedPart, build_kernels
+from gpuplan.predict.library_kernels import CUDNN, find_cudnn_layers, find_unfused_parts
 from gpuplan.predict.measurements import read_published_file
-from gpuplan.predict.run_config import CUDNN, find_cudnn_layers, find_unfused_parts
 from gpuplan.workload.load import load_workload, trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions

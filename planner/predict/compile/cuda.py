@@ -10,14 +10,10 @@ from ..coefficients import load_coefficients
 from ..device.accelerator_limits import compute_limits, find_generation
 from ..framework_versions import NEWEST_SOFTWARE
 from ..kernels.table import Kernel, build_kernel_table
+from ..library_kernels import find_xla_converted_dtypes
 from ..modelled_step import model_step
 from ..priors import LAST_YEAR
-from ..run_config import (
-    compute_memory_pressure,
-    compute_paging_s,
-    find_xla_converted_dtypes,
-    name_user_stack,
-)
+from ..run_config import compute_memory_pressure, compute_paging_s, name_user_stack
 from ..step_time import NoPrediction
 
 __all__ = ["compute_gpu_parts_s"]

@@ -1,0 +1,169 @@
+"""Kernels that frameworks and their libraries choose: recurrent layers, layouts, groups, composed operations."""
+
+from __future__ import annotations
+
+import re
+
+from ..offers.rows import Accelerator
+from .device.accelerator_limits import tensor_dtypes
+from .kernels.grouped import FastGroups
+from .kernels.table import UnfusedPart
+from .measurements import Measurement
+from .run_config import TENSORFLOW, find_software_year
+
+__all__ = [
+    "CUDNN",
+    "find_converted_dtypes",
+    "find_cudnn_layers",
+    "find_fast_groups",
+    "find_keras_cudnn_layers",
+    "find_keras_fast_groups",
+    "find_unfused_parts",
+    "find_xla_converted_dtypes",
+]
+
+CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
+VOLTA, HOPPER = 7.0, 9.0  # compute capability
+CUDNN_8_9_YEAR = 2023.25  # release of cuDNN 8.9.0, April 2023
+CUDNN = frozenset({"lstm", "gru"})
+CUDNN_LAYER = "CuDNNLSTM"  # of Keras 2, which a script has to ask for
+GRAPH_BACKENDS = ("tensorflow1", "mxnet", "cntk")  # of Keras 2: each runs a graph, operation by operation
+# Family, framework, optimizer: `find_unfused_parts`.
+PYTHON_UPDATES = (("bert", "tensorflow1", "adamw"), ("bert", "tensorflow1", "lamb"))
+FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
+
+
+def find_cudnn_layers(m: Measurement) -> frozenset[str]:
+    """Return the recurrent layers that cuDNN executed in a measurement.
+
+    PyTorch's LSTM and GRU are cuDNN's on every GPU, and so are those of Keras in TensorFlow 2 unless XLA compiles
+    them. Keras on TensorFlow 1, MXNet and CNTK looped, but for scripts that ask for `CuDNNLSTM`: their rows say so
+    beside the versions. On JAX it depends on the version of Keras.
+    """
+    if m.framework == "jax" and m.compiled and not m.accelerator.startswith(("CPU", "TPU")):
+        keras = re.search(r"Keras (\d+)\.(\d+)", m.software)
+        return _list_jax_cudnn_layers(tuple(map(int, keras.groups())) if keras else (0, 0))
+    if CUDNN_LAYER in m.software:
+        return CUDNN
+    looped = m.compiled or m.framework not in ("pytorch", "tensorflow2")
+    return frozenset() if looped else CUDNN
+
+
+def find_keras_cudnn_layers(accelerator: Accelerator, *, keras: str, compiled: bool) -> frozenset[str]:
+    """Return the recurrent layers that current Keras executes by cuDNN on an accelerator.
+
+    On PyTorch and TensorFlow (where Keras turns XLA off for a model that holds one) LSTM and GRU. On JAX the LSTM
+    alone, in newer versions of Keras; GRU on JAX, and everything on TPUs, is a loop that XLA compiles
+    (keras/src/backend/*/rnn.py of Keras 3.15).
+
+    Args:
+        accelerator: Where it runs.
+        keras: Version of Keras.
+        compiled: True: on JAX, one program; False: kernel by kernel, on PyTorch or TensorFlow.
+    """
+    if accelerator.kind != "gpu":
+        return frozenset()
+    if not compiled:
+        return CUDNN
+    return _list_jax_cudnn_layers(tuple(int(part) for part in keras.split(".")[:2]))
+
+
+def _list_jax_cudnn_layers(keras: tuple[int, ...]) -> frozenset[str]:
+    """Return the recurrent layers that a version of Keras executes by cuDNN on JAX."""
+    return frozenset({"lstm"}) if keras >= FIRST_WITH_LSTM_ON_JAX else frozenset()
+
+
+def find_xla_converted_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]:
+    """Return the types of convolutions that run on tensor units but get channels first from XLA.
+
+    Before Hopper it puts channels last for 16-bit types alone (openxla/xla@080da28
+    xla/service/gpu/transforms/layout_assignment.cc, `HeuristicLayoutAssignment`; in 2019 as well): float32 that is
+    multiplied in TF32 is converted. Three-dimensional convolutions of 16 bits stay channels first too there; that
+    is not counted. Nothing is known of other vendors' GPUs.
+
+    Args:
+        accelerator: A row of the catalog.
+        precision: Of the workload; `tf32` lets float32 products run on tensor units.
+    """
+    older = accelerator.vendor == "NVIDIA" and float(accelerator.compute_capability or 0.0) < HOPPER
+    return tensor_dtypes(accelerator, precision=precision) & {"float32"} if older else frozenset()
+
+
+def find_converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset[str]:
+    """Return the types of convolutions whose layout was converted for tensor units in a measurement.
+
+    XLA lays arrays out by itself. So does TensorFlow without it, by the same rule: its graph optimizer turns
+    16-bit convolutions to channels last, and all others to channels first
+    (tensorflow/core/grappler/optimizers/generic_layout_optimizer.cc); TF32 with channels last was tried and taken
+    back (github.com/tensorflow/tensorflow/pull/56744). Other frameworks keep the layout that they are given; where
+    that is not known, nothing is converted. Keras on PyTorch has channels last.
+
+    Args:
+        m: What was run.
+        accelerator: Where.
+    """
+    if m.framework in (*TENSORFLOW, "jax"):
+        return find_xla_converted_dtypes(accelerator, precision=m.precision)
+    if m.layout in CHANNELS_FIRST and not m.compiled:
+        return tensor_dtypes(accelerator, precision=m.precision)
+    return frozenset()
+
+
+def find_keras_fast_groups(accelerator: Accelerator) -> FastGroups:
+    """Return which grouped convolutions current Keras runs on tensor units: see `kernels.grouped`.
+
+    XLA and TensorFlow put channels last for 16-bit types from Volta on, and Keras on PyTorch does everywhere.
+    Nothing is known of other vendors' GPUs.
+    """
+    return "powers of two" if _has_grouped_kernels(accelerator) else "all"
+
+
+def find_fast_groups(m: Measurement, accelerator: Accelerator) -> FastGroups:
+    """Return which grouped convolutions ran on tensor units in a measurement: see `kernels.grouped`.
+
+    Args:
+        m: What was run; a layout that is not known is taken to be channels first.
+        accelerator: Where.
+    """
+    last = m.layout == "nhwc" or m.framework in (*TENSORFLOW, "jax")
+    if not last or not _has_grouped_kernels(accelerator):
+        return "all"
+    return "32" if find_software_year(m) < CUDNN_8_9_YEAR else "powers of two"
+
+
+def _has_grouped_kernels(accelerator: Accelerator) -> bool:
+    return accelerator.vendor == "NVIDIA" and float(accelerator.compute_capability or 0.0) >= VOLTA
+
+
+def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
+    """Return the parts of a step of which a framework launched every primitive separately.
+
+    TensorFlow without XLA, in GELU and normalization of layers: BERT in mixed precision takes 349 ms there without
+    XLA and 151 ms with it, on one V100 and of one publisher (profiles/published/dlperf_language.csv).
+
+    TensorFlow 1 in updates that it has no kernel for, even beside XLA: BERT's authors and their successors wrote
+    AdamW and LAMB as chains of primitives on variables by reference, which XLA leaves alone (optimization.py of
+    google-research/bert and of NVIDIA/DeepLearningExamples, `AdamWeightDecayOptimizer`). Not so Transformer-XL:
+    its script has XLA compile the LAMB and nothing else (NVIDIA/DeepLearningExamples@4f0f43b,
+    TensorFlow/LanguageModeling/Transformer-XL/tf/main.py, `jit_optimizer`).
+
+    Keras 2 on TensorFlow 1, MXNet and CNTK, in loops over time: its cells are written in operations of the backend
+    (awslabs/keras-apache-mxnet@5497ebd keras/layers/recurrent.py), and the executor of the graph launches them one
+    by one, without the host. Published steps of an LSTM take there what the gaps between these kernels add up to.
+
+    PyTorch before 2.0, in the update of each variable: `torch.optim` ran one loop over variables and operations
+    (pytorch.org/docs/2.0/optim.html, "foreach"). Vendors' containers have optimizers of their own, in one kernel;
+    rows of scripts that do without them say so (`loops`).
+    """
+    calls = m.framework in TENSORFLOW and not m.compiled
+    normalization = (m.framework, m.stack) == ("pytorch", "keras") and not m.compiled
+    foreach = (m.framework, m.stack) == ("pytorch", "eager") and not m.compiled
+    updates = foreach or "update" in m.loops or (m.family, m.framework, m.optimizer) in PYTHON_UPDATES
+    loops = m.software.startswith("Keras 2") and m.framework in GRAPH_BACKENDS
+    composed: dict[UnfusedPart, bool] = {
+        "calls": calls,
+        "torch_calls": normalization,
+        "updates": updates,
+        "loops": loops,
+    }
+    return frozenset(part for part, is_so in composed.items() if is_so)
