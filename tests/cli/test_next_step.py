@@ -73,7 +73,7 @@ def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     }:  # of pytest: the streams themselves change before the call
         monkeypatch.setattr(kind, "isatty", lambda stream: True)
     monkeypatch.setenv("TERM", "dumb")  # no spinner
-    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-26")  # `catalog check`: no row is read later
+    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-27")  # `catalog check`: no row is read later
     monkeypatch.chdir(tmp_path)
     for name in ("STATE", "DATA"):
         monkeypatch.setenv(f"GPUPLAN_{name}_DIR", str(tmp_path / name))

@@ -15,7 +15,7 @@ from gpuplan.offers import invariants
 from gpuplan.offers.catalog_files import Finding
 from gpuplan.offers.check import check_catalog
 
-TODAY = date(2026, 11, 26)
+TODAY = date(2026, 11, 27)
 Edit = Callable[[Path], int]  # changes a catalog; returns the line that a finding must name
 
 
@@ -146,7 +146,7 @@ CASES = [
          "accelerators.toml", "usable_gib", "111.7 is above `memory_gib` 12"),
     Case("is_future", text("notebooks.toml", 'as_of = "2023-01-12"', 'as_of = "2027"'), "notebooks.toml",
          "as_of", "2027 is in the future"),
-    Case("dates", text("accelerators.toml", "read_on = 2026-11-21", "read_on = 2026-11-27"),
+    Case("dates", text("accelerators.toml", "read_on = 2026-11-21", "read_on = 2026-11-28"),
          "accelerators.toml", "read_on", "is in the future"),
     Case("dates", text("hosts.toml", "read_on = 2026-11-21", "read_on = 2030-01-01"), "hosts.toml", "read_on",
          "is in the future"),

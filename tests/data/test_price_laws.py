@@ -13,7 +13,7 @@ import pytest
 from gpuplan.offers.catalog_files import PRICE_COLUMNS
 from gpuplan.offers.check import check_catalog
 
-TODAY = date(2026, 11, 26)
+TODAY = date(2026, 11, 27)
 
 
 @dataclass(frozen=True)
