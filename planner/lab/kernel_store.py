@@ -19,7 +19,7 @@ from ..files import write_atomically
 from ..predict.execution import find_measured_execution
 from ..predict.kernels.executed_ops import CORES_PER_CHIP, list_array_sweeps, select_executed_ops
 from ..predict.kernels.table import CATEGORIES, Kernel
-from ..predict.library_kernels import find_cudnn_layers, find_unfused_parts
+from ..predict.library_kernels import find_cudnn_layers, find_unfused_parts, has_persistent_norms
 from ..predict.measurements import Measurement
 from ..workload.model import Workload
 
@@ -62,9 +62,11 @@ def build_run_key(m: Measurement) -> str:
     passes = m.accumulation or 1
     where = f" on {CORES_PER_CHIP[m.accelerator]} cores" if m.accelerator in CORES_PER_CHIP else ""
     again = f" again {m.recompute:g}" if 0.0 < m.recompute < 1.0 else " twice" if m.recompute else ""
+    persistent = " persistent" if has_persistent_norms(m) else ""
     fused = " flash" if m.attention == "flash" else ""
     beside = "".join(sweep.label for sweep in list_array_sweeps(m))
-    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{beside}{again}{fused}{where}"
+    beside += again + fused + persistent + where
+    return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{beside}"
 
 
 def build_traced_run(m: Measurement, workload: Workload) -> TracedRun:

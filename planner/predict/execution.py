@@ -28,6 +28,7 @@ from .library_kernels import (
     find_keras_fast_groups,
     find_unfused_parts,
     find_xla_converted_dtypes,
+    has_persistent_norms,
 )
 from .measurements import Measurement
 
@@ -53,6 +54,7 @@ class Execution:
         cores: Cores of a chip that each update the weights [-].
         fused_attention: Whether attention is one kernel a pass.
         warpgroup_attention: Whether that kernel multiplies by warpgroups on chips that can.
+        persistent_norms: Whether kernels of batch normalization read each operand once.
         fast_groups: Which grouped convolutions have kernels on tensor units.
     """
 
@@ -63,13 +65,18 @@ class Execution:
     cores: int = 1
     fused_attention: bool = False
     warpgroup_attention: bool = False
+    persistent_norms: bool = False
     fast_groups: FastGroups = "all"
 
     @property
     def of_kernels(self) -> Execution:
         """Execution without what changes only the table of given kernels."""
         return Execution(
-            compiled=self.compiled, cudnn_layers=self.cudnn_layers, unfused=self.unfused, cores=self.cores
+            compiled=self.compiled,
+            cudnn_layers=self.cudnn_layers,
+            unfused=self.unfused,
+            cores=self.cores,
+            persistent_norms=self.persistent_norms,
         )
 
     def select_ops(self, workload: Workload) -> tuple[Op, ...]:
@@ -80,7 +87,11 @@ class Execution:
         """Return the kernels of a step, equal kernels merged into one row with a count."""
         ops = repeat_updates(ops, cores=self.cores)
         return build_kernels(
-            ops, compiled=self.compiled, cudnn_layers=self.cudnn_layers, unfused=self.unfused
+            ops,
+            compiled=self.compiled,
+            cudnn_layers=self.cudnn_layers,
+            unfused=self.unfused,
+            persistent_norms=self.persistent_norms,
         )
 
     def group_ops(self, ops: Sequence[Op]) -> list[tuple[Kernel, list[Op]]]:
@@ -132,5 +143,6 @@ def find_measured_execution(m: Measurement, accelerator: Accelerator | None = No
         converted=find_converted_dtypes(m, accelerator) if accelerator else frozenset(),
         cores=CORES_PER_CHIP.get(m.accelerator, 1),
         warpgroup_attention=m.framework == "jax",
+        persistent_norms=has_persistent_norms(m),
         fast_groups=find_fast_groups(m, accelerator) if accelerator else "all",
     )

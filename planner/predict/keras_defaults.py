@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..offers.rows import Accelerator
 from ..workload.model import AttentionCall, Workload
+from ..workload.ops import OpKind
 from .device.accelerator_limits import runs_tf32_by_default
 from .library_kernels import find_keras_cudnn_layers
 
@@ -16,6 +17,7 @@ __all__ = [
     "describe_failing_lstm",
     "describe_float8",
     "describe_tf32",
+    "describe_unaligned_products",
     "find_execution_precision",
     "select_executed_workload",
 ]
@@ -27,6 +29,8 @@ LARGEST_HEAD, LARGEST_HEAD_HOPPER, HEAD_MULTIPLE = 128, 256, 8
 SIXTEEN_BIT = ("float16", "bfloat16")
 # Splash attention's default blocks (JAX 0.10, jax/experimental/pallas/ops/tpu/splash_attention).
 SPLASH_BLOCK = 128
+ALIGNED = 8  # elements of 16 bits in 16 bytes
+WIDE = 1024  # columns of products that the note on alignment is about
 
 
 class AttentionChoice(NamedTuple):
@@ -152,6 +156,33 @@ def describe_float8(workload: Workload) -> str:
     if workload.quantization != "float8":
         return ""
     return "float8 layers multiply in the compute type; what XLA may gain in float8 is not counted"
+
+
+def describe_unaligned_products(workload: Workload, accelerator: Accelerator) -> str:
+    """Return a note on wide products with rows of 16-bit numbers that do not fill 16 bytes; empty without one.
+
+    Tensor units of Hopper and later chips do not load such rows, and libraries take older kernels: on an H200, the
+    products of 50,257 columns of GPT-2's logits took 2.6 to 4 times as long as predicted
+    (profiles/measured/nvidia-h200-jax.json); padding 588 to 592 saved 72 % of the time of a product in inference on
+    Hopper (github.com/m87-labs/kestrel/pull/143). Such times are not predicted.
+    """
+    if accelerator.vendor != "NVIDIA" or float(accelerator.compute_capability or 0.0) < HOPPER:
+        return ""
+    columns = max(
+        (
+            op.n
+            for op in workload.ops
+            if op.kind is OpKind.DOT and op.dtype in SIXTEEN_BIT and op.n >= WIDE and op.n % ALIGNED
+        ),
+        default=0,
+    )
+    if not columns:
+        return ""
+    padded = -(-columns // ALIGNED) * ALIGNED
+    return (
+        f"products of {columns:,} columns (the vocabulary of a language model) take two to four times as long as"
+        f" counted, since {columns:,} is not a multiple of {ALIGNED}; pad them to {padded:,}"
+    )
 
 
 def describe_failing_lstm(workload: Workload, accelerator: Accelerator) -> str:

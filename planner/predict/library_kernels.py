@@ -20,12 +20,14 @@ __all__ = [
     "find_keras_fast_groups",
     "find_unfused_parts",
     "find_xla_converted_dtypes",
+    "has_persistent_norms",
 ]
 
 CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
 VOLTA, HOPPER = 7.0, 9.0  # compute capability
 CUDNN_8_9_YEAR = 2023.25  # release of cuDNN 8.9.0, April 2023
 CUDNN = frozenset({"lstm", "gru"})
+PERSISTENT_NORMS = ("pytorch", "mxnet", "paddlepaddle")  # frameworks: `has_persistent_norms`
 CUDNN_LAYER = "CuDNNLSTM"  # of Keras 2, which a script has to ask for
 GRAPH_BACKENDS = ("tensorflow1", "mxnet", "cntk")  # of Keras 2: each runs a graph, operation by operation
 # Family, framework, optimizer: `find_unfused_parts`.
@@ -167,3 +169,16 @@ def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
         "loops": loops,
     }
     return frozenset(part for part, is_so in composed.items() if is_so)
+
+
+def has_persistent_norms(m: Measurement) -> bool:
+    """Return True for runs whose batch normalization keeps its operands on the chip between two readings.
+
+    That is `CUDNN_BATCHNORM_SPATIAL_PERSISTENT` of cuDNN, for 16-bit images with channels last in training.
+    PyTorch asks for it then (aten/src/ATen/native/cudnn/BatchNorm.cpp, `getCudnnBatchNormMode`). MXNet and
+    PaddlePaddle, as NVIDIA builds them, fuse the activation with it (NVIDIA/DeepLearningExamples: `fuse_bn_relu`
+    in MxNet/Classification/RN50v1.5/models.py, `fuse_bn_act_ops` in PaddlePaddle/Classification/RN50v1.5/
+    program.py). What does not fit on the chip is read again after all, which is not counted.
+    """
+    trained = m.mode == "train" and not m.compiled
+    return trained and m.framework in PERSISTENT_NORMS and m.layout == "nhwc" and "16" in m.precision

@@ -20,6 +20,7 @@ from .keras_defaults import (
     describe_composed_normalization,
     describe_float8,
     describe_tf32,
+    describe_unaligned_products,
     find_execution_precision,
     select_executed_workload,
 )
@@ -251,6 +252,7 @@ class Predictor:
                 describe_tf32(workload, accelerator),
                 describe_float8(workload),
                 describe_composed_normalization(workload),
+                describe_unaligned_products(workload, accelerator),
                 choose_attention(workload, accelerator).note,
                 note,
                 own_note,

@@ -83,6 +83,8 @@ class Op:
             Only real work counts: no zeros of a dilated gradient, no products between groups.
         bytes_read, bytes_written: Operands and results, each once, of one execution [bytes].
         layer_bytes_read, layer_bytes_written: The same if a layer call is one kernel [bytes].
+        layer_bytes_reread: The part of `layer_bytes_read` that is read a second time, once reductions are done;
+            a kernel that keeps its operands on the chip reads it once [bytes].
         fused_bytes_read, fused_bytes_written: The same if chains are fused across layers [bytes].
         layer_group, fused_group: Kernel number in that execution mode, shared by the rows of a kernel; -1 if
             the row needs no kernel (a reshape, or absorbed).
@@ -113,6 +115,7 @@ class Op:
     bytes_written: float = 0.0
     layer_bytes_read: float = 0.0
     layer_bytes_written: float = 0.0
+    layer_bytes_reread: float = 0.0
     fused_bytes_read: float = 0.0
     fused_bytes_written: float = 0.0
     layer_group: int = -1

@@ -15,6 +15,7 @@ from gpuplan.predict.keras_defaults import (
     describe_failing_lstm,
     describe_float8,
     describe_tf32,
+    describe_unaligned_products,
     find_execution_precision,
     select_executed_workload,
 )
@@ -156,3 +157,27 @@ def test_a_note_says_where_pytorch_keeps_more_than_is_counted(
     given = {"compiled": False, "versions": {"keras": "3.15.1", "torch": "2.13"}, "ops": (op,)}
 
     assert bool(describe_composed_normalization(replace(make_workload(), **{**given, **changes}))) is told
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "columns", "dtype", "told"),
+    [
+        ("H200", 50257, "bfloat16", "50,264"), ("H100-SXM", 30522, "float16", "30,528"),
+        ("H200", 50304, "bfloat16", ""), ("H200", 50257, "float32", ""), ("H200", 10, "bfloat16", ""),
+        ("A100-40GB", 50257, "bfloat16", ""), ("TPU-v6e", 50257, "bfloat16", ""),
+    ],
+)  # fmt: skip
+def test_a_note_says_how_to_pad_a_vocabulary(accelerator: str, columns: int, dtype: str, told: str) -> None:
+    """Rows of 16-bit numbers that do not fill 16 bytes are slow on Hopper; TF32 was not measured."""
+    product = Op(
+        kind=OpKind.DOT,
+        name="dot_general",
+        phase="forward",
+        layer="logits",
+        dtype=dtype,
+        m=8192,
+        n=columns,
+        k=768,
+    )
+    note = describe_unaligned_products(replace(make_workload(), ops=(product,)), ACCELERATORS[accelerator])
+    assert note.endswith(f"pad them to {told}") if told else not note

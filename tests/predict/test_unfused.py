@@ -13,10 +13,16 @@ from gpuplan.lab.kernel_store import build_run_key
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.execution import find_keras_execution
 from gpuplan.predict.kernels.table import Kernel, UnfusedPart, build_kernels
-from gpuplan.predict.library_kernels import CUDNN, find_cudnn_layers, find_unfused_parts
+from gpuplan.predict.library_kernels import (
+    CUDNN,
+    find_cudnn_layers,
+    find_unfused_parts,
+    has_persistent_norms,
+)
 from gpuplan.predict.measurements import read_published_file
 from gpuplan.workload.load import load_workload, trace_keras_model
 from gpuplan.workload.model import Workload
+from gpuplan.workload.ops import Op
 from gpuplan.workload.options import WorkloadOptions
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -69,6 +75,39 @@ def test_batch_normalization_is_composed_on_pytorch() -> None:
 
     assert (launches(whole), arrays_moved(whole)) == (3, pytest.approx(3 * 2, rel=0.02))
     assert (launches(apart), arrays_moved(apart)) == (2 + 2 + 6, pytest.approx(4 * 2, rel=0.02))
+
+
+def normalized(layer: str) -> Workload:
+    """Trace a training step of a normalization between two activations."""
+    import keras
+
+    inputs = keras.Input((FEATURES,))
+    norm = getattr(keras.layers, layer)(center=False, scale=False)
+    model = keras.Model(inputs, keras.layers.ReLU()(norm(keras.layers.Dense(FEATURES)(inputs))))
+    model.compile(optimizer="sgd", loss="mse")
+    return trace_keras_model(model, options=WorkloadOptions(batch_size=BATCH, compiled=False))
+
+
+def test_persistent_batch_normalization_reads_each_array_once() -> None:
+    """By hand: the forward pass reads one array less, the backward pass two; other layers move the same."""
+    batch, layer = normalized("BatchNormalization").ops, normalized("LayerNormalization").ops
+
+    def moved(ops: tuple[Op, ...], *, persistent: bool) -> float:
+        return arrays_moved(list(build_kernels(ops, compiled=False, persistent_norms=persistent)))
+
+    saved = moved(batch, persistent=False) - moved(batch, persistent=True)
+    assert saved == pytest.approx(3, rel=0.01)
+    assert moved(layer, persistent=False) == moved(layer, persistent=True)
+
+
+def test_persistent_batch_normalization_of_published_rows() -> None:
+    """Training in 16 bits with channels last, but for TensorFlow and XLA; the kernels are traced apart."""
+    row = next(m for m in read_published_file("timm_train_rtx3090") if m.layout == "nhwc")
+    assert has_persistent_norms(row)
+    others = ({"layout": "nchw"}, {"precision": "tf32"}, {"mode": "infer"}, {"compiled": True})
+    for changed in (*others, {"framework": "tensorflow1"}):
+        assert not has_persistent_norms(replace(row, **changed))
+    assert build_run_key(row) != build_run_key(replace(row, layout="nchw"))
 
 
 def test_each_backend_composes_what_it_has_no_kernel_for() -> None:

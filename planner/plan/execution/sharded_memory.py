@@ -259,6 +259,7 @@ def scale_op(op: Op, share: float) -> Op:
         bytes_written=op.bytes_written * share,
         layer_bytes_read=op.layer_bytes_read * share,
         layer_bytes_written=op.layer_bytes_written * share,
+        layer_bytes_reread=op.layer_bytes_reread * share,
         fused_bytes_read=op.fused_bytes_read * share,
         fused_bytes_written=op.fused_bytes_written * share,
     )

@@ -30,6 +30,9 @@ __all__ = [
 
 UnfusedPart = Literal["calls", "torch_calls", "updates", "loops"]
 _COMPOSING = {"calls": "tensorflow", "torch_calls": "torch"}
+_BATCH_NORMALIZATION = (
+    "torch"  # `Op.composed` of batch normalization, the call that Keras on PyTorch composes
+)
 
 
 def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple[list[Op], list[Op]]:
@@ -206,9 +209,17 @@ def moved_bytes(op: Op, *, compiled: bool) -> float:
     return op.layer_bytes_read + op.layer_bytes_written
 
 
-def _describe_group(members: list[Op], *, compiled: bool) -> tuple[_Kind, float]:
-    """Return the kind of the kernel of several operations, and how often it is launched."""
+def _describe_group(members: list[Op], *, compiled: bool, persistent: bool = False) -> tuple[_Kind, float]:
+    """Return the kind of the kernel of several operations, and how often it is launched.
+
+    Args:
+        members: What it computes.
+        compiled: Whether it is fused by XLA.
+        persistent: Whether batch normalization keeps what it reads on the chip.
+    """
     moved = [moved_bytes(op, compiled=compiled) for op in members]
+    if persistent and not compiled and any(op.composed == _BATCH_NORMALIZATION for op in members):
+        moved = [size - op.layer_bytes_reread for size, op in zip(moved, members, strict=True)]
     heaviest = members[moved.index(max(moved))]
     count = float(max([op.count for op in members]))
     flops = sum([op.flops * op.count for op in members]) / count
@@ -222,6 +233,7 @@ def build_kernels(
     compiled: bool,
     cudnn_layers: Collection[str] = (),
     unfused: Collection[UnfusedPart] = (),
+    persistent_norms: bool = False,
 ) -> tuple[Kernel, ...]:
     """Return the kernels of a step, equal kernels merged into one row with a count.
 
@@ -232,11 +244,15 @@ def build_kernels(
         unfused: Where the framework launches every primitive: in `calls` (TensorFlow) or `torch_calls` (Keras on
             PyTorch) that it has no kernel for, in `updates` of variables that are not compiled with the rest, in
             `loops` over time.
+        persistent_norms: Whether kernels of batch normalization read each operand once.
     """
     dispatched, streamed = use_cudnn_rnn(ops, layers=cudnn_layers)
     dispatched, looped = split_loops(dispatched) if "loops" in unfused else (dispatched, [])
     dispatched, apart = split_unfused(dispatched, parts=unfused)
-    launched = (launch for launch, _ in _iter_launches(dispatched, compiled=compiled))
+    launched = (
+        launch
+        for launch, _ in _iter_launches(dispatched, compiled=compiled, persistent_norms=persistent_norms)
+    )
     inner = (
         (kind._replace(streamed=True), count)
         for (kind, count), _ in _iter_launches(streamed, compiled=compiled)
@@ -273,13 +289,15 @@ def _iter_primitives(op: Op) -> Iterator[tuple[_Kind, float]]:
     yield kind._replace(streamed=True), op.count * (op.primitives - 1)
 
 
-def _iter_launches(ops: Sequence[Op], *, compiled: bool) -> Iterator[tuple[tuple[_Kind, float], list[Op]]]:
+def _iter_launches(
+    ops: Sequence[Op], *, compiled: bool, persistent_norms: bool = False
+) -> Iterator[tuple[tuple[_Kind, float], list[Op]]]:
     """Yield the kind and the launches of each kernel with its operations; see `group_ops_by_kernel`."""
     for op in ops:
         if op.kind in PRODUCTS:
             yield _describe_contraction(op), [op]
     for members in _groups([op for op in ops if op.kind not in PRODUCTS], compiled=compiled):
-        yield _describe_group(members, compiled=compiled), members
+        yield _describe_group(members, compiled=compiled, persistent=persistent_norms), members
 
 
 def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel, list[Op]]]:

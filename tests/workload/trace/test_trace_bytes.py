@@ -62,6 +62,14 @@ def test_batch_normalization_as_one_kernel_reads_twice(trace: Trace) -> None:
     assert moved(traced.rows(layer="norm", phase="backward"), "layer_") == pytest.approx(
         5 * tensor_bytes, rel=0.01
     )
+    reread = {
+        phase: sum(op.layer_bytes_reread for op in traced.rows(layer="norm", phase=phase))
+        for phase in ("forward", "backward")
+    }
+    assert reread == {
+        "forward": pytest.approx(tensor_bytes, rel=0.01),
+        "backward": pytest.approx(2 * tensor_bytes, rel=0.01),
+    }
 
 
 def test_a_layer_that_normalizes_adds_and_activates_is_one_kernel(trace: Trace) -> None:

@@ -42,7 +42,12 @@ class LayerKernel:
     @property
     def bytes_read(self) -> int:
         """Bytes read; an operand of a reduction that is combined with the result is read twice [bytes]."""
-        return sum(size * (2 if self.stages[value] == _BOTH else 1) for value, size in self.reads.items())
+        return sum(self.reads.values()) + self.bytes_reread
+
+    @property
+    def bytes_reread(self) -> int:
+        """Bytes of the operands that are read twice [bytes]."""
+        return sum(size for value, size in self.reads.items() if self.stages[value] == _BOTH)
 
 
 @dataclass(slots=True)

@@ -67,6 +67,7 @@ class _Row:
     nodes: list[Node] = field(default_factory=list)
     layer_read: float = 0.0
     layer_written: float = 0.0
+    layer_reread: float = 0.0
     fused_read: float = 0.0
     fused_written: float = 0.0
 
@@ -96,6 +97,7 @@ def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ..
         row = rows[heaviest[number]]
         row.layer_read += layer.bytes_read
         row.layer_written += layer.bytes_written
+        row.layer_reread += layer.bytes_reread
     _absorb_idle(rows, heaviest)
     variants, primitives = _ContractionClassifier(graph), PrimitiveCounter(graph)
     return tuple(op for key, row in rows.items() for op in _build_ops(row, key, fusion, variants, primitives))
@@ -138,6 +140,7 @@ def _build_ops(
         bytes_written=0.0,
         layer_bytes_read=0.0,
         layer_bytes_written=0.0,
+        layer_bytes_reread=0.0,
         fused_bytes_read=read,
         fused_bytes_written=written,
     )
@@ -173,6 +176,7 @@ def _build_op(
         bytes_written=launched.bytes_written,
         layer_bytes_read=float(row.layer_read),
         layer_bytes_written=float(row.layer_written),
+        layer_bytes_reread=float(row.layer_reread),
         fused_bytes_read=float(row.fused_read),
         fused_bytes_written=float(row.fused_written),
         layer_group=layer_group,
