@@ -156,7 +156,7 @@ def _build_one(row: AttentionKernel, accelerator: Accelerator) -> tuple[KernelTa
         k=product.k,
         batch=product.batch,
     )
-    table = build_kernel_table([kernel], warpgroup_attention=row.kernel == "cuDNN")
+    table = build_kernel_table([kernel], attention_kernel="warpgroup" if row.kernel == "cuDNN" else "warp")
     limits = compute_limits(accelerator, table=table, precision="bfloat16")
     if isinstance(limits, NoPrediction):
         raise ValueError(f"{row.accelerator}: {limits.reason}")

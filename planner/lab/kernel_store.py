@@ -63,7 +63,7 @@ def build_run_key(m: Measurement) -> str:
     where = f" on {CORES_PER_CHIP[m.accelerator]} cores" if m.accelerator in CORES_PER_CHIP else ""
     again = f" again {m.recompute:g}" if 0.0 < m.recompute < 1.0 else " twice" if m.recompute else ""
     persistent = " persistent" if has_persistent_norms(m) else ""
-    fused = " flash" if m.attention == "flash" else ""
+    fused = " flash" if m.has_fused_attention else ""
     beside = "".join(sweep.label for sweep in list_array_sweeps(m))
     beside += again + fused + persistent + where
     return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{beside}"
@@ -71,7 +71,7 @@ def build_run_key(m: Measurement) -> str:
 
 def build_traced_run(m: Measurement, workload: Workload) -> TracedRun:
     """Return the kernels and sizes of a traced workload, executed as it was measured."""
-    executed = workload.with_fused_attention if m.attention == "flash" else workload
+    executed = workload.with_fused_attention if m.has_fused_attention else workload
     return TracedRun(
         kernels=find_measured_execution(m).build_kernels(select_executed_ops(m, workload)),
         input_bytes=workload.memory.input_bytes,

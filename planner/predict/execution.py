@@ -13,6 +13,7 @@ from .kernels.executed_ops import CORES_PER_CHIP, repeat_updates
 from .kernels.grouped import FastGroups, is_direct
 from .kernels.recurrent import use_cudnn_rnn
 from .kernels.table import (
+    FusedKernel,
     Kernel,
     KernelTable,
     UnfusedPart,
@@ -21,6 +22,7 @@ from .kernels.table import (
     group_ops_by_kernel,
 )
 from .library_kernels import (
+    find_attention_kernel,
     find_converted_dtypes,
     find_cudnn_layers,
     find_fast_groups,
@@ -53,7 +55,7 @@ class Execution:
         converted: Operand types of convolutions whose layout is converted for tensor units.
         cores: Cores of a chip that each update the weights [-].
         fused_attention: Whether attention is one kernel a pass.
-        warpgroup_attention: Whether that kernel multiplies by warpgroups on chips that can.
+        attention_kernel: Which kernel that is.
         persistent_norms: Whether kernels of batch normalization read each operand once.
         fast_groups: Which grouped convolutions have kernels on tensor units.
     """
@@ -64,7 +66,7 @@ class Execution:
     converted: frozenset[str] = frozenset()
     cores: int = 1
     fused_attention: bool = False
-    warpgroup_attention: bool = False
+    attention_kernel: FusedKernel = "warp"
     persistent_norms: bool = False
     fast_groups: FastGroups = "all"
 
@@ -105,9 +107,7 @@ class Execution:
             replace(kernel, category="depthwise") if is_direct(kernel, self.fast_groups) else kernel
             for kernel in kernels
         )
-        return build_kernel_table(
-            timed, converted=self.converted, warpgroup_attention=self.warpgroup_attention
-        )
+        return build_kernel_table(timed, converted=self.converted, attention_kernel=self.attention_kernel)
 
 
 def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execution:
@@ -124,7 +124,7 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
         converted=frozenset() if workload.backend == "torch" else converted,
         cores=CORES_PER_CHIP.get(accelerator.name, 1),
         fused_attention=choose_attention(workload, accelerator).fused,
-        warpgroup_attention=True,
+        attention_kernel="warpgroup",
         fast_groups=find_keras_fast_groups(accelerator),
     )
 
@@ -142,7 +142,7 @@ def find_measured_execution(m: Measurement, accelerator: Accelerator | None = No
         unfused=find_unfused_parts(m),
         converted=find_converted_dtypes(m, accelerator) if accelerator else frozenset(),
         cores=CORES_PER_CHIP.get(m.accelerator, 1),
-        warpgroup_attention=m.framework == "jax",
+        attention_kernel=find_attention_kernel(m),
         persistent_norms=has_persistent_norms(m),
         fast_groups=find_fast_groups(m, accelerator) if accelerator else "all",
     )

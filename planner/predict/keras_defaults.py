@@ -163,7 +163,7 @@ def describe_unaligned_products(workload: Workload, accelerator: Accelerator) ->
 
     Tensor units of Hopper and later chips do not load such rows, and libraries take older kernels: on an H200, the
     products of 50,257 columns of GPT-2's logits took 2.6 to 4 times as long as predicted
-    (profiles/measured/nvidia-h200-jax.json); padding 588 to 592 saved 72 % of the time of a product in inference on
+    (profiles/measured/nvidia-h200-jax.json); padding 588 to 592 saved 72 % of a product's time in inference on
     Hopper (github.com/m87-labs/kestrel/pull/143). Such times are not predicted.
     """
     if accelerator.vendor != "NVIDIA" or float(accelerator.compute_capability or 0.0) < HOPPER:

@@ -7,12 +7,13 @@ import re
 from ..offers.rows import Accelerator
 from .device.accelerator_limits import tensor_dtypes
 from .kernels.grouped import FastGroups
-from .kernels.table import UnfusedPart
+from .kernels.table import FusedKernel, UnfusedPart
 from .measurements import Measurement
 from .run_config import TENSORFLOW, find_software_year
 
 __all__ = [
     "CUDNN",
+    "find_attention_kernel",
     "find_converted_dtypes",
     "find_cudnn_layers",
     "find_fast_groups",
@@ -33,6 +34,13 @@ GRAPH_BACKENDS = ("tensorflow1", "mxnet", "cntk")  # of Keras 2: each runs a gra
 # Family, framework, optimizer: `find_unfused_parts`.
 PYTHON_UPDATES = (("bert", "tensorflow1", "adamw"), ("bert", "tensorflow1", "lamb"))
 FIRST_WITH_LSTM_ON_JAX = (3, 14)  # keras/src/backend/jax/rnn.py: `lstm` is a stub in 3.13, cuDNN in 3.14
+
+
+def find_attention_kernel(m: Measurement) -> FusedKernel:
+    """Return the kernel of fused attention in a measurement, if it was fused."""
+    if m.attention == "triton":
+        return "triton"
+    return "warpgroup" if m.framework == "jax" else "warp"
 
 
 def find_cudnn_layers(m: Measurement) -> frozenset[str]:

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from ..errors import UsageError
 from ..frozen import Frozen
@@ -31,6 +31,7 @@ COLUMNS = (
     "step_ms",
     "source",
 )
+Attention = Literal["", "flash", "triton", "unfused"]
 LEFT_OUT = "left_out"  # lists of rows that could not be rebuilt, with the reason
 STACKS = ("keras", "eager", "tuned")
 LOOPS = ("update", "add", "clip", "average")
@@ -73,7 +74,8 @@ class Measurement(Frozen):
             of gradients), `clip`, `average`.
         exchange: When several devices sum their gradients: each `step` of the optimizer (or empty), each `pass`.
         recompute: Share of the forward pass that the backward pass repeats, 0..1 [-].
-        attention: `flash`: as one fused kernel; `unfused`; empty when unknown.
+        attention: `flash`: as one fused kernel; `triton`: as one that Triton of 2022 compiled; `unfused`; empty
+            when unknown.
         waits: Whether the loop worked with the device's arrays between steps: each waits for the one before.
         optimizer: What updates the weights, as the source calls it; empty when unknown.
         software: Frameworks and libraries with their versions, as published; empty when unknown.
@@ -109,7 +111,7 @@ class Measurement(Frozen):
     loops: frozenset[str] = frozenset()
     exchange: Literal["", "step", "pass"] = ""
     recompute: float = 0.0
-    attention: Literal["", "flash", "unfused"] = ""
+    attention: Attention = ""
     waits: bool = False
     optimizer: str = ""
     software: str = ""
@@ -118,6 +120,11 @@ class Measurement(Frozen):
     assumed: tuple[str, ...] = ()
     shard: str = ""
     collection: str = ""
+
+    @property
+    def has_fused_attention(self) -> bool:
+        """Whether each pass of attention was one kernel."""
+        return self.attention in ("flash", "triton")
 
     @property
     def architecture(self) -> str:
@@ -233,11 +240,13 @@ def _circumstances(row: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _parse_attention(text: str | None) -> Literal["", "flash", "unfused"]:
+def _parse_attention(text: str | None) -> Attention:
     """Return `unknown` and `na` of published files, which are older than fused kernels, as `unfused`."""
-    if text not in (None, "", "flash", "unfused", "unknown", "na"):
-        raise ValueError(f"`attention` must be flash or unfused, not `{text}`")
-    return "flash" if text == "flash" else "unfused" if text else ""
+    if text in ("unknown", "na"):
+        return "unfused"
+    if text not in (None, *get_args(Attention)):
+        raise ValueError(f"`attention` must be flash, triton or unfused, not `{text}`")
+    return cast("Attention", text or "")
 
 
 def _parse_share(text: str | None) -> float:

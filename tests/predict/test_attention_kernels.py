@@ -13,7 +13,12 @@ from gpuplan.lab.attention_fit import (
     read_attention_kernels,
 )
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.device.fused_attention import ATTENTION
+from gpuplan.predict.device.accelerator_limits import compute_limits
+from gpuplan.predict.device.fused_attention import ATTENTION, compute_attention_s
+from gpuplan.predict.kernels.table import ATTENTION_PASSES, FusedKernel, Kernel, build_kernel_table
+from gpuplan.predict.library_kernels import find_attention_kernel
+from gpuplan.predict.measurements import load_published_measurements
+from gpuplan.predict.step_time import NoPrediction
 
 ACCELERATORS = load_catalog().accelerators
 PUBLISHED = read_attention_kernels()
@@ -70,6 +75,38 @@ def test_a_published_rate_is_read_with_half_of_the_work_under_a_causal_mask() ->
     assert found[False, False] == pytest.approx(by_hand / 362e12)
     assert found[False, True] == pytest.approx(by_hand / 2 / 298e12)
     assert found[True, False] == pytest.approx(by_hand * 2.5 / 291e12)
+
+
+def test_triton_takes_longer_by_what_was_published() -> None:
+    """FlashAttention-2's paper, section 4.1: 1.3 to 1.5 times forward, and around twice as long backward."""
+    passes = [
+        Kernel(
+            category=name,
+            dtype="float16",
+            count=1,
+            flops=1e9,
+            bytes_moved=1e6,
+            m=2048,
+            n=64,
+            k=4096,
+            batch=256,
+        )
+        for name in ATTENTION_PASSES
+    ]
+
+    def time_s(kernel: FusedKernel) -> np.ndarray:
+        table = build_kernel_table(passes, attention_kernel=kernel)
+        chip = compute_limits(ACCELERATORS["A100-80GB"], table=table, precision="mixed_float16")
+        assert not isinstance(chip, NoPrediction)
+        return np.asarray(compute_attention_s(table, chip, clock=1.0, xp=np))
+
+    assert time_s("triton") / time_s("warp") == pytest.approx([1.4, 2.0])
+
+
+def test_rows_of_llm_foundry_ran_triton() -> None:
+    rows = [m for m in load_published_measurements() if m.collection == "llm_foundry_language"]
+    assert {find_attention_kernel(m) for m in rows} == {"triton"}
+    assert all(m.has_fused_attention for m in rows)
 
 
 def test_warpgroups_make_a_difference_on_hopper_alone() -> None:

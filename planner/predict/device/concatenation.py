@@ -48,7 +48,7 @@ def concatenate_kernels(
         "batch",
         "winograd",
         "channels_first",
-        "warpgroup_attention",
+        "attention_kernel",
     )
     arrays: dict[str, Any] = {name: of_tables(name) for name in columns}
     table = KernelTable(

@@ -12,7 +12,7 @@ from typing import Any
 from ...frozen import Frozen
 from ...workload.ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from ..coefficients import AcceleratorLimits
-from ..kernels.table import ATTENTION_PASSES, CATEGORIES, KernelTable
+from ..kernels.table import ATTENTION_PASSES, CATEGORIES, FUSED_KERNELS, KernelTable
 
 __all__ = ["ATTENTION", "AttentionCoefficients", "compute_attention_s", "find_attention_kernels"]
 
@@ -24,6 +24,10 @@ _FORWARD, _BACKWARD = (CATEGORIES.index(name) for name in ATTENTION_PASSES)
 # memory (ibid., "Shared Memory", 32 banks of 4 bytes).
 EXPONENTIALS_PER_CLOCK = 16.0
 SHARED_BYTES_PER_CLOCK = 128.0
+# How much longer than FlashAttention-2 the first FlashAttention takes in Triton of 2022, on an A100: "around
+# 1.3-1.5x" and "around 2x" (Dao, 2023, "FlashAttention-2", arXiv:2307.08691, section 4.1).
+TRITON_FORWARD, TRITON_BACKWARD = 1.4, 2.0
+_WARPGROUP, _TRITON = (FUSED_KERNELS.index(name) for name in ("warpgroup", "triton"))
 
 
 class AttentionCoefficients(Frozen):
@@ -91,7 +95,8 @@ def compute_attention_s(
         shared memory    (b H + b0) / 128 g    b and b0 bytes; g: `warpgroup_sharing`
 
     and together the p-norm of the four. A row of blocks takes its scores times that, and a start. The SMs take one
-    row of blocks at a time, and the last wave of them as long as a full one.
+    row of blocks at a time, and the last wave of them as long as a full one. Triton's kernel of 2022 takes as much
+    longer as was published on an A100.
 
     238 published kernels of NVIDIA's chips from Ampere to Blackwell differ by 10 % in the mean, and by 6 to 26 %
     where their chip was left out of the fit (`python benchmarks/attention_kernels.py`). On an A100,
@@ -114,7 +119,7 @@ def compute_attention_s(
     scores = ROWS * COLUMNS * xp.ceil(across / COLUMNS)  # of a row of blocks
     clocks_per_s = chip.sm_clocks_per_s * clock / chip.cores  # of one SM
     limit = xp.where(chip.matmul_share > 0, chip.matmul_share, own.tensor_share * clock)
-    grouped = table.warpgroup_attention & (chip.warp_mma_share < 1.0)
+    grouped = (table.attention_kernel == _WARPGROUP) & (chip.warp_mma_share < 1.0)
     limit = xp.where(grouped, limit, xp.minimum(limit, chip.warp_mma_share * clock))
     flop_per_clock = chip.peak_flop_per_s * limit / chip.cores / clocks_per_s
     lanes = chip.vector_flop_per_s / 2.0 / chip.sm_clocks_per_s
@@ -134,4 +139,6 @@ def compute_attention_s(
     score_clocks = sum(part**sharpness for part in clocks) ** (1.0 / sharpness)
     start_clocks = xp.where(backward, own.backward_start_clocks, own.forward_start_clocks)
     waves = xp.ceil(table.batch * xp.ceil(rows / ROWS) / chip.cores)
-    return waves * (scores * score_clocks + start_clocks) / clocks_per_s
+    slower = xp.where(backward, TRITON_BACKWARD, TRITON_FORWARD)
+    factor = xp.where(table.attention_kernel == _TRITON, slower, 1.0)
+    return waves * (scores * score_clocks + start_clocks) * factor / clocks_per_s

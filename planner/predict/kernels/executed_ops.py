@@ -115,7 +115,7 @@ def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
     accumulated; sweeps over gradients, weights and the batch; as much of the forward pass again as is recomputed;
     attention as one kernel where it was.
     """
-    ops = (workload.with_fused_attention if m.attention == "flash" else workload).ops
+    ops = (workload.with_fused_attention if m.has_fused_attention else workload).ops
     if m.work == "forward_backward":
         ops = tuple(op for op in ops if op.phase != "update")
     if m.accumulation is not None and m.accumulation > 1:

@@ -15,7 +15,9 @@ __all__ = [
     "CATEGORIES",
     "CONTRACTIONS",
     "CONVOLUTIONS",
+    "FUSED_KERNELS",
     "WINOGRAD_FILTERS",
+    "FusedKernel",
     "Kernel",
     "KernelTable",
     "UnfusedPart",
@@ -63,6 +65,10 @@ def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
 _SLIDING = (*CONVOLUTIONS, "depthwise")
 ATTENTION_PASSES = ("attention_fprop", "attention_dgrad")  # one pass of fused attention
+# Kernels of fused attention: multiplying by warps (FlashAttention-2), by warpgroups on chips that can (cuDNN), or
+# the first FlashAttention as Triton compiled it in 2022.
+FusedKernel = Literal["warp", "warpgroup", "triton"]
+FUSED_KERNELS: tuple[FusedKernel, ...] = ("warp", "warpgroup", "triton")
 CONTRACTIONS = (*_SLIDING, "dot", *ATTENTION_PASSES)
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
 _IRREGULAR = (OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER)
@@ -119,10 +125,10 @@ class _Kind(NamedTuple):
 class KernelTable:
     """Kernels as arrays of one length [kernels], contractions first.
 
-    `category` and `dtype` are codes into `CATEGORIES` and `dtypes`; `contractions` is how many rows are one.
-    `channels_first` says which convolutions come so though tensor units multiply their operands,
-    `warpgroup_attention` which passes of fused attention multiply by warpgroups on chips that can. `dispatched` is
-    how often the host has to act in a step when nothing is compiled [-].
+    `category`, `dtype` and `attention_kernel` are codes into `CATEGORIES`, `dtypes` and `FUSED_KERNELS`;
+    `contractions` is how many rows are one. `channels_first` says which convolutions come so though tensor units
+    multiply their operands, `attention_kernel` what computes passes of fused attention. `dispatched` is how often
+    the host has to act in a step when nothing is compiled [-].
     """
 
     contractions: int
@@ -139,7 +145,7 @@ class KernelTable:
     batch: Any
     winograd: Any
     channels_first: Any
-    warpgroup_attention: Any
+    attention_kernel: Any
     dispatched: float = 0.0
 
     @property
@@ -312,14 +318,14 @@ def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kern
 
 
 def build_kernel_table(
-    kernels: Iterable[Kernel], *, converted: Collection[str] = (), warpgroup_attention: bool = False
+    kernels: Iterable[Kernel], *, converted: Collection[str] = (), attention_kernel: FusedKernel = "warp"
 ) -> KernelTable:
     """Return the kernels as NumPy arrays.
 
     Args:
         kernels: Of a step.
         converted: Operand types that tensor units multiply and that come to convolutions with channels first.
-        warpgroup_attention: Whether fused attention multiplies by warpgroups on chips that can.
+        attention_kernel: What computes passes of fused attention.
     """
     import numpy as np
 
@@ -345,6 +351,6 @@ def build_kernel_table(
         channels_first=np.array(
             [row.category in _SLIDING and row.dtype in converted for row in rows], dtype=bool
         ),
-        warpgroup_attention=np.full(len(rows), warpgroup_attention),
+        attention_kernel=np.full(len(rows), FUSED_KERNELS.index(attention_kernel)),
         dispatched=sum(row.count for row in rows if not row.streamed),
     )
