@@ -26,7 +26,7 @@ __all__ = [
     "load_coefficients",
 ]  # fmt: skip
 
-FORMAT = "gpuplan.efficiency/7"
+FORMAT = "gpuplan.efficiency/8"
 
 
 class GenerationCoefficients(Frozen):
@@ -37,6 +37,7 @@ class GenerationCoefficients(Frozen):
             with channels exchanged [-].
         conv_wgrad, dot: The same of gradients of filters, and of matrix products [-].
         depthwise: Share of the float32 peak of the scalar units; two packed 16-bit operands count as one [-].
+        depthwise_wgrad: The same for the gradient of the filter, a sum over all pixels for a few numbers [-].
         conv_tensor, dot_tensor: Share of the tensor units' peak reached by large convolutions and products [-].
         winograd_gain: Reduction of arithmetic for float32 convolutions of 3x3 and 5x5 with stride 1 [-].
         stream, pool, irregular: Share of the datasheet memory bandwidth reached by elementwise work and
@@ -50,6 +51,7 @@ class GenerationCoefficients(Frozen):
     conv: float
     conv_wgrad: float
     depthwise: float
+    depthwise_wgrad: float
     dot: float
     conv_tensor: float
     dot_tensor: float

@@ -93,6 +93,19 @@ def _sharpness(table: KernelTable, shared: SharedCoefficients, xp: Any) -> Any:
     return xp.where(find_products(table.category), shared.dot_sharpness, shared.sharpness)
 
 
+def _compute_scalar_share(
+    table: KernelTable, generation: GenerationCoefficients, stack: StackCoefficients, *, xp: Any
+) -> Any:
+    """Return the share of the scalar units' peak that each contraction attains [-].
+
+    The gradient of a depthwise filter sums over all pixels (k) for the few numbers of a filter (m).
+    """
+    share = _by_category(generation, _SCALAR_SHARES, table.category, xp)
+    filter_gradient = (table.category == _DEPTHWISE) & (table.k > table.m)
+    share = xp.where(filter_gradient, generation.depthwise_wgrad, share) * stack.contraction
+    return soft_min(1.0, share, sharpness=_PEAK_SHARPNESS)
+
+
 def compute_contraction_s(
     table: KernelTable,
     chip: AcceleratorLimits,
@@ -113,8 +126,7 @@ def compute_contraction_s(
         _of_rows(c, rows) for c in (table, chip, generation, stack, shared)
     )
     is_dot = find_products(table.category)
-    scalar = _by_category(generation, _SCALAR_SHARES, table.category, xp) * stack.contraction
-    scalar = soft_min(1.0, scalar, sharpness=_PEAK_SHARPNESS)
+    scalar = _compute_scalar_share(table, generation, stack, xp=xp)
     scalar = scalar * xp.where(is_dot, chip.issue_share, 1.0)
     matrix = xp.where(is_dot, generation.dot_tensor, generation.conv_tensor) * stack.tensor
     density = xp.where(is_dot, 0.0, shared.tensor_density)
