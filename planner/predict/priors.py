@@ -91,8 +91,8 @@ GROUPS = (
         "generation",
         GenerationCoefficients,
         {
-            "conv": (0.8, 0.05, 1.5), "conv_wgrad": (0.7, 0.05, 1.5),
-            "depthwise": (0.1, 0.005, 1.0), "depthwise_wgrad": (0.1, 0.005, 1.0), "dot": (0.85, 0.05, 1.0), "conv_tensor": (0.6, 0.3, 0.9),
+            "conv": (0.8, 0.05, 1.5), "conv_wgrad": (0.7, 0.05, 1.5), "depthwise": (0.1, 0.005, 1.0),
+            "depthwise_wgrad": (0.1, 0.005, 1.0), "dot": (0.85, 0.05, 1.0), "conv_tensor": (0.6, 0.3, 0.9),
             "dot_tensor": (0.75, 0.4, 1.0), "winograd_gain": (2.25, 1.0, 4.0), "stream": (0.75, 0.2, 1.0),
             "pool": (0.75, 0.05, 1.0), "irregular": (0.3, 0.02, 1.0), "launch_s": (4e-6, 5e-7, 2e-5),
             "step_latency_s": (4e-7, 2e-8, 4e-6), "filter_passes": (10.0, 0.5, 60.0),

@@ -31,7 +31,9 @@ SQUARE = Kernel(
     k=4096,
 )
 STREAM = Kernel(category="stream", dtype="float32", count=1, flops=1e6, bytes_moved=1e9)
-DEPTHWISE = Kernel(category="depthwise", dtype="float32", count=1, flops=1e9, bytes_moved=1.0, m=8, n=1, k=9)
+DEPTHWISE = Kernel(
+    category="depthwise", dtype="float32", count=1, flops=1e9, bytes_moved=1.0, m=4096, n=1, k=9
+)
 TABLE = build_kernel_table([SQUARE, STREAM, DEPTHWISE])
 
 
@@ -203,6 +205,30 @@ def test_a_depthwise_kernel_runs_on_scalar_units_and_is_not_padded_to_tiles(
     v100 = chip("V100-16GB", table=table, precision="mixed_float16")
     rate = 15.7e12 * at_a_time * generation.depthwise * stack.contraction * clock_share(v100, shared)
     _, compute_s, _ = compute_kernel_parts_s(table, v100, generation, stack, shared, xp=np)
+    assert compute_s[0] == pytest.approx(1e9 / rate, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "of_filter"),
+    [
+        (4096, 1, 9, False),
+        (9, 1, 4096, True),
+        # groups of 24 channels with channels last: forward, the filter's gradient, forward over few pixels
+        (100352, 24, 216, False),
+        (216, 24, 100352, True),
+        (49, 24, 216, False),
+    ],
+)
+def test_the_gradient_of_a_depthwise_filter_has_a_share_of_its_own(
+    m: int, n: int, k: int, of_filter: bool
+) -> None:
+    coefficients = load_coefficients()
+    generation, stack = coefficients.generations["Volta"], coefficients.stacks["pytorch eager"]
+    table = build_kernel_table([replace(DEPTHWISE, m=m, n=n, k=k)])
+    v100 = chip("V100-16GB", table=table)
+    _, compute_s, _ = compute_kernel_parts_s(table, v100, generation, stack, coefficients.shared, xp=np)
+    share = generation.depthwise_wgrad if of_filter else generation.depthwise
+    rate = 15.7e12 * share * stack.contraction * clock_share(v100, coefficients.shared)
     assert compute_s[0] == pytest.approx(1e9 / rate, rel=0.01)
 
 

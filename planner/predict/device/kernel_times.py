@@ -98,10 +98,12 @@ def _compute_scalar_share(
 ) -> Any:
     """Return the share of the scalar units' peak that each contraction attains [-].
 
-    The gradient of a depthwise filter sums over all pixels (k) for the few numbers of a filter (m).
+    The gradient of a depthwise filter sums over all pixels (k) for the few numbers of a filter (m, the channels of a
+    group n times its area). It is told from a forward pass over fewer pixels than that by m being a multiple of n.
     """
     share = _by_category(generation, _SCALAR_SHARES, table.category, xp)
-    filter_gradient = (table.category == _DEPTHWISE) & (table.k > table.m)
+    of_filter = (table.k > table.m) & (table.m % xp.maximum(table.n, 1) == 0)
+    filter_gradient = (table.category == _DEPTHWISE) & of_filter
     share = xp.where(filter_gradient, generation.depthwise_wgrad, share) * stack.contraction
     return soft_min(1.0, share, sharpness=_PEAK_SHARPNESS)
 
