@@ -63,7 +63,6 @@ def network() -> Any:
     model = keras.Sequential(
         [
             keras.Input((3,)),
-            keras.layers.Dense(4, activation="relu", kernel_initializer=keras.initializers.GlorotUniform(1)),
             keras.layers.Dropout(0.2, seed=2),
             keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(3)),
         ]
