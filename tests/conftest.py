@@ -24,6 +24,10 @@ GOLDEN = Path(__file__).parent / "golden"
 os.environ["GPUPLAN_TODAY"] = "2026-11-25"  # the age of prices widens the costs: the same every day
 
 
+# NumPy starts as many threads as there are cores in every process: those of two workers wait for one another.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 # A shell starts what it runs in the background with Ctrl-C ignored, and every process that a test starts would
 # inherit that. With a handler here they start as on a terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

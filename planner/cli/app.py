@@ -30,10 +30,13 @@ MODELLING = ("jax", "keras", "numpy", "scipy")  # packages that a light installa
 # Modules in the order of the help page, with their commands; only the module of the executed command is loaded.
 COMMANDS = {
     "estimate_commands": ("estimate", "report", "epochs"),
-    "decision_commands": ("breakeven", "rig", "sweep"),
+    "breakeven_command": ("breakeven",),
+    "rig_command": ("rig",),
+    "sweep_command": ("sweep",),
     "catalog_commands": ("offers", "accelerators", "quota", "catalog"),
     "accuracy_commands": ("accuracy", "calibrate"),
-    "profile_commands": ("profile", "reconcile"),
+    "profile_command": ("profile",),
+    "reconcile_command": ("reconcile",),
     "benchmark_command": ("benchmark",),
     "launch_commands": ("launch", "ps", "stop", "reap"),
     "doctor_command": ("doctor",),

@@ -11,19 +11,10 @@ import typer
 from ..errors import UsageError
 from ..plain import to_plain
 from .flag_groups import expand_flag_groups
-from .flags import (
-    FitFlag,
-    LimitFlags,
-    ModelArgument,
-    OfferFlags,
-    OutputFlags,
-    ScriptArguments,
-    ScriptFlags,
-    SpotFlags,
-    ValueFlags,
-    WorkFlags,
-)
 from .messages import DRY_RUN, format_command, suggest_next
+from .offer_flags import LimitFlags, OfferFlags, SpotFlags, ValueFlags
+from .output_flags import OutputFlags
+from .work_flags import FitFlag, ModelArgument, ScriptArguments, ScriptFlags, WorkFlags
 
 if TYPE_CHECKING:
     from ..plan.question import Question

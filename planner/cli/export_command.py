@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .flags import Rank, Requirements, Script, ScriptArguments
 from .messages import WITHOUT_DRY_RUN, suggest_next
+from .plan_flags import Rank, Requirements, Script
+from .work_flags import ScriptArguments
 
 if TYPE_CHECKING:
     from ..launch.prepare.arguments import LaunchArgs

@@ -11,9 +11,11 @@ import typer
 
 from ..errors import NoAnswerError, UsageError
 from ..plain import to_plain
-from .flags import Rank, Requirements, Script, ScriptArguments
+from .flag_groups import expand_flag_groups
 from .launch_apply import apply_plan, format_cost_limit, plan_launch
 from .messages import DRY_RUN, format_command, suggest_next
+from .plan_flags import CapFlags, Rank, Requirements, Script
+from .work_flags import ScriptArguments
 
 if TYPE_CHECKING:
     from ..launch.core.service import Launcher
@@ -38,11 +40,13 @@ def register(app: typer.Typer) -> None:
     app.command("reap")(reap)
 
 
-def launch(  # noqa: PLR0917 - one argument a flag
+@expand_flag_groups
+def launch(
     plan: Annotated[
         Path, typer.Argument(metavar="PLAN", help="Plan from `estimate -o` or `launch --dry-run -o`.")
     ],
     script_arguments: ScriptArguments = None,
+    *,
     rank: Rank = None,
     fallbacks: Annotated[
         int | None,
@@ -57,25 +61,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
         ),
     ] = None,
     requirements: Requirements = None,
-    max_usd: Annotated[
-        float | None, typer.Option(help="Maximum cost of the run, all attempts together.")
-    ] = None,
-    max_hours: Annotated[float | None, typer.Option(help="Maximum lifetime of the machine.")] = None,
-    accept_old_prices: Annotated[
-        bool, typer.Option("--accept-old-prices", help="Accept a price older than 90 days.")
-    ] = False,
-    stop_loss: Annotated[
-        Literal["off", "warn", "stop"] | None,
-        typer.Option(help="Action if the first 50 steps are slower than planned. Default: warn."),
-    ] = None,
-    guest_cap_only: Annotated[
-        bool,
-        typer.Option("--guest-cap-only", help="Accept the machine's own timer as the only limit."),
-    ] = False,
-    checkpoint_every: Annotated[
-        str | None,
-        typer.Option(help="Maximum work lost in a crash: 60s, 10m. Default: 60s, on spot as planned."),
-    ] = None,
+    caps: CapFlags,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-O", help="Provider option NAME=VALUE; repeatable.")
     ] = None,
@@ -104,7 +90,6 @@ def launch(  # noqa: PLR0917 - one argument a flag
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
     from ..launch.prepare.arguments import LaunchArgs
-    from ..plan.parsing import parse_duration_s
     from ..render.output import require_writable
 
     if output is not None:
@@ -117,14 +102,14 @@ def launch(  # noqa: PLR0917 - one argument a flag
         arguments=tuple(script_arguments or ()),
         source=source,
         requirements=requirements,
-        max_usd=max_usd,
-        max_hours=max_hours,
-        stop_loss=stop_loss,
-        checkpoint_every_s=None if checkpoint_every is None else parse_duration_s(checkpoint_every),
+        max_usd=caps.max_usd,
+        max_hours=caps.max_hours,
+        stop_loss=caps.stop_loss,
+        checkpoint_every_s=caps.checkpoint_every_s(),
         options=_parse_options(option or []),
         name=name,
-        accept_old_prices=accept_old_prices,
-        guest_cap_only=guest_cap_only,
+        accept_old_prices=caps.accept_old_prices,
+        guest_cap_only=caps.guest_cap_only,
     )
     if via is not None:
         from .export_command import hand_over_to_sky

@@ -15,11 +15,11 @@ from ..predict.multi_device.sharding import parse_sharding
 from ..settings import load_settings
 from ..units import SECONDS_PER_HOUR
 from ..workload.capture.environment import require_variables
-from ..workload.options import ScriptOptions
+from ..workload.options import ScriptOptions, WorkloadOptions
 from .cost_terms import CostTerms, build_cost_terms
 from .execution.scaling_mode import ScalingMode
 from .parsing import parse_duration_s, parse_seconds_until
-from .question import Question, SortBy
+from .question import EstimateContext, Question, SortBy
 from .select import Filters, select
 from .spot.preemption import SpotTerms
 
@@ -54,6 +54,21 @@ class ResolvedRequest(Frozen):
     catalog: Catalog
     terms: CostTerms
     settings: Settings
+
+    def build_context(
+        self, model: str, *, options: WorkloadOptions, script_arguments: Sequence[str] = ()
+    ) -> EstimateContext:
+        """Trace a model, and combine its workload with the catalog and the terms; see `plan.context`."""
+        from .context import build_context
+
+        return build_context(
+            model,
+            self.question,
+            options=options,
+            script_arguments=script_arguments,
+            catalog=self.catalog,
+            terms=self.terms,
+        )
 
 
 class EstimateRequest(Frozen):

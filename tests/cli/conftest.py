@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
+import jsonschema
 import pytest
 from gpuplan.cli.app import run
 from gpuplan.workload.load import WorkloadOptions, load_workload
@@ -42,3 +44,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("saved") / "mnist.json"
     path.write_text(json.dumps(workload.to_json()))
     return str(path)
+
+
+def validated(text: str, name: str) -> dict[str, object]:
+    """Return a document that its schema accepts."""
+    document = json.loads(text)
+    schema = json.loads(files("gpuplan.schemas").joinpath(f"gpuplan.{name}.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, schema)
+    return document

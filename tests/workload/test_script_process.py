@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -73,38 +74,47 @@ def ends(pid: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    ("script", "line"),
-    [
-        ("import time\n\ndef wait():\n    time.sleep(600)\n\nwait()\n", 4),
-        ("n = 0\nwhile True:\n    n += 1\n", (2, 3)),
-        # the interpreter's lock is held in C all the time: no thread of the process can run
-        ("def count():\n    return sum(range(10**13))\ncount()\n", 2),
-        ("import subprocess\nsubprocess.run(['sleep', '600'])\n", 2),
-    ],
-    ids=["sleeps", "loops", "stuck in C", "waits for a process"],
-)
+# Scripts that never get to `fit()`, and the lines they may be at.
+LATE = {
+    "sleeps": ("import time\n\ndef wait():\n    time.sleep(600)\n\nwait()\n", (4,)),
+    "loops": ("n = 0\nwhile True:\n    n += 1\n", (2, 3)),
+    # the interpreter's lock is held in C all the time: no thread of the process can run
+    "stuck in C": ("def count():\n    return sum(range(10**13))\ncount()\n", (2,)),
+    "waits for a process": ("import subprocess\nsubprocess.run(['sleep', '600'])\n", (2,)),
+}
+IN_A_MODULE = "import data\ndata.load()\n"
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CaptureError]:
+    """What is said of each script that takes too long; all of them wait for their limit at the same time."""
+    scripts = {name: script for name, (script, _) in LATE.items()} | {"in a module": IN_A_MODULE}
+    folders = [tmp_path_factory.mktemp("late") for _ in scripts]
+    for folder in folders:
+        (folder / "data.py").write_text("import time\n\n\ndef load():\n    time.sleep(600)\n")
+    with ThreadPoolExecutor(len(scripts)) as pool:
+        return dict(zip(scripts, pool.map(timed_out, folders, scripts.values()), strict=True))
+
+
+@pytest.mark.parametrize("name", LATE)
 def test_a_script_that_takes_too_long_is_stopped_and_its_line_is_named(
-    tmp_path: Path, script: str, line: int | tuple[int, int]
+    errors: dict[str, CaptureError], name: str
 ) -> None:
     """Exit code 1, one line with script, limit and place, and the ways out."""
-    error = timed_out(tmp_path, script)
+    error = errors[name]
 
-    lines = line if isinstance(line, tuple) else (line,)
     assert str(error) in [
-        f"`train.py` took longer than 6s and was stopped; it was at train.py, line {one}" for one in lines
+        f"`train.py` took longer than 6s and was stopped; it was at train.py, line {line}"
+        for line in LATE[name][1]
     ]
     assert error.exit_code == 1
     assert "--script-timeout 18s" in str(error.hint)
     assert "train.py:build_model" in str(error.hint)
 
 
-def test_the_line_of_a_module_beside_the_script_is_named(tmp_path: Path) -> None:
+def test_the_line_of_a_module_beside_the_script_is_named(errors: dict[str, CaptureError]) -> None:
     """The innermost line of the user's own files, not the one of the script."""
-    (tmp_path / "data.py").write_text("import time\n\n\ndef load():\n    time.sleep(600)\n")
-    error = timed_out(tmp_path, "import data\ndata.load()\n")
-
-    assert str(error).endswith("it was at data.py, line 5")
+    assert str(errors["in a module"]).endswith("it was at data.py, line 5")
 
 
 def test_what_a_script_started_ends_with_it_at_the_limit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import math
 import os
@@ -60,7 +61,9 @@ def _steps_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         compilation_cache.reset_cache()
 
     configure(keep)
+    ordered_fits.keep_modules()
     yield
+    gc.unfreeze()
     configure(before)
 
 

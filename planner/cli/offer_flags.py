@@ -1,10 +1,9 @@
-"""Arguments and flags shared by commands, grouped by subject."""
+"""Flags that say which offers are asked for, within which limits, and what an hour is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,136 +13,8 @@ from .option_values import complete_accelerators, complete_providers, complete_r
 if TYPE_CHECKING:
     from ..plan.request import EstimateRequest
     from ..plan.spot.preemption import SpotTerms
-    from ..workload.options import ScriptOptions, WorkloadOptions
 
-__all__ = [
-    "FitFlag",
-    "LimitFlags",
-    "ModelArgument",
-    "OfferFlags",
-    "OutputFlags",
-    "Rank",
-    "Requirements",
-    "Script",
-    "ScriptArguments",
-    "ScriptFlags",
-    "SpotFlags",
-    "ValueFlags",
-    "WorkFlags",
-]
-
-
-ModelArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help="Script, function, Keras application or preset, .keras or .json file."
-    ),
-]
-
-
-def _require_separator(context: typer.Context, values: list[str] | None) -> list[str] | None:
-    """Return a script's arguments; UsageError without `--` before them, such as two values after one flag."""
-    line = context.obj  # as typed; None when a command is called from Python
-    if not values or line is None or "--" in line:
-        return values
-    from ..errors import UsageError
-
-    first = values[0]
-    flag, value = ("", *line[: line.index(first)])[-2:]
-    named = value.partition("=")[0] if "=" in value else flag
-    again = f"to give `{named}` several values, repeat it: `{named} {first}`"
-    raise UsageError(
-        f"`{first}`: arguments for the script come after `--`",
-        hint=again if named.startswith("--") else f"write `-- {' '.join(values)}` at the end of the line",
-    )
-
-
-ScriptArguments = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[-- ARGS]",
-        help="Arguments that the script receives in sys.argv.",
-        callback=_require_separator,
-    ),
-]
-FitFlag = Annotated[
-    bool,
-    typer.Option(
-        "--fit",
-        help="Plan a step that does not fit as it could: sharded, in smaller passes, with recomputed layers.",
-    ),
-]
-Rank = Annotated[
-    int | None, typer.Option(help="Number of the offer in the plan, from 1. Default: the recommended one.")
-]
-Script = Annotated[str | None, typer.Option(help="Script to run if the plan's MODEL is not one.")]
-Requirements = Annotated[str | None, typer.Option(help="Requirements file in the source to install from.")]
-
-
-class ScriptFlags(Frozen):
-    """Execution of the user's code."""
-
-    script_timeout: Annotated[
-        str | None, typer.Option(help="Time limit of a script: 90s, 30m. Default: 10m.")
-    ] = None
-    script_env: Annotated[
-        list[str] | None,
-        typer.Option(help="Pass this environment variable to the script; repeatable.", metavar="NAME"),
-    ] = None
-
-    def terms(self) -> ScriptOptions:
-        """Convert the flags; UsageError for an invalid duration or an unset variable."""
-        from ..plan.request import build_script_terms
-
-        return build_script_terms(timeout=self.script_timeout, variables=self.script_env or ())
-
-
-class WorkFlags(Frozen):
-    """The run, besides the model."""
-
-    batch_size: Annotated[int | None, typer.Option(help="Samples per device and step.")] = None
-    samples: Annotated[int | None, typer.Option(help="Training samples per epoch.")] = None
-    epochs: Annotated[int | None, typer.Option(help="Number of passes over the samples.")] = None
-    steps: Annotated[
-        int | None, typer.Option(help="Number of optimizer steps on one device, instead of epochs.")
-    ] = None
-    tokens: Annotated[
-        float | None, typer.Option(help="Training tokens of a language model's run (1e9), instead of epochs.")
-    ] = None
-    precision: Annotated[
-        str | None, typer.Option(help="float32, tf32, mixed_float16, mixed_bfloat16, float16 or bfloat16.")
-    ] = None
-    mode: Annotated[Literal["train", "infer"], typer.Option(help="Training or inference.")] = "train"
-    loss: Annotated[str | None, typer.Option(help="Keras loss of a model that is not compiled.")] = None
-    optimizer: Annotated[
-        str | None, typer.Option(help="Keras optimizer of a model that is not compiled.")
-    ] = None
-    remat: Annotated[
-        bool,
-        typer.Option("--remat", help="Recompute each layer's activations in the backward pass (RematScope)."),
-    ] = False
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Trace the model again, and store nothing.")
-    ] = False
-
-    def options(self, script: ScriptFlags) -> WorkloadOptions:
-        """Convert the flags to tracing options; UsageError for invalid values."""
-        from ..workload.options import WorkloadOptions, count_tokens
-
-        return WorkloadOptions(
-            batch_size=self.batch_size,
-            samples=self.samples,
-            epochs=self.epochs,
-            steps=self.steps,
-            tokens=count_tokens(self.tokens),
-            precision=self.precision,
-            mode=self.mode,
-            loss=self.loss,
-            optimizer=self.optimizer,
-            remat=self.remat,
-            use_cache=not self.no_cache,
-            script=script.terms(),
-        )
+__all__ = ["LimitFlags", "OfferFlags", "SpotFlags", "ValueFlags"]
 
 
 class LimitFlags(Frozen):
@@ -291,28 +162,6 @@ class OfferFlags(Frozen):
             hour_value=hours.hour_value or 0.0,
             wait_value=hours.wait_value or 0.0,
         )
-
-
-class OutputFlags(Frozen):
-    """Output besides a table on standard output."""
-
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")] = None
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
-
-    def require_writable(self) -> None:
-        """Raise UsageError before the work starts if the file is not writable."""
-        from ..render.output import require_writable
-
-        if self.output is not None:
-            require_writable(self.output, flag="-o")
-
-    def write(self, build: Callable[[], dict[str, Any]]) -> None:
-        """Write a document with its schema to the file, if one is given; it is built only then."""
-        from ..render.output import format_json, write_text
-
-        if self.output is not None:
-            document = build()
-            write_text(self.output, format_json(document.pop("schema"), document))
 
 
 def _ask_notebooks() -> None:

@@ -1,0 +1,106 @@
+"""`gpuplan breakeven`: notebooks, the user's machine and the clouds compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from .flag_groups import expand_flag_groups
+from .messages import changed_flags, format_command, show_estimate_progress, suggest_next
+from .offer_flags import LimitFlags, OfferFlags, SpotFlags, ValueFlags
+from .output_flags import OutputFlags
+from .work_flags import FitFlag, ModelArgument, ScriptArguments, ScriptFlags, WorkFlags
+
+__all__ = ["register"]
+
+BREAKEVEN_EPILOG = """Examples:
+
+  gpuplan breakeven train.py --hour-value 20 --runs 10
+
+  gpuplan breakeven train.py --against colab-free,local,aws:g4dn.xlarge,cloud:spot --hour-value 20
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command(epilog=BREAKEVEN_EPILOG)(breakeven)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakevenFlags:
+    """Alternatives to compare, and number of runs."""
+
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Alternatives, comma-separated: colab-free,local,aws:g4dn.xlarge,cloud:spot. Default: six."
+        ),
+    ] = None
+    runs: Annotated[int, typer.Option(help="Number of runs.")] = 1
+    hours_a_day: Annotated[
+        float, typer.Option(help="Hours per day at a notebook that must be kept open.")
+    ] = 8.0
+
+
+@expand_flag_groups
+def breakeven(
+    model: ModelArgument,
+    script_arguments: ScriptArguments = None,
+    *,
+    rivals: BreakevenFlags,
+    values: ValueFlags,
+    work: WorkFlags,
+    script: ScriptFlags,
+    offers: OfferFlags,
+    limits: LimitFlags,
+    spot: SpotFlags,
+    fit: FitFlag = False,
+    out: OutputFlags,
+) -> None:
+    """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
+    from ..plan.compare.breakeven import BreakevenQuery, compare_alternatives
+    from ..plan.fit_ways import prepare_fit, require_fittable
+    from ..render.comparison import build_breakeven_json, emit_breakeven
+    from ..workload.capture.kept_models import keep_models_built
+
+    query = BreakevenQuery(
+        against=tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip()),
+        runs=rivals.runs,
+        hour_value_usd=values.hour_value or 0.0,
+        wait_value_usd=values.wait_value or 0.0,
+        hours_a_day=rivals.hours_a_day,
+    )
+    options = work.options(script)
+    if fit:
+        require_fittable(options)
+    out.require_writable()
+    asked = offers.build_request(limits, spot, values).resolve()
+    with show_estimate_progress(model) as tell, keep_models_built():
+        context = asked.build_context(
+            model, options=options.with_callback(tell), script_arguments=script_arguments or ()
+        )
+        question, ways = asked.question, None
+        if fit:
+            question, ways = prepare_fit(context, model, question, script_arguments=script_arguments or ())
+        result = compare_alternatives(context, query, question=question, ways=ways)
+    out.write(lambda: build_breakeven_json(result))
+    emit_breakeven(result, as_json=out.json_)
+    best = result.best.alternative.offer.offer
+    suggest_next(
+        format_command(
+            "estimate",
+            model,
+            provider=best.provider,
+            accelerator=best.accelerator,
+            devices=best.devices,
+            shard=changed_flags(offers).get("shard"),
+            fit=fit,
+            **changed_flags(work),
+            **changed_flags(script),
+            o="plan.json",
+            arguments=script_arguments,
+        ),
+        as_json=out.json_,
+    )

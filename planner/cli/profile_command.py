@@ -1,0 +1,245 @@
+"""`gpuplan profile`: measure a model's step time here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..frozen import Frozen
+from .flag_groups import expand_flag_groups
+from .messages import format_command, suggest_next
+from .option_values import complete_accelerators
+from .work_flags import ScriptArguments, ScriptFlags
+
+if TYPE_CHECKING:
+    from ..profile.run import ProfileRequest
+    from ..profile.statistics import ProcessLimits
+    from ..profile.windows import MeasurementRules
+    from ..profile_schema import ProfileDocument
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command()(profile)
+
+
+class MeasuringFlags(Frozen):
+    """Processes and time of each measurement."""
+
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes that measure each configuration. Default: up to 3, with --precise up to 6."
+        ),
+    ] = None
+    max_time: Annotated[
+        float | None,
+        typer.Option(help="Time limit of windows, twice per configuration [s]. Default: 6, or 20."),
+    ] = None
+    precise: Annotated[
+        bool,
+        typer.Option("--precise", help="Measure for minutes: 3 to 6 processes, until they agree to 2 %."),
+    ] = False
+
+    def process_limits(self) -> ProcessLimits:
+        """Return the limits on the number of processes; UsageError for fewer than one."""
+        from ..limits import MAX_PROCESSES, require_count
+        from ..profile.statistics import ProcessLimits
+
+        if self.processes is None:
+            return ProcessLimits()
+        require_count(self.processes, what="--processes", example="5", most=MAX_PROCESSES)
+        return ProcessLimits(fewest=self.processes, most=self.processes)
+
+    def rules(self) -> MeasurementRules:
+        """Build the stop rules of each process; UsageError for a time limit of 0."""
+        from ..limits import MAX_DURATION_S, require_positive
+        from ..profile.schedule import PRECISE_WINDOWS_S, QUICK_WINDOWS_S
+        from ..profile.windows import MeasurementRules
+
+        if self.max_time is not None:
+            require_positive(self.max_time, what="--max-time", example="20", most=MAX_DURATION_S)
+        return MeasurementRules.for_each_process(
+            processes=self.process_limits().fewest,
+            together_s=self.max_time or (PRECISE_WINDOWS_S if self.precise else QUICK_WINDOWS_S),
+        )
+
+    def answer_s(self) -> float | None:
+        """Return the time after which an answer is wanted; None where processes or time are given [s]."""
+        from ..profile.schedule import QUICK_ANSWER_S
+
+        given = self.precise or self.processes is not None or self.max_time is not None
+        return None if given else QUICK_ANSWER_S
+
+
+class CompilingFlags(Frozen):
+    """Compilation of the measured steps for accelerators that are not here."""
+
+    compile: Annotated[
+        bool,
+        typer.Option("--compile", help="Also let XLA compile each step for each --accelerator (minutes)."),
+    ] = False
+    accelerator: Annotated[
+        list[str] | None,
+        typer.Option(help="Accelerator to compile for; repeatable.", autocompletion=complete_accelerators),
+    ] = None
+
+    def compiler(self) -> Callable[[ProfileDocument, ProfileRequest], None] | None:
+        """Build the function that adds compiler results to a profile; UsageError before anything starts."""
+        from ..errors import UsageError
+
+        if not self.compile:
+            if self.accelerator:
+                raise UsageError("`--accelerator` has no effect without `--compile`", hint="add `--compile`")
+            return None
+        from ..offers.catalog import load_catalog
+        from ..plan.compiled_profile import add_compiled, resolve_accelerators
+        from ..render.progress import status
+        from .messages import build_step_compiler
+
+        catalog = load_catalog()
+        named = resolve_accelerators(self.accelerator or (), catalog)
+
+        def add(document: ProfileDocument, request: ProfileRequest) -> None:
+            with status(f"compiling {request.model}") as tell:
+                add_compiled(
+                    document,
+                    request,
+                    catalog=catalog,
+                    accelerators=named,
+                    compiling=build_step_compiler(tell),
+                )
+
+        return add
+
+
+@expand_flag_groups
+def profile(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Script, function, Keras application or .keras file.")
+    ],
+    script_arguments: ScriptArguments = None,
+    *,
+    batch_size: Annotated[
+        list[int] | None,
+        typer.Option(help="Samples per step; repeatable. Default: the model's own and a quarter."),
+    ] = None,
+    backend: Annotated[
+        Literal["jax", "tensorflow", "torch"] | None,
+        typer.Option(help="Keras's backend. Default: KERAS_BACKEND, else jax."),
+    ] = None,
+    device: Annotated[Literal["cpu", "gpu", "tpu"] | None, typer.Option(help="Device to compute on.")] = None,
+    precision: Annotated[
+        list[str] | None, typer.Option(help="float32, tf32, mixed_float16, ...; repeatable.")
+    ] = None,
+    mode: Annotated[Literal["train", "infer"], typer.Option(help="Training or inference.")] = "train",
+    data: Annotated[
+        Literal["synthetic", "script"],
+        typer.Option(help="Random data of the same shapes, or the data that the script feeds to fit()."),
+    ] = "synthetic",
+    loss: Annotated[str | None, typer.Option(help="Keras loss of a model that is not compiled.")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="Keras optimizer of a model that is not compiled.")
+    ] = None,
+    measuring: MeasuringFlags,
+    script: ScriptFlags,
+    compiling: CompilingFlags,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also write the profile here.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Measure the step time of a model on this machine, as fit() runs it and alone.
+
+    Each configuration has processes of its own. In each, compilation and warm-up are kept apart, and windows
+    of many steps follow. It ends after about a minute; --precise adds processes until the 95 % interval of the
+    median is 2 % wide. Ctrl-C keeps what was measured.
+
+    Examples:
+
+      gpuplan profile train.py -o profile.json
+
+      gpuplan profile ResNet50 --batch-size 8 --batch-size 32 --backend torch
+
+      gpuplan profile train.py --data script -- --images photos/
+
+      gpuplan profile train.py --compile --accelerator TPU-v5e
+    """
+    from ..profile.run import ProfileRequest, profile
+    from ..render.output import require_writable
+    from ..render.profile import emit_profile, show_progress
+    from ..workload.options import WorkloadOptions
+
+    if output is not None:
+        require_writable(output, flag="-o")
+    request = ProfileRequest(
+        model=model,
+        batch_sizes=tuple(batch_size or ()),
+        precisions=tuple(precision or ()),
+        backend=backend,
+        device=device,
+        data=data,
+        options=WorkloadOptions(mode=mode, loss=loss, optimizer=optimizer, script=script.terms()),
+        argv=tuple(script_arguments or ()),
+        several=measuring.process_limits(),
+        rules=measuring.rules(),
+        answer_s=measuring.answer_s(),
+        typed=" ".join(sys.argv),
+    )
+    _require_sensible(request)
+    then = compiling.compiler()
+    with show_progress() as on_event:
+        document = profile(request, on_event=on_event, keep=lambda doc: _write_profile(output, doc))
+    _write_profile(output, document)
+    if then is not None:
+        then(document, request)
+        _write_profile(output, document)
+    emit_profile(document, as_json=json_)
+    _print_findings(document, output)
+    step = "add `-o profile.json` to keep it" if output is None else format_command("estimate", str(output))
+    suggest_next(step, as_json=json_)
+
+
+def _require_sensible(request: ProfileRequest) -> None:
+    """Raise UsageError for an invalid batch size, precision or combination, before anything starts."""
+    from ..errors import UsageError
+    from ..workload.options import WorkloadOptions
+
+    for batch_size in request.batch_sizes:
+        WorkloadOptions(batch_size=batch_size)
+    for precision in request.precisions:
+        WorkloadOptions(precision=precision)
+    if request.data == "script" and request.options.mode == "infer":
+        raise UsageError(
+            "--data script measures fit(), which --mode infer does not call", hint="leave out one of them"
+        )
+    if request.data == "script" and request.batch_sizes:
+        raise UsageError("--data script has its own batches", hint="leave out `--batch-size`")
+
+
+def _write_profile(output: Path | None, document: ProfileDocument) -> None:
+    from ..render.output import write_text
+    from ..render.profile import format_profile_json
+
+    if output is not None:
+        write_text(output, format_profile_json(document))
+
+
+def _print_findings(document: ProfileDocument, output: Path | None) -> None:
+    """Print findings on standard error; GpuplanError if nothing was measured."""
+    from ..errors import GpuplanError
+    from ..render.profile import iter_summary_sentences
+
+    for sentence in iter_summary_sentences(document):
+        typer.echo(sentence, err=True)
+    if output is not None:
+        typer.echo(f"wrote {output}", err=True)
+    if not any(row["status"] == "measured" for row in document["rows"]):
+        last = document["rows"][-1] if document["rows"] else {"message": "nothing was run"}
+        raise GpuplanError(f"nothing was measured: {last['message']}", hint="see above")
