@@ -98,8 +98,8 @@ def _compute_scalar_share(
 ) -> Any:
     """Return the share of the scalar units' peak that each contraction attains [-].
 
-    The gradient of a depthwise filter sums over all pixels (k) for the few numbers of a filter (m, the channels of a
-    group n times its area). It is told from a forward pass over fewer pixels than that by m being a multiple of n.
+    The gradient of a depthwise filter sums over all pixels (k) for the few numbers of a filter (m, channels of a
+    group n times its area). That m is a multiple of n tells it from a forward pass over few pixels.
     """
     share = _by_category(generation, _SCALAR_SHARES, table.category, xp)
     of_filter = (table.k > table.m) & (table.m % xp.maximum(table.n, 1) == 0)
