@@ -157,7 +157,7 @@ def test_optional_columns_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "says"),
     [
-        ("attention", "fast", "flash or unfused"),
+        ("attention", "fast", "flash, triton or unfused"),
         ("software_year", "recent", "recent"),
         ("shard", "zero3", "none, zero1, zero2, fsdp or empty"),
     ],
