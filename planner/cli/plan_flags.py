@@ -18,7 +18,7 @@ Requirements = Annotated[str | None, typer.Option(help="Requirements file in the
 
 
 class CapFlags(Frozen):
-    """What a run may cost, how long its machine may live, and what is lost in a crash."""
+    """Limits of a run's cost, of its machine's lifetime and of the work lost in a crash."""
 
     max_usd: Annotated[float | None, typer.Option(help="Maximum cost of the run, all attempts together.")] = (
         None

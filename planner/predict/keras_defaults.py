@@ -8,7 +8,8 @@ from ..offers.rows import Accelerator
 from ..workload.model import AttentionCall, Workload
 from ..workload.ops import OpKind
 from .device.accelerator_limits import runs_tf32_by_default
-from .library_kernels import find_keras_cudnn_layers
+from .kernels.grouped import SIXTEEN_BIT
+from .library_kernels import AMPERE, HOPPER, find_keras_cudnn_layers, is_nvidia_since
 
 __all__ = [
     "AttentionChoice",
@@ -22,11 +23,9 @@ __all__ = [
     "select_executed_workload",
 ]
 
-AMPERE, HOPPER = 8.0, 9.0  # compute capability
 # cuDNN's kernel takes heads of up to 128 features, from Hopper on up to 256, in multiples of 8, in 16 bits
 # (JAX 0.10, jax/_src/cudnn/fused_attention_stablehlo.py, `check_layout` and `check_is_flash_attention`).
 LARGEST_HEAD, LARGEST_HEAD_HOPPER, HEAD_MULTIPLE = 128, 256, 8
-SIXTEEN_BIT = ("float16", "bfloat16")
 # Splash attention's default blocks (JAX 0.10, jax/experimental/pallas/ops/tpu/splash_attention).
 SPLASH_BLOCK = 128
 ALIGNED = 8  # elements of 16 bits in 16 bytes
@@ -138,8 +137,9 @@ def describe_composed_normalization(workload: Workload) -> str:
     three such steps on an H200, predictions were 0.25 to 0.46 of the peak
     (profiles/measured/nvidia-h200-torch.json).
     """
-    composed = any(op.composed == "torch" and op.phase == "backward" for op in workload.ops)
-    if workload.compiled or workload.backend != "torch" or not composed:
+    if workload.compiled or workload.backend != "torch":
+        return ""
+    if not any(op.composed == "torch" and op.phase == "backward" for op in workload.ops):
         return ""
     return (
         "memory of Keras's batch normalization on PyTorch is counted too low: such steps needed two to four times"
@@ -166,7 +166,7 @@ def describe_unaligned_products(workload: Workload, accelerator: Accelerator) ->
     (profiles/measured/nvidia-h200-jax.json); padding 588 to 592 saved 72 % of a product's time in inference on
     Hopper (github.com/m87-labs/kestrel/pull/143). Such times are not predicted.
     """
-    if accelerator.vendor != "NVIDIA" or float(accelerator.compute_capability or 0.0) < HOPPER:
+    if not is_nvidia_since(accelerator, HOPPER):
         return ""
     columns = max(
         (

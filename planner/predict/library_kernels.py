@@ -12,7 +12,9 @@ from .measurements import Measurement
 from .run_config import TENSORFLOW, find_software_year
 
 __all__ = [
+    "AMPERE",
     "CUDNN",
+    "HOPPER",
     "find_attention_kernel",
     "find_converted_dtypes",
     "find_cudnn_layers",
@@ -22,10 +24,11 @@ __all__ = [
     "find_unfused_parts",
     "find_xla_converted_dtypes",
     "has_persistent_norms",
+    "is_nvidia_since",
 ]
 
 CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
-VOLTA, HOPPER = 7.0, 9.0  # compute capability
+VOLTA, AMPERE, HOPPER = 7.0, 8.0, 9.0  # compute capability
 CUDNN_8_9_YEAR = 2023.25  # release of cuDNN 8.9.0, April 2023
 CUDNN = frozenset({"lstm", "gru"})
 PERSISTENT_NORMS = ("pytorch", "mxnet", "paddlepaddle")  # frameworks: `has_persistent_norms`
@@ -120,29 +123,30 @@ def find_converted_dtypes(m: Measurement, accelerator: Accelerator) -> frozenset
 
 
 def find_keras_fast_groups(accelerator: Accelerator) -> FastGroups:
-    """Return which grouped convolutions current Keras runs on tensor units: see `kernels.grouped`.
+    """Return the grouped convolutions that current Keras runs on tensor units: see `kernels.grouped`.
 
     XLA and TensorFlow put channels last for 16-bit types from Volta on, and Keras on PyTorch does everywhere.
     Nothing is known of other vendors' GPUs.
     """
-    return "powers of two" if _has_grouped_kernels(accelerator) else "all"
+    return "powers of two" if is_nvidia_since(accelerator, VOLTA) else "all"
 
 
 def find_fast_groups(m: Measurement, accelerator: Accelerator) -> FastGroups:
-    """Return which grouped convolutions ran on tensor units in a measurement: see `kernels.grouped`.
+    """Return the grouped convolutions that ran on tensor units in a measurement: see `kernels.grouped`.
 
     Args:
         m: What was run; a layout that is not known is taken to be channels first.
         accelerator: Where.
     """
     last = m.layout == "nhwc" or m.framework in (*TENSORFLOW, "jax")
-    if not last or not _has_grouped_kernels(accelerator):
+    if not last or not is_nvidia_since(accelerator, VOLTA):
         return "all"
     return "32" if find_software_year(m) < CUDNN_8_9_YEAR else "powers of two"
 
 
-def _has_grouped_kernels(accelerator: Accelerator) -> bool:
-    return accelerator.vendor == "NVIDIA" and float(accelerator.compute_capability or 0.0) >= VOLTA
+def is_nvidia_since(accelerator: Accelerator, capability: float) -> bool:
+    """Return True for NVIDIA's GPUs of at least a compute capability; False where it is unknown."""
+    return accelerator.vendor == "NVIDIA" and float(accelerator.compute_capability or 0.0) >= capability
 
 
 def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:

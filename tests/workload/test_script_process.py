@@ -87,7 +87,7 @@ IN_A_MODULE = "import data\ndata.load()\n"
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CaptureError]:
-    """What is said of each script that takes too long; all of them wait for their limit at the same time."""
+    """Messages for scripts that take too long; all of them wait for their limit at the same time."""
     scripts = {name: script for name, (script, _) in LATE.items()} | {"in a module": IN_A_MODULE}
     folders = [tmp_path_factory.mktemp("late") for _ in scripts]
     for folder in folders:

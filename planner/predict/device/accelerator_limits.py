@@ -10,6 +10,7 @@ from typing import Any
 from ...offers.rows import Accelerator
 from ...units import GIGA, MEGA, MIB, TERA
 from ..coefficients import AcceleratorLimits
+from ..kernels.grouped import SIXTEEN_BIT
 from ..kernels.table import CONTRACTIONS, CONVOLUTIONS, KernelTable
 from ..step_time import NoPrediction
 from .systolic_array import SHARES
@@ -32,7 +33,6 @@ VECTOR_SHARE = 8 * 128 * 2 / (128 * 128 * 2)
 LANES = {"TPU-v6e": 256}
 USUAL_LANES = 128
 
-_SIXTEEN_BIT = ("float16", "bfloat16")
 # Precisions in which float32 runs on tensor units: all products, or convolutions alone.
 TF32 = ("tf32", "tf32_convolutions")
 
@@ -70,7 +70,7 @@ def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tup
     float8 = dtype.startswith("float8")
     # XLA multiplies float32 on a TPU in bfloat16 passes, one by default; bfloat16 holds every int8.
     as_bfloat16 = (
-        float8 or dtype in _SIXTEEN_BIT or (accelerator.kind == "tpu" and dtype in ("float32", "int8"))
+        float8 or dtype in SIXTEEN_BIT or (accelerator.kind == "tpu" and dtype in ("float32", "int8"))
     )
     has_units = bool(accelerator.fp16_tensor_tflop_per_s or accelerator.bf16_tensor_tflop_per_s)
     units = (
@@ -91,7 +91,7 @@ def tensor_dtypes(accelerator: Accelerator, *, precision: str) -> frozenset[str]
         accelerator: A row of the catalog.
         precision: Precision of the workload; `tf32` and `tf32_convolutions` include float32 convolutions.
     """
-    dtypes = (*_SIXTEEN_BIT, "float32")
+    dtypes = (*SIXTEEN_BIT, "float32")
     return frozenset(d for d in dtypes if peak_tflop_per_s(accelerator, d, tf32=precision in TF32)[1])
 
 
@@ -101,7 +101,7 @@ def _has_winograd(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool
     Types of 16 bits without tensor units are computed like float32, to which the frameworks convert them. This
     includes an A100 without TF32: published steps of VGG-16 reach 1.8 times the peak in nominal FLOPs.
     """
-    return accelerator.kind == "gpu" and (dtype == "float32" or (dtype in _SIXTEEN_BIT and not tensor))
+    return accelerator.kind == "gpu" and (dtype == "float32" or (dtype in SIXTEEN_BIT and not tensor))
 
 
 def _takes_pairs(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool:
@@ -117,7 +117,7 @@ def _takes_pairs(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool:
         dtype: Type of the operands.
         tensor: Whether the chip has tensor units for the type.
     """
-    return accelerator.vendor == "NVIDIA" and dtype in _SIXTEEN_BIT and tensor
+    return accelerator.vendor == "NVIDIA" and dtype in SIXTEEN_BIT and tensor
 
 
 # A V100's streaming multiprocessor on tensor cores: 125 TFLOP/s over 80 of them (NVIDIA, "Tesla V100 GPU
@@ -249,7 +249,7 @@ def compute_limits(
         return NoPrediction(f"no published memory bandwidth for {accelerator.name}")
     peaks = [peak_tflop_per_s(accelerator, dtype, tf32=precision == "tf32") for dtype in table.dtypes]
     for dtype, (peak, _) in zip(table.dtypes, peaks, strict=True):
-        if peak is None and dtype in (*_SIXTEEN_BIT, "float32", "float64"):
+        if peak is None and dtype in (*SIXTEEN_BIT, "float32", "float64"):
             return NoPrediction(f"no published peak for {dtype} on {accelerator.name}")
     limits = _compute_limits(accelerator, table, peaks)
     if precision != "tf32_convolutions":

@@ -6,13 +6,13 @@ from typing import Literal
 
 from .table import CONVOLUTIONS, Kernel
 
-__all__ = ["FAST_GROUPS", "FastGroups", "is_direct"]
+__all__ = ["FAST_GROUPS", "SIXTEEN_BIT", "FastGroups", "is_direct"]
 
 # Grouped convolutions of 16-bit operands with channels last that have kernels on tensor units: all of them, those
 # of 32 groups (ResNeXt), those whose groups have 2^n channels.
 FastGroups = Literal["all", "32", "powers of two"]
 FAST_GROUPS = 32
-_HALF = ("float16", "bfloat16")
+SIXTEEN_BIT = ("float16", "bfloat16")
 
 
 def is_direct(kernel: Kernel, fast: FastGroups) -> bool:
@@ -29,7 +29,7 @@ def is_direct(kernel: Kernel, fast: FastGroups) -> bool:
         kernel: Any kernel; ``n`` of a convolution is the number of channels of a group in each of its passes.
         fast: Which groups have kernels on tensor units.
     """
-    grouped = kernel.category in CONVOLUTIONS and kernel.batch > 1 and kernel.dtype in _HALF
+    grouped = kernel.category in CONVOLUTIONS and kernel.batch > 1 and kernel.dtype in SIXTEEN_BIT
     if fast == "all" or not grouped:
         return False
     if fast == "32":

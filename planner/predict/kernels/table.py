@@ -32,9 +32,8 @@ __all__ = [
 
 UnfusedPart = Literal["calls", "torch_calls", "updates", "loops"]
 _COMPOSING = {"calls": "tensorflow", "torch_calls": "torch"}
-_BATCH_NORMALIZATION = (
-    "torch"  # `Op.composed` of batch normalization, the call that Keras on PyTorch composes
-)
+# `Op.composed` of batch normalization, the call that Keras on PyTorch composes.
+_BATCH_NORMALIZATION = "torch"
 
 
 def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple[list[Op], list[Op]]:
