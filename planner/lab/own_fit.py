@@ -24,10 +24,8 @@ from ..predict.own_coefficients import DeviceUpdate, apply_update
 from ..predict.parameter_vector import RANGES, VectorLayout
 from ..predict.priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG
 from ..predict.run_config import (
-    append_mode,
-    find_launching_stack,
     name_measured_run_kind,
-    name_user_stack,
+    name_user_run,
 )
 from ..predict.step_time import NoPrediction
 from .cross_validation import predict_sample_s
@@ -123,13 +121,8 @@ def _build_sample(m: Measurement, accelerator: Accelerator) -> tuple[Measurement
     sample = build_fit_sample(known, build_traced_run(known, workload), accelerator)
     if isinstance(sample, NoPrediction):
         return sample
-    stack = find_launching_stack(m.stack, torch=m.framework == "pytorch", compiled=m.compiled)
-    named = replace(
-        sample,
-        stack=name_user_stack(stack, mode=m.mode, compiled=m.compiled),
-        host=append_mode(stack, m.mode),
-    )
-    return replace(known, accelerator=accelerator.name), named
+    names = name_user_run(m.stack, torch=m.framework == "pytorch", mode=m.mode, compiled=m.compiled)
+    return replace(known, accelerator=accelerator.name), replace(sample, **names._asdict())
 
 
 def _fit_device(

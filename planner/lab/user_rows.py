@@ -16,11 +16,9 @@ from ..predict.multi_device.sharded_step import scale_to_sharded_devices
 from ..predict.multi_device.sharding import Sharding, parse_sharding
 from ..predict.predictor import Predictor
 from ..predict.run_config import (
-    append_mode,
-    find_launching_stack,
     find_software_year,
     find_wait_factor,
-    name_user_stack,
+    name_user_run,
 )
 from ..predict.step_description import compute_step_interval, find_basis, find_limiter
 from ..predict.step_time import NoPrediction, StepTime
@@ -184,15 +182,15 @@ def predict_traced_row(
         return sample, None
     if m.shard:  # it ran, so that it fitted, however much was computed again or kept elsewhere
         sample = replace(sample, pressure=min(sample.pressure, FITTING))
-    names = predictor.coefficients
-    stack = find_launching_stack(m.stack, torch=m.framework == "pytorch", compiled=m.compiled)
-    if not m.framework or sample.stack not in names.stacks:
-        sample = replace(sample, stack=name_user_stack(stack, mode=m.mode, compiled=m.compiled))
-    if sample.host not in names.hosts:
-        sample = replace(sample, host=append_mode(stack, m.mode))
+    coefficients = predictor.coefficients
+    names = name_user_run(m.stack, torch=m.framework == "pytorch", mode=m.mode, compiled=m.compiled)
+    if not m.framework or sample.stack not in coefficients.stacks:
+        sample = replace(sample, stack=names.stack)
+    if sample.host not in coefficients.hosts:
+        sample = replace(sample, host=names.host)
     if m.feed == STEP_ALONE:
-        names = _without_fixed_time(names, sample.host)
-    single = _predict_single(known, sample, accelerator, names)
+        coefficients = _without_fixed_time(coefficients, sample.host)
+    single = _predict_single(known, sample, accelerator, coefficients)
     if m.devices == 1:
         return single, sample
     return _scale(single, m, workload, accelerator, sharding), sample

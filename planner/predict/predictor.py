@@ -31,11 +31,9 @@ from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from .own_coefficients import OwnCoefficients, load_own_coefficients
 from .priors import LAST_YEAR
 from .run_config import (
-    append_mode,
     compute_memory_pressure,
     compute_paging_s,
-    find_launching_stack,
-    name_user_stack,
+    name_user_run,
 )
 from .step_description import (
     compute_step_interval,
@@ -213,8 +211,9 @@ class Predictor:
         if isinstance(found, NoPrediction):
             return found
         precision = find_execution_precision(workload, accelerator)
-        stack = find_launching_stack(stack, torch=workload.backend == "torch", compiled=workload.compiled)
-        framework = name_user_stack(stack, mode=workload.mode, compiled=workload.compiled)
+        names = name_user_run(
+            stack, torch=workload.backend == "torch", mode=workload.mode, compiled=workload.compiled
+        )
         coefficients, own_note = self.get_coefficients(accelerator)
         memory_bytes = select_executed_workload(workload, accelerator).memory.total_bytes
         step = model_step(
@@ -223,13 +222,13 @@ class Predictor:
             coefficients,
             generation=found.generation,
             year=found.year,
-            stack=framework,
-            host=append_mode(stack, workload.mode),
+            stack=names.stack,
+            host=names.host,
             compiled=workload.compiled,
             input_bytes=workload.memory.input_bytes if fed else 0.0,
             pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
             paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
-            times_s=self._compute_times_s(workload, accelerator, framework) if share == 1.0 else None,
+            times_s=self._compute_times_s(workload, accelerator, names.stack) if share == 1.0 else None,
         )
         mode, compiled = workload.mode, workload.compiled
         if workload.quantization is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..offers.rows import Accelerator
 from ..units import GIB, GIGA
 from .device.kernel_times import MOST_FITTED_PRESSURE
@@ -14,7 +16,6 @@ __all__ = [
     "append_mode",
     "compute_memory_pressure",
     "compute_paging_s",
-    "find_launching_stack",
     "find_software_year",
     "find_wait_factor",
     "is_fed_from_host",
@@ -22,6 +23,7 @@ __all__ = [
     "name_measured_run_kind",
     "name_run_kind",
     "name_stack",
+    "name_user_run",
     "name_user_stack",
     "split_mode",
 ]  # fmt: skip
@@ -94,17 +96,33 @@ def name_user_stack(stack: str, *, mode: str, compiled: bool) -> str:
     return append_mode(compilers[stack] if compiled else names[stack], mode)
 
 
-def find_launching_stack(stack: str, *, torch: bool, compiled: bool) -> str:
-    """Return the stack whose rates apply to Keras's: PyTorch launches the kernels of Keras on PyTorch, one by one.
+class UserRunNames(NamedTuple):
+    """Names of the coefficients that apply to a user's run: of its stack and of its host."""
 
-    No published row is of Keras on PyTorch, so its rates are those of PyTorch's own modules.
+    stack: str
+    host: str
+
+
+def name_user_run(stack: str, *, torch: bool, mode: str, compiled: bool) -> UserRunNames:
+    """Return the names of the coefficients of a user's run.
+
+    PyTorch launches the kernels of Keras on PyTorch, one by one. No published row is of it, so its rates are those
+    of PyTorch's own modules.
 
     Args:
         stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
         torch: Whether PyTorch runs it.
+        mode: `train` or `infer`.
         compiled: Whether a compiler builds the program.
+
+    Example:
+        >>> name_user_run("keras", torch=True, mode="train", compiled=False)
+        UserRunNames(stack='pytorch eager', host='eager')
     """
-    return "eager" if stack == "keras" and torch and not compiled else stack
+    launching = "eager" if stack == "keras" and torch and not compiled else stack
+    return UserRunNames(
+        stack=name_user_stack(launching, mode=mode, compiled=compiled), host=append_mode(launching, mode)
+    )
 
 
 def append_mode(name: str, mode: str) -> str:
