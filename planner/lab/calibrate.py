@@ -6,18 +6,18 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ..files import write_atomically
 from ..offers.rows import Accelerator
-from ..predict.coefficients import Coefficients
+from ..predict.coefficients import Coefficients, StackCoefficients
 from ..predict.device.measured_lookup import FORMAT as MEASURED_FORMAT
 from ..predict.device.measured_lookup import compute_fingerprint
 from ..predict.measurements import STACKS, Measurement
 from ..predict.parameter_vector import FittedCoefficients
-from ..predict.run_config import append_mode, name_measured_run_kind, split_mode
+from ..predict.run_config import append_mode, name_measured_run_kind, name_user_stack, split_mode
 from .cross_validation import CrossValidation, LabelledSample, assign_folds, cross_validate
 from .fit import fit
 from .interval_fit import FeaturedResidual, fit_interval_model
@@ -127,7 +127,7 @@ def calibrate(
         generations=fitted.generations,
         era=fitted.era,
         shared=fitted.shared,
-        stacks=fitted.stacks | compute_class_means(fitted.stacks, classes=("tuned",)),
+        stacks=complete_stacks(fitted.stacks),
         hosts=fitted.hosts | compute_class_means(fitted.hosts),
         measured_log=MEASURED_LOG,
         intervals=intervals,
@@ -154,6 +154,19 @@ def _list_user_residuals(validations: Sequence[CrossValidation]) -> list[Feature
         for validation in validations
         for one, sample in zip(validation.residuals, validation.samples, strict=True)
     ]
+
+
+def complete_stacks(stacks: Mapping[str, StackCoefficients]) -> dict[str, StackCoefficients]:
+    """Return the fitted stacks with the mean of tuned ones, and XLA's with a rate of convolutions on tensor units.
+
+    No published row of XLA has such a convolution. XLA and TensorFlow call the same library for them, so the rate
+    is that of Keras on TensorFlow.
+    """
+    found = dict(stacks) | compute_class_means(stacks, classes=("tuned",))
+    compiled, launched = (name_user_stack("keras", mode="train", compiled=choice) for choice in (True, False))
+    if {compiled, launched} <= found.keys():
+        found[compiled] = replace(found[compiled], tensor=found[launched].tensor)
+    return found
 
 
 def compute_class_means(members: Mapping[str, Any], *, classes: Sequence[str] = STACKS) -> dict[str, Any]:

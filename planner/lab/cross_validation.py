@@ -146,13 +146,16 @@ class CrossValidation:
         """Features of the interval of each sample: what the fit without its group knows."""
         chips, origins = (_find_groups(self, name) for name in ("chip", "origin"))
         found = []
-        for sample, group, breakdown in zip(self.samples, self.groups, self.breakdowns, strict=True):
+        columns = (self.samples, self.groups, self.breakdowns, self.predicted_s)
+        for sample, group, breakdown, step_s in zip(*columns, strict=True):
             m = sample.measurement
             features = compute_features(
                 breakdown,
                 on_tensor_units=bool(sample.fit_sample.chip.tensor.any()),
                 mode=m.mode,
                 compiled=m.compiled,
+                step_s=step_s,
+                chip_year=sample.fit_sample.year,
                 is_chip_measured=bool(chips[m.chip] - {group}),
                 is_publisher_known=bool(origins[m.origin] - {group}),
             )

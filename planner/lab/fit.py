@@ -100,12 +100,13 @@ def _log_step(samples: Sequence[FitSample]) -> Callable[[Any], Any]:
     input_bytes = np.array([sample.input_bytes for sample in samples])
     pressure = np.array([sample.pressure for sample in samples])
     years = np.array([sample.software_year for sample in samples])[segment]
+    chip_years = np.array([sample.year for sample in samples])[segment]
 
     def log_step(logs: Any) -> Any:
         values = jnp.exp(logs)
         generation, shared, stack, _ = _unpack(values[:, segment])
         _, per_case, _, host = _unpack(values)
-        stack = with_software_year(years, stack, shared, xp=np)
+        generation = with_software_year(years, generation, shared, year=chip_years, xp=np)
         kernels_s, _, _ = compute_kernel_parts_s(table, chip, generation, stack, shared, xp=jnp)
         device_s = jax.ops.segment_sum(kernels_s, segment, num_segments=len(samples))
         return jnp.log(

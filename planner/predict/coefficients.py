@@ -26,7 +26,7 @@ __all__ = [
     "load_coefficients",
 ]  # fmt: skip
 
-FORMAT = "gpuplan.efficiency/8"
+FORMAT = "gpuplan.efficiency/9"
 
 
 class GenerationCoefficients(Frozen):
@@ -84,6 +84,7 @@ class SharedCoefficients(Frozen):
         l2_reuse: Share of the traffic cached in the second level that does not reach memory [-].
         pressure_slope: Slope of log time in (memory needed / memory usable) above 1, without workspace [-].
         tensor_per_year: Factor of the use of tensor units per year of library releases after `SOFTWARE_EPOCH` [-].
+        scalar_per_year: The same of scalar units since Volta, per year before `SCALAR_PLATEAU` [-].
     """
 
     tile_exponent: float
@@ -99,13 +100,15 @@ class SharedCoefficients(Frozen):
     l2_reuse: float
     pressure_slope: float
     tensor_per_year: float
+    scalar_per_year: float
 
 
 class StackCoefficients(Frozen):
     """Factors of a software stack relative to the mean of all stacks.
 
     Args:
-        contraction, tensor: Factor of the rate of products on scalar units and on tensor units [-].
+        contraction: Factor of the rate of convolutions and products on scalar units [-].
+        tensor: Factor of the rate of convolutions on tensor units; products have none [-].
         stream: Factor of the memory bandwidth [-].
         launch: Factor of the gap between two kernels [-].
     """

@@ -1,4 +1,4 @@
-"""Release dates of the software of published runs: later libraries use tensor units better."""
+"""Release dates of the software of published runs: later libraries use a chip better."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import re
 from functools import cache
 from importlib import resources
 
-__all__ = ["NEWEST_SOFTWARE", "SOFTWARE", "SOFTWARE_EPOCH", "SOFTWARE_PLATEAU", "software_year"]
+__all__ = [
+    "NEWEST_SOFTWARE", "SCALAR_EPOCH", "SCALAR_PLATEAU", "SOFTWARE", "SOFTWARE_EPOCH", "SOFTWARE_PLATEAU",
+    "software_year",
+]  # fmt: skip
 
 # The middle of the published years, which a framework's fitted rates are of. All published steps on tensor units
 # but four, of one network and one publisher, are of later software: they do not tell how libraries changed before.
@@ -15,6 +18,10 @@ SOFTWARE_EPOCH = 2019.5
 # Libraries of later years are hardly faster: networks without attention gain 1 to 2 % in the median from PyTorch
 # 1.13 (2022) to 2.1, to 2.4 and to 2.9 (2025) on an RTX 3090 and an RTX 4090 (profiles/published/timm_infer.csv).
 SOFTWARE_PLATEAU = 2022.5
+# Volta came out in the middle of 2017. Its scalar units were used better with each release of the libraries until
+# the middle of 2020; of published steps on a V100 those by software of 2017 and 2018 are slower by a fifth or more
+# than later ones. Older chips show no trend: their libraries were mature by then.
+SCALAR_EPOCH, SCALAR_PLATEAU = 2017.5, 2020.5
 NEWEST_SOFTWARE = 2025.5  # end of the published years
 SOFTWARE = "software.csv"
 _CONTAINER = re.compile(r"NGC (\d\d)\.(\d\d)")  # NVIDIA's containers are named for their month

@@ -179,12 +179,12 @@ def compute_all_kernel_times_s(
     import numpy as np
 
     framework = coefficients.stacks.get(stack, coefficients.stacks[MEAN])
-    framework = with_software_year(software_year, framework, coefficients.shared, xp=np)
     tiled = [one for one in steps if not one.chip.lanes]
-    owns = [
-        coefficients.generations.get(one.generation) or extrapolate_generation(coefficients, year=one.year)
-        for one in tiled
-    ]
+    generations = {
+        (name, year): _find_generation(coefficients, name, year=year, software_year=software_year)
+        for name, year in {(one.generation, one.year) for one in tiled}
+    }
+    owns = [generations[one.generation, one.year] for one in tiled]
     launches_s = iter([own.launch_s * framework.launch for own in owns])
     parts_s = iter(_compute_tiled_parts_s(tiled, owns, framework, coefficients.shared) if tiled else ())
     return [
@@ -213,6 +213,16 @@ def _compute_tiled_parts_s(
     order = np.argsort(segment, kind="stable")
     ends = np.cumsum([len(one.table.count) for one in steps])[:-1]
     return list(zip(*(np.split(part_s[order], ends) for part_s in parts_s), strict=True))
+
+
+def _find_generation(
+    coefficients: FittedCoefficients | Coefficients, name: str, *, year: int, software_year: float
+) -> GenerationCoefficients:
+    """Return the coefficients of a generation, fitted or expected, with libraries of a year."""
+    import numpy as np
+
+    found = coefficients.generations.get(name) or extrapolate_generation(coefficients, year=year)
+    return with_software_year(software_year, found, coefficients.shared, year=year, xp=np)
 
 
 def extrapolate_generation(

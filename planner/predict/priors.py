@@ -18,6 +18,7 @@ from .coefficients import (
 )
 
 __all__ = [
+    "ERA_BEGAN",
     "ERA_SPREAD_LOG",
     "GROUPS",
     "LAST_YEAR",
@@ -118,6 +119,7 @@ GROUPS = (
             "tensor_density": (0.3, 0.01, 1.0), "memory_density": (0.3, 0.01, 1.0),
             "clock_headroom": (1.6, 1.0, 2.5), "inline_ecc": (0.85, 0.6, 1.0), "l2_reuse": (0.3, 0.01, 0.95),
             "pressure_slope": (0.5, 0.01, 3.0), "tensor_per_year": (1.0, 0.8, 1.3),
+            "scalar_per_year": (1.0, 0.8, 1.3),
         },
         0.0,
         # Of the three densities of tensor units that were measured, a chip that is left out takes away an end.
@@ -130,7 +132,8 @@ GROUPS = (
         # likely.
         surer_log={
             "sharpness": 0.2, "dot_sharpness": 0.2, "tensor_density": 0.3, "pressure_slope": 0.3,
-            "clock_headroom": 0.15, "tensor_per_year": 0.1, "inline_ecc": 0.05, "host_sharpness": 0.3,
+            "clock_headroom": 0.15, "tensor_per_year": 0.1, "scalar_per_year": 0.1, "inline_ecc": 0.05,
+            "host_sharpness": 0.3,
         },
     ),
     CoefficientGroup(

@@ -14,6 +14,7 @@ from .device.accelerator_limits import find_generation, is_modern_data_center_gp
 from .device.systolic_array import SHARES
 from .interval.adaptive import WIDEST, compute_features
 from .modelled_step import ModelledStep
+from .priors import LAST_YEAR
 from .run_config import append_mode, name_run_kind
 from .step_time import Basis, Limiter
 
@@ -47,6 +48,8 @@ def compute_step_interval(
         on_tensor_units=bool(chip.tensor.any()),
         mode=mode,
         compiled=compiled,
+        step_s=step.total_s,
+        chip_year=accelerator.year or LAST_YEAR,
         is_chip_measured=get_chip_name(accelerator.name) in fitted_on["chips"],
         is_vendor_measured=accelerator.vendor in fitted_on["vendors"],
     )

@@ -7,7 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.coefficients import AcceleratorLimits, load_coefficients
+from gpuplan.predict.coefficients import (
+    AcceleratorLimits,
+    GenerationCoefficients,
+    SharedCoefficients,
+    load_coefficients,
+)
 from gpuplan.predict.device.accelerator_limits import UNLIMITED, compute_limits
 from gpuplan.predict.device.kernel_times import (
     clock_share,
@@ -53,10 +58,10 @@ def test_base_clocks_limit_boards_of_75_w_alone() -> None:
 def test_large_products_reach_the_measured_share_of_the_peak_and_no_more(name: str, share: float) -> None:
     """stas00/ml-engineering@744d01e, "maximum achievable matmul", bfloat16; efficiencies of 1 reach just that."""
     coefficients = load_coefficients()
-    stack = replace(coefficients.stacks["xla"], tensor=50.0)
+    stack = coefficients.stacks["xla"]
     table = build_kernel_table([replace(SQUARE, dtype="bfloat16", m=16384, n=16384, k=16384)])
     limits = chip(name, table=table, precision="mixed_bfloat16")
-    generation = replace(coefficients.generations["Ampere"], step_latency_s=1e-12)
+    generation = replace(coefficients.generations["Ampere"], dot_tensor=50.0, step_latency_s=1e-12)
     _, compute_s, _ = compute_kernel_parts_s(table, limits, generation, stack, coefficients.shared, xp=np)
     rate = 2 * 16384**3 / float(compute_s[0]) / float(limits.peak_flop_per_s[0])
 
@@ -299,28 +304,80 @@ def test_most_boards_boost_all_the_time_and_one_of_70_w_cannot() -> None:
 
 def test_tensor_units_gain_with_the_years_of_the_libraries() -> None:
     """By hand: two years at 1.1 a year, none before the epoch or after the plateau; other rates stay."""
-    coefficients = load_coefficients()
-    stack, shared = (
-        coefficients.stacks["tensorflow2 keras"],
-        replace(coefficients.shared, tensor_per_year=1.1),
+    volta, shared = coefficients_of_volta(tensor_per_year=1.1, scalar_per_year=1.0)
+    first, later, last, later_still = (
+        with_software_year(year, volta, shared, year=2017, xp=np)
+        for year in (SOFTWARE_EPOCH - 2, SOFTWARE_EPOCH + 2, SOFTWARE_PLATEAU, 2030.0)
     )
-    later = with_software_year(SOFTWARE_EPOCH + 2, stack, shared, xp=np)
-    assert with_software_year(SOFTWARE_EPOCH - 2, stack, shared, xp=np).tensor == stack.tensor
-    assert later.tensor == pytest.approx(stack.tensor * 1.21)
-    last, later_still = (
-        with_software_year(year, stack, shared, xp=np) for year in (SOFTWARE_PLATEAU, 2030.0)
+    assert first == volta
+    assert later == replace(
+        volta,
+        conv_tensor=pytest.approx(volta.conv_tensor * 1.21),
+        dot_tensor=pytest.approx(volta.dot_tensor * 1.21),
     )
     assert last == later_still
-    assert (later.contraction, later.stream) == (stack.contraction, stack.stream)
+
+
+@pytest.mark.parametrize(
+    ("released", "chip_year", "gain"),
+    [
+        (2018.5, 2017, 1.1**-2),
+        (2016.0, 2017, 1.1**-3),
+        (2020.5, 2017, 1.0),
+        (2025.0, 2017, 1.0),
+        (2018.5, 2016, 1.0),
+    ],
+)
+def test_scalar_units_since_volta_are_slower_with_early_libraries(
+    released: float, chip_year: int, gain: float
+) -> None:
+    """By hand: 1.1 a year from the middle of 2017 to that of 2020; on a chip of 2016 the year does not matter."""
+    volta, shared = coefficients_of_volta(tensor_per_year=1.0, scalar_per_year=1.1)
+    found = with_software_year(released, volta, shared, year=chip_year, xp=np)
+    assert found == replace(
+        volta,
+        conv=pytest.approx(volta.conv * gain),
+        conv_wgrad=pytest.approx(volta.conv_wgrad * gain),
+        dot=pytest.approx(volta.dot * gain),
+    )
+
+
+def coefficients_of_volta(
+    *, tensor_per_year: float, scalar_per_year: float
+) -> tuple[GenerationCoefficients, SharedCoefficients]:
+    """Return Volta's packaged coefficients and the shared ones with given gains a year [-]."""
+    packaged = load_coefficients()
+    shared = replace(packaged.shared, tensor_per_year=tensor_per_year, scalar_per_year=scalar_per_year)
+    return packaged.generations["Volta"], shared
+
+
+def test_a_framework_changes_convolutions_on_tensor_units_and_no_products() -> None:
+    """All frameworks call the same library for products."""
+    coefficients = load_coefficients()
+    both = [replace(SQUARE, category=category, dtype="float16") for category in ("conv_fprop", "dot")]
+    table = build_kernel_table(both)
+    v100 = chip("V100-16GB", table=table, precision="mixed_float16")
+    generation, shared, own = (
+        coefficients.generations["Volta"],
+        coefficients.shared,
+        coefficients.stacks["xla"],
+    )
+    (slow_conv_s, slow_dot_s), (conv_s, dot_s) = (
+        compute_contraction_s(table, v100, generation, replace(own, tensor=tensor), shared, xp=np)
+        for tensor in (0.5, 1.0)
+    )
+    assert slow_conv_s > 1.5 * conv_s
+    assert slow_dot_s == dot_s
 
 
 def test_tensor_units_never_do_more_than_their_peak() -> None:
-    """However much a framework gains on the mean, a large product takes as long as at the peak under load."""
+    """However large the fitted share, a large product takes as long as at the peak under load."""
     coefficients = load_coefficients()
-    stack = replace(coefficients.stacks["tensorflow2 keras"], tensor=5.0)
+    stack = coefficients.stacks["tensorflow2 keras"]
     table = build_kernel_table([replace(SQUARE, dtype="float16")])
     v100 = chip("V100-16GB", table=table, precision="mixed_float16")
-    generation, shared = coefficients.generations["Volta"], coefficients.shared
+    generation = replace(coefficients.generations["Volta"], dot_tensor=5.0)
+    shared = coefficients.shared
     _, compute_s, _ = compute_kernel_parts_s(table, v100, generation, stack, shared, xp=np)
     at_peak_s = 2 * 4096**3 / (125e12 * clock_share(v100, shared))
     assert at_peak_s <= compute_s[0] <= 1.2 * at_peak_s

@@ -60,7 +60,7 @@ def test_the_fit_finds_which_steps_are_harder() -> None:
     rng = random.Random(1)
     easy = compute_features(
         TimeBreakdown(0.0, 0.0, 1.0, 0.0),
-        on_tensor_units=False, mode="train", compiled=False, is_chip_measured=True,
+        on_tensor_units=False, mode="train", compiled=False, step_s=1.0, chip_year=2017, is_chip_measured=True,
     )  # fmt: skip
     hard = {**easy, "tensor products": 1.0}
     rows = [
@@ -74,6 +74,22 @@ def test_the_fit_finds_which_steps_are_harder() -> None:
 
     assert ratio == pytest.approx(3.0, rel=0.35)
     assert sum(inside) / len(rows) == pytest.approx(0.8, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "chip_year", "size", "old"),
+    [(0.1, 2016, -1.0, 0.0), (1e-5, 2015, -3.0, 1.0), (1e3, 2024, 0.0, 0.0)],
+)
+def test_features_tell_chips_before_pascal_and_the_size_within_that_of_published_steps(
+    step_s: float, chip_year: int, size: float, old: float
+) -> None:
+    """A P100 is of 2016; sizes are logarithms of 1 ms to 1 s."""
+    found = compute_features(
+        TimeBreakdown(0.0, 0.0, 1.0, 0.0),
+        on_tensor_units=False, mode="train", compiled=False, step_s=step_s, chip_year=chip_year,
+        is_chip_measured=True,
+    )  # fmt: skip
+    assert (found["step size"], found["before Pascal"]) == (pytest.approx(size), old)
 
 
 @pytest.fixture(scope="module")

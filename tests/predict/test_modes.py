@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
-from gpuplan.lab.calibrate import compute_class_means
+from gpuplan.lab.calibrate import complete_stacks, compute_class_means
 from gpuplan.lab.cross_validation import CrossValidation, cross_validate
 from gpuplan.lab.dataset import build_samples
 from gpuplan.offers.catalog import load_catalog
@@ -30,6 +31,14 @@ def test_a_class_that_nobody_inferred_with_is_the_mean_of_the_others() -> None:
     assert found["keras"].tensor == pytest.approx(3.0)
     assert found["eager infer"].tensor == pytest.approx(1.0)
     assert found["keras infer"].tensor == pytest.approx(2.0)
+
+
+def test_xla_has_the_convolutions_on_tensor_units_of_keras_on_tensorflow() -> None:
+    """No published row of XLA has one; everything else of XLA is fitted."""
+    fitted = {"": rates(1.0), "xla": rates(2.0), "tensorflow2 keras": rates(3.0), "mxnet tuned": rates(4.0)}
+
+    assert complete_stacks(fitted)["xla"] == replace(rates(2.0), tensor=3.0)
+    assert complete_stacks({name: fitted[name] for name in ("", "xla")})["xla"] == rates(2.0)
 
 
 def test_the_packaged_rates_tell_training_from_inference() -> None:

@@ -35,8 +35,8 @@ from gpuplan.predict.multi_device.data_parallel import (
     ParallelCoefficients,
     compute_overhead_parts_s,
     compute_parallel_step_s,
-    interval_spread,
     load_parallel_coefficients,
+    ratio_scale,
     scale_to_devices,
     strong_scaling,
     weak_scaling,
@@ -322,6 +322,12 @@ def test_predictions_wait_for_nobody() -> None:
     assert trained.time_s.mid > SINGLE.time_s.mid
 
 
+@pytest.mark.parametrize(("ratio", "scale"), [(1.0, 0.05), (0.9, 0.05), (math.e, 1.05)])
+def test_what_devices_add_is_known_to_a_share_of_itself(ratio: float, scale: float) -> None:
+    """By hand: the logarithm of the ratio and a twentieth."""
+    assert ratio_scale(ratio) == pytest.approx(scale)
+
+
 def test_intervals_of_few_groups_reach_out_to_the_odd_one() -> None:
     """Three like groups and one apart: its interval holds more than the plain percentiles would."""
     logs = [0.01 * i for i in range(-5, 6)] * 3 + [0.4 + 0.01 * i for i in range(-5, 6)]
@@ -329,4 +335,3 @@ def test_intervals_of_few_groups_reach_out_to_the_odd_one() -> None:
     low, high = compute_nested_log_bounds(logs, groups)
     assert low <= -0.05
     assert high >= 0.45
-    assert interval_spread(8) == pytest.approx(1.5)

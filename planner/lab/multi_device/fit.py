@@ -21,7 +21,7 @@ from ...predict.multi_device.data_parallel import (
     MethodCoefficients,
     ParallelCoefficients,
     compute_parallel_step_s,
-    interval_spread,
+    ratio_scale,
 )
 from ..scores import ScoredRow
 from .data import EXCHANGE_FORMS, ScalingPair
@@ -112,9 +112,9 @@ class ScalingCrossValidation:
     predicted_s: tuple[float, ...]
 
     def interval(self, *, without: str | None = None) -> tuple[float, float]:
-        """Return the 80 % interval of log(measured / predicted) at a spread of 1, leaving out one more group."""
+        """Return the 80 % interval of log(measured / predicted) over its scale, leaving out one more group."""
         kept = [
-            (math.log(pair.measurement.step_s / mid) / interval_spread(pair.measurement.devices), group)
+            (math.log(pair.measurement.step_s / mid) / ratio_scale(mid / pair.single_s), group)
             for pair, mid, group in zip(self.pairs, self.predicted_s, self.groups, strict=True)
             if group != without
         ]
@@ -125,7 +125,7 @@ class ScalingCrossValidation:
         ends = {group: self.interval(without=group) for group in set(self.groups)}
         rows = []
         for pair, mid, group in zip(self.pairs, self.predicted_s, self.groups, strict=True):
-            low, high = (end * interval_spread(pair.measurement.devices) for end in ends[group])
+            low, high = (end * ratio_scale(mid / pair.single_s) for end in ends[group])
             interval = interval_around(mid, low, high)
             rows.append(
                 ScoredRow(measurement=pair.measurement, predicted_s=interval, basis="measured on one")

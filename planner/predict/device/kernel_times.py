@@ -12,8 +12,9 @@ from ..coefficients import (
     SharedCoefficients,
     StackCoefficients,
 )
-from ..framework_versions import SOFTWARE_EPOCH, SOFTWARE_PLATEAU
+from ..framework_versions import SCALAR_EPOCH, SCALAR_PLATEAU, SOFTWARE_EPOCH, SOFTWARE_PLATEAU
 from ..kernels.table import CATEGORIES, CONTRACTIONS, KernelTable, find_products
+from ..priors import ERA_BEGAN
 from .fused_attention import compute_attention_s, find_attention_kernels
 from .roofline import best_tiling_s, memory_traffic_s, soft_max, soft_min, transforms_s
 
@@ -72,20 +73,30 @@ def clock_share(chip: AcceleratorLimits, shared: SharedCoefficients) -> Any:
 
 
 def with_software_year(
-    software_year: Any, stack: StackCoefficients, shared: SharedCoefficients, *, xp: Any
-) -> StackCoefficients:
-    """Return the stack's coefficients with tensor * g^(y - `SOFTWARE_EPOCH`), g = `tensor_per_year`.
+    software_year: Any, generation: GenerationCoefficients, shared: SharedCoefficients, *, year: Any, xp: Any
+) -> GenerationCoefficients:
+    """Return a generation's coefficients with the shares of the peaks that libraries of a year reach.
 
-    y is the year, not before `SOFTWARE_EPOCH` and not after `SOFTWARE_PLATEAU`.
+    Shares of tensor units are multiplied by g^(y - `SOFTWARE_EPOCH`), g = `tensor_per_year`; y is the year, not
+    before `SOFTWARE_EPOCH` and not after `SOFTWARE_PLATEAU`. Shares of scalar units in products and convolutions,
+    on chips since Volta, are multiplied by g^(y - `SCALAR_PLATEAU`), g = `scalar_per_year`; y is not before
+    `SCALAR_EPOCH` and not after `SCALAR_PLATEAU`.
 
     Args:
         software_year: Release date of the framework [years].
-        stack: Fitted coefficients of the stack.
+        generation: Fitted coefficients of the generation.
         shared: Fitted shared coefficients.
+        year: When the accelerator came out [years].
+        xp: Array module.
     """
-    years = xp.clip(software_year, SOFTWARE_EPOCH, SOFTWARE_PLATEAU) - SOFTWARE_EPOCH
-    gain = shared.tensor_per_year**years
-    return replace(stack, tensor=stack.tensor * gain)
+    tensor_years = xp.clip(software_year, SOFTWARE_EPOCH, SOFTWARE_PLATEAU) - SOFTWARE_EPOCH
+    scalar_years = xp.clip(software_year, SCALAR_EPOCH, SCALAR_PLATEAU) - SCALAR_PLATEAU
+    tensor = shared.tensor_per_year**tensor_years
+    scalar = shared.scalar_per_year ** xp.where(xp.asarray(year) >= ERA_BEGAN, scalar_years, 0.0)
+    gains = dict.fromkeys(("conv_tensor", "dot_tensor"), tensor) | dict.fromkeys(
+        ("conv", "conv_wgrad", "dot"), scalar
+    )
+    return replace(generation, **{name: getattr(generation, name) * gain for name, gain in gains.items()})
 
 
 def _sharpness(table: KernelTable, shared: SharedCoefficients, xp: Any) -> Any:
@@ -130,7 +141,9 @@ def compute_contraction_s(
     is_dot = find_products(table.category)
     scalar = _compute_scalar_share(table, generation, stack, xp=xp)
     scalar = scalar * xp.where(is_dot, chip.issue_share, 1.0)
-    matrix = xp.where(is_dot, generation.dot_tensor, generation.conv_tensor) * stack.tensor
+    # How well convolutions use tensor units depends on the framework's layouts and on how it chooses algorithms;
+    # for products all call the same library.
+    matrix = xp.where(is_dot, generation.dot_tensor, generation.conv_tensor * stack.tensor)
     density = xp.where(is_dot, 0.0, shared.tensor_density)
     matrix = soft_min(1.0, matrix / chip.tensor_density**density, sharpness=_PEAK_SHARPNESS)
     gain = xp.where(table.winograd & chip.winograd, generation.winograd_gain, 1.0)

@@ -28,6 +28,8 @@ FEATURES = (
     "inference",
     "compiled",
     "unmeasured chip",
+    "before Pascal",
+    "step size",
     "known publisher",
     "other vendor",
 )
@@ -35,6 +37,10 @@ FEATURES = (
 # residual of such a chip exists. Published shares of the matrix peak of AMD's and NVIDIA's chips are 0.51 to 0.60
 # and 0.73 to 0.87 (catalog/accelerators.toml, `matmul_share`), a factor of 1.5 apart.
 OTHER_VENDOR_LOG = math.log(1.5)
+# First year of Pascal (P100). Most published steps on older chips are of software that no longer supports them.
+PASCAL_YEAR = 2016
+# Range of the size of a step whose logarithm is a feature: nine tenths of the published steps lie in it [s].
+SIZES_S = (1e-3, 1.0)
 # Widest interval of a data-centre GPU of NVIDIA since Volta, high over low [-].
 WIDEST = 3.0
 
@@ -45,6 +51,8 @@ def compute_features(
     on_tensor_units: bool,
     mode: str,
     compiled: bool,
+    step_s: float,
+    chip_year: int,
     is_chip_measured: bool,
     is_publisher_known: bool = False,
     is_vendor_measured: bool = True,
@@ -56,6 +64,8 @@ def compute_features(
         on_tensor_units: Whether its products run on tensor units.
         mode: `train` or `infer`.
         compiled: Whether it is one program.
+        step_s: Its predicted time [s].
+        chip_year: When the chip came out [years].
         is_chip_measured: Whether the fit knows steps on the chip.
         is_publisher_known: Whether the fit knows steps of the same publisher; never for a user's own.
         is_vendor_measured: Whether the fit knows steps on any chip of the vendor.
@@ -68,6 +78,8 @@ def compute_features(
     found["inference"] = float(mode == "infer")
     found["compiled"] = float(compiled)
     found["unmeasured chip"] = float(not is_chip_measured)
+    found["before Pascal"] = float(chip_year < PASCAL_YEAR)
+    found["step size"] = math.log10(min(max(step_s, SIZES_S[0]), SIZES_S[1]))
     found["known publisher"] = float(is_publisher_known)
     found["other vendor"] = float(not is_vendor_measured)
     return found
