@@ -41,9 +41,9 @@ def broken(reports: list[LawReport]) -> dict[str, int]:
 
 
 # Violations that remain, of three models: P4 and M60, A40 and Quadro RTX 6000, whose rates come from other boards
-# of their generations; 1 % and less between V100-SXM3 and Quadro RTX 6000, and of A100 and H100; and compiled runs
-# on chips older than the published compiled runs.
-REMAINING = {"generations": 435, "compiled": 1260}
+# of their generations; and compiled runs: on scalar units, where few were published, and with attention that is not
+# fused, whose softmax is one kernel of TensorFlow's.
+REMAINING = {"generations": 277, "compiled": 1298}
 
 
 @pytest.mark.slow
