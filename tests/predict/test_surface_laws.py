@@ -41,8 +41,8 @@ def broken(reports: list[LawReport]) -> dict[str, int]:
 
 
 # Violations that remain, of three models: P4 and M60, A40 and Quadro RTX 6000, whose rates come from other boards
-# of their generations; and compiled runs: on scalar units, where few were published, and with attention that is not
-# fused, whose softmax is one kernel of TensorFlow's.
+# of their generations; and compiled runs: on scalar units, where few were published, and with attention that is
+# not fused, whose softmax is one kernel of TensorFlow's.
 REMAINING = {"generations": 277, "compiled": 1298}
 
 
