@@ -25,7 +25,7 @@ def update_own_coefficients(files: Sequence[Path]) -> None:
     """
     from ..lab.own_fit import fit_user_rows
     from ..offers.catalog import load_catalog, resolve_accelerator
-    from ..predict.coefficients import load_coefficients
+    from ..predict.keras_torch_host import load_user_coefficients
     from ..predict.measurements import read_measurements
     from ..predict.own_coefficients import get_updates_path, read_updates, write_updates
     from ..render.own_fit import emit_own_fit
@@ -39,7 +39,7 @@ def update_own_coefficients(files: Sequence[Path]) -> None:
         found = fit_user_rows(
             rows,
             lambda name: resolve_accelerator(catalog, name),
-            load_coefficients(),
+            load_user_coefficients(),
             today=datetime.now(UTC).date(),
             progress=progress,
         )

@@ -10,12 +10,14 @@ from ..plan.execution.sharded_memory import build_device_workload, build_traffic
 from ..predict.coefficients import Coefficients
 from ..predict.device.accelerator_limits import runs_tf32_by_default
 from ..predict.keras_defaults import choose_attention
+from ..predict.keras_torch_host import STEP_S
 from ..predict.measurements import Measurement, load_published_measurements
 from ..predict.multi_device.data_parallel import scale_to_devices
 from ..predict.multi_device.sharded_step import scale_to_sharded_devices
 from ..predict.multi_device.sharding import Sharding, parse_sharding
 from ..predict.predictor import Predictor
 from ..predict.run_config import (
+    KERAS_TORCH,
     find_software_year,
     find_wait_factor,
     name_user_run,
@@ -197,8 +199,11 @@ def predict_traced_row(
 
 
 def _without_fixed_time(coefficients: Coefficients, host: str) -> Coefficients:
-    """Return the coefficients without the time of a host for each step of a loop."""
-    machine = replace(coefficients.hosts[host], fixed_s=0.0)
+    """Return the coefficients without the time of a host for each step of a loop.
+
+    What Keras on PyTorch takes within a step stays.
+    """
+    machine = replace(coefficients.hosts[host], fixed_s=STEP_S if host == KERAS_TORCH else 0.0)
     return replace(coefficients, hosts={**coefficients.hosts, host: machine})
 
 

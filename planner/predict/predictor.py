@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
-from .coefficients import AcceleratorLimits, Coefficients, load_coefficients
+from .coefficients import AcceleratorLimits, Coefficients
 from .device.accelerator_limits import compute_limits, find_generation
 from .device.measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .execution import Execution, find_keras_execution
@@ -24,6 +24,7 @@ from .keras_defaults import (
     find_execution_precision,
     select_executed_workload,
 )
+from .keras_torch_host import load_user_coefficients
 from .kernels.table import Kernel, KernelTable
 from .modelled_step import KernelTimes, StepOnChip, compute_all_kernel_times_s, model_step
 from .multi_device.data_parallel import scale_to_devices
@@ -77,7 +78,7 @@ class Predictor:
             settings: Settings whose data folder may hold the user's own coefficients; None leaves them out.
             accelerators: Accelerators on which each workload will be predicted.
         """
-        packaged = load_coefficients()
+        packaged = load_user_coefficients()
         own = {} if settings is None else load_own_coefficients(settings, packaged)
         return cls(packaged, load_measured_steps(), own, tuple(accelerators))
 

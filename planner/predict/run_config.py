@@ -11,6 +11,7 @@ from .framework_versions import software_year
 from .measurements import Measurement
 
 __all__ = [
+    "KERAS_TORCH",
     "TENSORFLOW",
     "UNKNOWN_HOST_LINK_GB_PER_S",
     "append_mode",
@@ -36,6 +37,7 @@ FED_FROM_HOST = ("numpy", "generator")
 # (github.com/huggingface/transformers/pull/11773). Steps of the same loop on a V100 are as those of any other.
 WAIT_ON_TPU = 1.4
 
+KERAS_TORCH = "keras torch"  # host of Keras on PyTorch, where nothing is compiled
 FRAMEWORKS = {"paddlepaddle": "paddle"}  # other names of frameworks in published rows
 TENSORFLOW = ("tensorflow1", "tensorflow2")
 TENSORFLOW1_SCRIPT = "tf_cnn_benchmarks"
@@ -107,7 +109,7 @@ def name_user_run(stack: str, *, torch: bool, mode: str, compiled: bool) -> User
     """Return the names of the coefficients of a user's run.
 
     PyTorch launches the kernels of Keras on PyTorch, one by one. No published row is of it, so its rates are those
-    of PyTorch's own modules.
+    of PyTorch's own modules; its host was measured apart (`keras_torch_host.py`).
 
     Args:
         stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
@@ -117,11 +119,12 @@ def name_user_run(stack: str, *, torch: bool, mode: str, compiled: bool) -> User
 
     Example:
         >>> name_user_run("keras", torch=True, mode="train", compiled=False)
-        UserRunNames(stack='pytorch eager', host='eager')
+        UserRunNames(stack='pytorch eager', host='keras torch')
     """
-    launching = "eager" if stack == "keras" and torch and not compiled else stack
+    on_torch = stack == "keras" and torch and not compiled
     return UserRunNames(
-        stack=name_user_stack(launching, mode=mode, compiled=compiled), host=append_mode(launching, mode)
+        stack=name_user_stack("eager" if on_torch else stack, mode=mode, compiled=compiled),
+        host=append_mode(KERAS_TORCH if on_torch else stack, mode),
     )
 
 

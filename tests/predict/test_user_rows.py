@@ -11,7 +11,14 @@ from factories import make_workload
 from gpuplan.errors import UsageError
 from gpuplan.lab import user_rows
 from gpuplan.lab.accuracy import score_measurements
-from gpuplan.lab.user_rows import find_fitted_publications, predict_user_rows, resolve_defaults
+from gpuplan.lab.dataset import load_measured_workload
+from gpuplan.lab.fit import FitSample
+from gpuplan.lab.user_rows import (
+    find_fitted_publications,
+    predict_traced_row,
+    predict_user_rows,
+    resolve_defaults,
+)
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.measurements import Measurement, read_measurements, read_published_file
 from gpuplan.predict.multi_device.interconnect import HOST_SPECS, UNKNOWN_HOST
@@ -191,8 +198,16 @@ def test_a_step_without_the_loop_of_fit_has_no_fixed_time(framework: str, host: 
     assert predict_mid_s(row) - predict_mid_s(replace(row, feed="device")) == pytest.approx(fixed_s, rel=1e-6)
 
 
+def find_sample(row: Measurement) -> FitSample:
+    """Return what the model knows of a row of a V100."""
+    accelerator = CATALOG.accelerators["V100-16GB"]
+    _, sample = predict_traced_row(row, load_measured_workload(row), accelerator, Predictor.load())
+    assert sample is not None
+    return sample
+
+
 def test_keras_on_pytorch_has_the_rates_of_pytorch_and_composes_normalization() -> None:
-    """VGG-16 of PROFET has no batch normalization, ResNet-50 has: only the second differs from PyTorch's own."""
+    """VGG-16 of PROFET has no batch normalization, ResNet-50 has: only the second launches more kernels."""
     plain, normalized = (
         next(m for m in PROFET if m.model.startswith(f"models.py:{name}")) for name in ("vgg16", "resnet50")
     )
@@ -201,5 +216,17 @@ def test_keras_on_pytorch_has_the_rates_of_pytorch_and_composes_normalization() 
             model=row.model, base=row.base, accelerator="V100-16GB", framework="pytorch", software="PyTorch 2.11",
             year=2026.0, compiled=False, stack="keras", optimizer="sgd",
         )  # fmt: skip
-        hosted = replace(own, stack="eager", year=2026.0)
-        assert (predict_mid_s(own) > 1.2 * predict_mid_s(hosted)) is composes
+        keras, modules = find_sample(own), find_sample(replace(own, stack="eager", year=2026.0))
+        assert keras.stack == modules.stack == "pytorch eager"
+        assert (keras.host, modules.host) == ("keras torch", "pytorch eager")
+        assert (keras.table.dispatched > 1.2 * modules.table.dispatched) is composes
+
+
+def test_the_host_of_keras_on_pytorch_was_measured_for_training_alone() -> None:
+    """A dispatch takes 77 us in both modes; a training step takes 6.1 ms beside, inference what PyTorch does."""
+    hosts = Predictor.load().coefficients.hosts
+    train, infer = hosts["keras torch"], hosts["keras torch infer"]
+
+    assert train.dispatch_s == infer.dispatch_s == pytest.approx(77e-6)
+    assert train.fixed_s - hosts["eager"].fixed_s == pytest.approx(6.1e-3)
+    assert infer.fixed_s == hosts["eager infer"].fixed_s
