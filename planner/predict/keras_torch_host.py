@@ -11,11 +11,11 @@ from .run_config import KERAS_TORCH, append_mode
 
 __all__ = ["DISPATCH_S", "STEP_S", "add_keras_torch_host", "load_user_coefficients"]
 
-# Fitted on 12 training steps of Keras 3.15.1 on PyTorch 2.11, timed without the loop of `fit()` on one H200 with
-# 16 cores of a Xeon (`profiles/measured/nvidia-h200-torch.json`, `benchmarks/keras_torch_host.py`). In most of them
-# the host is the limit. Each step left out, the other eleven predict it with a median error of 23 %. PyTorch's own
-# modules take 38 microseconds in published steps. A step also casts weights, updates metrics and goes through the
-# optimizer's lists, of which the kernels are not counted one by one.
+# Fitted on 12 training steps of Keras 3.15.1 on PyTorch 2.11, timed without the loop of `fit()` on one H200
+# with 16 cores of a Xeon (`profiles/measured/nvidia-h200-torch.json`, `benchmarks/keras_torch_host.py`). In
+# most of them the host is the limit. Each step left out, the other eleven predict it with a median error of 23
+# %. PyTorch's own modules take 38 microseconds in published steps. A step also casts weights, updates metrics
+# and goes through the optimizer's lists, of which the kernels are not counted one by one.
 DISPATCH_S = 77e-6
 STEP_S = 6.1e-3
 
