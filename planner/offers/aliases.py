@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 from ..errors import UsageError, near_names_hint
 from .rows import CPU
@@ -28,6 +28,7 @@ _VENDORS = ("nvidia", "tesla", "geforce", "quadro", "amd", "instinct", "google",
 _VARIANT = re.compile(r"(-(\d+GB|PCIe|SXM\d*|NVL|board))+$")
 
 
+@cache
 def get_chip_name(accelerator: str) -> str:
     """Return the chip of an accelerator: its canonical name without memory size and form factor.
 
