@@ -18,6 +18,7 @@ __all__ = [
     "describe_failing_lstm",
     "describe_float8",
     "describe_tf32",
+    "describe_torch_host",
     "describe_unaligned_products",
     "find_execution_precision",
     "select_executed_workload",
@@ -144,6 +145,15 @@ def describe_composed_normalization(workload: Workload) -> str:
     return (
         "memory of Keras's batch normalization on PyTorch is counted too low: such steps needed two to four times"
         " as much"
+    )
+
+
+def describe_torch_host(workload: Workload) -> str:
+    """Return a note on where the host times of Keras on PyTorch come from; empty for other steps."""
+    if workload.compiled or workload.backend != "torch":
+        return ""
+    return (
+        "host times of Keras on PyTorch are those of one machine (12 steps); `gpuplan profile` measures yours"
     )
 
 

@@ -15,6 +15,7 @@ from gpuplan.predict.keras_defaults import (
     describe_failing_lstm,
     describe_float8,
     describe_tf32,
+    describe_torch_host,
     describe_unaligned_products,
     find_execution_precision,
     select_executed_workload,
@@ -157,6 +158,19 @@ def test_a_note_says_where_pytorch_keeps_more_than_is_counted(
     given = {"compiled": False, "versions": {"keras": "3.15.1", "torch": "2.13"}, "ops": (op,)}
 
     assert bool(describe_composed_normalization(replace(make_workload(), **{**given, **changes}))) is told
+
+
+@pytest.mark.parametrize(
+    ("backend", "compiled", "told"),
+    [("torch", False, True), ("torch", True, False), ("tensorflow", False, False)],
+)
+def test_a_note_says_where_host_times_of_keras_on_pytorch_are_from(
+    backend: str, compiled: bool, told: bool
+) -> None:
+    """They apply where PyTorch launches kernel by kernel."""
+    workload = replace(make_workload(), compiled=compiled, versions={"keras": "3.15.1", backend: "2.13"})
+
+    assert ("one machine" in describe_torch_host(workload)) is told
 
 
 @pytest.mark.parametrize(
