@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from gpuplan.lab.dataset import load_measured_workload
 from gpuplan.lab.user_rows import predict_traced_row
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.device.kernel_times import count_dispatches
+from gpuplan.predict.device.host_overlap import count_dispatches
 from gpuplan.predict.keras_torch_host import DISPATCH_S, STEP_S
 from gpuplan.predict.measurements import Measurement, read_measurements
 from gpuplan.predict.modelled_step import compute_kernel_times_s

@@ -20,12 +20,9 @@ from ..predict.coefficients import (
     field_names,
 )
 from ..predict.device.concatenation import concatenate_kernels
-from ..predict.device.kernel_times import (
-    compute_kernel_parts_s,
-    compute_step_s,
-    count_dispatches,
-    with_software_year,
-)
+from ..predict.device.host_overlap import compute_step_s, count_dispatches
+from ..predict.device.kernel_times import compute_kernel_parts_s
+from ..predict.device.rates import with_software_year
 from ..predict.framework_versions import NEWEST_SOFTWARE
 from ..predict.kernels.table import KernelTable
 from ..predict.parameter_vector import (

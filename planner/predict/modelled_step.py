@@ -16,13 +16,9 @@ from .coefficients import (
     field_names,
 )
 from .device.concatenation import concatenate_kernels
-from .device.kernel_times import (
-    compute_bound_s,
-    compute_kernel_parts_s,
-    compute_step_s,
-    count_dispatches,
-    with_software_year,
-)
+from .device.host_overlap import compute_step_s, count_dispatches
+from .device.kernel_times import compute_bound_s, compute_kernel_parts_s
+from .device.rates import with_software_year
 from .device.systolic_array import systolic_parts_s
 from .framework_versions import NEWEST_SOFTWARE
 from .interval.time_breakdown import TimeBreakdown, compute_time_breakdown

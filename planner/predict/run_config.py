@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..offers.rows import Accelerator
 from ..units import GIB, GIGA
-from .device.kernel_times import MOST_FITTED_PRESSURE
+from .device.host_overlap import MOST_FITTED_PRESSURE
 from .framework_versions import software_year
 from .measurements import Measurement
 

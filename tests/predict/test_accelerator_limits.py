@@ -14,12 +14,9 @@ from gpuplan.predict.coefficients import (
     load_coefficients,
 )
 from gpuplan.predict.device.accelerator_limits import UNLIMITED, compute_limits
-from gpuplan.predict.device.kernel_times import (
-    clock_share,
-    compute_contraction_s,
-    compute_kernel_parts_s,
-    with_software_year,
-)
+from gpuplan.predict.device.contractions import compute_contraction_s
+from gpuplan.predict.device.kernel_times import compute_kernel_parts_s
+from gpuplan.predict.device.rates import clock_share, with_software_year
 from gpuplan.predict.device.roofline import memory_traffic_s
 from gpuplan.predict.framework_versions import SOFTWARE_EPOCH, SOFTWARE_PLATEAU
 from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_table

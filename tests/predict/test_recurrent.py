@@ -11,7 +11,7 @@ import pytest
 from gpuplan.lab.kernel_store import build_run_key
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.device.kernel_times import count_dispatches
+from gpuplan.predict.device.host_overlap import count_dispatches
 from gpuplan.predict.kernels.table import Kernel, build_kernel_table, build_kernels
 from gpuplan.predict.library_kernels import (
     CUDNN,

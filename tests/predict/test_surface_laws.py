@@ -12,7 +12,7 @@ from gpuplan.lab.laws.physical_bound import LeastWork, compute_bound_s
 from gpuplan.lab.laws.surface import BATCHES, DEVICES, Surface
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.device.kernel_times import MOST_FITTED_PRESSURE
+from gpuplan.predict.device.host_overlap import MOST_FITTED_PRESSURE
 from gpuplan.predict.run_config import compute_paging_s
 from gpuplan.units import GIB
 
