@@ -16,13 +16,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
+from gpuplan.lab.cross_validation import model_sample
 from gpuplan.lab.dataset import load_measured_workload
 from gpuplan.lab.user_rows import predict_traced_row
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.device.host_overlap import count_dispatches
+from gpuplan.predict.coefficients import HostCoefficients, SharedCoefficients
+from gpuplan.predict.device.host_overlap import compute_step_s, count_dispatches
 from gpuplan.predict.keras_torch_host import DISPATCH_S, STEP_S
 from gpuplan.predict.measurements import Measurement, read_measurements
-from gpuplan.predict.modelled_step import compute_kernel_times_s
 from gpuplan.predict.predictor import Predictor
 from measuring.models import ROOT
 from measuring.store import read_profiles, write_csv
@@ -35,27 +37,35 @@ NEAR = 0.05
 
 
 class HostStep(NamedTuple):
-    """A measured step and what is known of it without the host.
+    """A measured step and its modelled time without the host.
 
     Args:
         name: Its model.
         measured_s: Measured time [s].
         device_s: Modelled time of its kernels [s].
         dispatches: Kernels that the host dispatches [-].
-        sharpness: Order of the p-norm of device and host [-].
+        shared: Fitted shared coefficients.
     """
 
     name: str
     measured_s: float
     device_s: float
     dispatches: float
-    sharpness: float
+    shared: SharedCoefficients
 
     def compute_log_error(self, logs: Sequence[float]) -> float:
         """Return log(predicted / measured) at the logarithms of both times [-]."""
         dispatch_s, rest_s = map(math.exp, logs)
-        busy = self.device_s**self.sharpness + (self.dispatches * dispatch_s) ** self.sharpness
-        return math.log((busy ** (1.0 / self.sharpness) + rest_s) / self.measured_s)
+        predicted_s = compute_step_s(
+            device_s=self.device_s,
+            launches=self.dispatches,
+            input_bytes=0.0,
+            pressure=0.0,
+            host=HostCoefficients(fixed_s=rest_s, dispatch_s=dispatch_s, feed_bytes_per_s=math.inf),
+            shared=self.shared,
+            xp=np,
+        )
+        return math.log(predicted_s / self.measured_s)
 
 
 def describe_step(m: Measurement, predictor: Predictor) -> HostStep:
@@ -64,21 +74,12 @@ def describe_step(m: Measurement, predictor: Predictor) -> HostStep:
     _, sample = predict_traced_row(m, load_measured_workload(m), accelerator, predictor)
     if sample is None:
         raise SystemExit(f"{m.model} has no prediction")
-    _, total_s, _, _ = compute_kernel_times_s(
-        sample.table,
-        sample.chip,
-        coefficients,
-        generation=sample.generation,
-        year=sample.year,
-        stack=sample.stack,
-        software_year=sample.software_year,
-    )
     return HostStep(
         name=f"{Path(m.model).name} {m.batch_size}",
         measured_s=m.step_s,
-        device_s=float(total_s.sum()),
+        device_s=float(model_sample(sample, coefficients).kernels_s.sum()),
         dispatches=count_dispatches(sample.table, compiled=False),
-        sharpness=coefficients.shared.host_sharpness,
+        shared=coefficients.shared,
     )
 
 

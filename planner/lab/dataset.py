@@ -9,11 +9,10 @@ from pathlib import Path
 
 from ..errors import UsageError, near_names_hint
 from ..offers.rows import Accelerator
-from ..predict.device.accelerator_limits import compute_limits, find_generation
+from ..predict.device.accelerator_limits import compute_limits, find_generation, find_release_year
 from ..predict.execution import Execution, find_measured_execution
 from ..predict.kernels.table import KernelTable
 from ..predict.measurements import Measurement
-from ..predict.priors import LAST_YEAR
 from ..predict.run_config import (
     compute_memory_pressure,
     find_software_year,
@@ -162,7 +161,7 @@ def _build_fit_sample(
         generation=find_generation(accelerator),
         stack=name_stack(m),
         host=name_host(m),
-        year=accelerator.year or LAST_YEAR,
+        year=find_release_year(accelerator),
         compiled=m.compiled,
         input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
         pressure=compute_memory_pressure(traced.memory_bytes, accelerator),

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ..offers.rows import Accelerator
+from ..predict.device.accelerator_limits import find_release_year
 from ..predict.interval.adaptive import IntervalModel, compute_features
 from ..predict.interval.time_breakdown import TimeBreakdown
 from ..predict.measurements import Measurement
-from ..predict.priors import LAST_YEAR
 from ..predict.run_config import find_wait_factor
 from .cross_validation import CrossValidation, cross_validate_baselines, model_sample, predict_sample_s
 from .dataset import build_samples
@@ -142,7 +142,7 @@ def predict_new_accelerators(
                     mode=pair.measurement.mode,
                     compiled=pair.measurement.compiled,
                     step_s=mid_s,
-                    chip_year=accelerators[pair.measurement.accelerator].year or LAST_YEAR,
+                    chip_year=find_release_year(accelerators[pair.measurement.accelerator]),
                     is_chip_measured=False,
                     is_vendor_measured=False,
                 ),

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from ..units import GIGA, TERA
 from .coefficients import Coefficients
-from .device.accelerator_limits import compute_limits, find_generation, peak_tflop_per_s
+from .device.accelerator_limits import compute_limits, find_generation, find_release_year, peak_tflop_per_s
 from .execution import find_keras_execution
 from .keras_defaults import find_execution_precision
 from .kernels.table import moved_bytes
 from .modelled_step import compute_kernel_times_s
-from .priors import LAST_YEAR
 from .run_config import append_mode
 from .step_time import NoPrediction, StepTime
 
@@ -158,7 +157,7 @@ def _busy_s(
         chip,
         coefficients,
         generation=find_generation(accelerator),
-        year=accelerator.year or LAST_YEAR,
+        year=find_release_year(accelerator),
         stack=append_mode(KERAS, workload.mode),
     )
     return [float(time_s) for time_s in total - (0.0 if with_gaps else launch_s * table.count)]

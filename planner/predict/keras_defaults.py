@@ -131,6 +131,11 @@ def describe_tf32(workload: Workload, accelerator: Accelerator) -> str:
     return f"float32 {what} in TF32, the default here"
 
 
+def _is_launched_by_torch(workload: Workload) -> bool:
+    """Return True for Keras on PyTorch without a compiler."""
+    return workload.backend == "torch" and not workload.compiled
+
+
 def describe_composed_normalization(workload: Workload) -> str:
     """Return a note on the memory of batch normalization that Keras on PyTorch composes; empty without one.
 
@@ -138,7 +143,7 @@ def describe_composed_normalization(workload: Workload) -> str:
     three such steps on an H200, predictions were 0.25 to 0.46 of the peak
     (profiles/measured/nvidia-h200-torch.json).
     """
-    if workload.compiled or workload.backend != "torch":
+    if not _is_launched_by_torch(workload):
         return ""
     if not any(op.composed == "torch" and op.phase == "backward" for op in workload.ops):
         return ""
@@ -150,7 +155,7 @@ def describe_composed_normalization(workload: Workload) -> str:
 
 def describe_torch_host(workload: Workload) -> str:
     """Return a note on where the host times of Keras on PyTorch come from; empty for other steps."""
-    if workload.compiled or workload.backend != "torch":
+    if not _is_launched_by_torch(workload):
         return ""
     return (
         "host times of Keras on PyTorch are those of one machine (12 steps); `gpuplan profile` measures yours"

@@ -11,7 +11,7 @@ from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
 from .coefficients import AcceleratorLimits, Coefficients
-from .device.accelerator_limits import compute_limits, find_generation
+from .device.accelerator_limits import compute_limits, find_generation, find_release_year
 from .device.measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .execution import Execution, find_keras_execution
 from .interval.quantiles import interval_around
@@ -31,7 +31,6 @@ from .modelled_step import KernelTimes, StepOnChip, compute_all_kernel_times_s, 
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from .own_coefficients import OwnCoefficients, load_own_coefficients
-from .priors import LAST_YEAR
 from .run_config import (
     compute_memory_pressure,
     compute_paging_s,
@@ -271,7 +270,7 @@ class Predictor:
             if isinstance(chip, NoPrediction):
                 found = chip
             else:
-                year = accelerator.year or LAST_YEAR
+                year = find_release_year(accelerator)
                 found = StepOnChip(table, chip, find_generation(accelerator), year)
             self._limits[key] = (workload, accelerator, found)
         return self._limits[key][2]

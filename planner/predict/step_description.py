@@ -10,11 +10,10 @@ from ..offers.rows import Accelerator
 from ..units import GIGA, MIB, Interval
 from ..workload.model import Workload
 from .coefficients import AcceleratorLimits, Coefficients
-from .device.accelerator_limits import find_generation, is_modern_data_center_gpu
+from .device.accelerator_limits import find_generation, find_release_year, is_modern_data_center_gpu
 from .device.systolic_array import SHARES
 from .interval.adaptive import WIDEST, compute_features
 from .modelled_step import ModelledStep
-from .priors import LAST_YEAR
 from .run_config import append_mode, name_run_kind
 from .step_time import Basis, Limiter
 
@@ -49,7 +48,7 @@ def compute_step_interval(
         mode=mode,
         compiled=compiled,
         step_s=step.total_s,
-        chip_year=accelerator.year or LAST_YEAR,
+        chip_year=find_release_year(accelerator),
         is_chip_measured=get_chip_name(accelerator.name) in fitted_on["chips"],
         is_vendor_measured=accelerator.vendor in fitted_on["vendors"],
     )

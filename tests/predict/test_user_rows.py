@@ -199,7 +199,7 @@ def test_a_step_without_the_loop_of_fit_has_no_fixed_time(framework: str, host: 
 
 
 def find_sample(row: Measurement) -> FitSample:
-    """Return what the model knows of a row of a V100."""
+    """Return the sample of a row of a V100."""
     accelerator = CATALOG.accelerators["V100-16GB"]
     _, sample = predict_traced_row(row, load_measured_workload(row), accelerator, Predictor.load())
     assert sample is not None

@@ -7,12 +7,11 @@ from typing import Any
 
 from ...offers.rows import Accelerator
 from ..coefficients import load_coefficients
-from ..device.accelerator_limits import compute_limits, find_generation
+from ..device.accelerator_limits import compute_limits, find_generation, find_release_year
 from ..framework_versions import NEWEST_SOFTWARE
 from ..kernels.table import Kernel, build_kernel_table
 from ..library_kernels import find_xla_converted_dtypes
 from ..modelled_step import model_step
-from ..priors import LAST_YEAR
 from ..run_config import compute_memory_pressure, compute_paging_s, name_user_stack
 from ..step_time import NoPrediction
 
@@ -57,7 +56,7 @@ def compute_gpu_parts_s(
         generation=find_generation(accelerator),
         stack=name_user_stack(stack, mode="train", compiled=True),
         host=stack,
-        year=accelerator.year or LAST_YEAR,
+        year=find_release_year(accelerator),
         compiled=True,
         input_bytes=input_bytes,
         pressure=compute_memory_pressure(needed_bytes, accelerator, share=1.0),

@@ -12,6 +12,7 @@ from ...units import GIGA, MEGA, MIB, TERA
 from ..coefficients import AcceleratorLimits
 from ..kernels.grouped import SIXTEEN_BIT
 from ..kernels.table import CONTRACTIONS, CONVOLUTIONS, KernelTable
+from ..priors import LAST_YEAR
 from ..step_time import NoPrediction
 from .systolic_array import SHARES
 
@@ -19,6 +20,7 @@ __all__ = [
     "UNLIMITED",
     "compute_limits",
     "find_generation",
+    "find_release_year",
     "is_modern_data_center_gpu",
     "peak_tflop_per_s",
     "runs_tf32_by_default",
@@ -46,6 +48,11 @@ def find_generation(accelerator: Accelerator) -> str:
     if accelerator.architecture == "Ampere" and accelerator.compute_capability == "8.6":
         return "Ampere-GA10x"
     return accelerator.architecture
+
+
+def find_release_year(accelerator: Accelerator) -> int:
+    """Return when an accelerator came out; the last year of the measured chips where that is unknown [years]."""
+    return accelerator.year or LAST_YEAR
 
 
 def is_modern_data_center_gpu(accelerator: Accelerator) -> bool:

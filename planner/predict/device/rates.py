@@ -32,6 +32,14 @@ _CLOCK_SHARPNESS = 6.0  # of the transition from the boost clock to the power-li
 def select_by_category(
     generation: GenerationCoefficients, names: tuple[str, ...], category: Any, xp: Any
 ) -> Any:
+    """Return the coefficient of each kernel by its category, array of [kernels].
+
+    Args:
+        generation: Coefficients.
+        names: Their names, in the order of the categories' codes.
+        category: Codes, array of [kernels].
+        xp: Array module.
+    """
     chosen = getattr(generation, names[0])
     for code, name in enumerate(names[1:], start=1):
         chosen = xp.where(category == code, getattr(generation, name), chosen)

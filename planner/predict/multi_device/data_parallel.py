@@ -112,7 +112,8 @@ class ParallelCoefficients(Frozen):
 
     def ends(self, ratio: float) -> tuple[float, float]:
         """Return the ends of the interval of log(measured / predicted) at a predicted ratio of both steps."""
-        return self.interval[0] * ratio_scale(ratio), self.interval[1] * ratio_scale(ratio)
+        scale = ratio_scale(ratio)
+        return self.interval[0] * scale, self.interval[1] * scale
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ParallelCoefficients:
@@ -269,7 +270,7 @@ def scale_to_devices(
         accumulation=accumulation,
     )
     note = _note(link.kind, devices, hosts)
-    return extend_step(single, added, parallel=constants, devices=devices, note=note)
+    return extend_step(single, added, parallel=constants, note=note)
 
 
 def extend_step(
@@ -277,7 +278,6 @@ def extend_step(
     added_s: Mapping[str, float],
     *,
     parallel: ParallelCoefficients,
-    devices: float,
     note: str,
 ) -> StepTime:
     """Return the step of several devices: the step of one with further parts, and a wider interval.
@@ -286,7 +286,6 @@ def extend_step(
         single: The step of one device.
         added_s: What several devices add, by part [s].
         parallel: Constants with the interval of the ratio of both steps.
-        devices: Number of devices [-].
         note: What is exchanged.
     """
     parts = {**single.parts_s}

@@ -172,7 +172,7 @@ def scale_to_divided_devices(
         collectives, single_s=single.time_s.mid, devices=devices, links=links, parallel=constants
     )
     note = _format_note(sharding, collectives, link_s, links, devices=devices, hosts=hosts)
-    return extend_step(single, {"link": link_s}, parallel=constants, devices=devices, note=note)
+    return extend_step(single, {"link": link_s}, parallel=constants, note=note)
 
 
 def _format_note(

@@ -187,7 +187,6 @@ def scale_to_pipeline(
         replace(micro_batch, time_s=own, parts_s=parts),
         {"link": link_s},
         parallel=parallel,
-        devices=stages * replicas,
         note=_format_note(
             link_s, micro_batches=micro_batches, sharding=sharding, traffic=traffic, links=links
         ),

@@ -218,7 +218,7 @@ def scale_to_sharded_devices(
         backward_share=backward_share,
     )
     note = _format_note(traffic, link_s, kind=link.kind, devices=devices, hosts=hosts)
-    return extend_step(single, {"link": link_s}, parallel=constants, devices=devices, note=note)
+    return extend_step(single, {"link": link_s}, parallel=constants, note=note)
 
 
 def _format_note(
