@@ -25,6 +25,7 @@ from ..plan.execution.memory import TIGHT_FROM, MemoryVerdict, available_bytes, 
 from ..plan.execution.memory_parts import compute_batch_bytes
 from ..predict.measurements import Measurement, load_published_measurements, read_published_file
 from ..predict.run_config import compute_memory_pressure
+from ..predict.xla_recomputation import XLA_SHARE, compute_recomputed_bytes
 from ..workload.load import WorkloadOptions, load_workload
 from ..workload.model import Memory
 from .dataset import load_measured_workload
@@ -127,6 +128,9 @@ def _stated(row: dict[str, str], base: Path, progress: Progress) -> XlaCompariso
         raise UsageError(f"`{file}` is only in a clone of the repository, installed with `-e`", hint=hint)
     options = WorkloadOptions(batch_size=int(row["batch_size"]), precision=row["precision"])
     workload = load_workload(row["model"], options=options, base=base)
+    recomputed = compute_recomputed_bytes(
+        workload, load_catalog().accelerators[row["target"]], pool_share=XLA_SHARE
+    )
     part = {name: int(row[f"{name}_bytes"]) for name in ("argument", "temp", "output", "alias")}
     return XlaComparison(
         model=row["model"],
@@ -135,7 +139,8 @@ def _stated(row: dict[str, str], base: Path, progress: Progress) -> XlaCompariso
         accelerator=row["target"],
         stated_bytes=part["argument"] + part["temp"] + part["output"] - part["alias"],
         predicted_bytes=workload.memory.compute_fixed_bytes(compiled=workload.compiled)
-        + compute_batch_bytes(workload),
+        + compute_batch_bytes(workload)
+        - recomputed,
     )
 
 

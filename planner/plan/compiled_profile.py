@@ -12,6 +12,7 @@ from ..predict.from_profile.predictor import ProfiledPredictor, read_profile_row
 from ..predict.keras_defaults import select_executed_workload
 from ..predict.predictor import Predictor
 from ..predict.step_time import NoPrediction, StepTime
+from ..predict.xla_recomputation import compute_recomputed_bytes
 from ..settings import load_settings
 from ..workload.model import Workload
 from .compilation import ProgramSource, StepCompiler
@@ -106,6 +107,7 @@ def _answer(
         batch_bytes=compute_batch_bytes(executed),
         batch_size=workload.batch_size,
         available_bytes=available_bytes(memory_gib=accelerator.memory_gib, usable_gib=accelerator.usable_gib),
+        recomputed_bytes=compute_recomputed_bytes(executed, accelerator),
     )
     if isinstance(step, StepTime) and step.memory is not None:
         verdict = stated_verdict(verdict, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)

@@ -10,6 +10,7 @@ from ..predict.keras_defaults import describe_failing_lstm, select_executed_work
 from ..predict.multi_device.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, join_notes, repeat_step
 from ..predict.utilization import compute_peak_time_s
+from ..predict.xla_recomputation import compute_recomputed_bytes
 from .execution.fitting import DividedModel, FittedStep, FitWays
 from .execution.memory import (
     FRAMEWORK_RESERVE_BYTES,
@@ -206,7 +207,9 @@ class DeviceEstimator:
             recomputed=fitted.recomputed,
             tokens_per_sample=workload.tokens_per_sample,
             peak_time_s=None if peak_time_s is None else fitted.passes * peak_time_s,
-            memory_parts=list_memory_parts(whole, each, sharding, devices),
+            memory_parts=list_memory_parts(
+                whole, each, sharding, devices, recomputed_bytes=memory.recomputed_bytes
+            ),
         )
 
     def _predict_step(
@@ -271,6 +274,9 @@ def _check_memory(
         batch_bytes=compute_batch_bytes(each),
         batch_size=each.batch_size,
         available_bytes=_device_bytes(selected),
+        recomputed_bytes=0
+        if selected.accelerator is None
+        else compute_recomputed_bytes(each, selected.accelerator),
     )
     if isinstance(step, StepTime) and step.memory is not None:
         memory = stated_verdict(memory, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)

@@ -43,6 +43,7 @@ from .step_description import (
     find_limiter,
 )
 from .step_time import NoPrediction, StepTime, join_notes
+from .xla_recomputation import compute_recomputed_bytes, describe_jax_pool
 
 if TYPE_CHECKING:
     from ..settings import Settings
@@ -216,7 +217,8 @@ class Predictor:
             stack, torch=workload.backend == "torch", mode=workload.mode, compiled=workload.compiled
         )
         coefficients, own_note = self.get_coefficients(accelerator)
-        memory_bytes = select_executed_workload(workload, accelerator).memory.total_bytes
+        executed = select_executed_workload(workload, accelerator)
+        memory_bytes = executed.memory.total_bytes - compute_recomputed_bytes(executed, accelerator)
         step = model_step(
             found.table,
             _part_of(found.chip, share),
@@ -254,6 +256,7 @@ class Predictor:
                 describe_composed_normalization(workload),
                 describe_torch_host(workload),
                 describe_unaligned_products(workload, accelerator),
+                describe_jax_pool(executed, accelerator),
                 choose_attention(workload, accelerator).note,
                 note,
                 own_note,

@@ -44,14 +44,14 @@ FACTS_FORMAT = "gpuplan.gradients/1"
 
 # Machines that a collection ran on where its rows do not name them: (collection, accelerator) -> machine.
 # The collections' own pages: Lambda's logs are named after two EPYC 7742 and after V100-SXM3 boards (DGX-2);
-# DLPerf's four nodes hold eight V100-SXM2-16GB and 100 Gbit/s InfiniBand (Oneflow-Inc/DLPerf,
+# DLPerf's four nodes hold eight V100-SXM2-16GB, 24 cores and 100 Gbit/s InfiniBand (Oneflow-Inc/DLPerf,
 # reports/dlperf_benchmark_test_report_v1_cn.md, section 3.3). llm-foundry's tables are headed "A100
 # 80GB with 1600 Gbps node-node interconnect (RoCE)" (mosaicml/llm-foundry, scripts/train/benchmarking/README.md).
 COLLECTION_MACHINES: Mapping[tuple[str, str], HostSpec] = {
     ("lambda_tensorflow", "A100-40GB"): HostSpec(topology="switch", cpu_cores=128),
     ("lambda_tensorflow", "A100-40GB-PCIe"): HostSpec(topology="pcie", cpu_cores=128),
     ("lambda_tensorflow", "V100-SXM3-32GB"): HOST_SPECS["DGX-2"],
-    ("dlperf", "V100-16GB"): HostSpec(topology="cube mesh", cpu_cores=40, network_gbit_per_s=100.0),
+    ("dlperf", "V100-16GB"): HostSpec(topology="cube mesh", cpu_cores=24, network_gbit_per_s=100.0),
     ("llm_foundry", "A100-40GB"): HostSpec(topology="switch", network_gbit_per_s=1600.0),
     ("llm_foundry", "A100-80GB"): HostSpec(topology="switch", network_gbit_per_s=1600.0),
     ("tensorpack_benchmarks", "P100-SXM2"): HostSpec(topology="cube mesh", cpu_cores=40),

@@ -36,6 +36,7 @@ class MemoryVerdict(Frozen):
         fits: Whether the step fits; None if the device's memory is unknown.
         largest_batch_size: Largest number of samples per device that fits, 0 for none; None if unknown [-].
         stated: Whether the result comes from the accelerator's compiler.
+        recomputed_bytes: Size of the values that XLA recomputes to stay below its limit [bytes].
     """
 
     needed_bytes: int
@@ -43,15 +44,19 @@ class MemoryVerdict(Frozen):
     fits: bool | None
     largest_batch_size: int | None
     stated: bool = False
+    recomputed_bytes: int = 0
 
     @property
     def verdict(self) -> FitVerdict | None:
-        """Verdict in words; `tight` within the prediction's error; None if the memory is unknown."""
+        """Verdict in words; `tight` within the prediction's error or by recomputation; None if unknown."""
         if self.available_bytes is None or self.fits is None:
             return None
         if not self.fits:
             return "does not fit"
-        return "fits" if self.stated or self.needed_bytes <= TIGHT_FROM * self.available_bytes else "tight"
+        if self.stated:
+            return "fits"
+        is_near = self.needed_bytes > TIGHT_FROM * self.available_bytes
+        return "tight" if is_near or self.recomputed_bytes else "fits"
 
 
 def available_bytes(*, memory_gib: float | None, usable_gib: float | None, share: float = 1.0) -> int | None:
@@ -87,7 +92,12 @@ def largest_batch_size(*, available_bytes: int, fixed_bytes: int, bytes_per_samp
 
 
 def memory_verdict(
-    *, fixed_bytes: int, batch_bytes: int, batch_size: int, available_bytes: int | None
+    *,
+    fixed_bytes: int,
+    batch_bytes: int,
+    batch_size: int,
+    available_bytes: int | None,
+    recomputed_bytes: int = 0,
 ) -> MemoryVerdict:
     """Check whether a step fits at its batch size, and find the largest one that does.
 
@@ -96,9 +106,10 @@ def memory_verdict(
         batch_bytes: Memory that grows with the batch size, at ``batch_size`` [bytes].
         batch_size: Samples per device and step [-].
         available_bytes: Usable memory of one device; None if unknown [bytes].
+        recomputed_bytes: Part of ``batch_bytes`` that XLA recomputes to stay below its limit [bytes].
     """
     fixed = fixed_bytes + FRAMEWORK_RESERVE_BYTES
-    needed = fixed + batch_bytes
+    needed = fixed + batch_bytes - recomputed_bytes
     if available_bytes is None:
         return MemoryVerdict(needed_bytes=needed, available_bytes=None, fits=None, largest_batch_size=None)
     largest = None
@@ -106,11 +117,15 @@ def memory_verdict(
         largest = largest_batch_size(
             available_bytes=available_bytes, fixed_bytes=fixed, bytes_per_sample=batch_bytes / batch_size
         )
+    fits = needed <= available_bytes
+    if fits and largest is not None:
+        largest = max(largest, batch_size)
     return MemoryVerdict(
         needed_bytes=needed,
         available_bytes=available_bytes,
-        fits=needed <= available_bytes,
+        fits=fits,
         largest_batch_size=largest,
+        recomputed_bytes=recomputed_bytes,
     )
 
 

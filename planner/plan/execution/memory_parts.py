@@ -56,6 +56,10 @@ def memory_note(memory: MemoryVerdict, remedies: tuple[Remedy, ...]) -> str:
     if memory.available_bytes is None or memory.verdict in (None, "fits"):
         return ""
     needs = f"{memory.needed_bytes / GIB:.1f} of {memory.available_bytes / GIB:.1f} GiB"
+    if memory.recomputed_bytes:
+        needs += (
+            f"; XLA recomputes {memory.recomputed_bytes / GIB:.1f} GiB of values, in time that is not counted"
+        )
     return f"memory: {memory.verdict} ({needs})" + "".join(f"; {one.remedy}" for one in remedies[:1])
 
 

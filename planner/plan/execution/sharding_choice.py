@@ -152,7 +152,9 @@ def find_sharding_remedy(
     return Remedy(remedy=f"{why}`--shard fsdp` fits from {least} devices on", needed_bytes=needed, fits=False)
 
 
-def list_memory_parts(workload: Workload, each: Workload, sharding: Sharding, devices: int) -> dict[str, int]:
+def list_memory_parts(
+    workload: Workload, each: Workload, sharding: Sharding, devices: int, *, recomputed_bytes: int = 0
+) -> dict[str, int]:
     """Return the memory of one device by part; the parts add up to `memory_bytes` of an offer [bytes].
 
     Args:
@@ -160,6 +162,7 @@ def list_memory_parts(workload: Workload, each: Workload, sharding: Sharding, de
         each: The work of the device as executed.
         sharding: What is sharded.
         devices: Devices of the offer [-].
+        recomputed_bytes: Size of the activations that XLA recomputes to stay below its limit [bytes].
     """
     found, memory = compute_device_memory(workload, sharding, devices), each.memory
     if sharding.divides_layers:
@@ -172,6 +175,6 @@ def list_memory_parts(workload: Workload, each: Workload, sharding: Sharding, de
         "gathered weights": found.gathered,
         "communication buffers": found.buffers,
         "batch": memory.input_bytes,
-        "activations": memory.activations_bytes(compiled=workload.compiled),
+        "activations": memory.activations_bytes(compiled=workload.compiled) - recomputed_bytes,
         "framework": FRAMEWORK_RESERVE_BYTES,
     }

@@ -10,6 +10,7 @@ from typing import Literal
 from ...offers.rows import Accelerator
 from ...units import GIB, GIGA, KILO, MIB
 from ..kernels.executed_ops import CORES_PER_CHIP
+from ..xla_recomputation import JAX_POOL_SHARE, XLA_SHARE
 
 __all__ = [
     "INSTALL",
@@ -92,7 +93,7 @@ def build_description(accelerator: Accelerator) -> str | None:
         clock=clock_mhz / KILO,
         bandwidth=int(bandwidth * GIGA),
         l2=int((accelerator.l2_mib or 4.0) * MIB),
-        memory=int(memory_gib * GIB),
+        memory=int(memory_gib * GIB * JAX_POOL_SHARE / XLA_SHARE),  # XLA uses `XLA_SHARE` of it: JAX's pool
         major=major,
         minor=minor,
         threads=generation.threads,

@@ -23,6 +23,9 @@ __all__ = [
 # XLA does not recompute these in the backward pass: buffer assignments of XLA 0.10 (CUDA targets) keep the results
 # of erf in ConvNeXt, and of the sigmoid in EfficientNet, in addition to their operands.
 KEPT_BY_XLA = frozenset({"erf", "erfc", "expm1", "log", "log1p", "logistic", "pow", "tanh"})
+# XLA computes the error function of bfloat16 in float32, as it does what reads the result, and keeps it in float32
+# (buffer assignments of XLA 0.10 for an A100 and an H100). Results in float16 are kept in float16.
+KEPT_IN_FLOAT32 = frozenset({"erf", "erfc"})
 # The gradient of max pooling, as XLA expands it: a copy of its operand's layout, and four index arrays of the
 # pooled size (buffer assignments of InceptionV3 and of a small CNN).
 POOL_GRADIENT, POOL_INDICES = "select_and_scatter", 4
@@ -80,13 +83,25 @@ def compute_peaks(
         compiled: Its kernels by `fuse_compiled`.
         donated: Whether outputs replace inputs in place (a training step).
     """
+    widened = _widen_error_functions(graph)
     return MemoryPeaks(
         fused=compute_peak_bytes(graph, fusion, donated=donated),
-        compiled=_compute_peak(graph, compiled, donated=donated, workspaces=True),
+        compiled=_compute_peak(widened, compiled, donated=donated, workspaces=True),
         eager=_compute_peak(graph, _convert_to_fusion(graph, layers), donated=donated),
-        recomputed=_compute_peak(graph, compiled, donated=donated, workspaces=True, recompute=donated),
+        recomputed=_compute_peak(widened, compiled, donated=donated, workspaces=True, recompute=donated),
         tpu=_compute_tpu_peak(graph, donated=donated),
     )
+
+
+def _widen_error_functions(graph: Graph) -> Graph:
+    """Return the graph with the results of `KEPT_IN_FLOAT32` in float32 where they are bfloat16."""
+    sizes = list(graph.sizes)
+    for node in graph.nodes:
+        if node.name in KEPT_IN_FLOAT32 and node.equation is not None:
+            for value, result in zip(node.outputs, node.equation.outvars, strict=True):
+                if str(result.aval.dtype) == "bfloat16":
+                    sizes[value] *= 2
+    return replace(graph, sizes=sizes)
 
 
 def _compute_tpu_peak(graph: Graph, *, donated: bool) -> int:

@@ -1,0 +1,76 @@
+"""Values that XLA recomputes to stay below its memory limit on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from factories import make_workload
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.xla_recomputation import compute_recomputed_bytes, describe_jax_pool
+from gpuplan.units import GIB
+from gpuplan.workload.model import Memory, Workload
+
+A100 = load_catalog().accelerators["A100-40GB"]  # 39.4 GiB usable
+
+
+def make_step(*, activations_gib: float, least_gib: float, **changes: Any) -> Workload:
+    """Return a training step with 2 GiB of weights and moments, and no gradient that waits."""
+    memory = Memory(
+        parameter_bytes=GIB,
+        gradient_bytes=GIB,
+        optimizer_bytes=GIB,
+        state_bytes=0,
+        input_bytes=0,
+        activation_bytes=int(activations_gib * GIB),
+        compiled_activation_bytes=int(activations_gib * GIB),
+        recomputed_activation_bytes=int(least_gib * GIB),
+        waiting_gradient_bytes=0,
+    )
+    return make_workload(**{"memory": memory, "compiled": True, **changes})
+
+
+def test_nothing_is_recomputed_below_the_limit() -> None:
+    """0.95 * (0.75 * 39.4 - 2) GiB = 26.2 GiB of temporaries fit in JAX's pool."""
+    assert compute_recomputed_bytes(make_step(activations_gib=26.1, least_gib=5.0), A100) == 0
+
+
+def test_temporaries_are_reduced_to_the_limit() -> None:
+    """Closed form: what exceeds 26.17 GiB is recomputed, where half of the possible saving is more."""
+    found = compute_recomputed_bytes(make_step(activations_gib=32.0, least_gib=10.0), A100)
+
+    assert found / GIB == pytest.approx(32.0 - 0.95 * (0.75 * 39.4 - 2.0))
+
+
+def test_at_most_half_of_the_possible_saving_is_removed() -> None:
+    """40 GiB that recomputation of everything reduces to 30 become 35."""
+    found = compute_recomputed_bytes(make_step(activations_gib=40.0, least_gib=30.0), A100)
+
+    assert found / GIB == pytest.approx(5.0)
+
+
+def test_tensorflow_leaves_xla_four_fifths_of_the_memory() -> None:
+    """Without JAX's pool, the limit is 0.95 * (0.8 * 39.4 - 2) GiB = 28.0 GiB."""
+    step = make_step(activations_gib=27.0, least_gib=5.0, versions={"keras": "3.15.1", "tensorflow": "2.21.0"})
+
+    assert step.backend == "tensorflow"
+    assert compute_recomputed_bytes(step, A100) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "accelerator"),
+    [({"compiled": False}, "A100-40GB"), ({"mode": "infer"}, "A100-40GB"), ({}, "TPU-v5e")],
+)
+def test_other_steps_keep_all_values(changes: dict[str, Any], accelerator: str) -> None:
+    """Steps run kernel by kernel, inference, and TPUs, whose compiler has a limit of its own."""
+    step = make_step(activations_gib=60.0, least_gib=10.0, **changes)
+
+    assert compute_recomputed_bytes(step, load_catalog().accelerators[accelerator]) == 0
+
+
+def test_a_step_beyond_the_pool_of_jax_names_the_setting() -> None:
+    """30.3 GiB of 39.4 are more than three quarters, although XLA recomputes what it can."""
+    full, small = (make_step(activations_gib=size, least_gib=size) for size in (28.3, 20.0))
+
+    assert "XLA_CLIENT_MEM_FRACTION=0.95" in describe_jax_pool(full, A100)
+    assert describe_jax_pool(small, A100) == ""
