@@ -23,9 +23,9 @@ from ..prepare.shell import pin_versions, quote, quote_all, require_plain_source
 
 __all__ = [
     "BY_ACCELERATOR",
+    "COMMON_NAMES",
     "DSTACK",
     "KILL_AFTER_S",
-    "SKYPILOT",
     "EngineDocument",
     "ExportTask",
     "build_export_task",
@@ -257,21 +257,15 @@ def _kind(task: ExportTask) -> str:
     return "tpu" if name.startswith("TPU") else "cpu" if name == "CPU" else "gpu"
 
 
-_COMMON = {
+COMMON_NAMES = {
     "K80": "K80", "P4": "P4", "P40": "P40", "P100-PCIe": "P100", "P100-SXM2": "P100", "V100-16GB": "V100",
     "V100-16GB-PCIe": "V100", "T4": "T4", "A10": "A10", "A10G": "A10G", "A40": "A40", "L4": "L4", "L40": "L40",
     "L40S": "L40S", "H100-PCIe": "H100", "H200": "H200", "B200": "B200", "RTX3090": "RTX3090",
     "RTX4090": "RTX4090", "RTX5090": "RTX5090",
 }  # fmt: skip
-# github.com/skypilot-org/skypilot-catalog, catalogs/v8: columns AcceleratorName
-SKYPILOT = {
-    **_COMMON, "M60": "M60", "V100-32GB": "V100-32GB", "A6000": "RTXA6000", "A100-40GB": "A100",
-    "A100-40GB-PCIe": "A100", "A100-80GB": "A100-80GB", "A100-80GB-PCIe": "A100-80GB", "H100-SXM": "H100",
-    "RTX6000Ada": "RTX6000-Ada",
-}  # fmt: skip
 # gpuhunt, KNOWN_NVIDIA_GPUS; memory after a colon where it distinguishes
 DSTACK = {
-    **_COMMON, "V100-16GB": "V100:16GB", "V100-16GB-PCIe": "V100:16GB", "V100-32GB": "V100:32GB",
+    **COMMON_NAMES, "V100-16GB": "V100:16GB", "V100-16GB-PCIe": "V100:16GB", "V100-32GB": "V100:32GB",
     "A6000": "A6000", "A100-40GB": "A100:40GB", "A100-40GB-PCIe": "A100:40GB", "A100-80GB": "A100:80GB",
     "A100-80GB-PCIe": "A100:80GB", "H100-SXM": "H100", "RTX6000Ada": "RTX6000Ada",
 }  # fmt: skip

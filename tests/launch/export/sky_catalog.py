@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpuplan.errors import NoAnswerError
 from gpuplan.launch.clouds.google.zones import list_zones, machine_type
-from gpuplan.launch.export.task import SKYPILOT, find_engine_name
+from gpuplan.launch.export.skypilot_names import find_skypilot_name
 from gpuplan.offers.rows import Offer
 
 __all__ = ["aws_zone_id", "write_catalogs"]
@@ -129,9 +129,9 @@ def _accelerator_name(offer: Offer) -> str | None:
     if offer.accelerator.startswith("TPU"):
         return offer.instance_type
     try:
-        return (
-            find_engine_name(offer.accelerator, SKYPILOT, engine="SkyPilot") if offer.devices >= 1 else None
-        )
+        if offer.devices < 1:
+            return None
+        return find_skypilot_name(offer.provider, offer.instance_type, offer.accelerator)
     except NoAnswerError:
         return None
 

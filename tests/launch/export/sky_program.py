@@ -76,11 +76,12 @@ def dryrun(documents: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def _picked(sky: Any, estimator: Any, path: str) -> dict[str, Any]:
     """Return what is picked from all devices that AWS has in the plan."""
-    from gpuplan.launch.export.task import SKYPILOT
+    from gpuplan.launch.export.skypilot_names import find_skypilot_name
 
     offers = json.loads(Path(path).read_text())["offers"]
     devices = {
-        (SKYPILOT[one["accelerator"]], one["devices"]) for one in offers if one["accelerator"] in SKYPILOT
+        (find_skypilot_name(one["provider"], one["instance_type"], one["accelerator"]), one["devices"])
+        for one in offers
     }
     with sky.Dag() as dag:
         task = sky.Task(name="train", run="true")
