@@ -27,6 +27,9 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("sky") is None,
     reason="SkyPilot is not installed: pip install 'gpuplan[skypilot]'",
 )
+needs_rsync = pytest.mark.skipif(
+    shutil.which("rsync") is None, reason="SkyPilot needs rsync: apt-get install rsync"
+)
 PROGRAM = Path(__file__).with_name("sky_program.py")
 TAKEN = [key for key in OFFERS if key not in {"colab", "gcp-part", "trainium"}]
 NOWHERE = "http://127.0.0.1:9"  # what is not on loopback fails at once
@@ -129,6 +132,7 @@ def usd_of(key: str) -> float | None:
     return next((float(one.usd_per_hour) for one in found if one.usd_per_hour is not None), None)
 
 
+@needs_rsync
 def test_a_dry_run_of_sky_takes_the_planned_machine_at_the_planned_price(home: Path, tmp_path: Path) -> None:
     """What `sky launch --dryrun` calls, for every cloud and every export that the catalog has a price of."""
     keys = [key for key in TAKEN if usd_of(key) is not None]
@@ -161,7 +165,7 @@ def start_server_of_sky(sky: str, environment: dict[str, str]) -> None:
     raise AssertionError("SkyPilot's server did not start")
 
 
-@pytest.mark.skipif(shutil.which("rsync") is None, reason="SkyPilot needs rsync: apt-get install rsync")
+@needs_rsync
 def test_sky_launch_dryrun_on_the_command_line(home: Path, tmp_path: Path, aws: AwsServer) -> None:
     """Its own program and its own server, against AWS on loopback: nothing is started."""
     import yaml
