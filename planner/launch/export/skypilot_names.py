@@ -19,7 +19,7 @@ __all__ = ["describe_ambiguity", "find_skypilot_name"]
 
 _NAMES = {
     **COMMON_NAMES, "M60": "M60", "V100-32GB": "V100-32GB", "A100-40GB": "A100", "A100-40GB-PCIe": "A100",
-    "A100-80GB": "A100-80GB", "A100-80GB-PCIe": "A100-80GB", "H100-SXM": "H100",
+    "A100-80GB": "A100-80GB", "A100-80GB-PCIe": "A100-80GB", "H100-SXM": "H100", "RTXPRO6000": "RTXPRO6000",
 }  # fmt: skip
 _LAMBDA = {**_NAMES, "A6000": "A6000", "GH200": "GH200", "QuadroRTX6000": "RTX6000"}
 _RUNPOD = {

@@ -17,7 +17,9 @@ from typing import Any
 import gpuplan
 import pytest
 import requests
+from gpuplan.errors import NoAnswerError
 from gpuplan.launch.clouds.google.zones import machine_type
+from gpuplan.launch.export.skypilot_names import find_skypilot_name
 from gpuplan.offers.catalog import load_catalog
 from launch.aws_world import AwsServer, aws_environment
 from launch.export.plans import GIT, OFFERS, export_of, export_plan, write_sharded_plan
@@ -123,6 +125,30 @@ def test_the_optimizer_of_skypilot_picks_what_gpuplan_picks(home: Path, tmp_path
 
     assert {model: one["told"]["instance_type"] for model, one in picked.items()} == expected
     assert {one["untold"]["instance_type"] for one in picked.values()} != set(expected.values())
+
+
+def test_names_mean_the_planned_machine_in_the_installed_skypilot(home: Path, tmp_path: Path) -> None:
+    """All packaged offers of RunPod and Google that it knows: the GPU that it starts, the name of the machine."""
+    tables = ask_sky(home, "names", None, tmp_path)
+    wrong, right = [], 0
+    for one in load_catalog().offers:
+        if one.provider not in tables or one.devices < 1:
+            continue
+        try:
+            name = find_skypilot_name(one.provider, one.instance_type, one.accelerator)
+        except NoAnswerError:
+            continue
+        if one.provider == "runpod":
+            found = tables["runpod"].get(name) == one.instance_type
+        elif one.instance_type in tables["gcp"]:
+            found = tables["gcp"][one.instance_type] == name
+        else:
+            continue
+        right += found
+        wrong += [] if found else [(one.instance_type, name)]
+
+    assert wrong == []
+    assert right > 500
 
 
 def usd_of(key: str) -> float | None:

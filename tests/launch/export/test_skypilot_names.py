@@ -35,6 +35,7 @@ VAST_NAMES = {
 GOOGLE_NAMES = {
     "a2-highgpu-": "A100", "a2-megagpu-16g": "A100", "a2-ultragpu-": "A100-80GB", "g2-standard-": "L4",
     "a3-highgpu-": "H100", "a3-megagpu-8g": "H100-MEGA", "a3-ultragpu-8g": "H200", "a4-highgpu-8g": "B200",
+    "g4-standard-48": "RTXPRO6000",
 }  # fmt: skip
 
 
