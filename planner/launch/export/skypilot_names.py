@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .task import COMMON_NAMES, find_engine_name
+from .engine_names import COMMON_NAMES, describe_shared_name, find_engine_name
 
 __all__ = ["describe_ambiguity", "find_skypilot_name"]
 
@@ -62,12 +62,4 @@ def find_skypilot_name(provider: str, instance_type: str, accelerator: str) -> s
 
 def describe_ambiguity(provider: str, accelerator: str) -> tuple[str, ...]:
     """Return a note if SkyPilot has one name for several accelerators of a marketplace, or nothing."""
-    names = _BY_PROVIDER.get(provider, {}) if provider == "vast" else {}
-    name = names.get(accelerator)
-    others = sorted(one for one in names if names[one] == name and one != accelerator)
-    if not others:
-        return ()
-    return (
-        f"SkyPilot's name at Vast, `{name}`, also means {', '.join(others)}: check what `sky launch` offers, "
-        "before you confirm",
-    )
+    return describe_shared_name(accelerator, _VAST, engine="SkyPilot") if provider == "vast" else ()

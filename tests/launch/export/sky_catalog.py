@@ -1,7 +1,7 @@
 """SkyPilot's catalogs with gpuplan's machines and prices, so that both choose among the same offers.
 
 Its format is that of github.com/skypilot-org/skypilot-catalog, `catalogs/v8`, as SkyPilot 0.14 reads it; it keeps
-a catalog that was changed by hand. `test_skypilot_names.py` tests that the names in an export are SkyPilot's own.
+a catalog that was changed by hand. `test_engine_names.py` tests that the names in an export are SkyPilot's own.
 """
 
 from __future__ import annotations

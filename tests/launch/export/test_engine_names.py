@@ -1,4 +1,4 @@
-"""Names of accelerators in SkyPilot's exports, against SkyPilot's own tables; nothing here is taken from ours."""
+"""Names of accelerators in exports, against the engines' own tables; nothing here is taken from ours."""
 
 from __future__ import annotations
 
@@ -88,5 +88,14 @@ def test_a_name_with_several_meanings_is_told(tmp_path: Path) -> None:
     planned = offer("vast", "1x A100 SXM4 40GB", "A100-40GB", region="any")
     document = json.dumps(export_planned(tmp_path, planned, "skypilot")["open"])
 
-    assert "`A100`, also means A100-40GB-PCIe, A100-80GB, A100-80GB-PCIe" in document
+    assert "`A100` also means A100-40GB-PCIe, A100-80GB, A100-80GB-PCIe" in document
     assert describe_ambiguity("runpod", "A100-80GB") == describe_ambiguity("vast", "RTX4090") == ()
+
+
+def test_dstack_tells_of_a_shared_name_where_it_chooses_the_machine(tmp_path: Path) -> None:
+    """At RunPod `H100` may be the PCIe card, which costs less than planned; at AWS the machine type is given."""
+    by_name = offer("runpod", "NVIDIA H100 80GB HBM3", "H100-SXM", region="any")
+    by_type = offer("aws", "p5.4xlarge", "H100-SXM")
+
+    assert "`H100` also means H100-PCIe" in json.dumps(export_planned(tmp_path, by_name, "dstack")["open"])
+    assert "also means" not in json.dumps(export_planned(tmp_path, by_type, "dstack")["open"])
