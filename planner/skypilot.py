@@ -77,11 +77,16 @@ def _same_machine(row: Row, name: str | None) -> bool:
 
 def _same_devices(row: Row, accelerators: Mapping[str, float] | None) -> bool:
     """Return whether an offer has the given devices, by SkyPilot's names."""
-    from .launch.export.task import SKYPILOT
+    from .errors import NoAnswerError
+    from .launch.export.skypilot_names import find_skypilot_name
 
     if accelerators is None:
         return True
     ((name, count),) = accelerators.items()
     if name.startswith("tpu-"):
         return bool(row["instance_type"] == name)
-    return SKYPILOT.get(row["accelerator"]) == name and bool(row["devices"] == count)
+    try:
+        known = find_skypilot_name(row["provider"], row["instance_type"], row["accelerator"])
+    except NoAnswerError:
+        return False
+    return known == name and bool(row["devices"] == count)

@@ -164,9 +164,9 @@ def calibrate(
 ) -> None:
     """Update your own coefficients from measurements, or rebuild the packaged calibration files.
 
-    With --from, the coefficients of each accelerator among your rows are fitted again, drawn towards the packaged
-    ones, and kept in your data folder; later estimates on that accelerator use them and say so. All rows of an
-    accelerator belong into one command, which replaces the update before.
+    With --from, the coefficients of each accelerator among your rows are fitted again, pulled towards the packaged
+    ones, and kept in your data folder; later estimates on that accelerator use them and say so. Give all rows of
+    an accelerator in one command: it replaces the previous update.
 
     Without it, all files that depend on the published measurements are rebuilt: the kernels of every run, the
     gradients, the coefficients with their intervals, the lookup of published steps, the covariance of errors

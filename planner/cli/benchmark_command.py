@@ -36,10 +36,10 @@ def benchmark(
 ) -> None:
     """Measure canonical Keras workloads on this device, as rows of measurements.
 
-    Each workload has a process of its own: compilation and warm-up are kept apart, and the median of windows of
-    steps of fit() or predict() is its time. On a CPU they are smaller. What does not fit in the memory or in the
-    time is named and left out. Ctrl-C keeps what was measured. The rows update your own coefficients, and are in
-    the form of a contribution to profiles/published/.
+    Each workload runs in its own process. Its time is the median of windows of steps of fit() or predict(), after
+    compilation and warm-up. On a CPU the workloads are smaller. What does not fit in the memory or in the time is
+    named and left out. Ctrl-C keeps what was measured. The rows update your own coefficients, and have the form of
+    a contribution to profiles/published/.
 
     Workloads: mlp, resnet50-mixed, bert-128, resnet50-float32, lstm-text, gpt-512, mobilenet-v2, unet,
     resnet50-infer, bert-512, resnet50-mixed-small, vgg16-small-images, bert-128-infer, efficientnet-b0,

@@ -195,9 +195,9 @@ def quota(
     region: Annotated[str, typer.Option(help="Region, as the provider spells it.")],
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Show how many accelerators your account may start in a region; nothing is asked for or changed.
+    """Show how many accelerators your account may start in a region; nothing is requested or changed.
 
-    A quota is a permission, not a machine: whether one is free shows when it is started.
+    A quota is a permission, not a machine: whether one is free, you learn when you start it.
 
     Example: gpuplan quota --provider aws --region us-east-1
 

@@ -240,7 +240,7 @@ def epochs(
     metric: Annotated[str, typer.Option(help="Name of the metric.")] = "val_accuracy",
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Extrapolate how many epochs a metric takes to a target, or say that it cannot be known."""
+    """Extrapolate how many epochs a metric needs to reach a target, or say that it cannot be known."""
     from ..errors import NoAnswerError
     from ..plan.compare.learning_curve import SCHEMA, forecast_epochs, read_history
     from ..render.output import Column, emit_json, emit_rows

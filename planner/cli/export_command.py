@@ -47,7 +47,7 @@ def export(  # noqa: PLR0917 - one argument a flag
     """Write the offer chosen in a plan as a file for another launcher.
 
     SkyPilot, dstack, Kubernetes (JobSet), Ray, Terraform, cloud-init or Colab. Each file carries the engine's own
-    automatic stop and deadline, and says above what they do not cover.
+    automatic stop and deadline, and a comment at its top says what they do not cover.
 
     Example: gpuplan export plan.json --to skypilot -o task.yaml
 

@@ -83,7 +83,7 @@ def launch(
 ) -> None:
     """Start the machine that a plan chose, run the script on it, and make sure that it stops.
 
-    The same plan twice is the same run: what was begun goes on, and nothing is started twice.
+    Launching the same plan again continues the same run; nothing is started twice.
 
     Example: gpuplan launch plan.json --dry-run
 
@@ -131,7 +131,7 @@ def ps(
     region: Region = None,
     json_: AsJson = False,
 ) -> None:
-    """List the machines that may cost money: those of the ledger and, with --cloud, those with our tags.
+    """List the machines that may cost money: those of the ledger and, with --cloud, those with gpuplan's tags.
 
     Example: gpuplan ps --cloud --provider aws
 

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 def mcp() -> None:
     """Serve `estimate`, `offers` and `breakeven` to an assistant by the Model Context Protocol.
 
-    Speaks the protocol on standard input and output, until its input ends; for the configuration of a client.
+    Speaks the protocol on standard input and output until its input ends. A client starts it.
     The tools take the flags of the commands and return their JSON. A script given as MODEL is run as in
     `gpuplan estimate`, with your rights. Needs `pip install 'gpuplan[mcp]'`.
 

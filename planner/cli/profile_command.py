@@ -157,8 +157,8 @@ def profile(
 ) -> None:
     """Measure the step time of a model on this machine, as fit() runs it and alone.
 
-    Each configuration has processes of its own. In each, compilation and warm-up are kept apart, and windows
-    of many steps follow. It ends after about a minute; --precise adds processes until the 95 % interval of the
+    Each configuration runs in its own processes, which time windows of many steps after compilation and
+    warm-up. It ends after about a minute; --precise adds processes until the 95 % interval of the
     median is 2 % wide. Ctrl-C keeps what was measured.
 
     Examples:

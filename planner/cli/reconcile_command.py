@@ -40,9 +40,9 @@ def reconcile(
     forget: Annotated[bool, typer.Option("--forget", help="Delete all kept runs, and exit.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Show what was predicted against what a run really took, part by part, and keep the run.
+    """Compare what was predicted with what a run took, part by part, and keep the run.
 
-    Later estimates of the same work know the runs that were kept: the accelerator's row is measured, and the
+    Later estimates of the same work use the runs that were kept: the accelerator's row is measured, and the
     others are corrected.
 
     Examples:

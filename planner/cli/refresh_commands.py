@@ -52,7 +52,7 @@ def refresh(
     """Read current prices from the vendors. Suspicious prices are reported, and the old ones stay.
 
     Without any credentials: AWS, Azure, Vast, and Google Cloud by way of SkyPilot's catalog.
-    Of Colab and Kaggle: what their official clients say about your account.
+    For Colab and Kaggle, their official clients are asked about your account.
 
     Example: gpuplan catalog refresh --provider azure --region eastus
 
@@ -264,7 +264,7 @@ def history(
 
 
 def path() -> None:
-    """Print the folder of refreshed prices, which need not be there yet.
+    """Print the folder of refreshed prices, which may not exist yet.
 
     Example: ls "$(gpuplan catalog path)"
 

@@ -50,7 +50,7 @@ FitFlag = Annotated[
     bool,
     typer.Option(
         "--fit",
-        help="Plan a step that does not fit as it could: sharded, in smaller passes, with recomputed layers.",
+        help="If the step does not fit, plan how it could: sharded, in smaller passes, with recomputed layers.",
     ),
 ]
 

@@ -157,6 +157,7 @@ def _offer_findings(
     yield from price_laws.check_active_dates_have_a_day(offers)
     yield from price_laws.check_names_are_the_vendors(offers, providers)
     yield from price_laws.check_chip_price_across_regions(offers)
+    yield from price_laws.check_spot_price_across_regions(offers)
     yield from price_laws.check_chip_price_across_vendors(offers)
     yield from price_laws.check_chips_are_ordered_by_price(offers)
 
@@ -174,11 +175,11 @@ def _accelerator_findings(accelerators: list[Located[Accelerator]], today: date)
     yield from invariants.check_bandwidth_and_memory(accelerators)
     yield from invariants.check_peak_bounds(accelerators)
     yield from invariants.check_peaks_are_ordered(accelerators)
+    yield from invariants.check_source_is_an_address(accelerators)
+    yield from invariants.check_source_names_no_bare_commit(accelerators)
     for accelerator in accelerators:
         if accelerator.row.read_on > today:
             yield accelerator.finding("read_on", f"{accelerator.row.read_on} is in the future")
-        if not accelerator.row.source.strip():
-            yield accelerator.finding("source", "is empty")
 
 
 def _name_findings(table: Table, reader: _CollectingReader, known: set[str]) -> Iterator[Finding]:
@@ -201,6 +202,7 @@ def _host_findings(reader: _CollectingReader, today: date) -> Iterator[Finding]:
     table = reader.table("hosts.toml")
     hosts = reader.rows(table, "host", CpuFamily)
     yield from invariants.check_names_are_unique(hosts)
+    yield from invariants.check_source_names_no_bare_commit(hosts)
     for host in hosts:
         if not 0.5 <= host.row.all_core_turbo_ghz <= 7:
             yield host.finding("all_core_turbo_ghz", f"is {host.row.all_core_turbo_ghz:g}: outside 0.5 to 7")
@@ -216,7 +218,9 @@ def _links_findings(reader: _CollectingReader, providers: set[str], today: date)
     """Yield inconsistencies in links.toml, which is optional."""
     if not (reader.folder / LINKS_FILE).is_file():
         return
-    for row in reader.rows(reader.table(LINKS_FILE), "links", MachineLinks):
+    links = reader.rows(reader.table(LINKS_FILE), "links", MachineLinks)
+    yield from invariants.check_source_names_no_bare_commit(links)
+    for row in links:
         if row.row.provider not in providers:
             yield row.finding("provider", f"`{row.row.provider}` has no row in providers.toml")
         if row.row.read_on > today:

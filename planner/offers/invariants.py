@@ -12,7 +12,7 @@ from datetime import date
 from decimal import Decimal
 
 from .catalog_files import Finding, Located
-from .rows import Accelerator, CpuFamily, Offer, Provider
+from .rows import Accelerator, CpuFamily, MachineLinks, Offer, Provider
 
 __all__ = [
     "check_accelerator_is_known",
@@ -27,7 +27,9 @@ __all__ = [
     "check_price_is_positive",
     "check_region_format",
     "check_rows_are_sorted",
+    "check_source_is_an_address",
     "check_source_is_present",
+    "check_source_names_no_bare_commit",
     "check_spot_not_above_on_demand",
     "check_tpu_slices_count_chips",
     "is_future",
@@ -35,6 +37,8 @@ __all__ = [
 
 Findings = Iterator[Finding]
 MARK_ABOVE = "above on demand"  # note of a spot price that truly exceeds on demand
+ADDRESS_OR_PAGE = re.compile(r"https?://\S+|.*\bpages? \d+")
+BARE_COMMIT = re.compile(r"(?<![\w/.-])[\w-]+/[\w.-]+@[0-9a-f]{7,40}\b")
 CORES_PER_CHIP = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2, "v5litepod": 1, "v6e": 1}
 MIN_USD_PER_DEVICE_HOUR, MAX_USD_PER_DEVICE_HOUR = Decimal("0.001"), Decimal(100)
 
@@ -160,6 +164,22 @@ def check_source_is_present(offers: Iterable[Located[Offer]]) -> Findings:
             yield offer.finding("source", "is missing")
         if not offer.row.price_as_of:
             yield offer.finding("as_of", "is missing")
+
+
+def check_source_is_an_address(accelerators: Iterable[Located[Accelerator]]) -> Findings:
+    """Check that the source of an accelerator begins with an address or names a page of a document."""
+    for accelerator in accelerators:
+        if not ADDRESS_OR_PAGE.match(accelerator.row.source):
+            yield accelerator.finding("source", "does not begin with an address, and names no page")
+
+
+def check_source_names_no_bare_commit(
+    rows: Iterable[Located[Accelerator]] | Iterable[Located[CpuFamily]] | Iterable[Located[MachineLinks]],
+) -> Findings:
+    """Check that a file of a repository is named by an address, which can be opened, not `owner/repo@commit`."""
+    for located in rows:
+        if found := BARE_COMMIT.search(located.row.source):
+            yield located.finding("source", f"`{found[0]}` is not an address")
 
 
 def check_date_not_in_future(offers: Iterable[Located[Offer]], today: date) -> Findings:

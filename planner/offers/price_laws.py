@@ -24,6 +24,7 @@ __all__ = [
     "check_chips_are_ordered_by_price",
     "check_names_are_the_vendors",
     "check_no_exact_tenths",
+    "check_spot_price_across_regions",
     "check_spot_share",
     "is_exact_tenth",
 ]
@@ -32,6 +33,7 @@ Findings = Iterator[Finding]
 LIVE = ("active", "legacy")
 MIN_SPOT_SHARE = Decimal("0.08")  # of the on-demand price; the lowest that was read is 0.09
 MAX_REGION_RATIO = Decimal("2.5")  # to the median of a machine's regions; read: 0.75 to 1.8
+MIN_SPOT_REGION_RATIO = Decimal("0.25")  # of the median of a machine's regions; read: 0.27 and more
 MIN_REGIONS = 3
 MAX_VENDOR_RATIO = 5  # a vendor's cheapest machine with a chip, to the median of all vendors
 MIN_VENDOR_RATIO = Decimal(1) / 25  # marketplaces sell old chips at a twentieth of the list price
@@ -97,17 +99,19 @@ def check_names_are_the_vendors(
 
 def check_chip_price_across_regions(offers: Iterable[Located[Offer]]) -> Findings:
     """Check that an instance type costs about the same on demand in all regions."""
-    regions: dict[tuple[str, str], list[Located[Offer]]] = defaultdict(list)
-    for offer in _select_live(offers, "on_demand"):
-        regions[offer.row.provider, offer.row.instance_type].append(offer)
-    for rows in regions.values():
-        if len(rows) < MIN_REGIONS:
-            continue
-        middle = median(map(_price, rows))
-        for row in rows:
-            ratio = _price(row) / middle
-            if not 1 / MAX_REGION_RATIO <= ratio <= MAX_REGION_RATIO:
-                yield row.finding("usd_per_hour", f"is {ratio:.2g} times the median of its regions, {middle}")
+    for offer, ratio, middle in _compare_regions(offers, "on_demand"):
+        if not 1 / MAX_REGION_RATIO <= ratio <= MAX_REGION_RATIO:
+            yield offer.finding("usd_per_hour", f"is {ratio:.2g} times the median of its regions, {middle}")
+
+
+def check_spot_price_across_regions(offers: Iterable[Located[Offer]]) -> Findings:
+    """Check that no spot price is far below what the same machine costs in other regions.
+
+    Spot prices differ by region, upwards to the price on demand. A low one is the one that would be chosen.
+    """
+    for offer, ratio, middle in _compare_regions(offers, "spot"):
+        if ratio < MIN_SPOT_REGION_RATIO:
+            yield offer.finding("usd_per_hour", f"is {ratio:.2g} times the median of its regions, {middle}")
 
 
 def check_chip_price_across_vendors(offers: Iterable[Located[Offer]]) -> Findings:
@@ -140,6 +144,19 @@ def check_chips_are_ordered_by_price(offers: Sequence[Located[Offer]]) -> Findin
             for provider in sorted({provider for provider, _ in by_chip}):
                 sold = [by_chip[provider, chip] for chip in line if (provider, chip) in by_chip]
                 yield from _find_steps_down(sold)
+
+
+def _compare_regions(
+    offers: Iterable[Located[Offer]], purchase: str
+) -> Iterator[tuple[Located[Offer], Decimal, Decimal]]:
+    """Yield the offers of instance types in several regions, the ratio of each to their median, and the median."""
+    regions: dict[tuple[str, str], list[Located[Offer]]] = defaultdict(list)
+    for offer in _select_live(offers, purchase):
+        regions[offer.row.provider, offer.row.instance_type].append(offer)
+    for rows in regions.values():
+        if len(rows) >= MIN_REGIONS:
+            middle = median(map(_price, rows))
+            yield from ((row, _price(row) / middle, middle) for row in rows)
 
 
 def _find_steps_down(sold: Sequence[Located[Offer]]) -> Findings:

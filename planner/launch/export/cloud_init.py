@@ -13,7 +13,8 @@ __all__ = ["PROVIDERS", "build_cloud_config"]
 PROVIDERS = ("aws", "gcp")  # where a machine that powers itself off costs no more than its disk
 SCRIPT = f"{HOME}/run.sh"
 WAIT_S = 60
-# [unverified] Ubuntu with cloud-init and NVIDIA's driver: cloud.google.com/compute/docs/images/os-details
+# Ubuntu with NVIDIA's driver, as https://cloud.google.com/ai-hypercomputer/docs/software-stack#os-image lists it;
+# that it has cloud-init, as Google's other images of Ubuntu, is [unverified].
 UBUNTU = "ubuntu-accelerator-2404-amd64-with-nvidia-570 --image-project=ubuntu-os-accelerator-images"
 
 

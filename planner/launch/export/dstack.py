@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..clouds.google.zones import machine_type
+from .engine_names import DSTACK, describe_shared_name, find_engine_name
 from .task import (
     BY_ACCELERATOR,
-    DSTACK,
     EngineDocument,
     ExportTask,
     build_fetch_commands,
     build_install_commands,
     build_run_command,
-    find_engine_name,
 )
 from .tpu_slices import require_single_host
 
@@ -58,7 +57,7 @@ def build_dstack_task(task: ExportTask) -> EngineDocument:
             f"it releases the machine {IDLE_S // 60} minutes after that (`idle_duration`)",
             "it takes no machine over 110 % of the planned price (`max_price`)",
         ),
-        open=_open(),
+        open=_open(task),
     )
 
 
@@ -86,10 +85,15 @@ def _place(task: ExportTask) -> dict[str, Any]:
     return {**found, "instance_types": [kind]}
 
 
-def _open() -> tuple[str, ...]:
+def _open(task: ExportTask) -> tuple[str, ...]:
     """Return the limits of dstack."""
     return (
         "dstack's server enforces the limits: while it is down, nothing ends the machine",
         "the machine is not in gpuplan's ledger: `gpuplan ps` and `gpuplan reap` do not list it",
         "no checkpoints: files that the script does not save elsewhere are lost with the machine",
+        *(
+            describe_shared_name(task.offer.accelerator, DSTACK, engine="dstack")
+            if task.provider in BY_ACCELERATOR
+            else ()
+        ),
     )

@@ -11,15 +11,14 @@ from typing import Any
 from ...errors import GpuplanError, UsageError
 from ..clouds.google.zones import machine_type, runtime_version
 from .joined_hosts import build_join_commands, describe_joining, require_gpu_hosts
+from .skypilot_names import describe_ambiguity, find_skypilot_name
 from .task import (
     BY_ACCELERATOR,
-    SKYPILOT,
     EngineDocument,
     ExportTask,
     build_fetch_commands,
     build_install_commands,
     build_run_command,
-    find_engine_name,
 )
 
 __all__ = ["PROVIDERS", "build_skypilot_task", "launch_with_sky", "require_sky"]
@@ -128,7 +127,8 @@ def _machine(task: ExportTask) -> dict[str, Any]:
 
 def _accelerators(task: ExportTask) -> str:
     """Return name and count of the devices."""
-    return f"{find_engine_name(task.offer.accelerator, SKYPILOT, engine='SkyPilot')}:{task.devices}"
+    offer = task.offer
+    return f"{find_skypilot_name(task.provider, offer.instance_type, offer.accelerator)}:{task.devices}"
 
 
 def _open(task: ExportTask) -> tuple[str, ...]:
@@ -140,6 +140,7 @@ def _open(task: ExportTask) -> tuple[str, ...]:
         "the machine is not in gpuplan's ledger: `gpuplan ps` and `gpuplan reap` do not list it",
         "no checkpoints: files that the script does not save elsewhere are lost with the machine",
         *describe_joining(task),
+        *describe_ambiguity(task.provider, task.offer.accelerator),
     ]
     if task.offer.purchase == "spot":
         found.append("a preempted spot machine is not replaced; `sky jobs launch FILE` does that")

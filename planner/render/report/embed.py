@@ -73,27 +73,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = 
         re.compile(r"\b([\w.-]+/[\w.-]+) (?:pull request|issue) (\d+)"),
         lambda found: f"https://github.com/{found[1]}/issues/{found[2]}",  # redirects to a pull request
     ),
-    (
-        re.compile(r"\bcolabtools issue (\d+)"),
-        lambda found: f"https://github.com/googlecolab/colabtools/issues/{found[1]}",
-    ),
     (re.compile(r"\barXiv:(\d{4}\.\d{4,5})"), lambda found: f"https://arxiv.org/abs/{found[1]}"),
-    (
-        re.compile(r"\b(google-colab-cli|kaggle) (\d+\.\d+\.\d+)"),
-        lambda found: f"https://pypi.org/project/{found[1]}/{found[2]}/",
-    ),
-    (
-        re.compile(r"\bTechCrunch 2022-09-29"),
-        lambda _: (
-            "https://techcrunch.com/2022/09/29/"
-            "google-colaboratory-launches-a-pay-as-you-go-option-premium-gpu-access/"
-        ),
-    ),
-    (
-        re.compile(r"\bMcCormick\b"),
-        lambda _: "https://mccormickml.com/2024/04/23/colab-gpus-features-and-pricing/",
-    ),
-    (re.compile(r"\bColab FAQ\b"), lambda _: "https://research.google.com/colaboratory/faq.html"),
     (re.compile(_SITE, re.IGNORECASE), lambda found: f"https://{found[1]}"),
 )
 

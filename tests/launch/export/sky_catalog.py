@@ -1,6 +1,7 @@
-"""SkyPilot's catalogs written from ours: it keeps one that was changed by hand.
+"""SkyPilot's catalogs with gpuplan's machines and prices, so that both choose among the same offers.
 
-Its format is that of github.com/skypilot-org/skypilot-catalog, `catalogs/v8`, as SkyPilot 0.14 reads it.
+Its format is that of github.com/skypilot-org/skypilot-catalog, `catalogs/v8`, as SkyPilot 0.14 reads it; it keeps
+a catalog that was changed by hand. `test_engine_names.py` tests that the names in an export are SkyPilot's own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from gpuplan.errors import NoAnswerError
 from gpuplan.launch.clouds.google.zones import list_zones, machine_type
-from gpuplan.launch.export.task import SKYPILOT, find_engine_name
+from gpuplan.launch.export.skypilot_names import find_skypilot_name
 from gpuplan.offers.rows import Offer
 
 __all__ = ["aws_zone_id", "write_catalogs"]
@@ -129,9 +130,9 @@ def _accelerator_name(offer: Offer) -> str | None:
     if offer.accelerator.startswith("TPU"):
         return offer.instance_type
     try:
-        return (
-            find_engine_name(offer.accelerator, SKYPILOT, engine="SkyPilot") if offer.devices >= 1 else None
-        )
+        if offer.devices < 1:
+            return None
+        return find_skypilot_name(offer.provider, offer.instance_type, offer.accelerator)
     except NoAnswerError:
         return None
 

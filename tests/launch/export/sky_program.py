@@ -3,6 +3,7 @@
     python sky_program.py load DOCUMENTS.json      each document through `sky.Task.from_yaml_config`
     python sky_program.py optimize PLANS.json      what its optimizer picks, told the times of each plan
     python sky_program.py dryrun DOCUMENTS.json    what `sky launch --dryrun` would start for each document
+    python sky_program.py names NULL.json          what each name of an accelerator means at RunPod and Google
 
 Prints one JSON object on its last line.
 """
@@ -74,13 +75,28 @@ def dryrun(documents: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def names(_: Any) -> dict[str, dict[str, str]]:
+    """Return the GPU of RunPod that each name starts, and the name of each machine type of Google."""
+    from sky.catalog.gcp_catalog import _ACC_INSTANCE_TYPE_DICTS
+    from sky.provision.runpod.utils import GPU_NAME_MAP
+
+    google = {
+        machine: name
+        for name, by_count in _ACC_INSTANCE_TYPE_DICTS.items()
+        for machines in by_count.values()
+        for machine in machines
+    }
+    return {"runpod": dict(GPU_NAME_MAP), "gcp": google}
+
+
 def _picked(sky: Any, estimator: Any, path: str) -> dict[str, Any]:
     """Return what is picked from all devices that AWS has in the plan."""
-    from gpuplan.launch.export.task import SKYPILOT
+    from gpuplan.launch.export.skypilot_names import find_skypilot_name
 
     offers = json.loads(Path(path).read_text())["offers"]
     devices = {
-        (SKYPILOT[one["accelerator"]], one["devices"]) for one in offers if one["accelerator"] in SKYPILOT
+        (find_skypilot_name(one["provider"], one["instance_type"], one["accelerator"]), one["devices"])
+        for one in offers
     }
     with sky.Dag() as dag:
         task = sky.Task(name="train", run="true")
@@ -95,5 +111,5 @@ def _picked(sky: Any, estimator: Any, path: str) -> dict[str, Any]:
 if __name__ == "__main__":
     told = json.loads(Path(sys.argv[2]).read_text())
     with contextlib.redirect_stdout(io.StringIO()):
-        answer = {"load": load, "optimize": optimize, "dryrun": dryrun}[sys.argv[1]](told)
+        answer = {"load": load, "optimize": optimize, "dryrun": dryrun, "names": names}[sys.argv[1]](told)
     print(json.dumps(answer))

@@ -17,7 +17,9 @@ from typing import Any
 import gpuplan
 import pytest
 import requests
+from gpuplan.errors import NoAnswerError
 from gpuplan.launch.clouds.google.zones import machine_type
+from gpuplan.launch.export.skypilot_names import find_skypilot_name
 from gpuplan.offers.catalog import load_catalog
 from launch.aws_world import AwsServer, aws_environment
 from launch.export.plans import GIT, OFFERS, export_of, export_plan, write_sharded_plan
@@ -26,6 +28,9 @@ from launch.export.sky_catalog import write_catalogs
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("sky") is None,
     reason="SkyPilot is not installed: pip install 'gpuplan[skypilot]'",
+)
+needs_rsync = pytest.mark.skipif(
+    shutil.which("rsync") is None, reason="SkyPilot needs rsync: apt-get install rsync"
 )
 PROGRAM = Path(__file__).with_name("sky_program.py")
 TAKEN = [key for key in OFFERS if key not in {"colab", "gcp-part", "trainium"}]
@@ -122,6 +127,30 @@ def test_the_optimizer_of_skypilot_picks_what_gpuplan_picks(home: Path, tmp_path
     assert {one["untold"]["instance_type"] for one in picked.values()} != set(expected.values())
 
 
+def test_names_mean_the_planned_machine_in_the_installed_skypilot(home: Path, tmp_path: Path) -> None:
+    """All packaged offers of RunPod and Google that it knows: the GPU that it starts, the name of the machine."""
+    tables = ask_sky(home, "names", None, tmp_path)
+    wrong, right = [], 0
+    for one in load_catalog().offers:
+        if one.provider not in tables or one.devices < 1:
+            continue
+        try:
+            name = find_skypilot_name(one.provider, one.instance_type, one.accelerator)
+        except NoAnswerError:
+            continue
+        if one.provider == "runpod":
+            found = tables["runpod"].get(name) == one.instance_type
+        elif one.instance_type in tables["gcp"]:
+            found = tables["gcp"][one.instance_type] == name
+        else:
+            continue
+        right += found
+        wrong += [] if found else [(one.instance_type, name)]
+
+    assert wrong == []
+    assert right > 500
+
+
 def usd_of(key: str) -> float | None:
     """Return the catalog's price of the machine that an export asks for [USD/h]; None where it has none."""
     wanted = (OFFERS[key]["instance_type"], OFFERS[key]["region"], OFFERS[key]["purchase"])
@@ -129,6 +158,7 @@ def usd_of(key: str) -> float | None:
     return next((float(one.usd_per_hour) for one in found if one.usd_per_hour is not None), None)
 
 
+@needs_rsync
 def test_a_dry_run_of_sky_takes_the_planned_machine_at_the_planned_price(home: Path, tmp_path: Path) -> None:
     """What `sky launch --dryrun` calls, for every cloud and every export that the catalog has a price of."""
     keys = [key for key in TAKEN if usd_of(key) is not None]
@@ -161,7 +191,7 @@ def start_server_of_sky(sky: str, environment: dict[str, str]) -> None:
     raise AssertionError("SkyPilot's server did not start")
 
 
-@pytest.mark.skipif(shutil.which("rsync") is None, reason="SkyPilot needs rsync: apt-get install rsync")
+@needs_rsync
 def test_sky_launch_dryrun_on_the_command_line(home: Path, tmp_path: Path, aws: AwsServer) -> None:
     """Its own program and its own server, against AWS on loopback: nothing is started."""
     import yaml

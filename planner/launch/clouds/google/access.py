@@ -1,8 +1,9 @@
 """Credentials, endpoints and clock of Google Cloud, and classification of its errors.
 
-Codes of Compute Engine's operations, and of `google.rpc.Code` for Cloud TPU. [unverified] None was seen at the
-real cloud; an unrecognized error is of unknown outcome, after which machines are looked up by label before
-anything else.
+Codes of Compute Engine (https://docs.cloud.google.com/compute/docs/resource-error and
+https://docs.cloud.google.com/compute/docs/reference/rest/2026-09-01/errors), and of `google.rpc.Code` for Cloud
+TPU. None was seen at the real cloud yet. An unrecognized error is of unknown outcome, after which machines are
+looked up by label before anything else.
 """
 
 from __future__ import annotations

@@ -9,9 +9,13 @@ from ...core.request import LaunchCandidate
 
 __all__ = ["accelerator_type", "list_zones", "machine_type", "parse_region", "runtime_version"]
 
-# [unverified] Most regions have zones a, b and c; these have others. A wrong one is refused and the next tried.
+# Most regions have zones a, b and c (https://cloud.google.com/memorystore/docs/memcached/regions). These have
+# others: us-central1 as listed there; us-east1 and europe-west1 as `gcloud compute zones list` printed them
+# (https://gist.github.com/maurer/cb14d5badf112b5fb984); us-central2, for TPU v4, [unverified]. A wrong one is
+# refused, and the next is tried.
 _OTHER_ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd", "us-central2": "b"}
-# [unverified] Accelerators that are attached to N1 machines.
+# Accelerators that are attached to N1 machines: names of `acceleratorTypes`, as in Kubernetes'
+# cluster-autoscaler/cloudprovider/gce/gce_price_info.go.
 _ATTACHED = {
     "T4": "nvidia-tesla-t4",
     "P4": "nvidia-tesla-p4",
@@ -19,7 +23,7 @@ _ATTACHED = {
     "V100": "nvidia-tesla-v100",
     "K80": "nvidia-tesla-k80",
 }
-# [unverified] TPU runtimes for JAX and PyTorch.
+# TPU runtimes for JAX and PyTorch: https://docs.cloud.google.com/tpu/docs/runtimes
 _RUNTIMES = {"v5litepod": "v2-alpha-tpuv5-lite", "v5p": "v2-alpha-tpuv5", "v6e": "v2-alpha-tpuv6e"}
 _COMMON_RUNTIME = "tpu-ubuntu2204-base"
 
