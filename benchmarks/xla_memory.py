@@ -78,7 +78,11 @@ RECOMPUTED = (
     ("benchmarks/workloads.py:decoder", 24, "mixed_float16", "V100-16GB"),
     ("benchmarks/workloads.py:vision_transformer", 256, "float32", "V100-16GB"),
     ("benchmarks/workloads.py:unet?image_size=128", 256, "float32", "V100-16GB"),
-    ("ConvNeXtTiny", 192, "float32", "V100-16GB"),
+    ("ConvNeXtTiny", 192, "float32", "V100-16GB"), ("ResNet50", 1024, "float32", "A100-40GB"),
+    ("benchmarks/workloads.py:encoder", 1024, "mixed_bfloat16", "A100-40GB"),
+    ("benchmarks/workloads.py:decoder", 48, "mixed_bfloat16", "A100-40GB"),
+    ("MobileNetV2", 1536, "float32", "A100-40GB"),
+    ("benchmarks/workloads.py:unet?image_size=128", 768, "float32", "A100-40GB"),
 )  # fmt: skip
 
 

@@ -8,9 +8,13 @@ and `xla_gpu_memory_limit_slop_factor`). The share is 0.8, or JAX's memory pool 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..offers.rows import Accelerator
 from ..units import GIB
 from ..workload.model import Workload
+from ..workload.ops import Op, OpKind
+from .library_kernels import AMPERE, is_nvidia_since
 
 __all__ = ["JAX_POOL_SHARE", "XLA_SHARE", "compute_recomputed_bytes", "describe_jax_pool"]
 
@@ -20,10 +24,12 @@ __all__ = ["JAX_POOL_SHARE", "XLA_SHARE", "compute_recomputed_bytes", "describe_
 JAX_POOL_SHARE = 0.75
 XLA_SHARE = 0.8  # where nothing states the size of the pool
 TEMPORARIES_SHARE = 0.95
-# Part that XLA removes at most, of what a step would save that recomputed everything but matrix products. XLA
-# recomputes one instruction at a time, and only from operands that are still in memory. Of eight steps compiled
-# for a V100 far beyond its limit, it removed 0.24 to 1.6 of it, 0.7 in the median (profiles/xla_memory.csv).
+# Part that XLA removes at most, of what a step would save that recomputed everything it can. XLA recomputes one
+# instruction at a time, and only from operands that are still in memory. Of 13 steps compiled far beyond the limit
+# of a V100 or an A100, it removed 0.24 to 1.6 of it (profiles/xla_memory.csv); half is on the careful side.
 REMOVED_SHARE = 0.5
+# XLA removes the largest value first: the last one leaves it below the limit by half of its size on average.
+LEFT_OF_LAST = 0.5
 
 
 def compute_recomputed_bytes(
@@ -39,14 +45,30 @@ def compute_recomputed_bytes(
     memory, available = workload.memory, _find_memory_bytes(accelerator)
     if not workload.compiled or workload.mode != "train" or available is None:
         return 0
-    least = memory.activations_bytes(compiled=True, recompute=True)
     activations = memory.activations_bytes(compiled=True)
     stated = JAX_POOL_SHARE if workload.backend == "jax" else XLA_SHARE
     share = stated if pool_share is None else pool_share
     arguments = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes + memory.input_bytes
     temporaries = memory.held_gradient_bytes(compiled=True) + activations
     beyond = temporaries - TEMPORARIES_SHARE * (share * available - arguments)
-    return round(max(0.0, min(beyond, REMOVED_SHARE * (activations - least))))
+    if beyond <= 0.0:
+        return 0
+    forward = [op for op in workload.ops if op.phase == "forward"]
+    largest = max((op.bytes_written for op in forward), default=0.0)
+    removable = activations - _compute_kept_bytes(workload, forward, accelerator)
+    return round(min(beyond + LEFT_OF_LAST * largest, REMOVED_SHARE * removable))
+
+
+def _compute_kept_bytes(workload: Workload, forward: Sequence[Op], accelerator: Accelerator) -> float:
+    """Return the values that XLA cannot recompute: results of kernels in libraries [bytes].
+
+    Convolutions are cuDNN's, matrix products cuBLAS's on GPUs before Ampere. On later ones Triton kernels compute
+    matrix products, which are fusions to XLA as any other (buffer assignments of XLA 0.10 for an A100).
+    """
+    kept = float(workload.memory.activations_bytes(compiled=True, recompute=True))
+    if not is_nvidia_since(accelerator, AMPERE):
+        return kept
+    return max(0.0, kept - sum(op.bytes_written * op.count for op in forward if op.kind is OpKind.DOT))
 
 
 def describe_jax_pool(workload: Workload, accelerator: Accelerator) -> str:
