@@ -74,7 +74,7 @@ def estimate(gpuplan: Run, *arguments: str) -> dict[float, dict[str, Any]]:
 @pytest.mark.usefixtures("folder")
 def test_a_batch_that_is_too_large_is_planned_in_passes(gpuplan: Run) -> None:
     """The same steps and global batch, the fewest passes that fit with a margin, and a note on what to type."""
-    arguments = ("models.py:pictures", "--batch-size", "64")
+    arguments = ("models.py:pictures", "--batch-size", "128")
     plain, fitted = estimate(gpuplan, *arguments), estimate(gpuplan, *arguments, "--fit")
 
     assert {one["memory_verdict"] for one in plain.values()} == {"does not fit"}
@@ -82,13 +82,13 @@ def test_a_batch_that_is_too_large_is_planned_in_passes(gpuplan: Run) -> None:
     passes = one["gradient_accumulation_steps"]
     assert passes > 1
     assert (one["memory_verdict"], one["recomputed"]) == ("fits", False)
-    assert one["largest_batch_size"] >= 64 // passes
+    assert one["largest_batch_size"] >= 128 // passes
     for same in ("steps", "global_batch_size", "batch_size_per_device"):
         assert one[same] == plain[1.0][same]
-    note = f"batches of {64 // passes} a device, with `gradient_accumulation_steps={passes}`"
+    note = f"batches of {128 // passes} a device, with `gradient_accumulation_steps={passes}`"
     assert any(note in text for text in one["notes"])
 
-    halved = estimate(gpuplan, "models.py:pictures", "--batch-size", str(64 // passes))[1.0]
+    halved = estimate(gpuplan, "models.py:pictures", "--batch-size", str(128 // passes))[1.0]
     assert one["step_time_s"]["mid"] == pytest.approx(passes * halved["step_time_s"]["mid"], rel=0.02)
     assert one["memory_bytes"] > halved["memory_bytes"]
 
@@ -155,7 +155,7 @@ def test_what_has_no_passes_is_refused(gpuplan: Run, other: tuple[str, ...]) -> 
 @pytest.mark.usefixtures("folder")
 def test_breakeven_takes_the_hours_of_the_fitted_steps(gpuplan: Run) -> None:
     """A step that fits on no T4 has no alternative; with `--fit`, one of the hours of `estimate --fit`."""
-    arguments = ("models.py:pictures", "--batch-size", "64", *ASKED)
+    arguments = ("models.py:pictures", "--batch-size", "128", *ASKED)
     against = ("--against", "aws:g4dn.xlarge:on_demand")
     refused = gpuplan("breakeven", *arguments, *against, "--json")
     done = gpuplan("breakeven", *arguments, *against, "--fit", "--json")
