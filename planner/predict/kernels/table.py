@@ -175,9 +175,11 @@ def _category(op: Op) -> str:
     return "irregular" if op.kind in _IRREGULAR else "stream"
 
 
-# cuDNN has Winograd's algorithms for these: WINOGRAD_NONFUSED takes filters of 3x3 and of 5x5, WINOGRAD those of
-# 3x3 (cuDNN Developer Guide 7.6.1, supported configurations of `cudnnConvolutionForward` [unverified]). Published
-# steps bear it out: AlexNet in float32 on an A100, 30 % of it 5x5, does 1.65 times the FLOPs of the peak.
+# cuDNN has Winograd's algorithms for these: WINOGRAD takes filters of 3x3
+# (https://forums.developer.nvidia.com/t/cudnn-status-not-supported-for-algo-6-and-3/165802/3, NVIDIA's answer),
+# WINOGRAD_NONFUSED those of 5x5, too (cuDNN Developer Guide 7.6.1, `cudnnConvolutionForward` [unverified]).
+# Published steps bear it out: AlexNet in float32 on an A100, 30 % of it 5x5, does 1.65 times the FLOPs of the
+# peak.
 WINOGRAD_FILTERS = ((3, 3), (5, 5))
 
 

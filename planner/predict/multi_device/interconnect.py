@@ -1,13 +1,14 @@
 """Interconnect of the devices of a machine, and of machines.
 
 Rates are what one device can send in one direction while all others send too, by datasheet; how much of it a
-collective reaches is fitted (`parallel.json`). Sources, all [unverified] where they were not read at the page:
+collective reaches is fitted (`parallel.json`). Sources, [unverified] where neither the page nor a copy was read:
 
 * DGX-1 and AWS p3: NVIDIA, 2017, "NVIDIA DGX-1 With Tesla V100 System Architecture", figure 4: eight GPUs in a
   hybrid cube mesh. A V100 has six NVLinks of 25 GB/s a direction: four within its half, of which one to its
-  first neighbour; a P100 has four of 20 GB/s, three within its half [unverified].
+  first neighbour; a P100 has four of 20 GB/s, three within its half (four links of 40 GB/s both ways:
+  https://alpha-one-index.github.io/ai-infra-index/specs/networking-interconnects.html).
 * DGX-2, DGX A100, and HGX boards since: NVSwitch, every device sends at its full NVLink rate to any other
-  (NVIDIA, 2020, "NVIDIA A100 Tensor Core GPU Architecture" whitepaper) [unverified].
+  (an A100 through twelve links, 600 GB/s both ways: https://www.nvidia.com/de-de/data-center/nvlink/).
 * PCIe cards: one x16 slot each behind switches; an NVLink bridge, where a card can take one, joins two cards
   and is not assumed. A K80 board holds two dies behind one slot.
 * Network: AWS, EC2 instance types pages (p2, p3, p3dn, p4d, g4dn) [unverified]; NVIDIA, DGX-1, DGX-2 and DGX
