@@ -43,7 +43,7 @@ def broken(reports: list[LawReport]) -> dict[str, int]:
 # Violations that remain, of three models: P4 and M60, A40 and Quadro RTX 6000, whose rates come from other boards
 # of their generations; and compiled runs: on scalar units, where few were published, and with attention that is
 # not fused, whose softmax is one kernel of TensorFlow's.
-REMAINING = {"generations": 277, "compiled": 1298}
+REMAINING = {"generations": 184, "compiled": 916}
 
 
 @pytest.mark.slow
@@ -106,11 +106,11 @@ def test_every_law_has_one_line() -> None:
     [
         ("L40S", "L40", True), ("RTX6000Ada", "A6000", True), ("A100-80GB", "V100-16GB", True),
         ("H200", "H100-SXM", True), ("L40", "L40S", False), ("A100-40GB", "A10", False),
-        ("MI300X", "H100-PCIe", False), ("T4", "T4", False),
+        ("MI300X", "H100-PCIe", False), ("T4", "T4", False), ("A40", "QuadroRTX6000", False),
     ],
 )  # fmt: skip
 def test_order_of_datasheets(one: str, other: str, expected: bool) -> None:
-    """An A100 has fewer float32 units than an A10; other vendors' figures are not compared."""
+    """An A100 has fewer float32 units than an A10; an A40 corrects errors; other vendors are not compared."""
     assert is_at_least_as_good(CHIPS[one], CHIPS[other]) is expected
 
 

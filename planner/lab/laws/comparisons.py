@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...offers.rows import Accelerator
-from ...predict.device.accelerator_limits import find_generation, peak_tflop_per_s, tensor_dtypes
+from ...predict.device.accelerator_limits import (
+    find_generation,
+    has_inline_ecc,
+    peak_tflop_per_s,
+    tensor_dtypes,
+)
 from ...predict.run_config import UNKNOWN_HOST_LINK_GB_PER_S
 from ...units import GIGA
 from .surface import COMPILED, DISPATCH_S, LAUNCH_S, PRECISIONS, Surface
@@ -70,8 +75,12 @@ def is_at_least_as_good(one: Accelerator, other: Accelerator) -> bool:
     These are the peaks of products of every type (of what runs instead, where the type has no units), memory and
     its bandwidth, cores, and second-level cache; within a generation also both clocks, where both chips' are
     published. Clocks of different generations say nothing, since cores differ; peaks hold what counts of them.
+    Error correction that is stored in the memory takes part of the bandwidth: a chip with it is no better than one
+    without.
     """
     if one is other or (one.vendor, one.kind) != (other.vendor, other.kind):
+        return False
+    if has_inline_ecc(one) and not has_inline_ecc(other):
         return False
     names = ["memory_gib", "memory_gb_per_s", "sms_or_cores", "l2_mib"]
     pairs = [(getattr(one, name), getattr(other, name)) for name in names]

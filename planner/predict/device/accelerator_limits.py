@@ -21,6 +21,7 @@ __all__ = [
     "compute_limits",
     "find_generation",
     "find_release_year",
+    "has_inline_ecc",
     "is_modern_data_center_gpu",
     "peak_tflop_per_s",
     "runs_tf32_by_default",
@@ -199,7 +200,7 @@ def _issue_share(accelerator: Accelerator) -> float:
     return min(1.0, ISSUED_LANES * accelerator.sms_or_cores / accelerator.cuda_cores)
 
 
-def _has_inline_ecc(accelerator: Accelerator) -> bool:
+def has_inline_ecc(accelerator: Accelerator) -> bool:
     """Return True if check bits are stored in the memory: GDDR with a usable size 1/16 below the nominal one."""
     usable, nominal = accelerator.usable_gib, accelerator.memory_gib
     gddr = (accelerator.memory_type or "").startswith("GDDR")
@@ -309,7 +310,7 @@ def _compute_limits(
         cores=_cores(accelerator, peak_flop_per_s=max(attainable)),
         clock_ratio=_clock_ratio(accelerator),
         matmul_share=_matmul_share(accelerator, table),
-        inline_ecc=_has_inline_ecc(accelerator),
+        inline_ecc=has_inline_ecc(accelerator),
         issue_share=_issue_share(accelerator),
         l2_bytes=(accelerator.l2_mib or 0.0) * MIB,
         lanes=LANES.get(accelerator.name, USUAL_LANES) if accelerator.kind == "tpu" else 0,
