@@ -43,7 +43,8 @@ def compute_recomputed_bytes(
         pool_share: Memory that XLA may use, of the device's; None for what the backend states [-].
     """
     memory, available = workload.memory, _find_memory_bytes(accelerator)
-    if not workload.compiled or workload.mode != "train" or available is None:
+    by_xla = workload.compiled and workload.backend != "torch"
+    if not by_xla or workload.mode != "train" or available is None:
         return 0
     activations = memory.activations_bytes(compiled=True)
     stated = JAX_POOL_SHARE if workload.backend == "jax" else XLA_SHARE
@@ -55,7 +56,7 @@ def compute_recomputed_bytes(
         return 0
     forward = [op for op in workload.ops if op.phase == "forward"]
     largest = max((op.bytes_written for op in forward), default=0.0)
-    removable = activations - _compute_kept_bytes(workload, forward, accelerator)
+    removable = max(0.0, activations - _compute_kept_bytes(workload, forward, accelerator))
     return round(min(beyond + LEFT_OF_LAST * largest, REMOVED_SHARE * removable))
 
 

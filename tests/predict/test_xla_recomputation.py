@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from factories import make_workload
+from factories import make_product, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.xla_recomputation import compute_recomputed_bytes, describe_jax_pool
 from gpuplan.units import GIB
@@ -59,12 +59,40 @@ def test_tensorflow_leaves_xla_four_fifths_of_the_memory() -> None:
     assert compute_recomputed_bytes(step, A100) == 0
 
 
+def test_a_step_that_recomputes_already_saves_nothing() -> None:
+    """Where recomputation needs as much memory as the step does, nothing is removed."""
+    assert compute_recomputed_bytes(make_step(activations_gib=40.0, least_gib=41.0), A100) == 0
+
+
+def test_matrix_products_are_recomputed_since_ampere() -> None:
+    """A product of 20 GiB is kept on a V100, and recomputed on an A100: half of it at most."""
+    product = make_product(bytes_written=20.0 * GIB)
+    step = make_step(activations_gib=60.0, least_gib=60.0, ops=(product,))
+
+    assert compute_recomputed_bytes(step, load_catalog().accelerators["V100-32GB"]) == 0
+    assert compute_recomputed_bytes(step, A100) / GIB == pytest.approx(10.0)
+
+
+def test_the_last_value_removed_leaves_half_of_its_size() -> None:
+    """A product of 2 GiB is the largest value: the step ends 1 GiB below the limit."""
+    product = make_product(bytes_written=2.0 * GIB)
+    plain = compute_recomputed_bytes(make_step(activations_gib=30.0, least_gib=2.0), A100)
+    found = compute_recomputed_bytes(make_step(activations_gib=30.0, least_gib=2.0, ops=(product,)), A100)
+
+    assert (found - plain) / GIB == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(
     ("changes", "accelerator"),
-    [({"compiled": False}, "A100-40GB"), ({"mode": "infer"}, "A100-40GB"), ({}, "TPU-v5e")],
+    [
+        ({"compiled": False}, "A100-40GB"),
+        ({"mode": "infer"}, "A100-40GB"),
+        ({"versions": {"keras": "3.15.1", "torch": "2.13.0"}}, "A100-40GB"),
+        ({}, "TPU-v5e"),
+    ],
 )
 def test_other_steps_keep_all_values(changes: dict[str, Any], accelerator: str) -> None:
-    """Steps run kernel by kernel, inference, and TPUs, whose compiler has a limit of its own."""
+    """Steps run kernel by kernel, inference, PyTorch's compiler, and TPUs, whose compiler has its own limit."""
     step = make_step(activations_gib=60.0, least_gib=10.0, **changes)
 
     assert compute_recomputed_bytes(step, load_catalog().accelerators[accelerator]) == 0
