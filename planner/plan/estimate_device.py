@@ -10,7 +10,7 @@ from ..predict.keras_defaults import describe_failing_lstm, select_executed_work
 from ..predict.multi_device.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, join_notes, repeat_step
 from ..predict.utilization import compute_peak_time_s
-from ..predict.xla_recomputation import compute_recomputed_bytes
+from ..predict.xla_recomputation import compute_recomputed_bytes, describe_jax_pool
 from .execution.fitting import DividedModel, FittedStep, FitWays
 from .execution.memory import (
     FRAMEWORK_RESERVE_BYTES,
@@ -269,18 +269,19 @@ def _check_memory(
     each: Workload, selected: OfferContext, step: StepTime | NoPrediction | None = None
 ) -> MemoryVerdict:
     """Check the memory of one device, by the accelerator's compiler where it compiled the step."""
+    accelerator = selected.accelerator
     memory = memory_verdict(
         fixed_bytes=each.memory.compute_fixed_bytes(compiled=each.compiled),
         batch_bytes=compute_batch_bytes(each),
         batch_size=each.batch_size,
         available_bytes=_device_bytes(selected),
-        recomputed_bytes=0
-        if selected.accelerator is None
-        else compute_recomputed_bytes(each, selected.accelerator),
+        recomputed_bytes=0 if accelerator is None else compute_recomputed_bytes(each, accelerator),
     )
     if isinstance(step, StepTime) and step.memory is not None:
-        memory = stated_verdict(memory, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
-    return memory
+        return stated_verdict(memory, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
+    if accelerator is None or not memory.fits:
+        return memory
+    return replace(memory, setting=describe_jax_pool(each, accelerator))
 
 
 def _fits(selected: OfferContext, each: Workload) -> bool:

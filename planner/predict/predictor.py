@@ -43,7 +43,7 @@ from .step_description import (
     find_limiter,
 )
 from .step_time import NoPrediction, StepTime, join_notes
-from .xla_recomputation import compute_recomputed_bytes, describe_jax_pool
+from .xla_recomputation import compute_recomputed_bytes
 
 if TYPE_CHECKING:
     from ..settings import Settings
@@ -256,7 +256,6 @@ class Predictor:
                 describe_composed_normalization(workload),
                 describe_torch_host(workload),
                 describe_unaligned_products(workload, accelerator),
-                describe_jax_pool(executed, accelerator),
                 choose_attention(workload, accelerator).note,
                 note,
                 own_note,

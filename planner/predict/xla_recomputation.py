@@ -73,7 +73,7 @@ def _compute_kept_bytes(workload: Workload, forward: Sequence[Op], accelerator: 
 
 
 def describe_jax_pool(workload: Workload, accelerator: Accelerator) -> str:
-    """Return a note on steps that need a larger pool than JAX takes of a GPU by default; empty for others.
+    """Return the setting of steps that need a larger pool than JAX takes of a GPU by default; empty for others.
 
     Args:
         workload: The work of one device as executed there (`select_executed_workload`).
@@ -87,10 +87,7 @@ def describe_jax_pool(workload: Workload, accelerator: Accelerator) -> str:
     needed -= compute_recomputed_bytes(workload, accelerator)
     if not JAX_POOL_SHARE * available < needed <= available:
         return ""
-    return (
-        f"needs more than the {JAX_POOL_SHARE:.0%} of a GPU's memory that JAX takes by default:"
-        " set `XLA_CLIENT_MEM_FRACTION=0.95`"
-    )
+    return "JAX takes three quarters of a GPU's memory by default: set `XLA_CLIENT_MEM_FRACTION=0.95`"
 
 
 def _find_memory_bytes(accelerator: Accelerator) -> float | None:

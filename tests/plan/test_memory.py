@@ -16,7 +16,12 @@ from gpuplan.plan.execution.memory import (
     available_bytes,
     memory_verdict,
 )
-from gpuplan.plan.execution.memory_parts import compute_batch_bytes, find_remedies, memory_parts
+from gpuplan.plan.execution.memory_parts import (
+    compute_batch_bytes,
+    find_remedies,
+    memory_note,
+    memory_parts,
+)
 from gpuplan.units import GIB
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import Memory
@@ -190,3 +195,26 @@ def test_seven_billion_parameters_fit_on_no_common_device() -> None:
             available_bytes=available_bytes(memory_gib=row.memory_gib, usable_gib=row.usable_gib),
         )
         assert (verdict.verdict, verdict.largest_batch_size) == ("does not fit", 0), name
+
+
+def test_a_step_that_xla_recomputes_is_tight_and_says_so() -> None:
+    """20 GiB of which 6 are recomputed need 14.5 of 18 GiB, which would fit with a margin otherwise."""
+    verdict = memory_verdict(
+        fixed_bytes=2 * GIB,
+        batch_bytes=18 * GIB,
+        batch_size=64,
+        available_bytes=18 * GIB,
+        recomputed_bytes=6 * GIB,
+    )
+
+    assert (verdict.verdict, verdict.needed_bytes) == ("tight", 14 * GIB + FRAMEWORK_RESERVE_BYTES)
+    assert verdict.largest_batch_size == 64
+    assert "XLA recomputes 6.0 GiB" in memory_note(verdict, ())
+
+
+def test_a_step_that_fits_names_the_setting_it_needs() -> None:
+    """Without one, a step that fits has no note."""
+    fits = memory_verdict(fixed_bytes=GIB, batch_bytes=8 * GIB, batch_size=8, available_bytes=12 * GIB)
+
+    assert memory_note(fits, ()) == ""
+    assert memory_note(replace(fits, setting="set `SHARE=1`"), ()) == "memory: set `SHARE=1`"

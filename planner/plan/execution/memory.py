@@ -37,6 +37,7 @@ class MemoryVerdict(Frozen):
         largest_batch_size: Largest number of samples per device that fits, 0 for none; None if unknown [-].
         stated: Whether the result comes from the accelerator's compiler.
         recomputed_bytes: Size of the values that XLA recomputes to stay below its limit [bytes].
+        setting: Setting of the run without which the step does not fit, as a sentence; empty for none.
     """
 
     needed_bytes: int
@@ -45,6 +46,7 @@ class MemoryVerdict(Frozen):
     largest_batch_size: int | None
     stated: bool = False
     recomputed_bytes: int = 0
+    setting: str = ""
 
     @property
     def verdict(self) -> FitVerdict | None:

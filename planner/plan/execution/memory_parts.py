@@ -52,15 +52,21 @@ def memory_parts(workload: Workload) -> dict[str, int]:
 
 
 def memory_note(memory: MemoryVerdict, remedies: tuple[Remedy, ...]) -> str:
-    """Format a sentence on a step that does not fit or is tight, with the first remedy; empty for others."""
-    if memory.available_bytes is None or memory.verdict in (None, "fits"):
+    """Format the verdict on a step that does not fit or is tight, with the first remedy, and a setting it needs.
+
+    Empty for a step that fits as it is.
+    """
+    if memory.available_bytes is None or memory.verdict is None:
         return ""
+    if memory.verdict == "fits":
+        return f"memory: {memory.setting}" if memory.setting else ""
     needs = f"{memory.needed_bytes / GIB:.1f} of {memory.available_bytes / GIB:.1f} GiB"
     if memory.recomputed_bytes:
         needs += (
             f"; XLA recomputes {memory.recomputed_bytes / GIB:.1f} GiB of values, in time that is not counted"
         )
-    return f"memory: {memory.verdict} ({needs})" + "".join(f"; {one.remedy}" for one in remedies[:1])
+    setting = f"; {memory.setting}" if memory.setting else ""
+    return f"memory: {memory.verdict} ({needs}){setting}" + "".join(f"; {one.remedy}" for one in remedies[:1])
 
 
 def find_remedies(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...numbers import format_device
+from ...plan.execution.memory_parts import memory_note
 from ..output import JsonText, emit_json, emit_rows, format_compact_json, format_json
 from .bill import emit_breakdown, iter_breakdown_lines
 from .notes import format_footnotes, format_short_footnotes, format_summary_lines
@@ -95,7 +96,7 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
     head = [*_wrap(estimate.decision.sentence, width), "", *_wrap_title(format_title(estimate), width)]
     sys.stdout.write("\n".join([*head, ""]))
     emit_rows(columns, build_table_rows(estimate, shown))
-    remedies = _format_remedies(estimate)
+    remedies = [*_format_memory_note(estimate), *_format_remedies(estimate)]
     if explain:
         summary, notes = format_summary_lines(estimate), format_footnotes(estimate, shown)
         blocks = [left_out, *remedies, *summary, "", *notes]
@@ -129,6 +130,16 @@ def _fit_lines(paragraphs: Iterable[Sequence[str]], width: int) -> list[str]:
                 kept.append(sentence)
         lines += _wrap(" ".join(kept), width) if kept else []
     return lines
+
+
+def _format_memory_note(estimate: Estimate) -> list[str]:
+    """Return what the recommended offer needs to fit, where it is tight or needs a setting."""
+    index = estimate.decision.recommended
+    if index is None:
+        return []
+    one = estimate.offers[index]
+    note = memory_note(one.device_estimate.memory, one.device_estimate.remedies)
+    return [f"on {format_device(one.offer.accelerator, one.offer.devices)}, {note}"] if note else []
 
 
 def _format_remedies(estimate: Estimate) -> list[str]:
