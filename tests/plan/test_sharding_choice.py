@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuplan.plan.execution.memory import memory_verdict
 from gpuplan.plan.execution.run_length import RunLength
 from gpuplan.plan.execution.sharding_choice import ShardingChoice, choose_least_sharding
@@ -43,6 +45,18 @@ def test_the_least_sharding_that_fits_is_taken() -> None:
     assert choose((Sharding.NONE, 1.0, 17), (Sharding.ZERO1, 3.0, 8), (Sharding.FSDP, 2.0, 4)) == "zero1"
     assert choose((Sharding.NONE, 1.0, 14), (Sharding.ZERO1, 2.0, 8), (Sharding.FSDP, 3.0, 4)) == "zero1"
     assert choose((Sharding.NONE, 1.0, 14), (Sharding.FSDP, 2.0, 17)) == "none"
+
+
+def test_of_tight_ones_that_of_which_xla_recomputes_least_is_taken() -> None:
+    """All three are tight: ZeRO 1 by recomputation of 3 GiB, FSDP of 1, without sharding by 4."""
+    tried = [
+        replace(one, memory=replace(one.memory, recomputed_bytes=size * GIB))
+        for size, kind in ((4, Sharding.NONE), (3, Sharding.ZERO1), (1, Sharding.FSDP))
+        for one in (make_estimate(kind, step_s=1.0, needed_gib=12),)
+    ]
+
+    assert {one.memory.verdict for one in tried} == {"tight"}
+    assert choose_least_sharding(tried).sharding.kind == "fsdp"
 
 
 def test_equal_ones_shard_as_little_as_possible() -> None:

@@ -75,7 +75,8 @@ def count_groups(sharding: Sharding, devices: float) -> int:
 def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
     """Return the first estimate that fits, with a margin if one does; without any, the one of least memory.
 
-    The predicted times of the shardings differ by less than their errors, so that they do not decide.
+    Of those that fit without a margin, XLA recomputes least in the one that is returned. The predicted times of the
+    shardings differ by less than their errors, so that they do not decide.
 
     Args:
         tried: Estimates of one offer, in the order of what they shard.
@@ -83,7 +84,7 @@ def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
     fitting = [one for one in tried if one.memory.fits is not False]
     if not fitting:
         return min(tried, key=lambda one: one.memory.needed_bytes)
-    return min(fitting, key=lambda one: one.memory.verdict == "tight")
+    return min(fitting, key=lambda one: (one.memory.verdict == "tight", one.memory.recomputed_bytes))
 
 
 def compute_needed_bytes(workload: Workload, sharding: Sharding, devices: int) -> int:
