@@ -47,12 +47,12 @@ def test_the_least_sharding_that_fits_is_taken() -> None:
     assert choose((Sharding.NONE, 1.0, 14), (Sharding.FSDP, 2.0, 17)) == "none"
 
 
-def test_of_tight_ones_that_of_which_xla_recomputes_least_is_taken() -> None:
-    """All three are tight: ZeRO 1 by recomputation of 3 GiB, FSDP of 1, without sharding by 4."""
+def test_of_steps_that_xla_recomputes_that_of_least_memory_is_taken() -> None:
+    """All three are tight, since XLA recomputes 3 GiB of each."""
     tried = [
-        replace(one, memory=replace(one.memory, recomputed_bytes=size * GIB))
-        for size, kind in ((4, Sharding.NONE), (3, Sharding.ZERO1), (1, Sharding.FSDP))
-        for one in (make_estimate(kind, step_s=1.0, needed_gib=12),)
+        replace(one, memory=replace(one.memory, recomputed_bytes=3 * GIB))
+        for needed_gib, kind in ((12, Sharding.NONE), (11, Sharding.ZERO1), (9, Sharding.FSDP))
+        for one in (make_estimate(kind, step_s=1.0, needed_gib=needed_gib),)
     ]
 
     assert {one.memory.verdict for one in tried} == {"tight"}

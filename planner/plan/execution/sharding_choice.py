@@ -75,7 +75,7 @@ def count_groups(sharding: Sharding, devices: float) -> int:
 def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
     """Return the first estimate that fits, with a margin if one does; without any, the one of least memory.
 
-    Of those that fit without a margin, XLA recomputes least in the one that is returned. The predicted times of the
+    Where all that fit do so only by XLA's recomputation, the one of least memory. The predicted times of the
     shardings differ by less than their errors, so that they do not decide.
 
     Args:
@@ -84,7 +84,12 @@ def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
     fitting = [one for one in tried if one.memory.fits is not False]
     if not fitting:
         return min(tried, key=lambda one: one.memory.needed_bytes)
-    return min(fitting, key=lambda one: (one.memory.verdict == "tight", one.memory.recomputed_bytes))
+    return min(fitting, key=_rank_fit)
+
+
+def _rank_fit(one: DeviceEstimate) -> tuple[bool, int]:
+    memory = one.memory
+    return memory.verdict == "tight", memory.needed_bytes if memory.recomputed_bytes else 0
 
 
 def compute_needed_bytes(workload: Workload, sharding: Sharding, devices: int) -> int:
