@@ -281,7 +281,8 @@ def _check_memory(
         return stated_verdict(memory, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
     if accelerator is None or not memory.fits:
         return memory
-    return replace(memory, setting=describe_jax_pool(each, accelerator))
+    step_bytes = memory.needed_bytes - FRAMEWORK_RESERVE_BYTES
+    return replace(memory, setting=describe_jax_pool(each, accelerator, step_bytes=step_bytes))
 
 
 def _fits(selected: OfferContext, each: Workload) -> bool:

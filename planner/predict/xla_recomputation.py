@@ -72,20 +72,16 @@ def _compute_kept_bytes(workload: Workload, forward: Sequence[Op], accelerator: 
     return max(0.0, kept - sum(op.bytes_written * op.count for op in forward if op.kind is OpKind.DOT))
 
 
-def describe_jax_pool(workload: Workload, accelerator: Accelerator) -> str:
+def describe_jax_pool(workload: Workload, accelerator: Accelerator, *, step_bytes: int) -> str:
     """Return the setting of steps that need a larger pool than JAX takes of a GPU by default; empty for others.
 
     Args:
-        workload: The work of one device as executed there (`select_executed_workload`).
+        workload: What runs.
         accelerator: A row of the catalog.
+        step_bytes: Memory of the step on one device, after XLA's recomputation, without the framework's [bytes].
     """
-    memory, available = workload.memory, _find_memory_bytes(accelerator)
-    if workload.backend != "jax" or available is None:
-        return ""
-    needed = memory.compute_fixed_bytes(compiled=workload.compiled) + memory.input_bytes
-    needed += memory.activations_bytes(compiled=workload.compiled)
-    needed -= compute_recomputed_bytes(workload, accelerator)
-    if not JAX_POOL_SHARE * available < needed <= available:
+    available = _find_memory_bytes(accelerator)
+    if workload.backend != "jax" or available is None or step_bytes <= JAX_POOL_SHARE * available:
         return ""
     return "JAX takes three quarters of a GPU's memory by default: set `XLA_CLIENT_MEM_FRACTION=0.95`"
 

@@ -96,13 +96,16 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
     head = [*_wrap(estimate.decision.sentence, width), "", *_wrap_title(format_title(estimate), width)]
     sys.stdout.write("\n".join([*head, ""]))
     emit_rows(columns, build_table_rows(estimate, shown))
-    remedies = [*_format_memory_note(estimate), *_format_remedies(estimate)]
+    memory_lines = [*_format_memory_note(estimate), *_format_remedies(estimate)]
     if explain:
         summary, notes = format_summary_lines(estimate), format_footnotes(estimate, shown)
-        blocks = [left_out, *remedies, *summary, "", *notes]
+        blocks = [left_out, *memory_lines, *summary, "", *notes]
         lines = [line for block in blocks for line in _wrap(block, width)]
     else:
-        paragraphs = [*([line] for line in (left_out, *remedies)), format_short_footnotes(estimate, shown)]
+        paragraphs = [
+            *([line] for line in (left_out, *memory_lines)),
+            format_short_footnotes(estimate, shown),
+        ]
         lines = _fit_lines(paragraphs, width)
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
@@ -133,12 +136,12 @@ def _fit_lines(paragraphs: Iterable[Sequence[str]], width: int) -> list[str]:
 
 
 def _format_memory_note(estimate: Estimate) -> list[str]:
-    """Return what the recommended offer needs to fit, where it is tight or needs a setting."""
+    """Return the memory note of the recommended offer; empty where the step fits as it is."""
     index = estimate.decision.recommended
     if index is None:
         return []
     one = estimate.offers[index]
-    note = memory_note(one.device_estimate.memory, one.device_estimate.remedies)
+    note = memory_note(one.device_estimate.memory, ())
     return [f"on {format_device(one.offer.accelerator, one.offer.devices)}, {note}"] if note else []
 
 

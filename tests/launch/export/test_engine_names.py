@@ -65,7 +65,7 @@ def test_skypilot_starts_the_gpu_of_runpod_that_was_planned() -> None:
 
 @pytest.mark.parametrize(("gpu_name", "name"), VAST_NAMES.items())
 def test_names_at_vast_are_those_of_its_catalog(gpu_name: str, name: str) -> None:
-    """The vendor's name in the instance type, and the accelerator beside it in SkyPilot's catalog."""
+    """Pairs of the vendor's name, from the instance type, and its accelerator in SkyPilot's catalog."""
     (found,) = [one for one in offers_of("vast") if one.instance_type == f"1x {gpu_name}"]
 
     assert name_of(found) == name
