@@ -21,7 +21,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +212,7 @@ def beside_update(m: Measurement, traced: TracedRun) -> list[dict[str, Any]]:
         )
         for sweep in list_array_sweeps(m)
     )
-    return [asdict(kernel) for kernel in swept]
+    return [kernel._asdict() for kernel in swept]
 
 
 def modelled_s(m: Measurement, accelerator: Accelerator, traced: TracedRun) -> float:

@@ -76,7 +76,7 @@ def workload() -> Workload:
         trainable_parameters=25 * 10**6,
         memory=memory,
         ops=(),
-        versions={},
+        versions={"keras": "3.15.1"},
     )
 
 

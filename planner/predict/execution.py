@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
@@ -104,7 +104,7 @@ class Execution:
     def build_table(self, kernels: Iterable[Kernel]) -> KernelTable:
         """Return the kernels as arrays; direct grouped convolutions are timed and listed as depthwise ones."""
         timed = (
-            replace(kernel, category="depthwise") if is_direct(kernel, self.fast_groups) else kernel
+            kernel._replace(category="depthwise") if is_direct(kernel, self.fast_groups) else kernel
             for kernel in kernels
         )
         return build_kernel_table(timed, converted=self.converted, attention_kernel=self.attention_kernel)

@@ -187,7 +187,7 @@ def describe_unaligned_products(workload: Workload, accelerator: Accelerator) ->
         (
             op.n
             for op in workload.ops
-            if op.kind is OpKind.DOT and op.dtype in SIXTEEN_BIT and op.n >= WIDE and op.n % ALIGNED
+            if op.n >= WIDE and op.n % ALIGNED and op.kind is OpKind.DOT and op.dtype in SIXTEEN_BIT
         ),
         default=0,
     )

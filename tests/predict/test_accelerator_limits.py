@@ -56,7 +56,7 @@ def test_large_products_reach_the_measured_share_of_the_peak_and_no_more(name: s
     """stas00/ml-engineering@744d01e, "maximum achievable matmul", bfloat16; efficiencies of 1 reach just that."""
     coefficients = load_coefficients()
     stack = coefficients.stacks["xla"]
-    table = build_kernel_table([replace(SQUARE, dtype="bfloat16", m=16384, n=16384, k=16384)])
+    table = build_kernel_table([SQUARE._replace(dtype="bfloat16", m=16384, n=16384, k=16384)])
     limits = chip(name, table=table, precision="mixed_bfloat16")
     generation = replace(coefficients.generations["Ampere"], dot_tensor=50.0, step_latency_s=1e-12)
     _, compute_s, _ = compute_kernel_parts_s(table, limits, generation, stack, coefficients.shared, xp=np)
@@ -84,7 +84,7 @@ def test_8_bit_products_have_their_datasheets_peak_or_that_of_what_runs_instead(
     name: str, dtype: str, peak: float, tensor: bool
 ) -> None:
     """Datasheets: dense rates."""
-    limits = chip(name, table=build_kernel_table([replace(SQUARE, dtype=dtype)]))
+    limits = chip(name, table=build_kernel_table([SQUARE._replace(dtype=dtype)]))
 
     assert limits.peak_flop_per_s[0] == pytest.approx(peak * 1e12, rel=0.01)
     assert limits.tensor[0] == tensor
@@ -92,7 +92,7 @@ def test_8_bit_products_have_their_datasheets_peak_or_that_of_what_runs_instead(
 
 def test_8_bit_products_reach_the_share_measured_in_8_bits() -> None:
     """H100: 0.80 in bfloat16 and 0.709 in float8; a table of both keeps them apart, and an A100 has one share."""
-    table = build_kernel_table([replace(SQUARE, dtype="bfloat16"), replace(SQUARE, dtype="int8")])
+    table = build_kernel_table([SQUARE._replace(dtype="bfloat16"), SQUARE._replace(dtype="int8")])
 
     assert list(chip("H100-SXM", table=table).matmul_share) == [0.80, 0.709]
     assert chip("A100-40GB", table=table).matmul_share == 0.87
@@ -101,7 +101,7 @@ def test_8_bit_products_reach_the_share_measured_in_8_bits() -> None:
 def test_a_tpus_vector_unit_is_no_faster_for_8_bit_products() -> None:
     """Its peak follows from that of bfloat16."""
     bfloat16, int8 = (
-        chip("TPU-v5e", table=build_kernel_table([replace(SQUARE, dtype=d)])) for d in ("bfloat16", "int8")
+        chip("TPU-v5e", table=build_kernel_table([SQUARE._replace(dtype=d)])) for d in ("bfloat16", "int8")
     )
 
     assert bfloat16.vector_flop_per_s == int8.vector_flop_per_s
@@ -133,7 +133,7 @@ def test_check_bits_take_room_in_gddr_and_none_in_hbm(name: str, inline: bool) -
 
 def test_tensor_units_are_as_dense_as_whitepapers_say() -> None:
     """FLOP per clock and SM: 1,024 on V100, 2,048 on A100, half of V100's on an RTX 3090 with float32 sums."""
-    half = build_kernel_table([replace(SQUARE, dtype="float16")])
+    half = build_kernel_table([SQUARE._replace(dtype="float16")])
     for name, per_clock in (("V100-16GB", 1024), ("A100-40GB", 2048), ("RTX3090", 512)):
         found = chip(name, table=half, precision="mixed_float16")
         assert found.tensor_density[0] * 1024 == pytest.approx(per_clock, rel=0.03)
@@ -152,7 +152,7 @@ def test_tensor_units_are_as_dense_as_whitepapers_say() -> None:
 def test_scalar_units_take_pairs_where_vendors_say_so(name: str, float16: bool, bfloat16: bool) -> None:
     """V100: 31.4 TFLOP/s of float16 beside 15.7; A100: 39 of bfloat16 beside 19.5; no word of it for others."""
     table = build_kernel_table(
-        [replace(DEPTHWISE, dtype=dtype) for dtype in ("float32", "float16", "bfloat16")]
+        [DEPTHWISE._replace(dtype=dtype) for dtype in ("float32", "float16", "bfloat16")]
     )
     found = chip(name, table=table, precision="mixed_float16")
     pairs = dict(zip(np.array(table.dtypes)[table.dtype], found.pairs, strict=True))
@@ -203,7 +203,7 @@ def test_a_depthwise_kernel_runs_on_scalar_units_and_is_not_padded_to_tiles(
         coefficients.stacks["tensorflow2 keras"],
         coefficients.shared,
     )
-    table = build_kernel_table([replace(DEPTHWISE, dtype=dtype)], converted=converted)
+    table = build_kernel_table([DEPTHWISE._replace(dtype=dtype)], converted=converted)
     v100 = chip("V100-16GB", table=table, precision="mixed_float16")
     rate = 15.7e12 * at_a_time * generation.depthwise * stack.contraction * clock_share(v100, shared)
     _, compute_s, _ = compute_kernel_parts_s(table, v100, generation, stack, shared, xp=np)
@@ -226,7 +226,7 @@ def test_the_gradient_of_a_depthwise_filter_has_a_share_of_its_own(
 ) -> None:
     coefficients = load_coefficients()
     generation, stack = coefficients.generations["Volta"], coefficients.stacks["pytorch eager"]
-    table = build_kernel_table([replace(DEPTHWISE, m=m, n=n, k=k)])
+    table = build_kernel_table([DEPTHWISE._replace(m=m, n=n, k=k)])
     v100 = chip("V100-16GB", table=table)
     _, compute_s, _ = compute_kernel_parts_s(table, v100, generation, stack, coefficients.shared, xp=np)
     share = generation.depthwise_wgrad if of_filter else generation.depthwise
@@ -240,7 +240,7 @@ def test_dense_tensor_units_are_fed_worse_in_convolutions_alone(category: str, t
     coefficients = load_coefficients()
     generation = replace(coefficients.generations["Ampere"], step_latency_s=1e-12, array_passes=1e-9)
     stack = replace(coefficients.stacks["tuned"], tensor=0.2)
-    table = build_kernel_table([replace(SQUARE, category=category, dtype="float16")])
+    table = build_kernel_table([SQUARE._replace(category=category, dtype="float16")])
     a100 = chip("A100-40GB", table=table, precision="mixed_float16")
     flat_s, steep_s = (
         float(compute_contraction_s(table, a100, generation, stack, shared, xp=np)[0])
@@ -262,7 +262,7 @@ def test_issue_bounds_products_on_kepler_and_no_convolutions(category: str, time
     """By hand: two thirds of the lanes take half as long again."""
     coefficients = load_coefficients()
     generation = replace(coefficients.generations["Kepler"], step_latency_s=1e-12)
-    table = build_kernel_table([replace(SQUARE, category=category)])
+    table = build_kernel_table([SQUARE._replace(category=category)])
     k80 = chip("K80", table=table)
     stack, shared = coefficients.stacks["tensorflow2 keras"], coefficients.shared
     one_s, other_s = (
@@ -351,7 +351,7 @@ def coefficients_of_volta(
 def test_a_framework_changes_convolutions_on_tensor_units_and_no_products() -> None:
     """All frameworks call the same library for products."""
     coefficients = load_coefficients()
-    both = [replace(SQUARE, category=category, dtype="float16") for category in ("conv_fprop", "dot")]
+    both = [SQUARE._replace(category=category, dtype="float16") for category in ("conv_fprop", "dot")]
     table = build_kernel_table(both)
     v100 = chip("V100-16GB", table=table, precision="mixed_float16")
     generation, shared, own = (
@@ -371,7 +371,7 @@ def test_tensor_units_never_do_more_than_their_peak() -> None:
     """However large the fitted share, a large product takes as long as at the peak under load."""
     coefficients = load_coefficients()
     stack = coefficients.stacks["tensorflow2 keras"]
-    table = build_kernel_table([replace(SQUARE, dtype="float16")])
+    table = build_kernel_table([SQUARE._replace(dtype="float16")])
     v100 = chip("V100-16GB", table=table, precision="mixed_float16")
     generation = replace(coefficients.generations["Volta"], dot_tensor=5.0)
     shared = coefficients.shared

@@ -32,12 +32,12 @@ CONVOLUTION = Kernel(
     n=4096,
     k=4096,
 )
-POINTWISE = replace(
-    CONVOLUTION, flops=2.0 * 2**20 * 32 * 32, bytes_moved=8.0 * 2**20 * 32, m=2**20, n=32, k=32
+POINTWISE = CONVOLUTION._replace(
+    flops=2.0 * 2**20 * 32 * 32, bytes_moved=8.0 * 2**20 * 32, m=2**20, n=32, k=32
 )
 FLOAT32 = frozenset({"float32"})
-DEPTHWISE = replace(CONVOLUTION, category="depthwise")
-PRODUCT = replace(CONVOLUTION, category="dot")
+DEPTHWISE = CONVOLUTION._replace(category="depthwise")
+PRODUCT = CONVOLUTION._replace(category="dot")
 ARRAY = Kernel(
     category="stream", dtype="float32", count=6, flops=0.0, bytes_moved=2 * CONVOLUTION.bytes_moved / 3
 )
@@ -79,7 +79,7 @@ def test_every_array_of_a_convolution_is_read_and_written_once_more() -> None:
 
 def test_scalar_units_take_channels_first_where_that_is_faster() -> None:
     """Little arithmetic on large arrays: as if there were no TF32, its neighbours untouched."""
-    kernels = [PRODUCT, POINTWISE, replace(CONVOLUTION, dtype="float16")]
+    kernels = [PRODUCT, POINTWISE, CONVOLUTION._replace(dtype="float16")]
     total_s, arithmetic_s, _ = parts_s(kernels, converted=FLOAT32)
     scalar_s, its_arithmetic_s, _ = parts_s([POINTWISE], "float32")
     plain_s, *_ = parts_s(kernels)
@@ -91,9 +91,9 @@ def test_scalar_units_take_channels_first_where_that_is_faster() -> None:
 
 def test_winograd_competes_with_tensor_units() -> None:
     """The way over scalar units has Winograd's algorithm where it applies."""
-    deep = replace(POINTWISE, k=2304, flops=2.0 * 2**20 * 32 * 2304)
-    plain_s, by_winograd_s = (parts_s([replace(deep, winograd=w)], "float32")[0][0] for w in (False, True))
-    both_s, without_s = (parts_s([replace(deep, winograd=w)], converted=FLOAT32)[0][0] for w in (True, False))
+    deep = POINTWISE._replace(k=2304, flops=2.0 * 2**20 * 32 * 2304)
+    plain_s, by_winograd_s = (parts_s([deep._replace(winograd=w)], "float32")[0][0] for w in (False, True))
+    both_s, without_s = (parts_s([deep._replace(winograd=w)], converted=FLOAT32)[0][0] for w in (True, False))
 
     assert by_winograd_s < plain_s
     assert both_s <= without_s

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.execution import Execution
@@ -35,13 +33,13 @@ GROUPED = Kernel(
 def test_groups_with_kernels_on_tensor_units(
     groups: int, channels: int, fast: FastGroups, direct: bool
 ) -> None:
-    assert is_direct(replace(GROUPED, batch=groups, n=channels, k=9 * channels), fast) is direct
+    assert is_direct(GROUPED._replace(batch=groups, n=channels, k=9 * channels), fast) is direct
 
 
 @pytest.mark.parametrize("changed", [{"dtype": "float32"}, {"category": "dot"}, {"category": "stream"}])
 def test_only_convolutions_of_16_bits_are_direct(changed: dict[str, str]) -> None:
     assert is_direct(GROUPED, "32")
-    assert not is_direct(replace(GROUPED, **changed), "32")
+    assert not is_direct(GROUPED._replace(**changed), "32")
 
 
 def test_a_direct_convolution_is_timed_as_a_depthwise_one() -> None:

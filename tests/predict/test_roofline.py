@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from gpuplan.predict.device.roofline import TILES, best_tiling_s, soft_max, tile_rate, tiling_s
+from gpuplan.predict.device.roofline import soft_max
+from gpuplan.predict.device.tiling import SPLITS, TILES, Products, best_tiling_s, tile_rate, tiling_s
 from gpuplan.predict.interval.quantiles import equal_weights, interval_around, weighted_quantile
 from gpuplan.predict.multi_device.collectives import ring_all_reduce_s
 from hypothesis import given
@@ -13,35 +16,27 @@ from hypothesis import strategies as st
 sizes = st.integers(1, 8192).map(float)
 
 
-def tiling(**changes: object) -> float:
-    facts = {
-        "m": 128.0, "n": 128.0, "k": 64.0, "batch": 1.0, "cores": 4.0, "core_flop_per_s": 1e12, "rows": 128.0,
-        "columns": 128.0, "splits": 1.0, "k_step": 8.0, "quantization": 1.0, "split_cost": 0.1,
-        "step_latency_s": 0.0, "sharpness": 3.0, "xp": np,
+def tiling(*, splits: float = 1.0, **changes: float) -> float:
+    facts: dict[str, Any] = {
+        "m": 128.0, "n": 128.0, "k": 64.0, "batch": 1.0, "cores": 4.0, "core_flop_per_s": 1e12, "k_step": 8.0,
+        "quantization": 1.0, "split_cost": 0.1, "step_latency_s": 0.0, "sharpness": 3.0, "may_split": True,
+        "tile_exponent": 0.5,
     }  # fmt: skip
-    return float(tiling_s(**{**facts, **changes}))  # type: ignore[arg-type]
+    products = Products(**{**facts, **changes})
+    return float(tiling_s(products, rows=128.0, columns=128.0, splits=splits, xp=np))
+
+
+def several(m: Any, n: Any, k: Any, *, may_split: bool = True, sharpness: float = 3.0) -> Products:
+    return Products(
+        m=m, n=n, k=k, batch=np.ones(len(m)), cores=80.0, core_flop_per_s=1e12, tile_exponent=0.5, k_step=8.0,
+        quantization=0.5, split_cost=0.1, may_split=np.full(len(m), may_split), step_latency_s=1e-7,
+        sharpness=sharpness,
+    )  # fmt: skip
 
 
 def best(*, m: float, n: float, k: float, may_split: bool = True) -> float:
     one = np.array([1.0])
-    return float(
-        best_tiling_s(
-            m=m * one,
-            n=n * one,
-            k=k * one,
-            batch=one,
-            cores=80.0,
-            core_flop_per_s=1e12,
-            tile_exponent=0.5,
-            k_step=8.0,
-            quantization=0.5,
-            split_cost=0.1,
-            may_split=np.array([may_split]),
-            step_latency_s=1e-7,
-            sharpness=3.0,
-            xp=np,
-        )[0]
-    )
+    return float(best_tiling_s(several(m * one, n * one, k * one, may_split=may_split), xp=np)[0])
 
 
 TILE_S = 2 * 128 * 128 * 64 / 1e12
@@ -103,6 +98,26 @@ def test_more_rows_never_take_less_time(m: float, n: float, k: float) -> None:
 def test_a_freer_choice_is_never_slower(m: float, n: float, k: float) -> None:
     """Law: being allowed to split the loop can only help."""
     assert best(m=m, n=n, k=k) <= best(m=m, n=n, k=k, may_split=False)
+
+
+@given(
+    st.lists(st.tuples(sizes, sizes, sizes), min_size=1, max_size=9),
+    st.booleans(),
+    st.sampled_from((1.0, 1.5, 4.0)),
+)
+def test_leaving_out_slow_tilings_early_changes_no_time(
+    shapes: list[tuple[float, float, float]], may_split: bool, sharpness: float
+) -> None:
+    """Law: the fastest tiling is that of a comparison of all of them."""
+    m, n, k = np.array(shapes).T
+    products = several(m, n, k, may_split=may_split, sharpness=sharpness)
+    splits = SPLITS if may_split else (1,)
+    each = [
+        tiling_s(products, rows=float(r), columns=float(c), splits=float(s), xp=np)
+        for r, c in TILES
+        for s in splits
+    ]
+    np.testing.assert_allclose(best_tiling_s(products, xp=np), np.min(each, axis=0), rtol=1e-12)
 
 
 def test_tile_rates_follow_arithmetic_intensity() -> None:

@@ -30,7 +30,7 @@ CONVOLUTION = Kernel(
     k=ACROSS,
     winograd=True,
 )
-OF_WEIGHTS = replace(CONVOLUTION, category="conv_wgrad", m=ACROSS, k=PIXELS)
+OF_WEIGHTS = CONVOLUTION._replace(category="conv_wgrad", m=ACROSS, k=PIXELS)
 BANDWIDTH_BYTES_PER_S = 700e9
 
 
@@ -62,9 +62,9 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize(
     ("kernel", "precision"),
     [
-        (replace(CONVOLUTION, winograd=False), "float32"),
-        (replace(CONVOLUTION, dtype="float16"), "mixed_float16"),
-        (replace(CONVOLUTION, category="dot", winograd=False), "mixed_float16"),
+        (CONVOLUTION._replace(winograd=False), "float32"),
+        (CONVOLUTION._replace(dtype="float16"), "mixed_float16"),
+        (CONVOLUTION._replace(category="dot", winograd=False), "mixed_float16"),
     ],
 )
 def test_nothing_is_turned_elsewhere(kernel: Kernel, precision: str) -> None:
@@ -80,7 +80,7 @@ def test_tensor_units_have_no_transforms() -> None:
 
 def test_filters_go_with_cores_and_clock_and_arrays_with_bandwidth() -> None:
     """A V100 has 80 SMs at 1,530 MHz, half a K80 13 at 875: 10.8 times as many clocks, 3.75 times the rate."""
-    filters = replace(CONVOLUTION, bytes_moved=0.0)
+    filters = CONVOLUTION._replace(bytes_moved=0.0)
     k80, v100 = (float(found_s(filters, name=name)[0]) for name in ("K80", "V100-16GB"))
     of = {name: ACCELERATORS[name] for name in ("K80", "V100-16GB")}
     clocks = [(chip.sms_or_cores or 0) * (chip.boost_mhz or 0) for chip in of.values()]

@@ -16,8 +16,8 @@ from .ranking import Candidate, cheapest, fastest, pareto, select_candidates
 if TYPE_CHECKING:
     from ...workload.model import Workload
     from ..cost_terms import CostTerms
+    from ..pricing.offer_table import OfferTable
     from ..question import Question
-    from ..result.offer_estimate import OfferEstimate
     from .ranking import RankedOffers
 
 __all__ = ["compute_total_usd", "decide"]
@@ -90,7 +90,7 @@ def _pick(
     candidates = {one.key: one for one in kept or everything}
     free = [one for one in candidates.values() if ranked.offers.is_free[one.key]]
     paid = [one for one in candidates.values() if not ranked.offers.is_free[one.key]]
-    totals = {key: _total_usd(one, ranked.offers[key], question, terms) for key, one in candidates.items()}
+    totals = {key: _total_usd(one, ranked.offers, question, terms) for key, one in candidates.items()}
     return Picks(
         recommended=_recommend(free, paid, totals) if kept else None,
         free=fastest(free),
@@ -126,17 +126,18 @@ def _find_in_between(free: Sequence[Candidate], paid: Sequence[Candidate]) -> in
     return None if best is None else best.key
 
 
-def _total_usd(one: Candidate, offer: OfferEstimate, question: Question, terms: CostTerms) -> float:
+def _total_usd(one: Candidate, offers: OfferTable, question: Question, terms: CostTerms) -> float:
     """Return the money and the value of all hours of a run, or of a sample if its length is unknown [USD]."""
-    place = offer.selected.place
+    selected, run = offers.contexts[one.key], offers.runs[offers.run_of[one.key]]
+    place = selected.place
     hands_on = terms.bounds("hands_on_min", place) or (0.0, 0.0, 0.0)
     attention = terms.bounds("attention_share", place) or (0.0, 0.0, 0.0)
     hours = one.time_s / SECONDS_PER_HOUR
     own_h = own_hours(
-        sessions=1 if offer.timeline is not None else 0,
+        sessions=1 if run.timeline is not None else 0,
         machine_h=hours,
         hands_on_min=hands_on[1],
-        attention_share=attention[1] if offer.selected.attended else 0.0,
+        attention_share=attention[1] if selected.attended else 0.0,
     )
     return compute_total_usd(
         money_usd=one.cost_usd,

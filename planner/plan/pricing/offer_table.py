@@ -77,7 +77,7 @@ class OfferTable(Sequence[OfferEstimate]):
             market=self._market,
         )
 
-    @property
+    @cached_property
     def is_free(self) -> NDArray[np.bool_]:
         """Whether each row can be had for nothing."""
         free: NDArray[np.bool_] = self.price_nano == 0

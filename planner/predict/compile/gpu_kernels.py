@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from math import prod
 
-from ..kernels.table import WINOGRAD_FILTERS, Kernel
+from ..kernels.table import WINOGRAD_FILTERS, Kernel, merge_kernels
 from .hlo import Array, Instruction, Module
 
 __all__ = ["parse_kernels"]
@@ -49,15 +49,8 @@ def parse_kernels(module: Module) -> tuple[Kernel, ...]:
     A fusion is one launch: it reads its operands (only the slice of a sliced one) and writes its result.
     Products and convolutions are those of cuBLAS, cuDNN and Triton, including the compiler's padding.
     """
-    merged: dict[Kernel, float] = {}
-    for times, one, around in module.executed():
-        kernel = _parse_kernel(one, around, module)
-        if kernel is not None:
-            merged[kernel] = merged.get(kernel, 0.0) + times
-    return tuple(
-        Kernel(**{**{n: getattr(kernel, n) for n in Kernel.__slots__}, "count": count})
-        for kernel, count in merged.items()
-    )
+    launched = ((times, _parse_kernel(one, around, module)) for times, one, around in module.executed())
+    return merge_kernels(kernel._replace(count=times) for times, kernel in launched if kernel is not None)
 
 
 def _parse_kernel(one: Instruction, around: Computation, module: Module) -> Kernel | None:

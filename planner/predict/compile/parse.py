@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from math import inf, isfinite, prod
 from typing import Any
 
@@ -47,7 +46,7 @@ def parse_facts(text: str, platform: str) -> dict[str, Any]:
     if platform == "cuda":
         from .gpu_kernels import parse_kernels
 
-        return {"kernels": tuple(asdict(kernel) for kernel in parse_kernels(module))}
+        return {"kernels": tuple(kernel._asdict() for kernel in parse_kernels(module))}
     cycles: defaultdict[str, float] = defaultdict(float)
     unestimated: defaultdict[str, float] = defaultdict(float)
     worked_on: defaultdict[str, float] = defaultdict(float)

@@ -35,7 +35,8 @@ def concatenate_kernels(
         if not any(getattr(value, "ndim", 0) for value in values):
             return np.array(values)[segment[order]]
         each = zip(values, lengths, strict=True)
-        return np.concatenate([np.broadcast_to(value, (n,)) for value, n in each])[order]
+        columns = [value if getattr(value, "ndim", 0) else np.full(n, value) for value, n in each]
+        return np.concatenate(columns)[order]
 
     columns = (
         "category",

@@ -25,6 +25,7 @@ __all__ = [
     "build_kernels",
     "find_products",
     "group_ops_by_kernel",
+    "merge_kernels",
     "moved_bytes",
     "split_unfused",
 ]
@@ -71,26 +72,25 @@ FUSED_KERNELS: tuple[FusedKernel, ...] = ("warp", "warpgroup", "triton")
 CONTRACTIONS = (*_SLIDING, "dot", *ATTENTION_PASSES)
 CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
 _IRREGULAR = (OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER)
+_CATEGORY_OF = {OpKind.POOL: "pool"} | dict.fromkeys(_IRREGULAR, "irregular")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class Kernel(NamedTuple):
     """One launch, or ``count`` equal ones.
 
     Args:
         category: One of `CATEGORIES`; efficiencies are fitted by it.
         dtype: Operand type.
-        count: Launches per step [-].
         flops: Real floating-point operations of one launch [FLOP].
         bytes_moved: To and from memory in one launch [bytes].
         m, n, k, batch: The product behind a contraction; 0, 0, 0, 1 otherwise [-].
         winograd: Whether a Winograd algorithm applies (3x3 or 5x5, stride 1, no dilation, one group).
         streamed: Whether it is launched within a call that the host has dispatched already, as libraries do.
+        count: Launches per step [-].
     """
 
     category: str
     dtype: str
-    count: float
     flops: float
     bytes_moved: float
     m: int = 0
@@ -99,25 +99,7 @@ class Kernel:
     batch: int = 1
     winograd: bool = False
     streamed: bool = False
-
-
-class _Kind(NamedTuple):
-    """Fields of equal kernels: all but how often they are launched."""
-
-    category: str
-    dtype: str
-    flops: float
-    bytes_moved: float
-    m: int = 0
-    n: int = 0
-    k: int = 0
-    batch: int = 1
-    winograd: bool = False
-    streamed: bool = False
-
-    def build(self, count: float) -> Kernel:
-        """Return the kernel with its number of launches."""
-        return Kernel(count=count, **self._asdict())
+    count: float = 1.0  # type: ignore[assignment]  # in the place of the method of tuples
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +148,11 @@ def find_products(category: Any) -> Any:
 
 
 def _category(op: Op) -> str:
+    if op.kind not in PRODUCTS:
+        return _CATEGORY_OF.get(op.kind, "stream")
     if op.kind is OpKind.CONV:
         return f"conv_{op.variant or 'fprop'}"
-    if op.kind is OpKind.ATTENTION:
-        return f"attention_{op.variant}"
-    if op.kind in (OpKind.DEPTHWISE, OpKind.DOT, OpKind.POOL):
-        return op.kind.value
-    return "irregular" if op.kind in _IRREGULAR else "stream"
+    return f"attention_{op.variant}" if op.kind is OpKind.ATTENTION else op.kind.value
 
 
 # cuDNN has Winograd's algorithms for these: WINOGRAD takes filters of 3x3
@@ -193,11 +173,19 @@ def _allows_winograd(op: Op) -> bool:
     )
 
 
-def _describe_contraction(op: Op) -> tuple[_Kind, float]:
-    """Return the kind of a contraction, and how often it is launched."""
-    moved = op.bytes_read + op.bytes_written
-    sizes = (op.m, op.n, op.k, op.batch)
-    return _Kind(_category(op), op.dtype, op.flops, moved, *sizes, _allows_winograd(op)), float(op.count)
+def _describe_contraction(op: Op) -> Kernel:
+    return Kernel(
+        _category(op),
+        op.dtype,
+        op.flops,
+        op.bytes_read + op.bytes_written,
+        op.m,
+        op.n,
+        op.k,
+        op.batch,
+        _allows_winograd(op),
+        count=float(op.count),
+    )
 
 
 def _groups(ops: Iterable[Op], *, compiled: bool) -> list[list[Op]]:
@@ -216,8 +204,8 @@ def moved_bytes(op: Op, *, compiled: bool) -> float:
     return op.layer_bytes_read + op.layer_bytes_written
 
 
-def _describe_group(members: list[Op], *, compiled: bool, persistent: bool = False) -> tuple[_Kind, float]:
-    """Return the kind of the kernel of several operations, and how often it is launched.
+def _describe_group(members: list[Op], *, compiled: bool, persistent: bool = False) -> Kernel:
+    """Return the kernel of several operations.
 
     Args:
         members: What it computes.
@@ -231,7 +219,7 @@ def _describe_group(members: list[Op], *, compiled: bool, persistent: bool = Fal
     count = float(max([op.count for op in members]))
     flops = sum([op.flops * op.count for op in members]) / count
     moved_once = sum([size * op.count for size, op in zip(moved, members, strict=True)]) / count
-    return _Kind(_category(heaviest), heaviest.dtype, flops, moved_once), count
+    return Kernel(_category(heaviest), heaviest.dtype, flops, moved_once, count=count)
 
 
 def build_kernels(
@@ -257,49 +245,52 @@ def build_kernels(
     dispatched, looped = split_loops(dispatched) if "loops" in unfused else (dispatched, [])
     dispatched, apart = split_unfused(dispatched, parts=unfused)
     launched = (
-        launch
-        for launch, _ in _iter_launches(dispatched, compiled=compiled, persistent_norms=persistent_norms)
+        kernel
+        for kernel, _ in _iter_launches(dispatched, compiled=compiled, persistent_norms=persistent_norms)
     )
-    inner = (
-        (kind._replace(streamed=True), count)
-        for (kind, count), _ in _iter_launches(streamed, compiled=compiled)
-    )
+    inner = (kernel._replace(streamed=True) for kernel, _ in _iter_launches(streamed, compiled=compiled))
     primitives = (primitive for op in apart for primitive in _iter_primitives(op))
-    counts: dict[_Kind, float] = {}
-    for kind, count in chain(launched, inner, primitives, _iter_loop_launches(looped)):
-        counts[kind] = counts.get(kind, 0) + count
-    return tuple(kind.build(count) for kind, count in counts.items())
+    return merge_kernels(chain(launched, inner, primitives, _iter_loop_launches(looped)))
 
 
-def _iter_loop_launches(ops: Iterable[Op]) -> Iterator[tuple[_Kind, float]]:
+def merge_kernels(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
+    """Return kernels with equal ones merged into one row."""
+    counts: dict[tuple[Any, ...], float] = {}
+    for kernel in kernels:
+        key = kernel[:-1]  # all but the count
+        counts[key] = counts.get(key, 0) + kernel.count
+    return tuple(Kernel._make((*key, count)) for key, count in counts.items())
+
+
+def _iter_loop_launches(ops: Iterable[Op]) -> Iterator[Kernel]:
     """Yield the products and the primitives of loops over time, which the executor of a graph launches itself."""
     for op in ops:
         if op.kind in PRODUCTS:
             launches = iter((_describe_contraction(op),))
         else:
             launches = _iter_primitives(op) if op.layer_group >= 0 else iter(())
-        yield from ((kind._replace(streamed=True), count) for kind, count in launches)
+        yield from (kernel._replace(streamed=True) for kernel in launches)
 
 
-def _iter_primitives(op: Op) -> Iterator[tuple[_Kind, float]]:
-    """Yield the primitives of a row, each with how often it is launched.
+def _iter_primitives(op: Op) -> Iterator[Kernel]:
+    """Yield the primitives of a row.
 
     An optimizer's loop keeps no account of layers and gradients: on all primitives of a variable the host spends
     what it spends on one kernel of a layer.
     """
     moved = (op.bytes_read + op.bytes_written) / op.primitives
-    kind = _Kind(_category(op), op.dtype, op.flops / op.primitives, moved)
+    kernel = Kernel(_category(op), op.dtype, op.flops / op.primitives, moved)
     if op.phase != "update" or op.primitives == 1:
-        yield kind, op.count * op.primitives
+        yield kernel._replace(count=op.count * op.primitives)
         return
-    yield kind, op.count
-    yield kind._replace(streamed=True), op.count * (op.primitives - 1)
+    yield kernel._replace(count=op.count)
+    yield kernel._replace(count=op.count * (op.primitives - 1), streamed=True)
 
 
 def _iter_launches(
     ops: Sequence[Op], *, compiled: bool, persistent_norms: bool = False
-) -> Iterator[tuple[tuple[_Kind, float], list[Op]]]:
-    """Yield the kind and the launches of each kernel with its operations; see `group_ops_by_kernel`."""
+) -> Iterator[tuple[Kernel, list[Op]]]:
+    """Yield each kernel with its operations; see `group_ops_by_kernel`."""
     for op in ops:
         if op.kind in PRODUCTS:
             yield _describe_contraction(op), [op]
@@ -314,8 +305,7 @@ def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kern
         ops: Of the traced workload, recurrent layers as they are run.
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
     """
-    launches = _iter_launches(ops, compiled=compiled)
-    return [(kind.build(count), members) for (kind, count), members in launches]
+    return list(_iter_launches(ops, compiled=compiled))
 
 
 def build_kernel_table(
@@ -331,15 +321,18 @@ def build_kernel_table(
     import numpy as np
 
     rows = sorted(kernels, key=lambda kernel: kernel.category not in CONTRACTIONS)
-    dtypes = tuple(sorted({row.dtype for row in rows}))
+    columns = dict(zip(Kernel._fields, zip(*rows, strict=True), strict=True)) if rows else {}
+    categories, types = columns.get("category", ()), columns.get("dtype", ())
+    dtypes = tuple(sorted(set(types)))
 
     def column(name: str, dtype: type = float) -> Any:
-        return np.array([getattr(row, name) for row in rows], dtype=dtype)
+        return np.array(columns.get(name, ()), dtype=dtype)
 
+    contraction = [category in CONTRACTIONS for category in categories]
     return KernelTable(
-        contractions=sum(row.category in CONTRACTIONS for row in rows),
-        category=np.array([CATEGORIES.index(row.category) for row in rows], dtype=int),
-        dtype=np.array([dtypes.index(row.dtype) for row in rows], dtype=int),
+        contractions=sum(contraction),
+        category=np.array([CATEGORIES.index(category) for category in categories], dtype=int),
+        dtype=np.array([dtypes.index(dtype) for dtype in types], dtype=int),
         dtypes=dtypes,
         count=column("count"),
         flops=column("flops"),

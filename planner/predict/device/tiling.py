@@ -1,0 +1,150 @@
+"""Time of matrix products by tiles, with tile and wave quantization and the latency of memory.
+
+Pure formulas on arrays; ``xp`` is the array module: NumPy for predictions, jax.numpy for fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .roofline import soft_max
+
+__all__ = ["SPLITS", "TILES", "Products", "best_tiling_s", "tile_rate", "tiling_s"]
+
+# Output tiles available to cuBLAS and cuDNN. A smaller tile reads more operand bytes from shared memory per FLOP:
+# the arithmetic intensity of a t x u tile is t*u/(t+u) ("Efficient GEMM in CUDA", CUTLASS, NVIDIA, 2017).
+TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32), (16, 128))
+# Numbers of parts of a k loop that is split among cores when there are too few output tiles (split-k).
+SPLITS = (1, 4, 16, 64)
+NEVER_S = 1e6  # penalty that excludes a tiling [s]
+# Tiles in flight per core, which hide memory latency.
+TILES_PER_CORE = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Products:
+    """Matrix products [m, k] x [k, n], each on a chip; fields are numbers or arrays of [products].
+
+    Args:
+        m, n, k, batch: Sizes of the products, and their number [-].
+        cores: P: streaming multiprocessors (GPU), matrix units (TPU) or cores (CPU) [-].
+        core_flop_per_s: F, rate of one core with the best tile [FLOP/s].
+        k_step: d, elements per step of the k loop [-].
+        step_latency_s: L, latency of one unhidden step of the k loop [s].
+        may_split: Whether the k loop may be split.
+        sharpness: p, see `soft_max` [-].
+        quantization: q; 0: fractional waves beyond the first, 1: whole waves only [-].
+        split_cost: Relative cost of each doubling of the split, for the sum of partial results [-].
+        tile_exponent: See `tile_rate` [-].
+    """
+
+    m: Any
+    n: Any
+    k: Any
+    batch: Any
+    cores: Any
+    core_flop_per_s: Any
+    k_step: Any
+    step_latency_s: Any
+    may_split: Any
+    sharpness: Any
+    quantization: Any
+    split_cost: Any
+    tile_exponent: Any
+
+
+def tiling_s(products: Products, *, rows: Any, columns: Any, splits: Any, xp: Any) -> Any:
+    """Return the time of matrix products by one tiling [s].
+
+    With tiles of r x c outputs, s-fold split k loop, the letters of `Products`, T = `TILES_PER_CORE`, the rate g
+    of the tile (`tile_rate`) and ceil(x) the smallest integer >= x:
+
+        v = ceil(m / r) ceil(n / c) batch s / P                    tiles per core
+        w = max(v + q (ceil(v) - v), 1)                            waves; a partial first wave costs a full one
+        l = ceil(k / (s d))                                        steps of the k loop, padded
+        busy = 2 w r c l d / (g F)                                 arithmetic of padded tiles
+        wait = max(w / T, 1) l L                                   latency hidden by T tiles in flight per core
+        t = (busy^p + wait^p)^(1/p) (1 + split_cost log2 s)
+
+    The maximum of arithmetic and latency is smooth because their ratio is equal for all large products on a chip:
+    a sharp maximum would have a kink at one point for all of them, where the fit of coefficients gets stuck.
+
+    Args:
+        products: Any number.
+        rows, columns: r, c, size of an output tile [-].
+        splits: s, parts of the k loop [-].
+        xp: Array module.
+    """
+    busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, splits, xp=xp)
+    return soft_max(busy_s, waiting_s, sharpness=products.sharpness, xp=xp) * cost
+
+
+def _tiling_parts_s(of: Products, rows: Any, columns: Any, splits: Any, *, xp: Any) -> tuple[Any, Any, Any]:
+    """Return the times of arithmetic and of waiting [s], and the relative cost of the split [-]."""
+    waves = xp.ceil(of.m / rows) * xp.ceil(of.n / columns) * of.batch / of.cores * splits
+    waves = xp.maximum(waves + of.quantization * (xp.ceil(waves) - waves), 1.0)
+    k_steps = xp.ceil(of.k / (splits * of.k_step))
+    flop_per_s = of.core_flop_per_s * tile_rate(rows, columns, of.tile_exponent)
+    busy_s = waves * k_steps * (rows * columns * of.k_step * 2.0 / flop_per_s)
+    waiting_s = xp.maximum(waves / TILES_PER_CORE, 1.0) * (k_steps * of.step_latency_s)
+    return busy_s, waiting_s, 1.0 + of.split_cost * xp.log2(splits)
+
+
+def best_tiling_s(products: Products, *, xp: Any) -> Any:
+    """Return the time of matrix products by the fastest of all pairs of `TILES` and `SPLITS` [s].
+
+    The tiling is chosen first, and its time computed again: gradients then follow only the chosen tiling.
+    """
+    rows, columns = (xp.asarray(sizes).reshape((-1, 1, 1)) * 1.0 for sizes in zip(*TILES, strict=True))
+    splits = xp.asarray(SPLITS).reshape((-1, 1)) * 1.0
+    chosen = _find_fastest(products, rows, columns, splits, xp=xp)
+    tile, split = chosen // len(SPLITS), chosen % len(SPLITS)
+    return tiling_s(
+        products, rows=rows[tile, 0, 0], columns=columns[tile, 0, 0], splits=splits[split, 0], xp=xp
+    )
+
+
+def _find_fastest(products: Products, rows: Any, columns: Any, splits: Any, *, xp: Any) -> Any:
+    """Return the number of the fastest tiling of each product, array of [products].
+
+    NumPy computes the smooth maximum, by far the longest part, only of tilings whose sharp maximum is not above
+    the time of the one with the least: the smooth maximum of a time is never below the sharp one.
+
+    Args:
+        products: Arrays of [products].
+        rows, columns: Sizes of tiles, arrays of [tiles, 1, 1].
+        splits: Parts of the k loop, array of [splits, 1].
+        xp: Array module.
+    """
+    busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, splits, xp=xp)
+    never_s = xp.where(products.may_split | (splits == 1.0), 0.0, NEVER_S)
+    if xp.__name__ != "numpy":
+        times_s = soft_max(busy_s, waiting_s, sharpness=products.sharpness, xp=xp) * cost + never_s
+        return times_s.reshape((-1, times_s.shape[-1])).argmin(axis=0)
+    shape = busy_s.shape
+    sharpness, never_s = xp.broadcast_to(products.sharpness, shape[2:]), xp.broadcast_to(never_s, shape[1:])
+
+    def smooth_s(tiling: Any, product: Any) -> Any:
+        tile, split = tiling // len(SPLITS), tiling % len(SPLITS)
+        where = tile, split, product
+        overlapped_s = soft_max(busy_s[where], waiting_s[where], sharpness=sharpness[product], xp=xp)
+        return overlapped_s * cost[split, 0] + never_s[split, product]
+
+    least_s = (xp.maximum(busy_s, waiting_s) * cost + never_s).reshape((shape[0] * shape[1], shape[2]))
+    limit_s = smooth_s(least_s.argmin(axis=0), xp.arange(shape[-1]))
+    possible = (least_s <= limit_s).nonzero()
+    times_s = xp.full(least_s.shape, xp.inf)
+    times_s[possible] = smooth_s(*possible)
+    return times_s.argmin(axis=0)
+
+
+def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:
+    """Return the rate of a tile relative to the largest: (I / I_max)^exponent with I = r c / (r + c) [-].
+
+    Example:
+        >>> tile_rate(32, 32, 0.5)
+        0.5
+    """
+    largest = TILES[0][0] * TILES[0][1] / (TILES[0][0] + TILES[0][1])
+    return (rows * columns / (rows + columns) / largest) ** exponent
