@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_atomically
+from ..offers.rows import Accelerator
 from ..predict.execution import find_measured_execution
 from ..predict.kernels.executed_ops import CORES_PER_CHIP, list_array_sweeps, select_executed_ops
 from ..predict.kernels.table import CATEGORIES, Kernel
@@ -69,11 +70,17 @@ def build_run_key(m: Measurement) -> str:
     return f"{m.model} {m.batch_size} {m.mode} {policy} {how} {m.work} /{passes}{beside}"
 
 
-def build_traced_run(m: Measurement, workload: Workload) -> TracedRun:
-    """Return the kernels and sizes of a traced workload, executed as it was measured."""
+def build_traced_run(m: Measurement, workload: Workload, accelerator: Accelerator | None = None) -> TracedRun:
+    """Return the kernels and sizes of a traced workload, executed as it was measured.
+
+    Args:
+        m: What was measured.
+        workload: Its traced step.
+        accelerator: See `find_measured_execution`.
+    """
     executed = workload.with_fused_attention if m.has_fused_attention else workload
     return TracedRun(
-        kernels=find_measured_execution(m).build_kernels(select_executed_ops(m, workload)),
+        kernels=find_measured_execution(m, accelerator).build_kernels(select_executed_ops(m, workload)),
         input_bytes=workload.memory.input_bytes,
         gradient_bytes=workload.memory.gradient_bytes,
         memory_bytes=executed.memory.total_bytes,

@@ -118,7 +118,7 @@ def _build_sample(m: Measurement, accelerator: Accelerator) -> tuple[Measurement
         return NoPrediction(f"the rates of a {accelerator.name} are those of its datasheet: none is fitted")
     workload = load_measured_workload(m)
     known = resolve_defaults(m, workload, accelerator)
-    sample = build_fit_sample(known, build_traced_run(known, workload), accelerator)
+    sample = build_fit_sample(known, build_traced_run(known, workload, accelerator), accelerator)
     if isinstance(sample, NoPrediction):
         return sample
     names = name_user_run(m.stack, torch=m.framework == "pytorch", mode=m.mode, compiled=m.compiled)

@@ -179,7 +179,7 @@ def predict_traced_row(
     known = resolve_defaults(m, workload, accelerator)
     sharding = parse_sharding(m.shard)[0] if m.shard else Sharding.NONE
     each = build_device_workload(workload, sharding, m.devices)
-    sample = build_fit_sample(known, build_traced_run(known, each), accelerator)
+    sample = build_fit_sample(known, build_traced_run(known, each, accelerator), accelerator)
     if isinstance(sample, NoPrediction):
         return sample, None
     if m.shard:  # it ran, so that it fitted, however much was computed again or kept elsewhere

@@ -22,6 +22,7 @@ from .kernels.table import (
     group_ops_by_kernel,
 )
 from .library_kernels import (
+    AMPERE,
     find_attention_kernel,
     find_converted_dtypes,
     find_cudnn_layers,
@@ -31,15 +32,21 @@ from .library_kernels import (
     find_unfused_parts,
     find_xla_converted_dtypes,
     has_persistent_norms,
+    has_row_kernels,
+    is_nvidia_since,
 )
 from .measurements import Measurement
 
 __all__ = ["Execution", "find_keras_execution", "find_measured_execution"]
 
 
-# Calls that Keras composes of primitives on a backend where nothing is compiled.
+# Calls that Keras composes of primitives on a backend where nothing is compiled. Softmax is two reductions and a
+# kernel that reads the operand a third time (tensorflow/core/kernels/softmax_op_gpu.cu.cc; XLA's program for an
+# operation that JAX runs by itself). Published steps on TensorFlow are counted with two readings: the third is
+# 0.5 % of the bytes of BERT.
 COMPOSED_CALLS: dict[str, frozenset[UnfusedPart]] = {
-    "tensorflow": frozenset({"calls"}),
+    "jax": frozenset({"softmax"}),
+    "tensorflow": frozenset({"calls", "softmax"}),
     "torch": frozenset({"torch_calls"}),
 }
 
@@ -57,6 +64,7 @@ class Execution:
         fused_attention: Whether attention is one kernel a pass.
         attention_kernel: Which kernel that is.
         persistent_norms: Whether kernels of batch normalization read each operand once.
+        row_kernels: Whether XLA keeps rows on the chip that it reduces and then works on.
         fast_groups: Which grouped convolutions have kernels on tensor units.
     """
 
@@ -68,6 +76,7 @@ class Execution:
     fused_attention: bool = False
     attention_kernel: FusedKernel = "warp"
     persistent_norms: bool = False
+    row_kernels: bool = False
     fast_groups: FastGroups = "all"
 
     @property
@@ -79,6 +88,7 @@ class Execution:
             unfused=self.unfused,
             cores=self.cores,
             persistent_norms=self.persistent_norms,
+            row_kernels=self.row_kernels,
         )
 
     def select_ops(self, workload: Workload) -> tuple[Op, ...]:
@@ -94,6 +104,7 @@ class Execution:
             cudnn_layers=self.cudnn_layers,
             unfused=self.unfused,
             persistent_norms=self.persistent_norms,
+            row_kernels=self.row_kernels,
         )
 
     def group_ops(self, ops: Sequence[Op]) -> list[tuple[Kernel, list[Op]]]:
@@ -125,6 +136,7 @@ def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execut
         cores=CORES_PER_CHIP.get(accelerator.name, 1),
         fused_attention=choose_attention(workload, accelerator).fused,
         attention_kernel="warpgroup",
+        row_kernels=compiled and workload.backend != "torch" and is_nvidia_since(accelerator, AMPERE),
         fast_groups=find_keras_fast_groups(accelerator),
     )
 
@@ -134,7 +146,8 @@ def find_measured_execution(m: Measurement, accelerator: Accelerator | None = No
 
     Args:
         m: Published measurement.
-        accelerator: Row of the catalog; None: layout conversions are left out, as in the store of kernels.
+        accelerator: Row of the catalog; None: layout conversions and kernels of rows are left out, as in the store
+            of kernels, which no steps of XLA since Keras 3 on chips that have them were published for.
     """
     return Execution(
         compiled=m.compiled,
@@ -144,5 +157,6 @@ def find_measured_execution(m: Measurement, accelerator: Accelerator | None = No
         cores=CORES_PER_CHIP.get(m.accelerator, 1),
         attention_kernel=find_attention_kernel(m),
         persistent_norms=has_persistent_norms(m),
+        row_kernels=accelerator is not None and has_row_kernels(m, accelerator),
         fast_groups=find_fast_groups(m, accelerator) if accelerator else "all",
     )

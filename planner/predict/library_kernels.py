@@ -9,7 +9,7 @@ from .device.accelerator_limits import tensor_dtypes
 from .kernels.grouped import FastGroups
 from .kernels.table import FusedKernel, UnfusedPart
 from .measurements import Measurement
-from .run_config import TENSORFLOW, find_software_year
+from .run_config import KERAS_3_YEAR, TENSORFLOW, find_software_year
 
 __all__ = [
     "AMPERE",
@@ -24,6 +24,7 @@ __all__ = [
     "find_unfused_parts",
     "find_xla_converted_dtypes",
     "has_persistent_norms",
+    "has_row_kernels",
     "is_nvidia_since",
 ]
 
@@ -181,6 +182,16 @@ def find_unfused_parts(m: Measurement) -> frozenset[UnfusedPart]:
         "loops": loops,
     }
     return frozenset(part for part, is_so in composed.items() if is_so)
+
+
+def has_row_kernels(m: Measurement, accelerator: Accelerator) -> bool:
+    """Return True for steps of XLA that reduces rows and works on them in one kernel, as it does for Keras 3.
+
+    Its Triton kernels need compute capability 8.0. Programs that XLA 0.10 compiled for a V100 have three kernels
+    for a softmax, for an A100 one (`planner/workload/trace/graph/row_kernels.py`).
+    """
+    by_xla = m.compiled and m.framework != "pytorch" and find_software_year(m) >= KERAS_3_YEAR
+    return by_xla and is_nvidia_since(accelerator, AMPERE)
 
 
 def has_persistent_norms(m: Measurement) -> bool:

@@ -85,7 +85,11 @@ class Op:
         layer_bytes_read, layer_bytes_written: The same if a layer call is one kernel [bytes].
         layer_bytes_reread: The part of `layer_bytes_read` that is read a second time, once reductions are done;
             a kernel that keeps its operands on the chip reads it once [bytes].
+        layer_bytes_max: The part of `layer_bytes_read` whose largest value in each row is found before a sum
+            over the row (softmax); read once more where that is a kernel of its own [bytes].
         fused_bytes_read, fused_bytes_written: The same if chains are fused across layers [bytes].
+        fused_bytes_reread: The part of `fused_bytes_read` that is read again after a reduction of its rows; one
+            kernel that keeps rows on the chip reads it once [bytes].
         layer_group, fused_group: Kernel number in that execution mode, shared by the rows of a kernel; -1 if
             the row needs no kernel (a reshape, or absorbed).
         variant: Variant of a contraction: `fprop`, `dgrad` (input gradient), `wgrad` (weight gradient).
@@ -116,8 +120,10 @@ class Op:
     layer_bytes_read: float = 0.0
     layer_bytes_written: float = 0.0
     layer_bytes_reread: float = 0.0
+    layer_bytes_max: float = 0.0
     fused_bytes_read: float = 0.0
     fused_bytes_written: float = 0.0
+    fused_bytes_reread: float = 0.0
     layer_group: int = -1
     fused_group: int = -1
     variant: str = ""

@@ -18,7 +18,7 @@ __all__ = ["Resizer", "can_resize", "interpolate_workload"]
 Line = Callable[[float, float], float]
 REAL = (
     "count", "flops", "bytes_read", "bytes_written", "layer_bytes_read", "layer_bytes_written",
-    "layer_bytes_reread", "fused_bytes_read", "fused_bytes_written",
+    "layer_bytes_reread", "layer_bytes_max", "fused_bytes_read", "fused_bytes_written", "fused_bytes_reread",
 )  # fmt: skip
 WHOLE = ("m", "n", "k", "batch")
 SAME = ("kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "layer_call")

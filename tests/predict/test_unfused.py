@@ -111,16 +111,17 @@ def test_persistent_batch_normalization_of_published_rows() -> None:
 
 
 def test_each_backend_composes_what_it_has_no_kernel_for() -> None:
-    """TensorFlow GELU and layer normalization, Keras on PyTorch batch normalization; XLA fuses all of them."""
+    """TensorFlow GELU, layer normalization and softmax, JAX softmax, Keras on PyTorch batch normalization."""
     workload, t4 = network("silu"), load_catalog().accelerators["T4"]
 
     def composed(backend: str, *, compiled: bool = False) -> frozenset[UnfusedPart]:
         versions = {"keras": "3.15.1", "jax": "0.10", backend: "2"}
         return find_keras_execution(replace(workload, versions=versions, compiled=compiled), t4).unfused
 
-    assert composed("tensorflow") == {"calls"}
+    assert composed("tensorflow") == {"calls", "softmax"}
     assert composed("torch") == {"torch_calls"}
-    assert composed("jax") == composed("tensorflow", compiled=True) == set()
+    assert composed("jax") == {"softmax"}
+    assert composed("jax", compiled=True) == composed("tensorflow", compiled=True) == set()
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh", "softmax"])

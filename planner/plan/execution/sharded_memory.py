@@ -260,6 +260,8 @@ def scale_op(op: Op, share: float) -> Op:
         layer_bytes_read=op.layer_bytes_read * share,
         layer_bytes_written=op.layer_bytes_written * share,
         layer_bytes_reread=op.layer_bytes_reread * share,
+        layer_bytes_max=op.layer_bytes_max * share,
         fused_bytes_read=op.fused_bytes_read * share,
         fused_bytes_written=op.fused_bytes_written * share,
+        fused_bytes_reread=op.fused_bytes_reread * share,
     )

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-UnfusedPart = Literal["calls", "torch_calls", "updates", "loops"]
+UnfusedPart = Literal["calls", "torch_calls", "softmax", "updates", "loops"]
 _COMPOSING = {"calls": "tensorflow", "torch_calls": "torch"}
 # `Op.composed` of batch normalization, the call that Keras on PyTorch composes.
 _BATCH_NORMALIZATION = "torch"
@@ -204,17 +204,38 @@ def moved_bytes(op: Op, *, compiled: bool) -> float:
     return op.layer_bytes_read + op.layer_bytes_written
 
 
-def _describe_group(members: list[Op], *, compiled: bool, persistent: bool = False) -> Kernel:
-    """Return the kernel of several operations.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Traffic:
+    """Memory traffic of kernels of several operations.
 
     Args:
-        members: What it computes.
-        compiled: Whether it is fused by XLA.
-        persistent: Whether batch normalization keeps what it reads on the chip.
+        compiled: Whether they are fused by XLA.
+        persistent_norms, row_kernels: See `build_kernels`.
+        softmax_apart: Whether the largest value of each row is found by a kernel of its own.
     """
-    moved = [moved_bytes(op, compiled=compiled) for op in members]
-    if persistent and not compiled and any(op.composed == _BATCH_NORMALIZATION for op in members):
-        moved = [size - op.layer_bytes_reread for size, op in zip(moved, members, strict=True)]
+
+    compiled: bool
+    persistent_norms: bool = False
+    row_kernels: bool = False
+    softmax_apart: bool = False
+
+    def list_moved(self, members: list[Op]) -> list[float]:
+        """Return the bytes that each operation of a kernel moves [bytes]."""
+        moved = [moved_bytes(op, compiled=self.compiled) for op in members]
+        if self.compiled and self.row_kernels:
+            return [size - op.fused_bytes_reread for size, op in zip(moved, members, strict=True)]
+        if self.compiled:
+            return moved
+        if self.persistent_norms and any(op.composed == _BATCH_NORMALIZATION for op in members):
+            return [size - op.layer_bytes_reread for size, op in zip(moved, members, strict=True)]
+        if self.softmax_apart:
+            return [size + op.layer_bytes_max for size, op in zip(moved, members, strict=True)]
+        return moved
+
+
+def _describe_group(members: list[Op], traffic: _Traffic) -> Kernel:
+    """Return the kernel of several operations."""
+    moved = traffic.list_moved(members)
     heaviest = members[moved.index(max(moved))]
     count = float(max([op.count for op in members]))
     flops = sum([op.flops * op.count for op in members]) / count
@@ -229,6 +250,7 @@ def build_kernels(
     cudnn_layers: Collection[str] = (),
     unfused: Collection[UnfusedPart] = (),
     persistent_norms: bool = False,
+    row_kernels: bool = False,
 ) -> tuple[Kernel, ...]:
     """Return the kernels of a step, equal kernels merged into one row with a count.
 
@@ -238,17 +260,21 @@ def build_kernels(
         cudnn_layers: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
         unfused: Where the framework launches every primitive: in `calls` (TensorFlow) or `torch_calls` (Keras on
             PyTorch) that it has no kernel for, in `updates` of variables that are not compiled with the rest, in
-            `loops` over time.
+            `loops` over time; in `softmax`, where finding the largest values is a kernel of its own.
         persistent_norms: Whether kernels of batch normalization read each operand once.
+        row_kernels: Whether XLA keeps rows on the chip that it reduces and then works on.
     """
+    traffic = _Traffic(
+        compiled=compiled,
+        persistent_norms=persistent_norms,
+        row_kernels=row_kernels,
+        softmax_apart="softmax" in unfused,
+    )
     dispatched, streamed = use_cudnn_rnn(ops, layers=cudnn_layers)
     dispatched, looped = split_loops(dispatched) if "loops" in unfused else (dispatched, [])
     dispatched, apart = split_unfused(dispatched, parts=unfused)
-    launched = (
-        kernel
-        for kernel, _ in _iter_launches(dispatched, compiled=compiled, persistent_norms=persistent_norms)
-    )
-    inner = (kernel._replace(streamed=True) for kernel, _ in _iter_launches(streamed, compiled=compiled))
+    launched = (kernel for kernel, _ in _iter_launches(dispatched, traffic))
+    inner = (kernel._replace(streamed=True) for kernel, _ in _iter_launches(streamed, traffic))
     primitives = (primitive for op in apart for primitive in _iter_primitives(op))
     return merge_kernels(chain(launched, inner, primitives, _iter_loop_launches(looped)))
 
@@ -287,15 +313,13 @@ def _iter_primitives(op: Op) -> Iterator[Kernel]:
     yield kernel._replace(count=op.count * (op.primitives - 1), streamed=True)
 
 
-def _iter_launches(
-    ops: Sequence[Op], *, compiled: bool, persistent_norms: bool = False
-) -> Iterator[tuple[Kernel, list[Op]]]:
+def _iter_launches(ops: Sequence[Op], traffic: _Traffic) -> Iterator[tuple[Kernel, list[Op]]]:
     """Yield each kernel with its operations; see `group_ops_by_kernel`."""
     for op in ops:
         if op.kind in PRODUCTS:
             yield _describe_contraction(op), [op]
-    for members in _groups([op for op in ops if op.kind not in PRODUCTS], compiled=compiled):
-        yield _describe_group(members, compiled=compiled, persistent=persistent_norms), members
+    for members in _groups([op for op in ops if op.kind not in PRODUCTS], compiled=traffic.compiled):
+        yield _describe_group(members, traffic), members
 
 
 def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel, list[Op]]]:
@@ -305,7 +329,7 @@ def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kern
         ops: Of the traced workload, recurrent layers as they are run.
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
     """
-    return list(_iter_launches(ops, compiled=compiled))
+    return list(_iter_launches(ops, _Traffic(compiled=compiled)))
 
 
 def build_kernel_table(

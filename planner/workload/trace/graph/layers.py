@@ -32,12 +32,14 @@ class LayerKernel:
         reads: Bytes read from each value in one pass [bytes].
         stages: When each value is read: bit 0, before its reductions finish; bit 1, after.
         bytes_written: Bytes written [bytes].
+        is_softmax: Whether it sums over what it has found the largest values of.
     """
 
     first: int
     reads: dict[int, int] = field(default_factory=dict)
     stages: dict[int, int] = field(default_factory=dict)
     bytes_written: int = 0
+    is_softmax: bool = False
 
     @property
     def bytes_read(self) -> int:
@@ -47,7 +49,12 @@ class LayerKernel:
     @property
     def bytes_reread(self) -> int:
         """Bytes of the operands that are read twice [bytes]."""
-        return sum(size for value, size in self.reads.items() if self.stages[value] == _BOTH)
+        return sum(size for value, size in self.reads.items() if self.stages[value] & _BOTH == _BOTH)
+
+    @property
+    def bytes_of_largest(self) -> int:
+        """Bytes of the operands of a softmax, of which the largest values are found first; else 0 [bytes]."""
+        return self.bytes_reread if self.is_softmax else 0
 
 
 @dataclass(slots=True)
@@ -169,13 +176,18 @@ class _BorderTraffic:
         Pointwise work before a reduction is repeated after it if its result is needed there.
         """
         stages: list[int] = []
+        after_largest: set[int] = set()
         for index, node in enumerate(self.graph.nodes):
             seen = _EARLY
             for value in node.inputs:
                 if self._inside(value, index):
                     producer = self.producers[value]
                     seen |= _LATE if self.graph.nodes[producer].role is Role.REDUCE else stages[producer]
+                    if producer in after_largest or self.graph.nodes[producer].name == "reduce_max":
+                        after_largest.add(index)
             stages.append(_LATE if seen & _LATE else _EARLY)
+            if node.name == "reduce_sum" and index in after_largest:
+                self.kernels[self.kernel_of[index]].is_softmax = True
         for index in range(len(stages) - 1, -1, -1):
             for value in self.graph.nodes[index].inputs:
                 if self._inside(value, index):

@@ -13,6 +13,7 @@ from ..rules.convolutions import describe_convolution
 from .fusion import Fusion
 from .graph import Graph, Node
 from .layers import LayerKernels
+from .row_kernels import find_reread_bytes
 
 __all__ = ["PrimitiveCounter", "find_unmodelled", "tabulate"]
 
@@ -68,8 +69,10 @@ class _Row:
     layer_read: float = 0.0
     layer_written: float = 0.0
     layer_reread: float = 0.0
+    layer_max: float = 0.0
     fused_read: float = 0.0
     fused_written: float = 0.0
+    fused_reread: float = 0.0
 
     @property
     def fused_bytes(self) -> float:
@@ -88,16 +91,19 @@ def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ..
     rows: dict[tuple[int, int], _Row] = {}
     for key, node in zip(keys, graph.nodes, strict=True):
         rows.setdefault(key, _Row()).nodes.append(node)
-    for kernel in fusion.kernels:
+    reread_bytes = find_reread_bytes(graph, fusion)
+    for number, kernel in enumerate(fusion.kernels):
         row = rows[keys[kernel.root]]
         row.fused_read += sum(kernel.reads.values())
         row.fused_written += kernel.writes
+        row.fused_reread += reread_bytes.get(number, 0)
     heaviest = _find_heaviest(rows)
     for number, layer in enumerate(layers.kernels):
         row = rows[heaviest[number]]
         row.layer_read += layer.bytes_read
         row.layer_written += layer.bytes_written
         row.layer_reread += layer.bytes_reread
+        row.layer_max += layer.bytes_of_largest
     _absorb_idle(rows, heaviest)
     variants, primitives = _ContractionClassifier(graph), PrimitiveCounter(graph)
     return tuple(op for key, row in rows.items() for op in _build_ops(row, key, fusion, variants, primitives))
@@ -141,10 +147,13 @@ def _build_ops(
         layer_bytes_read=0.0,
         layer_bytes_written=0.0,
         layer_bytes_reread=0.0,
+        layer_bytes_max=0.0,
         fused_bytes_read=read,
         fused_bytes_written=written,
+        fused_bytes_reread=op.fused_bytes_reread * op.count,
     )
-    return [replace(op, fused_group=-1, fused_bytes_read=0.0, fused_bytes_written=0.0), together]
+    apart = replace(op, fused_group=-1, fused_bytes_read=0.0, fused_bytes_written=0.0, fused_bytes_reread=0.0)
+    return [apart, together]
 
 
 def _build_op(
@@ -177,8 +186,10 @@ def _build_op(
         layer_bytes_read=float(row.layer_read),
         layer_bytes_written=float(row.layer_written),
         layer_bytes_reread=float(row.layer_reread),
+        layer_bytes_max=float(row.layer_max),
         fused_bytes_read=float(row.fused_read),
         fused_bytes_written=float(row.fused_written),
+        fused_bytes_reread=float(row.fused_reread),
         layer_group=layer_group,
         fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
         primitives=launched.kernels,

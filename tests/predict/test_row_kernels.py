@@ -1,0 +1,122 @@
+"""Softmax in one kernel, where XLA keeps rows on the chip, and in three."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from gpuplan.lab.kernel_store import build_traced_run
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.execution import find_keras_execution
+from gpuplan.predict.kernels.table import build_kernels
+from gpuplan.predict.library_kernels import has_row_kernels
+from gpuplan.predict.measurements import load_published_measurements
+from gpuplan.workload.load import trace_keras_model
+from gpuplan.workload.model import Workload
+from gpuplan.workload.options import WorkloadOptions
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+ROWS = 512
+CHIPS = load_catalog().accelerators
+
+
+@cache
+def softmax(columns: int = 1024) -> Workload:
+    """Trace softmax between two ReLUs, in inference."""
+    import keras
+
+    inputs = keras.Input((columns,))
+    hidden = keras.layers.Activation("softmax")(keras.layers.ReLU()(inputs))
+    model = keras.Model(inputs, keras.layers.ReLU()(hidden))
+    return trace_keras_model(model, options=WorkloadOptions(batch_size=ROWS, mode="infer"))
+
+
+def arrays_moved(workload: Workload, columns: int = 1024, *, accelerator: str) -> float:
+    """Return the traffic of a step on an accelerator in arrays of rows x columns."""
+    kernels = find_keras_execution(workload, CHIPS[accelerator]).build_kernels(workload.ops)
+    return sum(kernel.bytes_moved * kernel.count for kernel in kernels) / (4 * ROWS * columns)
+
+
+def test_xla_reads_each_row_once_since_ampere() -> None:
+    """By hand: three kernels read the input for the largest, the sum and the result; one kernel reads it once."""
+    assert arrays_moved(softmax(), accelerator="V100-16GB") == pytest.approx(3 + 1, rel=0.01)
+    assert arrays_moved(softmax(), accelerator="A100-40GB") == pytest.approx(1 + 1, rel=0.01)
+
+
+def test_rows_of_more_than_16384_elements_are_read_three_times() -> None:
+    """As compiled for an A100: one kernel with 16,384 columns, three with 20,000."""
+    for columns, arrays in ((16384, 2), (20000, 4)):
+        moved = arrays_moved(softmax(columns), columns, accelerator="A100-40GB")
+        assert moved == pytest.approx(arrays, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("backend", "arrays"), [("tensorflow", 2 + 4 + 2), ("jax", 2 + 4 + 2), ("torch", 2 + 3 + 2)]
+)
+def test_tensorflow_finds_the_largest_in_a_kernel_of_its_own(backend: str, arrays: int) -> None:
+    """By hand: both ReLUs read and write an array; softmax reads three times and writes, PyTorch's reads twice."""
+    versions = {"keras": "3.15.1", "jax": "0.10", backend: "2"}
+    workload = replace(softmax(), versions=versions, compiled=False)
+    assert arrays_moved(workload, accelerator="A100-40GB") == pytest.approx(arrays, rel=0.01)
+
+
+@cache
+def attention(precision: str) -> Workload:
+    """Trace training of an attention layer whose scores are stored."""
+    import keras
+
+    keras.config.set_dtype_policy(precision)
+    try:
+        inputs = keras.Input((256, 64))
+        hidden = keras.layers.MultiHeadAttention(4, 16, dropout=0.1)(inputs, inputs)
+        model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model.compile("sgd", "mse")
+    return trace_keras_model(model, options=WorkloadOptions(batch_size=8))
+
+
+@pytest.mark.parametrize(
+    ("precision", "forward", "backward"), [("float32", 2.0, 2.25), ("mixed_bfloat16", 1.0, 0.0)]
+)
+def test_training_in_16_bits_spares_the_first_reading_only(
+    precision: str, forward: float, backward: float
+) -> None:
+    """As compiled for an A100: forward two readings of the scores; backward one of scores, gradients and mask."""
+    workload = attention(precision)
+    scores = 8 * 4 * 256 * 256 * (4 if precision == "float32" else 2)
+    for phase, spared in (("forward", forward), ("backward", backward)):
+        rows = [op for op in workload.ops if op.phase == phase and op.layer.startswith("multi_head")]
+        assert sum(op.fused_bytes_reread for op in rows) == pytest.approx(spared * scores, rel=0.05), phase
+
+
+def test_published_steps_are_priced_by_their_software_and_chip() -> None:
+    """Clusters of TensorFlow before Keras 3, PyTorch and chips before Ampere have no such kernels."""
+    xla = next(m for m in load_published_measurements() if m.framework == "jax")
+    new = replace(xla, year=2025.0)
+    assert has_row_kernels(new, CHIPS["A100-40GB"])
+    others = ({"year": 2021.0}, {"framework": "pytorch"}, {"compiled": False})
+    assert not any(has_row_kernels(replace(new, **changed), CHIPS["A100-40GB"]) for changed in others)
+    assert not has_row_kernels(new, CHIPS["V100-16GB"])
+
+
+def test_steps_of_a_file_use_the_kernels_of_their_chip() -> None:
+    row = next(m for m in load_published_measurements() if m.framework == "jax")
+    row = replace(row, year=2025.0)
+    moved = {
+        name: sum(
+            kernel.bytes_moved * kernel.count
+            for kernel in build_traced_run(row, attention("float32"), CHIPS[name]).kernels
+        )
+        for name in ("V100-16GB", "A100-40GB")
+    }
+    assert moved["A100-40GB"] < moved["V100-16GB"]
+
+
+def test_kernels_are_as_traced_unless_asked() -> None:
+    ops = softmax().ops
+    assert build_kernels(ops, compiled=True) == build_kernels(ops, compiled=True, row_kernels=False)
+    assert build_kernels(ops, compiled=True) != build_kernels(ops, compiled=True, row_kernels=True)
