@@ -50,7 +50,8 @@ def focal_loss(truth: Tensor, predicted: Tensor) -> Tensor:
 
 
 BOXES = 100  # of an image, filled up: `max_number_of_boxes`, `unpad_groundtruth_tensors: false`
-COMPOSED = "gpuplan_composed_tensorflow"  # a scope whose operations are kernels of their own on TensorFlow without XLA
+# A scope of operations that are kernels of their own on TensorFlow without XLA: `COMPOSED` of the tracer's scopes.
+COMPOSED = "gpuplan_composed_tensorflow"
 CODE_SCALES = (10.0, 10.0, 5.0, 5.0)
 
 

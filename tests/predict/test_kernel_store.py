@@ -38,6 +38,14 @@ def test_a_sample_traced_again_is_the_same() -> None:
         assert build_traced_run(m, load_measured_workload(m)) == store[key], key
 
 
+def test_a_model_that_names_a_scope_is_traced_as_it_is_packaged() -> None:
+    """SSD320 says by a scope of the tracer what TensorFlow composes: 5,814 kernels beside the products."""
+    key, m = next((key, m) for key, m in every_run().items() if m.architecture == "ssd320_fpn")
+    traced = build_traced_run(m, load_measured_workload(m))
+    assert sum(kernel.count for kernel in traced.kernels if kernel.category == "stream") == 5814
+    assert traced == load_store()[key]
+
+
 @pytest.fixture(scope="module")
 def row() -> Measurement:
     return next(m for m in read_published_file("profet_keras_aws") if m.architecture == "mnist_cnn")
