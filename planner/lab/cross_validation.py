@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from multiprocessing import get_context
 from typing import Any
 
 from ..predict.coefficients import Coefficients
@@ -19,9 +16,10 @@ from ..predict.measurements import Measurement
 from ..predict.modelled_step import ModelledStep, model_step
 from ..predict.parameter_vector import FittedCoefficients
 from .baselines import BASELINES, predict_baseline_s
-from .fit import FitSample, fit
+from .fit import FitSample
 from .interval_fit import FeaturedResidual, fit_interval_model
 from .scores import ScoredRow
+from .subset_fits import fit_subsets
 
 __all__ = [
     "CrossValidation",
@@ -34,7 +32,6 @@ __all__ = [
 ]
 
 Progress = Callable[[str], None]
-FEWEST_FOR_PROCESSES = 5_000  # samples of all subsets: a process takes seconds to start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,10 +251,11 @@ def cross_validate(
     """
     groups = [group_of(sample) for sample in samples]
     subsets = {
-        group: [e.fit_sample for e, g in zip(samples, groups, strict=True) if g != group]
+        group: [row for row, own in enumerate(groups) if own != group]
         for group in ([] if whole else [""]) + sorted(set(groups))
     }
-    fits = ({"": whole} if whole else {}) | _fit_subsets(subsets, progress=progress)
+    fits = {"": whole} if whole else {}
+    fits |= fit_subsets([sample.fit_sample for sample in samples], subsets, progress=progress)
     steps = [model_sample(e.fit_sample, fits[g]) for e, g in zip(samples, groups, strict=True)]
     return CrossValidation(
         samples=tuple(samples),
@@ -267,32 +265,6 @@ def cross_validate(
         fits=fits,
         breakdowns=tuple(step.breakdown for step in steps),
     )
-
-
-def _fit_subsets(
-    subsets: Mapping[str, Sequence[FitSample]], *, progress: Progress
-) -> dict[str, FittedCoefficients]:
-    """Return the fit of each subset by name; many samples are fitted in as many processes as there are cores."""
-    if sum(map(len, subsets.values())) < FEWEST_FOR_PROCESSES:
-        found = {}
-        for name, subset in subsets.items():
-            progress(name)
-            found[name] = fit(subset)
-        return found
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _use_one_thread) as pool:
-        futures = {pool.submit(fit, subset): name for name, subset in subsets.items()}
-        try:
-            for done in as_completed(futures):
-                progress(f"fitted without {futures[done] or 'nothing'}")
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return {name: future.result() for future, name in futures.items()}
-
-
-def _use_one_thread() -> None:
-    """Keep XLA to one thread, in a process that has not loaded it yet: the others have the other cores."""
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 def cross_validate_baselines(

@@ -36,9 +36,12 @@ from ..predict.parameter_vector import (
 from ..predict.priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG, era_sign
 
 __all__ = [
-    "FitSample", "compile_log_step", "fit", "scatter_slopes", "search_least_squares",
+    "FitSample", "LogSteps", "compile_log_step", "fit", "scatter_slopes", "search_least_squares",
     "soften", "soften_slope",
 ]  # fmt: skip
+
+# From local logs, [len(RANGES), cases], to log step times, [cases], and their slopes, [len(RANGES), cases].
+LogSteps = Callable[[Any], tuple[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +124,7 @@ def _log_step(samples: Sequence[FitSample]) -> Callable[[Any], Any]:
     return log_step
 
 
-def fit(samples: Sequence[FitSample]) -> FittedCoefficients:
+def fit(samples: Sequence[FitSample], *, log_steps: LogSteps | None = None) -> FittedCoefficients:
     """Fit all coefficients on the cases.
 
     Minimizes the soft-L1 loss of log(predicted / measured) plus the priors, with
@@ -129,6 +132,7 @@ def fit(samples: Sequence[FitSample]) -> FittedCoefficients:
 
     Args:
         samples: What was measured.
+        log_steps: `compile_log_step` of the samples, if there is one already.
     """
     import numpy as np
     from jax import enable_x64
@@ -141,7 +145,7 @@ def fit(samples: Sequence[FitSample]) -> FittedCoefficients:
     low, high, start, spread = compute_bounds(layout)
     robust = compute_robust_scales(layout)
     with enable_x64(False):
-        log_steps = compile_log_step(samples)
+        evaluate = log_steps or compile_log_step(samples)
 
         def local(logs: Any) -> Any:
             found = logs[: len(RANGES), None] + np.where(columns >= 0, logs[columns], 0.0).T
@@ -149,11 +153,11 @@ def fit(samples: Sequence[FitSample]) -> FittedCoefficients:
             return found
 
         def residuals(logs: Any) -> Any:
-            odd = soften(log_steps(local(logs))[0] - measured, scale=ROBUST_LOG)
+            odd = soften(evaluate(local(logs))[0] - measured, scale=ROBUST_LOG)
             return np.concatenate([odd, soften((logs - start) / spread, scale=robust) * robust])
 
         def jacobian(logs: Any) -> Any:
-            value, slopes = log_steps(local(logs))
+            value, slopes = evaluate(local(logs))
             bend = soften_slope(value - measured, scale=ROBUST_LOG)
             local_slopes = slopes.T * bend[:, None]
             matrix = scatter_slopes(local_slopes, columns, layout.size)
@@ -197,7 +201,7 @@ def search_least_squares(
         return search(tr_solver="lsmr").x
 
 
-def compile_log_step(samples: Sequence[FitSample]) -> Callable[[Any], tuple[Any, Any]]:
+def compile_log_step(samples: Sequence[FitSample]) -> LogSteps:
     """Return the function from local logs to log step times, [cases], and their slopes, [len(RANGES), cases].
 
     A case depends on its own local logs alone, so one backward pass from the sum of all cases gives the slopes of
