@@ -92,6 +92,7 @@ class Op:
             kernel that keeps rows on the chip reads it once [bytes].
         layer_group, fused_group: Kernel number in that execution mode, shared by the rows of a kernel; -1 if
             the row needs no kernel (a reshape, or absorbed).
+        row_group: The `fused_group` that it joins where rows stay on the chip; -1 if it joins none.
         variant: Variant of a contraction: `fprop`, `dgrad` (input gradient), `wgrad` (weight gradient).
         m, n, k: The contraction as a matrix product, per group or batch element: for a convolution's fprop
             m = batch x output pixels, n = output channels, k = kernel size x input channels [-].
@@ -126,6 +127,7 @@ class Op:
     fused_bytes_reread: float = 0.0
     layer_group: int = -1
     fused_group: int = -1
+    row_group: int = -1
     variant: str = ""
     m: int = 0
     n: int = 0

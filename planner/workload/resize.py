@@ -21,7 +21,18 @@ REAL = (
     "layer_bytes_reread", "layer_bytes_max", "fused_bytes_read", "fused_bytes_written", "fused_bytes_reread",
 )  # fmt: skip
 WHOLE = ("m", "n", "k", "batch")
-SAME = ("kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "layer_call")
+SAME = (
+    "kind",
+    "name",
+    "phase",
+    "layer",
+    "dtype",
+    "variant",
+    "layer_group",
+    "fused_group",
+    "row_group",
+    "layer_call",
+)
 SMALLER_BY = 8  # factor to the second trace's batch size, so that most shares of a batch lie between the two
 
 

@@ -34,6 +34,11 @@ def softmax(columns: int = 1024) -> Workload:
     return trace_keras_model(model, options=WorkloadOptions(batch_size=ROWS, mode="infer"))
 
 
+def launches(workload: Workload, accelerator: str) -> float:
+    kernels = find_keras_execution(workload, CHIPS[accelerator]).build_kernels(workload.ops)
+    return sum(kernel.count for kernel in kernels)
+
+
 def arrays_moved(workload: Workload, columns: int = 1024, *, accelerator: str) -> float:
     """Return the traffic of a step on an accelerator in arrays of rows x columns."""
     kernels = find_keras_execution(workload, CHIPS[accelerator]).build_kernels(workload.ops)
@@ -44,6 +49,7 @@ def test_xla_reads_each_row_once_since_ampere() -> None:
     """By hand: three kernels read the input for the largest, the sum and the result; one kernel reads it once."""
     assert arrays_moved(softmax(), accelerator="V100-16GB") == pytest.approx(3 + 1, rel=0.01)
     assert arrays_moved(softmax(), accelerator="A100-40GB") == pytest.approx(1 + 1, rel=0.01)
+    assert [launches(softmax(), name) for name in ("V100-16GB", "A100-40GB")] == [3, 1]
 
 
 def test_rows_of_more_than_16384_elements_are_read_three_times() -> None:
@@ -54,13 +60,15 @@ def test_rows_of_more_than_16384_elements_are_read_three_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "arrays"), [("tensorflow", 2 + 4 + 2), ("jax", 2 + 4 + 2), ("torch", 2 + 3 + 2)]
+    ("backend", "arrays", "kernels"),
+    [("tensorflow", 2 + 4 + 2, 5), ("jax", 2 + 4 + 2, 5), ("torch", 2 + 3 + 2, 3)],
 )
-def test_tensorflow_finds_the_largest_in_a_kernel_of_its_own(backend: str, arrays: int) -> None:
+def test_tensorflow_finds_the_largest_in_a_kernel_of_its_own(backend: str, arrays: int, kernels: int) -> None:
     """By hand: both ReLUs read and write an array; softmax reads three times and writes, PyTorch's reads twice."""
     versions = {"keras": "3.15.1", "jax": "0.10", backend: "2"}
     workload = replace(softmax(), versions=versions, compiled=False)
     assert arrays_moved(workload, accelerator="A100-40GB") == pytest.approx(arrays, rel=0.01)
+    assert launches(workload, "A100-40GB") == kernels
 
 
 @cache

@@ -180,6 +180,7 @@ def _drop_empty_kernels(ops: Sequence[Op]) -> list[Op]:
             op,
             layer_group=op.layer_group if op.layer_group in layer else -1,
             fused_group=op.fused_group if op.fused_group in fused else -1,
+            row_group=op.row_group if op.row_group in fused else -1,
         )
         for op in ops
     ]

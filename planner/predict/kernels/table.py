@@ -188,15 +188,6 @@ def _describe_contraction(op: Op) -> Kernel:
     )
 
 
-def _groups(ops: Iterable[Op], *, compiled: bool) -> list[list[Op]]:
-    groups: dict[int, list[Op]] = {}
-    for op in ops:
-        group = op.fused_group if compiled else op.layer_group
-        if group >= 0:
-            groups.setdefault(group, []).append(op)
-    return list(groups.values())
-
-
 def moved_bytes(op: Op, *, compiled: bool) -> float:
     """Return the memory traffic of an operation in a kernel fused by XLA, or of a layer call [bytes]."""
     if compiled:
@@ -218,6 +209,17 @@ class _Traffic:
     persistent_norms: bool = False
     row_kernels: bool = False
     softmax_apart: bool = False
+
+    def group(self, ops: Iterable[Op]) -> list[list[Op]]:
+        """Return the operations of each kernel."""
+        groups: dict[int, list[Op]] = {}
+        for op in ops:
+            group = op.fused_group if self.compiled else op.layer_group
+            if self.compiled and self.row_kernels and op.row_group >= 0:
+                group = op.row_group
+            if group >= 0:
+                groups.setdefault(group, []).append(op)
+        return list(groups.values())
 
     def list_moved(self, members: list[Op]) -> list[float]:
         """Return the bytes that each operation of a kernel moves [bytes]."""
@@ -318,18 +320,24 @@ def _iter_launches(ops: Sequence[Op], traffic: _Traffic) -> Iterator[tuple[Kerne
     for op in ops:
         if op.kind in PRODUCTS:
             yield _describe_contraction(op), [op]
-    for members in _groups([op for op in ops if op.kind not in PRODUCTS], compiled=traffic.compiled):
-        yield _describe_group(members, traffic), members
+    for members in traffic.group(op for op in ops if op.kind not in PRODUCTS):
+        kernel = _describe_group(members, traffic)
+        yield kernel, members
+        if traffic.softmax_apart and any(op.layer_bytes_max for op in members):
+            yield kernel._replace(flops=0.0, bytes_moved=0.0, streamed=True, count=2 * kernel.count), []
 
 
-def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool) -> list[tuple[Kernel, list[Op]]]:
+def group_ops_by_kernel(
+    ops: Sequence[Op], *, compiled: bool, row_kernels: bool = False
+) -> list[tuple[Kernel, list[Op]]]:
     """Return the kernels of a step with the operations of each, contractions first.
 
     Args:
         ops: Of the traced workload, recurrent layers as they are run.
         compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
+        row_kernels: See `build_kernels`.
     """
-    return list(_iter_launches(ops, _Traffic(compiled=compiled)))
+    return list(_iter_launches(ops, _Traffic(compiled=compiled, row_kernels=row_kernels)))
 
 
 def build_kernel_table(

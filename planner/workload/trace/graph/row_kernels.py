@@ -13,19 +13,32 @@ Programs that XLA 0.10 compiled for an A100 show which:
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 from .fusion import Fusion
 from .graph import Graph, Node
 
-__all__ = ["find_reread_bytes"]
+__all__ = ["RowKernel", "find_row_kernels"]
 
 LONGEST_ROW = 16384  # [elements]
 _HALF_BYTES = 2
 _COMPOSED = "tensorflow"  # of `Node.composed`: layer normalization among others
 
 
-def find_reread_bytes(graph: Graph, fusion: Fusion) -> dict[int, int]:
-    """Return the bytes that a kernel of rows spares each kernel of XLA, by number of the kernel [bytes].
+class RowKernel(NamedTuple):
+    """Kernel of rows that a kernel of XLA joins.
+
+    Args:
+        first: Number of its first kernel.
+        bytes_spared: What the joining kernel does not read again [bytes].
+    """
+
+    first: int
+    bytes_spared: int
+
+
+def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, RowKernel]:
+    """Return the kernel of rows that each joining kernel of XLA becomes part of, by its number.
 
     A kernel joins an earlier one over the same elements if it reads a row reduction of it and a whole operand that
     the earlier one has read.
@@ -37,7 +50,7 @@ def find_reread_bytes(graph: Graph, fusion: Fusion) -> dict[int, int]:
             members.setdefault(number, []).append(node)
     first_of: dict[int, int] = {}  # first kernel of rows, by result of a reduction of them
     operands: dict[int, set[int]] = {}  # read by the kernels of rows, by the first of them
-    found: dict[int, int] = {}
+    found: dict[int, RowKernel] = {}
     for number, kernel in enumerate(fusion.kernels):
         nodes = members.get(number, [])
         whole = {value for value, size in kernel.reads.items() if size >= kernel.work}
@@ -45,10 +58,10 @@ def find_reread_bytes(graph: Graph, fusion: Fusion) -> dict[int, int]:
         started = [first_of[value] for value in kernel.reads if value in first_of]
         first = next((one for one in started if _continues(graph, fusion, one, nodes)), number)
         shared = whole & operands.get(first, set())
-        if shared:
-            half = trains and not reduced and all(graph.sizes[v] <= _HALF_BYTES * kernel.work for v in shared)
-            found[number] = 0 if half else sum(kernel.reads[value] for value in shared)
-        else:
+        half = all(graph.sizes[value] <= _HALF_BYTES * kernel.work for value in shared)
+        if shared and not (half and trains and not reduced):
+            found[number] = RowKernel(first, sum(kernel.reads[value] for value in shared))
+        elif not shared:
             first = number
         operands.setdefault(first, set()).update(whole)
         first_of.update(dict.fromkeys(reduced, first))

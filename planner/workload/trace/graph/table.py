@@ -13,7 +13,7 @@ from ..rules.convolutions import describe_convolution
 from .fusion import Fusion
 from .graph import Graph, Node
 from .layers import LayerKernels
-from .row_kernels import find_reread_bytes
+from .row_kernels import find_row_kernels
 
 __all__ = ["PrimitiveCounter", "find_unmodelled", "tabulate"]
 
@@ -73,6 +73,7 @@ class _Row:
     fused_read: float = 0.0
     fused_written: float = 0.0
     fused_reread: float = 0.0
+    row_group: int = -1
 
     @property
     def fused_bytes(self) -> float:
@@ -91,12 +92,15 @@ def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ..
     rows: dict[tuple[int, int], _Row] = {}
     for key, node in zip(keys, graph.nodes, strict=True):
         rows.setdefault(key, _Row()).nodes.append(node)
-    reread_bytes = find_reread_bytes(graph, fusion)
+    joined = find_row_kernels(graph, fusion)
     for number, kernel in enumerate(fusion.kernels):
         row = rows[keys[kernel.root]]
         row.fused_read += sum(kernel.reads.values())
         row.fused_written += kernel.writes
-        row.fused_reread += reread_bytes.get(number, 0)
+        row.fused_reread += joined[number].bytes_spared if number in joined else 0
+    for (_, fused_kernel), row in rows.items():
+        if fused_kernel in joined:
+            row.row_group = fusion.groups[joined[fused_kernel].first]
     heaviest = _find_heaviest(rows)
     for number, layer in enumerate(layers.kernels):
         row = rows[heaviest[number]]
@@ -192,6 +196,7 @@ def _build_op(
         fused_bytes_reread=float(row.fused_reread),
         layer_group=layer_group,
         fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
+        row_group=row.row_group,
         primitives=launched.kernels,
         composed=next((node.composed for node in row.nodes if node.composed), ""),
         loop=main.loop,
