@@ -22,17 +22,8 @@ REAL = (
 )  # fmt: skip
 WHOLE = ("m", "n", "k", "batch")
 SAME = (
-    "kind",
-    "name",
-    "phase",
-    "layer",
-    "dtype",
-    "variant",
-    "layer_group",
-    "fused_group",
-    "row_group",
-    "layer_call",
-)
+    "kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "row_group", "layer_call",
+)  # fmt: skip
 SMALLER_BY = 8  # factor to the second trace's batch size, so that most shares of a batch lie between the two
 
 
