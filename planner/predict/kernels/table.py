@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -221,28 +222,34 @@ class _Traffic:
                 groups.setdefault(group, []).append(op)
         return list(groups.values())
 
-    def list_moved(self, members: list[Op]) -> list[float]:
-        """Return the bytes that each operation of a kernel moves [bytes]."""
-        moved = [moved_bytes(op, compiled=self.compiled) for op in members]
-        if self.compiled and self.row_kernels:
-            return [size - op.fused_bytes_reread for size, op in zip(moved, members, strict=True)]
+    def count_bytes(self, op: Op, *, once: bool = False) -> float:
+        """Return the bytes that an operation moves as part of a kernel [bytes].
+
+        Args:
+            op: One of the kernel's operations.
+            once: Whether the kernel reads each operand once.
+        """
         if self.compiled:
-            return moved
-        if self.persistent_norms and any(op.composed == _BATCH_NORMALIZATION for op in members):
-            return [size - op.layer_bytes_reread for size, op in zip(moved, members, strict=True)]
-        if self.softmax_apart:
-            return [size + op.layer_bytes_max for size, op in zip(moved, members, strict=True)]
-        return moved
+            moved = op.fused_bytes_read + op.fused_bytes_written
+            return moved - op.fused_bytes_reread if self.row_kernels else moved
+        moved = op.layer_bytes_read + op.layer_bytes_written
+        if once:
+            return moved - op.layer_bytes_reread
+        return moved + op.layer_bytes_max if self.softmax_apart else moved
 
 
 def _describe_group(members: list[Op], traffic: _Traffic) -> Kernel:
     """Return the kernel of several operations."""
-    moved = traffic.list_moved(members)
-    heaviest = members[moved.index(max(moved))]
-    count = float(max([op.count for op in members]))
-    flops = sum([op.flops * op.count for op in members]) / count
-    moved_once = sum([size * op.count for size, op in zip(moved, members, strict=True)]) / count
-    return Kernel(_category(heaviest), heaviest.dtype, flops, moved_once, count=count)
+    once = traffic.persistent_norms and any(op.composed == _BATCH_NORMALIZATION for op in members)
+    heaviest, largest, count, flops, moved = members[0], -math.inf, 0.0, 0.0, 0.0
+    for op in members:
+        size = traffic.count_bytes(op, once=once)
+        if size > largest:
+            heaviest, largest = op, size
+        count = max(count, op.count)
+        flops += op.flops * op.count
+        moved += size * op.count
+    return Kernel(_category(heaviest), heaviest.dtype, flops / count, moved / count, count=float(count))
 
 
 def build_kernels(
