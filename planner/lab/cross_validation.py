@@ -154,6 +154,7 @@ class CrossValidation:
                 step_s=step_s,
                 chip_year=sample.fit_sample.year,
                 is_chip_measured=bool(chips[m.chip] - {group}),
+                software_year=sample.fit_sample.software_year,
                 is_publisher_known=bool(origins[m.origin] - {group}),
             )
             found.append(features)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from gpuplan.lab.interval_fit import FeaturedResidual, fit_interval_model
@@ -90,6 +91,18 @@ def test_features_tell_chips_before_pascal_and_the_size_within_that_of_published
         is_chip_measured=True,
     )  # fmt: skip
     assert (found["step size"], found["before Pascal"]) == (pytest.approx(size), old)
+
+
+@pytest.mark.parametrize(("year", "age"), [(2025.5, 0.0), (2019.5, 1.0), (2016.0, 3.0)])
+def test_software_ages_until_the_middle_of_2020(year: float, age: float) -> None:
+    """By hand: 2020.5 less the year of the release, three years at most; a user's software is the newest."""
+    facts: dict[str, Any] = {
+        "on_tensor_units": False, "mode": "train", "compiled": False, "step_s": 1.0, "chip_year": 2017,
+        "is_chip_measured": True,
+    }  # fmt: skip
+    found = compute_features(TimeBreakdown(0.0, 0.0, 1.0, 0.0), software_year=year, **facts)
+    assert found["software age"] == age
+    assert compute_features(TimeBreakdown(0.0, 0.0, 1.0, 0.0), **facts)["software age"] == 0.0
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...frozen import Frozen
 from ...units import Interval
+from ..framework_versions import NEWEST_SOFTWARE, SCALAR_EPOCH, SCALAR_PLATEAU
 from .quantiles import interval_around
 from .time_breakdown import TimeBreakdown
 
@@ -29,6 +30,7 @@ FEATURES = (
     "compiled",
     "unmeasured chip",
     "before Pascal",
+    "software age",
     "step size",
     "known publisher",
     "other vendor",
@@ -54,6 +56,7 @@ def compute_features(
     step_s: float,
     chip_year: int,
     is_chip_measured: bool,
+    software_year: float = NEWEST_SOFTWARE,
     is_publisher_known: bool = False,
     is_vendor_measured: bool = True,
 ) -> dict[str, float]:
@@ -67,6 +70,7 @@ def compute_features(
         step_s: Its predicted time [s].
         chip_year: When the chip came out [years].
         is_chip_measured: Whether the fit knows steps on the chip.
+        software_year: When the framework was released [years].
         is_publisher_known: Whether the fit knows steps of the same publisher; never for a user's own.
         is_vendor_measured: Whether the fit knows steps on any chip of the vendor.
     """
@@ -79,6 +83,7 @@ def compute_features(
     found["compiled"] = float(compiled)
     found["unmeasured chip"] = float(not is_chip_measured)
     found["before Pascal"] = float(chip_year < PASCAL_YEAR)
+    found["software age"] = SCALAR_PLATEAU - min(max(software_year, SCALAR_EPOCH), SCALAR_PLATEAU)
     found["step size"] = math.log10(min(max(step_s, SIZES_S[0]), SIZES_S[1]))
     found["known publisher"] = float(is_publisher_known)
     found["other vendor"] = float(not is_vendor_measured)
