@@ -15,7 +15,7 @@ from .coefficients import Coefficients
 from .device.accelerator_limits import compute_limits, find_generation, find_release_year, peak_tflop_per_s
 from .execution import find_keras_execution
 from .keras_defaults import find_execution_precision
-from .kernels.table import moved_bytes
+from .kernels.launches import moved_bytes
 from .modelled_step import compute_kernel_times_s
 from .run_config import append_mode
 from .step_time import NoPrediction, StepTime

@@ -11,16 +11,9 @@ from ..workload.ops import Op
 from .keras_defaults import choose_attention, find_execution_precision
 from .kernels.executed_ops import CORES_PER_CHIP, repeat_updates
 from .kernels.grouped import FastGroups, is_direct
+from .kernels.launches import UnfusedPart, build_kernels, group_ops_by_kernel
 from .kernels.recurrent import use_cudnn_rnn
-from .kernels.table import (
-    FusedKernel,
-    Kernel,
-    KernelTable,
-    UnfusedPart,
-    build_kernel_table,
-    build_kernels,
-    group_ops_by_kernel,
-)
+from .kernels.table import FusedKernel, Kernel, KernelTable, build_kernel_table
 from .library_kernels import (
     AMPERE,
     find_attention_kernel,

@@ -7,7 +7,8 @@ import re
 from ..offers.rows import Accelerator
 from .device.accelerator_limits import tensor_dtypes
 from .kernels.grouped import FastGroups
-from .kernels.table import FusedKernel, UnfusedPart
+from .kernels.launches import UnfusedPart
+from .kernels.table import FusedKernel
 from .measurements import Measurement
 from .run_config import KERAS_3_YEAR, TENSORFLOW, find_software_year
 

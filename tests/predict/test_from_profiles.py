@@ -11,7 +11,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.from_profile.error_covariance import ErrorCovariance, StepSummary
 from gpuplan.predict.from_profile.error_model import Correction, ErrorModel, TrainingErrors, load_error_model
 from gpuplan.predict.from_profile.predictor import ProfiledPredictor, ProfileRow
-from gpuplan.predict.kernels.table import build_kernels
+from gpuplan.predict.kernels.launches import build_kernels
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.load import trace_keras_model

@@ -12,7 +12,7 @@ from gpuplan.lab.cross_validation import assign_folds
 from gpuplan.lab.dataset import load_measured_workload
 from gpuplan.lab.kernel_store import build_run_key, build_traced_run, load_store
 from gpuplan.predict.kernels.executed_ops import count_variables, select_executed_ops
-from gpuplan.predict.kernels.table import moved_bytes
+from gpuplan.predict.kernels.launches import moved_bytes
 from gpuplan.predict.library_kernels import find_unfused_parts
 from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
 from gpuplan.predict.run_config import name_run_kind, name_stack

@@ -12,7 +12,8 @@ from gpuplan.lab.kernel_store import build_run_key
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.device.host_overlap import count_dispatches
-from gpuplan.predict.kernels.table import Kernel, build_kernel_table, build_kernels
+from gpuplan.predict.kernels.launches import build_kernels
+from gpuplan.predict.kernels.table import Kernel, build_kernel_table
 from gpuplan.predict.library_kernels import (
     CUDNN,
     find_cudnn_layers,

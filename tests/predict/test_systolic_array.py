@@ -19,7 +19,8 @@ from gpuplan.predict.device.systolic_array import (
     systolic_parts_s,
 )
 from gpuplan.predict.kernels.executed_ops import CORES_PER_CHIP, repeat_updates
-from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_table, build_kernels
+from gpuplan.predict.kernels.launches import build_kernels
+from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_table
 from gpuplan.predict.measurements import read_published_file
 from gpuplan.workload.ops import Op, OpKind
 

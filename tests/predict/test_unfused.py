@@ -12,7 +12,8 @@ import pytest
 from gpuplan.lab.kernel_store import build_run_key
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.execution import find_keras_execution
-from gpuplan.predict.kernels.table import Kernel, UnfusedPart, build_kernels
+from gpuplan.predict.kernels.launches import UnfusedPart, build_kernels
+from gpuplan.predict.kernels.table import Kernel
 from gpuplan.predict.library_kernels import (
     CUDNN,
     find_cudnn_layers,

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from ...frozen import Frozen
 from ...offers.rows import Accelerator
 from ...predict.device.accelerator_limits import peak_tflop_per_s
-from ...predict.kernels.table import WINOGRAD_FILTERS
+from ...predict.kernels.launches import WINOGRAD_FILTERS
 from ...units import GIGA, MIB, TERA
 from ...workload.model import Workload
 from ...workload.ops import PRODUCTS, Op, OpKind

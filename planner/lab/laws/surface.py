@@ -14,7 +14,8 @@ from typing import Any, Literal
 from ...frozen import Frozen
 from ...offers.rows import Accelerator
 from ...predict.execution import find_keras_execution
-from ...predict.kernels.table import CONTRACTIONS, build_kernels
+from ...predict.kernels.launches import build_kernels
+from ...predict.kernels.table import CONTRACTIONS
 from ...predict.predictor import Predictor
 from ...predict.run_config import compute_memory_pressure
 from ...predict.step_time import StepTime

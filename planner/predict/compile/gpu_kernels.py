@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from math import prod
 
-from ..kernels.table import WINOGRAD_FILTERS, Kernel, merge_kernels
+from ..kernels.launches import WINOGRAD_FILTERS
+from ..kernels.table import Kernel, merge_kernels
 from .hlo import Array, Instruction, Module
 
 __all__ = ["parse_kernels"]
