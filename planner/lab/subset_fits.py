@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from functools import cached_property
 from multiprocessing import get_context
 from typing import Any
 
+from ..environment import restore_environment
 from ..predict.parameter_vector import FittedCoefficients
 from .fit import FitSample, LogSteps, compile_log_step, fit
 
-__all__ = ["SubsetFitter", "fit_subsets"]
+__all__ = ["fit_subsets"]
 
 Progress = Callable[[str], None]
 FEWEST_FOR_PROCESSES = 5_000  # samples of all subsets: a process takes seconds to start
@@ -76,7 +76,8 @@ def fit_subsets(
             found[name] = fitter.fit(rows)
         return found
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _start_process, (samples,)) as pool:
-        with _environment(ONE_THREAD):  # processes start with the first calls, and inherit it
+        with restore_environment():
+            os.environ.update(ONE_THREAD)  # processes start with the first calls, and inherit it
             futures = {pool.submit(_fit_in_process, rows): name for name, rows in subsets.items()}
         try:
             for done in as_completed(futures):
@@ -88,21 +89,6 @@ def fit_subsets(
 
 
 _of_process: list[SubsetFitter] = []
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Context with some environment variables set."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _start_process(samples: Sequence[FitSample]) -> None:

@@ -240,7 +240,13 @@ def _predict_single(
         accelerator, coefficients, precision=m.precision, mode=m.mode, compiled=m.compiled
     )
     interval = compute_step_interval(
-        step, sample.chip, accelerator, coefficients, mode=m.mode, compiled=m.compiled
+        step,
+        sample.chip,
+        accelerator,
+        coefficients,
+        mode=m.mode,
+        compiled=m.compiled,
+        software_year=sample.software_year,
     )
     return StepTime(
         time_s=interval.scaled(find_wait_factor(m)),

@@ -12,6 +12,7 @@ from ..workload.model import Workload
 from .coefficients import AcceleratorLimits, Coefficients
 from .device.accelerator_limits import find_generation, find_release_year, is_modern_data_center_gpu
 from .device.systolic_array import SHARES
+from .framework_versions import NEWEST_SOFTWARE
 from .interval.adaptive import WIDEST, compute_features
 from .modelled_step import ModelledStep
 from .run_config import append_mode, name_run_kind
@@ -29,6 +30,7 @@ def compute_step_interval(
     mode: str,
     compiled: bool,
     traffic_s: float = 0.0,
+    software_year: float = NEWEST_SOFTWARE,
 ) -> Interval:
     """Return the interval of a modelled step of a user, whose runs no publisher has measured.
 
@@ -39,6 +41,7 @@ def compute_step_interval(
         coefficients: Fitted coefficients with their intervals.
         mode: `train` or `infer`.
         compiled: Whether it is one program.
+        software_year: When the framework was released [years].
         traffic_s: Compulsory traffic at the datasheet's bandwidth, a physical bound [s].
     """
     fitted_on = coefficients.fitted_on
@@ -49,6 +52,7 @@ def compute_step_interval(
         compiled=compiled,
         step_s=step.total_s,
         chip_year=find_release_year(accelerator),
+        software_year=software_year,
         is_chip_measured=get_chip_name(accelerator.name) in fitted_on["chips"],
         is_vendor_measured=accelerator.vendor in fitted_on["vendors"],
     )

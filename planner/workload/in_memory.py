@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..environment import restore_environment
 from ..errors import UsageError
 from .array_spec import SpecTree
 from .build.assemble import RunProperties, assemble_workload
@@ -44,28 +44,14 @@ def trace_model(
             f"{type(model).__name__} is not a keras.Model", hint="pass a model, or a MODEL string"
         )
     if keras.backend.backend() != "jax":
-        with _restore_environment():
+        with restore_environment():
             return _trace_in_child(model, options)
     feed = None if input_spec is None else FitInputs(x=input_spec, y=target_spec)
-    with _restore_environment(), abstract_variables() as works, _set_policy(options.precision):
+    with restore_environment(), abstract_variables() as works, _set_policy(options.precision):
         notes = () if works else (NOT_ABSTRACT,)
         subject = _copy(model, options)
         run = RunProperties(text=model.name, feed=feed, notes=notes)
         return assemble_workload(subject, run=run, options=options)
-
-
-@contextmanager
-def _restore_environment() -> Iterator[None]:
-    """Restore the environment variables at the end: Keras may import TensorFlow, which sets some."""
-    before = dict(os.environ)
-    try:
-        yield
-    finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        for name, value in before.items():
-            if os.environ.get(name) != value:
-                os.environ[name] = value
 
 
 @contextmanager

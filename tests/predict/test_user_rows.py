@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,22 @@ def find_sample(row: Measurement) -> FitSample:
     _, sample = predict_traced_row(row, load_measured_workload(row), accelerator, Predictor.load())
     assert sample is not None
     return sample
+
+
+def test_rows_of_old_software_have_wider_intervals() -> None:
+    """By hand: 2018 is 2.5 years before the middle of 2020. On an M60, the time does not depend on the year."""
+    predictor, accelerator = Predictor.load(), CATALOG.accelerators["M60"]
+    row = next(m for m in PROFET if m.model.startswith("models.py:resnet18") and m.batch_size == 32)
+
+    def width(year: float) -> float:
+        step, _ = predict_traced_row(
+            replace(row, year=year), load_measured_workload(row), accelerator, predictor
+        )
+        assert isinstance(step, StepTime)
+        return math.log(step.time_s.high / step.time_s.mid)
+
+    widened = math.exp(2.5 * predictor.coefficients.intervals.slopes["software age"])
+    assert width(2018.0) / width(2025.0) == pytest.approx(widened, rel=1e-6)
 
 
 def test_keras_on_pytorch_has_the_rates_of_pytorch_and_composes_normalization() -> None:

@@ -33,9 +33,6 @@ _SCALAR_SHARES = ("conv", "conv", "conv_wgrad", "depthwise", "dot", "dot", "dot"
 _DEPTHWISE = CATEGORIES.index("depthwise")
 # cuDNN's float32 convolutions do not split the k loop, except for weight gradients; cuBLAS may split it.
 _FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
-# Products that are timed together. Arrays of 8 x 4 tilings of so many stay below 128 KiB: the C library maps and
-# unmaps each larger one, which takes longer than to compute it.
-CACHED_PRODUCTS = 400
 _PEAK_SHARPNESS = 6.0  # of the limit of a share of the peak to 1
 
 
@@ -102,7 +99,7 @@ def compute_contraction_s(
         split_cost=shared.split_cost,
         tile_exponent=shared.tile_exponent,
     )
-    tiled_s = _compute_tiled_s(products, xp=xp)
+    tiled_s = best_tiling_s(products, xp=xp)
     # Depthwise convolutions run on scalar units for every operand type, without padding. Two 16-bit operands are
     # packed into one instruction if channels are last.
     paired = xp.where(chip.pairs & ~table.channels_first, 2.0, 1.0)
@@ -119,15 +116,6 @@ def compute_contraction_s(
     )
     products_s = xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
     return _replace_attention_s(products_s, table, chip, clock=clock, xp=xp)
-
-
-def _compute_tiled_s(products: Products, *, xp: Any) -> Any:
-    """Return the time of products by their fastest tilings; NumPy's arrays of all tilings fit into caches [s]."""
-    count = len(products.m)
-    if xp.__name__ != "numpy" or count <= CACHED_PRODUCTS:
-        return best_tiling_s(products, xp=xp)
-    blocks = [slice(first, first + CACHED_PRODUCTS) for first in range(0, count, CACHED_PRODUCTS)]
-    return xp.concatenate([best_tiling_s(select_rows(products, block), xp=xp) for block in blocks])
 
 
 def _replace_attention_s(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .rates import select_rows
 from .roofline import soft_max
 
 __all__ = ["SPLITS", "TILES", "Products", "best_tiling_s", "tile_rate", "tiling_s"]
@@ -18,6 +19,9 @@ TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32
 # Numbers of parts of a k loop that is split among cores when there are too few output tiles (split-k).
 SPLITS = (1, 4, 16, 64)
 NEVER_S = 1e6  # penalty that excludes a tiling [s]
+# Products that are timed together. Arrays of 8 x 4 tilings of so many stay below 128 KiB: the C library maps and
+# unmaps each larger one, which takes longer than to compute it.
+CACHED_PRODUCTS = 400
 # Tiles in flight per core, which hide memory latency.
 TILES_PER_CORE = 4.0
 
@@ -94,8 +98,21 @@ def _tiling_parts_s(of: Products, rows: Any, columns: Any, splits: Any, *, xp: A
 def best_tiling_s(products: Products, *, xp: Any) -> Any:
     """Return the time of matrix products by the fastest of all pairs of `TILES` and `SPLITS` [s].
 
-    The tiling is chosen first, and its time computed again: gradients then follow only the chosen tiling.
+    The tiling is chosen first, and its time computed again: gradients then follow only the chosen tiling. NumPy
+    takes `CACHED_PRODUCTS` at a time.
+
+    Args:
+        products: Sizes are arrays of [products].
+        xp: Array module.
     """
+    count = len(products.m)
+    if xp.__name__ != "numpy" or count <= CACHED_PRODUCTS:
+        return _best_tiling_s(products, xp=xp)
+    blocks = [slice(first, first + CACHED_PRODUCTS) for first in range(0, count, CACHED_PRODUCTS)]
+    return xp.concatenate([_best_tiling_s(select_rows(products, block), xp=xp) for block in blocks])
+
+
+def _best_tiling_s(products: Products, *, xp: Any) -> Any:
     rows, columns = (xp.asarray(sizes).reshape((-1, 1, 1)) * 1.0 for sizes in zip(*TILES, strict=True))
     splits = xp.asarray(SPLITS).reshape((-1, 1)) * 1.0
     chosen = _find_fastest(products, rows, columns, splits, xp=xp)

@@ -135,10 +135,9 @@ class _Traffic:
             op: One of the kernel's operations.
             once: Whether the kernel reads each operand once.
         """
+        moved = moved_bytes(op, compiled=self.compiled)
         if self.compiled:
-            moved = op.fused_bytes_read + op.fused_bytes_written
             return moved - op.fused_bytes_reread if self.row_kernels else moved
-        moved = op.layer_bytes_read + op.layer_bytes_written
         if once:
             return moved - op.layer_bytes_reread
         return moved + op.layer_bytes_max if self.softmax_apart else moved

@@ -49,7 +49,7 @@ class LayerKernel:
     @property
     def bytes_reread(self) -> int:
         """Bytes of the operands that are read twice [bytes]."""
-        return sum(size for value, size in self.reads.items() if self.stages[value] & _BOTH == _BOTH)
+        return sum(size for value, size in self.reads.items() if self.stages[value] == _BOTH)
 
     @property
     def bytes_of_largest(self) -> int:
@@ -158,6 +158,7 @@ class _BorderTraffic:
 
     def count(self) -> None:
         """Compute every kernel's reads and writes."""
+        self._mark_softmax()
         for index, node in enumerate(self.graph.nodes):
             for value, size in zip(node.inputs, node.reads, strict=True):
                 if self._inside(value, index):
@@ -176,18 +177,13 @@ class _BorderTraffic:
         Pointwise work before a reduction is repeated after it if its result is needed there.
         """
         stages: list[int] = []
-        after_largest: set[int] = set()
         for index, node in enumerate(self.graph.nodes):
             seen = _EARLY
             for value in node.inputs:
                 if self._inside(value, index):
                     producer = self.producers[value]
                     seen |= _LATE if self.graph.nodes[producer].role is Role.REDUCE else stages[producer]
-                    if producer in after_largest or self.graph.nodes[producer].name == "reduce_max":
-                        after_largest.add(index)
             stages.append(_LATE if seen & _LATE else _EARLY)
-            if node.name == "reduce_sum" and index in after_largest:
-                self.kernels[self.kernel_of[index]].is_softmax = True
         for index in range(len(stages) - 1, -1, -1):
             for value in self.graph.nodes[index].inputs:
                 if self._inside(value, index):
@@ -195,6 +191,16 @@ class _BorderTraffic:
                     if self.graph.nodes[producer].role is Role.POINTWISE:
                         stages[producer] |= stages[index]
         return stages
+
+    def _mark_softmax(self) -> None:
+        """Mark the kernels that sum over what depends on the largest values of their own operands."""
+        after_largest: set[int] = set()
+        for index, node in enumerate(self.graph.nodes):
+            producers = [self.producers[value] for value in node.inputs if self._inside(value, index)]
+            if any(one in after_largest or self.graph.nodes[one].name == "reduce_max" for one in producers):
+                after_largest.add(index)
+                if node.name == "reduce_sum":
+                    self.kernels[self.kernel_of[index]].is_softmax = True
 
     def _read(self, index: int, value: int, size: int) -> None:
         kernel = self.kernels[self.kernel_of[index]]

@@ -156,7 +156,14 @@ def _build_ops(
         fused_bytes_written=written,
         fused_bytes_reread=op.fused_bytes_reread * op.count,
     )
-    apart = replace(op, fused_group=-1, fused_bytes_read=0.0, fused_bytes_written=0.0, fused_bytes_reread=0.0)
+    apart = replace(
+        op,
+        fused_group=-1,
+        row_group=-1,
+        fused_bytes_read=0.0,
+        fused_bytes_written=0.0,
+        fused_bytes_reread=0.0,
+    )
     return [apart, together]
 
 
