@@ -14,8 +14,6 @@ from .plan.result.estimate import Estimate as PlanEstimate
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Estimate", "estimate"]
-
 
 class Estimate(PlanEstimate):
     """Time and cost of a workload on every selected offer, displayed as a table in a notebook."""

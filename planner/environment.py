@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["restore_environment"]
-
 
 @contextmanager
 def restore_environment() -> Iterator[None]:

@@ -15,8 +15,6 @@ import difflib
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-__all__ = ["CredentialsError", "GpuplanError", "NoAnswerError", "UsageError", "near_names_hint"]
-
 
 class GpuplanError(Exception):
     """Base class of errors that a user can cause and fix.

@@ -9,16 +9,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-__all__ = [
-    "cache_dir_restored",
-    "delete_oldest",
-    "get_cache_folder",
-    "get_data_folder",
-    "set_cache_dir",
-    "sync_folder",
-    "write_atomically",
-]  # fmt: skip
-
 _cache_dir: ContextVar[Path | None] = ContextVar("cache_dir", default=None)
 
 

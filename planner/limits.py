@@ -6,24 +6,6 @@ import math
 
 from .errors import UsageError
 
-__all__ = [
-    "MAX_AMOUNT",
-    "MAX_BATCH_SIZE",
-    "MAX_DEVICES",
-    "MAX_DURATION_S",
-    "MAX_EPOCHS",
-    "MAX_HOSTS",
-    "MAX_MINUTES",
-    "MAX_PROCESSES",
-    "MAX_RUNS",
-    "MAX_SAMPLES",
-    "MAX_STEPS",
-    "MAX_TOKENS",
-    "require_count",
-    "require_not_negative",
-    "require_positive",
-]
-
 # Far above the largest published runs, and small enough that times and costs stay exact in their units.
 MAX_BATCH_SIZE = 10**9
 MAX_SAMPLES = 10**15

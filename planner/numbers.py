@@ -6,16 +6,6 @@ from fractions import Fraction
 
 from .units import GIGA, KILO, MEGA, SECONDS_PER_HOUR, TERA
 
-__all__ = [
-    "format_count",
-    "format_device",
-    "format_duration",
-    "format_offer_name",
-    "format_range",
-    "format_short",
-    "format_usd",
-]
-
 SECONDS_PER_MINUTE = 60.0
 LARGEST_SHARE_DENOMINATOR = 24
 SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR

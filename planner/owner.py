@@ -12,8 +12,6 @@ from pathlib import Path
 from .errors import UsageError
 from .files import sync_folder
 
-__all__ = ["OWNER_FILE", "load_or_create_owner", "load_owner", "read_user_label", "require_owner"]
-
 OWNER_FILE = "owner"
 _OWN = re.compile(r"own-[0-9a-f]{16}")
 _TAG = re.compile(r"[a-z][a-z0-9-]{0,62}")  # valid in the tags of every cloud

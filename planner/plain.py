@@ -10,8 +10,6 @@ from decimal import Decimal
 from pathlib import PurePath
 from typing import Any
 
-__all__ = ["parse_json", "to_plain"]
-
 _known: dict[type, Callable[[Any], Any]] = {}  # conversions by type, filled on first use
 
 

@@ -7,25 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-__all__ = [
-    "PROFILE_SCHEMA",
-    "CompiledStepRecord",
-    "EpochRecord",
-    "LargestBatch",
-    "LaunchRecord",
-    "MeasuredValues",
-    "MemoryRecord",
-    "PipelineRecord",
-    "PredictionRecord",
-    "ProfileDocument",
-    "RowRecord",
-    "RunRecord",
-    "Split",
-    "Timing",
-    "TimingSummary",
-    "WarmUp",
-]
-
 PROFILE_SCHEMA = "gpuplan.profile/1"
 
 

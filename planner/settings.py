@@ -32,14 +32,6 @@ from .errors import UsageError, near_names_hint
 if TYPE_CHECKING:
     from .settings_entries import CommittedPrice, Discount, ExchangeRate, OwnMachine, Tax
 
-__all__ = [
-    "ENVIRONMENT_NAMES",
-    "Settings",
-    "find_project_file",
-    "get_state_folder",
-    "load_settings",
-]
-
 ENVIRONMENT_PREFIX = "GPUPLAN_"
 DOCUMENTATION = "gpuplan --help"
 

@@ -41,11 +41,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from .errors import UsageError, near_names_hint
 
-__all__ = [
-    "USD", "CommittedPrice", "Discount", "ExchangeRate", "OwnMachine", "Priced", "Tax", "find_committed_price",
-    "find_discount", "parse_entry",
-]  # fmt: skip
-
 USD = "USD"
 CurrencyCode = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]

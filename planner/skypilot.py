@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["time_estimator"]
-
 Row = Mapping[str, Any]
 
 

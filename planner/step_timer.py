@@ -26,8 +26,6 @@ from .profile.windows import MeasurementRules, Meter
 from .profile_schema import ProfileDocument, RunRecord, Timing
 from .units import MS_PER_S
 
-__all__ = ["StepTimer"]
-
 RULES = MeasurementRules(window_s=0.5, warm_up_s=10.0, most_s=float("inf"))
 WRITE_INTERVAL_S = 60.0
 MOST_WINDOWS = 2000  # beyond it windows are merged in pairs, to bound the size of the file

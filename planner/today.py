@@ -7,8 +7,6 @@ from datetime import date
 
 from .errors import UsageError
 
-__all__ = ["VARIABLE", "get_today"]
-
 VARIABLE = "GPUPLAN_TODAY"
 
 

@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "GB",
-    "GIB",
-    "GIGA",
-    "KILO",
-    "MEGA",
-    "MIB",
-    "MICRO",
-    "MS_PER_S",
-    "SECONDS_PER_HOUR",
-    "TERA",
-    "Interval",
-]
-
 MICRO = 1e-6
 KILO = 1e3
 MEGA = 1e6

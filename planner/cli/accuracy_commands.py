@@ -19,8 +19,6 @@ from .messages import format_command, suggest_next
 if TYPE_CHECKING:
     from ..lab.accuracy import Scoreboard
 
-__all__ = ["is_packaged", "record_accuracy", "register"]
-
 
 def is_packaged(profiles: Path) -> bool:
     """Return whether the program reads its profiles from a folder."""

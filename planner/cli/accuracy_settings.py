@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from ..lab.accuracy import Scoreboard
     from ..lab.evaluation_protocols import EvaluationSetting
 
-__all__ = [
-    "SettingFlags",
-    "compute_board",
-    "emit_settings",
-    "load_recorded_board",
-    "report_laws",
-    "report_memory_accuracy",
-    "score_file",
-    "score_from_profile",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingFlags:

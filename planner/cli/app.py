@@ -19,8 +19,7 @@ import typer
 from ..errors import GpuplanError
 from ..files import cache_dir_restored
 from .option_values import bypass_adapters
-
-__all__ = ["COMMANDS", "app", "app_for", "run"]  # noqa: F822 - ``app`` is made when it is first asked for
+from .removed_options import find_replacement
 
 USAGE = 2
 INTERRUPTED = 130
@@ -134,7 +133,8 @@ def run(arguments: Sequence[str]) -> int:
         _print_error(str(error), hint=error.hint)
         return error.exit_code
     except typer.TyperException as error:
-        _print_error(_one_line(error.format_message()), hint=f"see `{_get_command_path(error)} --help`")
+        hint = find_replacement(arguments) or f"see `{_get_command_path(error)} --help`"
+        _print_error(_one_line(error.format_message()), hint=hint)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED

@@ -12,8 +12,6 @@ from .messages import format_command, suggest_next
 if TYPE_CHECKING:
     from ..profile.benchmark import Benchmark, BenchmarkRequest
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to an application."""

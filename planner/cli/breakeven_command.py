@@ -13,8 +13,6 @@ from .offer_flags import LimitFlags, OfferFlags, SpotFlags, ValueFlags
 from .output_flags import OutputFlags
 from .work_flags import FitFlag, ModelArgument, ScriptArguments, ScriptFlags, WorkFlags
 
-__all__ = ["register"]
-
 BREAKEVEN_EPILOG = """Examples:
 
   gpuplan breakeven train.py --hour-value 20 --runs 10

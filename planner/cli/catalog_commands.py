@@ -19,10 +19,6 @@ from .option_values import complete_accelerators, complete_providers, complete_r
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
 
-__all__ = [
-    "register",
-]
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 SHOWN_OFFERS = 25  # on a terminal, without --all
 Folder = Annotated[

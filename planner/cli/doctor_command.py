@@ -9,8 +9,6 @@ import typer
 
 from .messages import format_command, suggest_next
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to an application."""

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from ..plan.result.estimate import Estimate
     from ..workload.model import Workload
 
-__all__ = [
-    "register",
-]
-
 COLAB, KAGGLE = "colab", "kaggle"
 
 ESTIMATE_EPILOG = """Examples:

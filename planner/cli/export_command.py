@@ -15,8 +15,6 @@ from .work_flags import ScriptArguments
 if TYPE_CHECKING:
     from ..launch.prepare.arguments import LaunchArgs
 
-__all__ = ["hand_over_to_sky", "register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to an application."""

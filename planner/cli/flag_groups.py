@@ -8,8 +8,6 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from typing import Any, TypeVar, get_type_hints
 
-__all__ = ["expand_flag_groups"]
-
 R = TypeVar("R")
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..launch.core.service import Launcher
     from ..launch.prepare.arguments import LaunchArgs
 
-__all__ = ["apply_plan", "format_cost_limit", "plan_launch"]
-
 _GO_ON = "repeat the command to continue from the last checkpoint"
 
 

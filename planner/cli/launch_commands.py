@@ -20,8 +20,6 @@ from .work_flags import ScriptArguments
 if TYPE_CHECKING:
     from ..launch.core.service import Launcher
 
-__all__ = ["register"]
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required without a terminal.")]
 Provider = Annotated[list[str] | None, typer.Option(help="Only this provider; repeatable.")]

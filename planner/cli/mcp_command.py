@@ -8,8 +8,6 @@ import typer
 
 from ..errors import UsageError
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to an application."""

@@ -22,8 +22,6 @@ from .._version import __version__
 from ..errors import UsageError
 from .app import app_for
 
-__all__ = ["build_command_line", "build_tool", "serve"]
-
 TOOLS = ("estimate", "offers", "breakeven")
 # Flags of files and screens, of the user's accounts and of the user's environment are not an assistant's.
 WITHHELD = {"output", "json", "all", "explain", "no_cache", "live", "script_env"}

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
 
     from ..plan.compilation import StepCompiler
 
-__all__ = [
-    "DRY_RUN",
-    "WITHOUT_DRY_RUN",
-    "build_step_compiler",
-    "changed_flags",
-    "format_command",
-    "show_estimate_progress",
-    "suggest_next",
-]
-
 DRY_RUN = "--dry-run"
 WITHOUT_DRY_RUN = f"the same without `{DRY_RUN}`"
 

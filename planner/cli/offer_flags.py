@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..plan.request import EstimateRequest
     from ..plan.spot.preemption import SpotTerms
 
-__all__ = ["LimitFlags", "OfferFlags", "SpotFlags", "ValueFlags"]
-
 
 class LimitFlags(Frozen):
     """Limits of time and cost of a run, and assumptions."""

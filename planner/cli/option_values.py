@@ -10,14 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args, get_origin
 
-__all__ = [
-    "bypass_adapters",
-    "complete_accelerators",
-    "complete_providers",
-    "complete_regions",
-    "convert_plain_value",
-]
-
 LONGEST_NUMBER = 15  # digits
 
 

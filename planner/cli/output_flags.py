@@ -10,8 +10,6 @@ import typer
 
 from ..frozen import Frozen
 
-__all__ = ["OutputFlags"]
-
 
 class OutputFlags(Frozen):
     """Output besides a table on standard output."""

@@ -13,8 +13,6 @@ import typer
 if TYPE_CHECKING:
     from ..lab.own_fit import UserFit
 
-__all__ = ["forget_own_coefficients", "update_own_coefficients"]
-
 
 def update_own_coefficients(files: Sequence[Path]) -> None:
     """Fit, keep and print the user's own coefficients of each accelerator in some files.

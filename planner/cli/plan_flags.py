@@ -8,8 +8,6 @@ import typer
 
 from ..frozen import Frozen
 
-__all__ = ["CapFlags", "Rank", "Requirements", "Script"]
-
 Rank = Annotated[
     int | None, typer.Option(help="Number of the offer in the plan, from 1. Default: the recommended one.")
 ]

@@ -16,12 +16,10 @@ from .option_values import complete_accelerators
 from .work_flags import ScriptArguments, ScriptFlags
 
 if TYPE_CHECKING:
-    from ..profile.run import ProfileRequest
+    from ..profile.profile_request import ProfileRequest
     from ..profile.statistics import ProcessLimits
     from ..profile.windows import MeasurementRules
     from ..profile_schema import ProfileDocument
-
-__all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
@@ -171,7 +169,8 @@ def profile(
 
       gpuplan profile train.py --compile --accelerator TPU-v5e
     """
-    from ..profile.run import ProfileRequest, profile
+    from ..profile.profile_request import ProfileRequest
+    from ..profile.run import profile
     from ..render.output import require_writable
     from ..render.profile import emit_profile, show_progress
     from ..workload.options import WorkloadOptions

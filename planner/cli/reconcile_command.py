@@ -16,8 +16,6 @@ from .work_flags import ScriptFlags
 if TYPE_CHECKING:
     from ..profile_schema import ProfileDocument
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to an application."""

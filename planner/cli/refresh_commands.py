@@ -14,10 +14,9 @@ from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..offers.refresh.http import HttpClient
-    from ..offers.refresh.run import Progress, RefreshJob, RefreshOutcome
+    from ..offers.refresh.outcome import RefreshOutcome
+    from ..offers.refresh.run import Progress, RefreshJob
     from ..offers.refresh.store import PriceStore
-
-__all__ = ["register"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Providers = Annotated[list[str] | None, typer.Option("--provider", help="Only this provider; repeatable.")]

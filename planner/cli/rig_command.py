@@ -13,8 +13,6 @@ from .messages import changed_flags, format_command, show_estimate_progress, sug
 from .output_flags import OutputFlags
 from .work_flags import ScriptFlags, WorkFlags
 
-__all__ = ["register"]
-
 RIG_EPILOG = """Examples:
 
   gpuplan rig --accelerator RTX3090 --price 1400 --hours-a-week 30

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..plan.question import EstimateContext
     from ..workload.model import Workload
 
-__all__ = ["register"]
-
 SWEEP_EPILOG = """Examples:
 
   gpuplan sweep train.py --batch-sizes 32,64,128

@@ -11,8 +11,6 @@ from ..frozen import Frozen
 if TYPE_CHECKING:
     from ..workload.options import ScriptOptions, WorkloadOptions
 
-__all__ = ["FitFlag", "ModelArgument", "ScriptArguments", "ScriptFlags", "WorkFlags"]
-
 ModelArgument = Annotated[
     str,
     typer.Argument(

@@ -39,8 +39,6 @@ from .user_files import (
     list_folders,
 )
 
-__all__ = ["SCHEMA", "InstallationReport", "examine_installation"]
-
 SCHEMA = "gpuplan.doctor/1"
 
 

@@ -23,19 +23,6 @@ from typing import Any
 from ..profile.measuring_process import build_child_environment
 from ..workload.options import ScriptOptions
 
-__all__ = [
-    "BACKENDS",
-    "EXTRAS",
-    "BackendReport",
-    "Extra",
-    "find_installed_backends",
-    "list_extras",
-    "main",
-    "parse_required_packages",
-    "probe_backends",
-    "read_versions",
-]
-
 # Optional packages that may affect results or failures.
 OPTIONAL_PACKAGES = (
     "jaxlib", "tensorflow", "tensorflow-cpu", "torch", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin",

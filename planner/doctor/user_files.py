@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from ..settings import Settings
 from collections.abc import Callable, Mapping
 
-__all__ = [
-    "CredentialLocation",
-    "DataFolder",
-    "InstallationFinding",
-    "abbreviate_home",
-    "find_credential_problems",
-    "find_credentials",
-    "find_folder_problems",
-    "list_folders",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationFinding:

@@ -26,15 +26,6 @@ from .scores import (
 )
 from .user_rows import find_fitted_publications, find_publication, predict_user_rows
 
-__all__ = [
-    "MachinePrices",
-    "Scoreboard",
-    "SettingScore",
-    "build_decision_json",
-    "evaluate_settings",
-    "score_measurements",
-]
-
 Progress = Callable[[str], None]
 
 

@@ -21,8 +21,6 @@ from ..units import TERA
 from ..workload.model import AttentionCall
 from ..workload.trace.graph.fused_attention import build_attention_product
 
-__all__ = ["AttentionKernel", "fit_attention", "predict_attention_s", "read_attention_kernels"]
-
 FILE = "attention_kernels.csv"
 # Start and bounds; starts are instruction counts of FlashAttention-2's inner loop and orders of magnitude.
 RANGES = {

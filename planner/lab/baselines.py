@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 
 from .fit import FitSample
 
-__all__ = ["BASELINES", "Baseline", "predict_baseline_s"]
-
 
 def _peak_flop_per_s(sample: FitSample) -> float:
     return float(sample.chip.peak_flop_per_s.max())

@@ -23,17 +23,6 @@ from .fit import fit
 from .interval_fit import FeaturedResidual, fit_interval_model
 from .kernel_store import TracedRun, build_run_key
 
-__all__ = [
-    "Calibration",
-    "build_measured_index",
-    "calibrate",
-    "cross_validate_accelerators",
-    "cross_validate_architectures",
-    "is_plain_fit",
-    "is_training",
-    "select_single_gpu_rows",
-]
-
 Progress = Callable[[str], None]
 
 # Repeats of one PROFET workload on one instance spread by 1.25 % (coefficient of variation, median over the

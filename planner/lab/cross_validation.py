@@ -21,16 +21,6 @@ from .interval_fit import FeaturedResidual, fit_interval_model
 from .scores import ScoredRow
 from .subset_fits import fit_subsets
 
-__all__ = [
-    "CrossValidation",
-    "LabelledSample",
-    "assign_folds",
-    "cross_validate",
-    "cross_validate_baselines",
-    "model_sample",
-    "predict_sample_s",
-]
-
 Progress = Callable[[str], None]
 
 

@@ -28,15 +28,6 @@ from .cross_validation import LabelledSample
 from .fit import FitSample
 from .kernel_store import TracedRun, build_run_key, build_traced_run, load_store
 
-__all__ = [
-    "build_fit_sample",
-    "build_samples",
-    "load_measured_workload",
-    "trace_measured_rows",
-    "trace_runs",
-    "trace_workloads",
-]
-
 Key = tuple[Path, str, int, str, str, bool]
 Progress = Callable[[str], None]
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ..plan.result.offer_estimate import OfferEstimate
     from ..workload.model import Workload
 
-__all__ = ["PredictedRun", "PublishedRun", "load_published_runs", "predict_runs"]
-
 SAMPLES = 1_281_167  # ImageNet's training images
 # ImageNet's 50,000 validation images after every fourth epoch: what v0.5 asked for, and what the logs of the TPU
 # runs show (79 stretches between evaluations in 5 runs of 63 epochs).

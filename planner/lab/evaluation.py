@@ -32,8 +32,6 @@ from .regret import build_workload_key
 from .scores import ScoredRow
 from .transfer_score import Batches, predict_transfers, score_transfer_baselines, score_transfers
 
-__all__ = ["Evaluator", "HeldOutPredictions", "judged_rows"]
-
 Progress = Callable[[str], None]
 Keep = Callable[[Measurement], bool]
 

@@ -9,8 +9,6 @@ from ..errors import UsageError, near_names_hint
 from ..predict.measurements import Measurement
 from .evaluation import Evaluator, HeldOutPredictions
 
-__all__ = ["HEADLINE", "SETTINGS", "EvaluationSetting", "build_profile_setting", "find_settings"]
-
 PROFET = "profet_keras_aws"
 TRANSFORMERS = ("bert", "mpt", "transformer", "transformer_xl")
 KNOWN_PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16")

@@ -20,15 +20,6 @@ from .multi_device.data import ScalingPair, pair_measurements
 from .multi_device.fit import cross_validate_scaling
 from .scores import ScoredRow
 
-__all__ = [
-    "model_pairs",
-    "predict_inference",
-    "predict_new_accelerators",
-    "select_inference_rows",
-    "select_multi_gpu_rows",
-    "select_tpu_rows",
-]
-
 # Of steps on several devices, whose kernels are those of one: only what the step is decides on their interval.
 NO_BREAKDOWN = TimeBreakdown(convolutions=0.0, products=0.0, traffic=1.0, waiting=0.0)
 

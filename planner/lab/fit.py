@@ -35,11 +35,6 @@ from ..predict.parameter_vector import (
 )
 from ..predict.priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG, era_sign
 
-__all__ = [
-    "FitSample", "LogSteps", "compile_log_step", "fit", "scatter_slopes", "search_least_squares",
-    "soften", "soften_slope",
-]  # fmt: skip
-
 # From local logs, [len(RANGES), cases], to log step times, [cases], and their slopes, [len(RANGES), cases].
 LogSteps = Callable[[Any], tuple[Any, Any]]
 

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from ..predict.interval.adaptive import FEATURES, OTHER_VENDOR_LOG, IntervalModel
 from ..predict.interval.quantiles import compute_nested_log_bounds
 
-__all__ = ["FeaturedResidual", "fit_interval_model"]
-
 RIDGE = 0.02  # weight of the squared slopes beside the mean loss of a residual: about one in fifty residuals
 LEAST_LOG = 0.01  # smallest absolute residual that counts: the noise of repeated measurements is 1 %
 

@@ -24,16 +24,6 @@ from ..predict.library_kernels import find_cudnn_layers, find_unfused_parts, has
 from ..predict.measurements import Measurement
 from ..workload.model import Workload
 
-__all__ = [
-    "FORMAT",
-    "TracedRun",
-    "build_run_key",
-    "build_traced_run",
-    "encode_store",
-    "load_store",
-    "write_store",
-]
-
 FORMAT = "gpuplan.kernels/3"
 FILE = "kernels.json.gz"
 

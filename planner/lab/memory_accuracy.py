@@ -26,24 +26,12 @@ from ..plan.execution.memory_parts import compute_batch_bytes
 from ..predict.measurements import Measurement, load_published_measurements, read_published_file
 from ..predict.run_config import compute_memory_pressure
 from ..predict.xla_recomputation import XLA_SHARE, compute_recomputed_bytes
-from ..workload.load import WorkloadOptions, load_workload
+from ..workload.load import load_workload
 from ..workload.model import Memory
+from ..workload.options import WorkloadOptions
 from .dataset import load_measured_workload
 from .kernel_store import build_run_key, load_store
 from .multi_device.data import SHARDED
-
-__all__ = [
-    "RECORD",
-    "SCHEMA",
-    "BatchVerdict",
-    "XlaComparison",
-    "build_memory_scores",
-    "compare_batch_limits",
-    "compare_published_runs",
-    "compare_with_xla",
-    "find_memory_regressions",
-    "load_recorded_memory",
-]  # fmt: skip
 
 SCHEMA = "gpuplan.accuracy-memory/1"
 RECORD = "memory.json"  # beside the other profiles

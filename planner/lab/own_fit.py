@@ -34,8 +34,6 @@ from .fit import FitSample, compile_log_step, scatter_slopes, search_least_squar
 from .kernel_store import build_traced_run
 from .user_rows import resolve_defaults
 
-__all__ = ["DeviceFit", "UserFit", "fit_device_update", "fit_user_rows"]
-
 FIXED = len(RANGES) + len(ERA_SPREAD_LOG)  # first columns of a layout: the means, which stay
 FARTHEST_LOG = 2.0  # of a coefficient from its packaged value, as in `compute_bounds`
 Progress = Callable[[str], None]

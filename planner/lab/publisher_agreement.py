@@ -9,8 +9,6 @@ from dataclasses import replace
 
 from .cross_validation import CrossValidation, LabelledSample
 
-__all__ = ["BASELINE", "add_other_publishers"]
-
 BASELINE = "other_publisher"
 # Variants of a network that differ less than this are the same work: labels, padding, a bias or two.
 SAME_FLOPS = 0.05

@@ -22,9 +22,6 @@ from .multi_device.data import (
 from .multi_device.fit import fit_exchange_forms, parallel_to_json
 from .transfer_score import fit_error_model
 
-__all__ = ["PARTS", "rebuild_profiles", "rebuild_traces", "write_profiles"]
-
-
 Progress = Callable[[str], None]
 
 # Files by what they hold, in the order in which they depend on one another.

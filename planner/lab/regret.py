@@ -13,20 +13,6 @@ from statistics import fmean, median
 from ..predict.measurements import Measurement
 from .scores import ScoredRow, percentile
 
-__all__ = [
-    "AcceleratorOption",
-    "ChoiceSummary",
-    "Decision",
-    "DecisionSummary",
-    "build_options",
-    "build_workload_key",
-    "evaluate_choice",
-    "evaluate_choices",
-    "rank_correlation",
-    "regret",
-    "summarize_decisions",
-]  # fmt: skip
-
 FEWEST = 3  # accelerators that a workload must have been measured on
 CPU = "CPU"  # stands for many machines of unlike speed and price, so it is no choice
 

@@ -13,16 +13,6 @@ from typing import Any, cast
 from ..errors import UsageError
 from ..predict.framework_versions import SOFTWARE
 
-__all__ = [
-    "FORMAT",
-    "build_record",
-    "find_regressions",
-    "inputs_fingerprint",
-    "load_packaged_record",
-    "read_record",
-    "round_digits",
-]
-
 FORMAT = "gpuplan.accuracy-record/1"
 DIGITS = 4  # significant ones: enough to compare, and the same on most machines
 

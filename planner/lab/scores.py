@@ -11,17 +11,6 @@ from ..plain import to_plain
 from ..predict.measurements import Measurement
 from ..units import MS_PER_S, Interval
 
-__all__ = [
-    "ScoredRow",
-    "Summary",
-    "average_over_groups",
-    "classify_network",
-    "percentile",
-    "row_to_json",
-    "summarize",
-    "summarize_by",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRow:

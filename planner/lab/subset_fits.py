@@ -13,8 +13,6 @@ from ..environment import restore_environment
 from ..predict.parameter_vector import FittedCoefficients
 from .fit import FitSample, LogSteps, compile_log_step, fit
 
-__all__ = ["fit_subsets"]
-
 Progress = Callable[[str], None]
 FEWEST_FOR_PROCESSES = 5_000  # samples of all subsets: a process takes seconds to start
 # One thread for XLA and for the linear algebra of NumPy and SciPy, since the other processes have the other cores:

@@ -17,15 +17,6 @@ from ..predict.step_time import NoPrediction
 from ..workload.model import Workload
 from .user_rows import predict_traced_row
 
-__all__ = [
-    "SystolicStep",
-    "build_systolic_steps",
-    "fit_systolic",
-    "predict_left_out_s",
-    "predict_systolic_s",
-    "select_fitted_rows",
-]
-
 MODERN = ("TPU-v5e", "TPU-v5p", "TPU-v6e")
 START, START_ATTENTION = 0.75, 0.4  # middle of the priors [-]
 PRIOR_LOG = 0.5  # spread of the priors, in log units

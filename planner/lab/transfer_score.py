@@ -15,18 +15,6 @@ from ..predict.parameter_vector import FittedCoefficients
 from .cross_validation import CrossValidation, LabelledSample, model_sample
 from .scores import ScoredRow
 
-__all__ = [
-    "Batches",
-    "TransferPrediction",
-    "fit_error_model",
-    "name_workload",
-    "predict_transfers",
-    "score_transfer",
-    "score_transfer_baselines",
-    "score_transfers",
-    "summarize_step",
-]
-
 Batches = Literal["all", "two"]
 Keep = Callable[[Measurement], bool]
 FEW, MANY = "few", "many"

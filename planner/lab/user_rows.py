@@ -33,15 +33,6 @@ from .kernel_store import build_traced_run
 from .multi_device.data import find_host_spec
 from .scores import ScoredRow
 
-__all__ = [
-    "UserRows",
-    "find_fitted_publications",
-    "find_publication",
-    "predict_traced_row",
-    "predict_user_rows",
-    "resolve_defaults",
-]
-
 Progress = Callable[[str], None]
 FRAMEWORKS = {
     "keras": "tensorflow2",

@@ -12,8 +12,6 @@ from .core.cloud_adapter import Adapter, CloudMachine
 from .core.history import AttemptHistory, History
 from .prepare.error_messages import Failures, list_machines
 
-__all__ = ["ListedMachine", "from_cloud", "from_ledger", "listed"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedMachine:

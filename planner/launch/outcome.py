@@ -22,15 +22,6 @@ from .core.history import AttemptHistory, History
 from .core.request import RunSpec, Seconds
 from .core.service import Launcher
 
-__all__ = [
-    "PlanComparison",
-    "compare_with_plan",
-    "compute_median_bounds_s",
-    "profile_of_run",
-    "read_outcome",
-    "wait_for_end",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanComparison:

@@ -25,8 +25,6 @@ from .refresh.http import HttpClient, RetryPolicy
 if TYPE_CHECKING:
     from .rows import Offer
 
-__all__ = ["AccountQuotas", "QuotaCheck", "read_account_quotas"]
-
 ANSWER_S = 8.0
 REMEMBERED_S = 600.0
 REGIONS_ASKED = 8

@@ -10,8 +10,6 @@ from functools import cache, cached_property
 from ..errors import UsageError, near_names_hint
 from .rows import CPU
 
-__all__ = ["PROVIDER_ALIASES", "AcceleratorNames", "get_chip_name"]
-
 # Other names of providers in lower case, with the catalog's name.
 PROVIDER_ALIASES: Mapping[str, str] = {
     "google": "gcp", "google cloud": "gcp", "google-cloud": "gcp", "googlecloud": "gcp", "gce": "gcp",

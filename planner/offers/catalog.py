@@ -39,16 +39,6 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..settings_entries import CommittedPrice, OwnMachine
 
-__all__ = [
-    "Catalog",
-    "find_device",
-    "find_links",
-    "find_price_files",
-    "load_catalog",
-    "load_user_catalog",
-    "resolve_accelerator",
-]
-
 GENERIC_HOST = "Generic AVX2"
 LINKS_FILE = "links.toml"
 

@@ -23,23 +23,6 @@ from .rows import Offer, Row
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-__all__ = [
-    "PRICE_COLUMNS",
-    "CatalogError",
-    "Finding",
-    "Located",
-    "Table",
-    "load_prices",
-    "load_rows",
-    "load_table",
-    "read_list_table",
-    "read_prices",
-    "read_rows",
-    "read_table",
-    "read_text_table",
-    "require_valid",
-]  # fmt: skip
-
 PRICE_COLUMNS = (
     "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "region", "purchase", "usd_per_hour",
     "as_of", "source", "estimated", "complete", "status", "note",

@@ -38,8 +38,6 @@ from .rows import (
     UnitRate,
 )
 
-__all__ = ["CatalogReport", "check_catalog"]
-
 R = TypeVar("R", bound=Row)
 DatedRow = TypeVar("DatedRow", NotebookPlan, NotebookRuntime, UnitPrice, UnitRate)
 

@@ -11,8 +11,6 @@ from ..frozen import Frozen
 from .catalog_files import load_rows, read_table
 from .rows import Accelerator, Constraint, Row
 
-__all__ = ["CompatibilityMatrix", "FrameworkSupport", "load_compatibility"]
-
 Capability = Annotated[float, Constraint(ge=2, le=20)]
 Framework = Literal["jax", "tensorflow", "torch"]
 

@@ -28,20 +28,6 @@ from .catalog_files import (
 from .row_cache import cache_rows
 from .rows import Confidence, Constraint, PartialDate, Purchase, Row
 
-__all__ = [
-    "ANY_PROVIDER",
-    "COSTS_FILE",
-    "CostAssumption",
-    "Costs",
-    "HostKind",
-    "PriceMove",
-    "ProviderCost",
-    "Region",
-    "classify_host",
-    "load_costs",
-    "read_costs",
-]  # fmt: skip
-
 COSTS_FILE, REGIONS_FILE = "costs.toml", "regions.csv"
 HostKind = Literal["vm", "tpu", "marketplace", "notebook", "local"]
 MARKETPLACES = frozenset({"lambda", "runpod", "vast"})

@@ -8,14 +8,6 @@ from dataclasses import replace
 
 from .rows import CPU, Accelerator, CpuFamily, CpuSeries, Offer, VcpuIs
 
-__all__ = [
-    "build_cpu_accelerator",
-    "build_unknown_cpu",
-    "compute_fp32_tflop_per_s",
-    "compute_physical_cores",
-    "find_offer_host",
-]
-
 HYPERTHREADS_PER_CORE = 2
 
 

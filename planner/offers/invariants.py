@@ -14,27 +14,6 @@ from decimal import Decimal
 from .catalog_files import Finding, Located
 from .rows import Accelerator, CpuFamily, MachineLinks, Offer, Provider
 
-__all__ = [
-    "check_accelerator_is_known",
-    "check_bandwidth_and_memory",
-    "check_date_not_in_future",
-    "check_machine_size",
-    "check_names_are_unique",
-    "check_no_duplicate_offers",
-    "check_peak_bounds",
-    "check_peaks_are_ordered",
-    "check_price_bounds",
-    "check_price_is_positive",
-    "check_region_format",
-    "check_rows_are_sorted",
-    "check_source_is_an_address",
-    "check_source_is_present",
-    "check_source_names_no_bare_commit",
-    "check_spot_not_above_on_demand",
-    "check_tpu_slices_count_chips",
-    "is_future",
-]  # fmt: skip
-
 Findings = Iterator[Finding]
 MARK_ABOVE = "above on demand"  # note of a spot price that truly exceeds on demand
 ADDRESS_OR_PAGE = re.compile(r"https?://\S+|.*\bpages? \d+")

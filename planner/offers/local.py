@@ -26,8 +26,6 @@ from .catalog import GENERIC_HOST, Catalog, load_catalog
 from .cpu import build_cpu_accelerator
 from .rows import Accelerator, CpuFamily, Offer
 
-__all__ = ["PROVIDER", "LocalCpu", "build_local_offer", "find_host", "parse_cpuinfo", "probe_local_offer"]
-
 PROVIDER = "local"
 INSTANCE_TYPE = "this-machine"
 CPUINFO = Path("/proc/cpuinfo")

@@ -11,18 +11,6 @@ from ..frozen import Frozen
 from .catalog_files import Table, load_rows
 from .rows import NotebookPlan, NotebookRuntime, Offer, PartialDate, UnitPrice, UnitRate
 
-__all__ = [
-    "REGION",
-    "NotebookTables",
-    "SessionLimits",
-    "build_notebook_offers",
-    "compute_notebook_usd_per_hour",
-    "find_bundle_usd",
-    "find_notebook_plan",
-    "find_session_limits",
-    "read_notebooks",
-]  # fmt: skip
-
 REGION = "any"
 ZERO = Decimal(0)
 DatedRow = TypeVar("DatedRow", UnitPrice, UnitRate)

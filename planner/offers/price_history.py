@@ -16,24 +16,6 @@ from .rows import Offer
 if TYPE_CHECKING:
     from .refresh.store import PriceStore
 
-__all__ = [
-    "OLD_AFTER_DAYS",
-    "REFUSED_AFTER_DAYS",
-    "Change",
-    "HasPriceDate",
-    "OldPrices",
-    "PastPrice",
-    "collect_price_history",
-    "compute_age_days",
-    "count_old_prices",
-    "diff_prices",
-    "format_age_warning",
-    "get_first_day",
-    "load_previous_prices",
-    "require_recent_prices",
-    "summarize_ages",
-]
-
 OfferKey = tuple[str, str, str, str]
 
 

@@ -17,18 +17,6 @@ from .aliases import get_chip_name
 from .catalog_files import Finding, Located
 from .rows import CPU, Offer, Provider
 
-__all__ = [
-    "check_active_dates_have_a_day",
-    "check_chip_price_across_regions",
-    "check_chip_price_across_vendors",
-    "check_chips_are_ordered_by_price",
-    "check_names_are_the_vendors",
-    "check_no_exact_tenths",
-    "check_spot_price_across_regions",
-    "check_spot_share",
-    "is_exact_tenth",
-]
-
 Findings = Iterator[Finding]
 LIVE = ("active", "legacy")
 MIN_SPOT_SHARE = Decimal("0.08")  # of the on-demand price; the lowest that was read is 0.09

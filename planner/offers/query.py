@@ -10,8 +10,6 @@ from .aliases import PROVIDER_ALIASES, AcceleratorNames
 from .catalog import load_catalog
 from .rows import CPU, Offer, Status
 
-__all__ = ["CLOUDS", "PURCHASES", "find_reference_prices", "select_offers", "sort_by_device_price"]
-
 PURCHASES = ("any", "on-demand", "spot")
 UNAVAILABLE: tuple[Status, ...] = ("retired", "historical")  # listed, but no longer available
 

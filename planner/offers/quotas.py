@@ -15,8 +15,6 @@ from .aliases import PROVIDER_ALIASES
 from .refresh.http import HttpClient
 from .refresh.sources.aws_sdk import build_aws_client, has_aws_credentials, translate_aws_errors
 
-__all__ = ["PROVIDERS", "Quota", "get_quota_endpoints", "read_quotas"]
-
 # Codes of the vCPU quotas: https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
 AWS_QUOTAS = (
     ("L-DB2E81BA", "on_demand", "G and VT instances"),

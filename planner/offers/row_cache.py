@@ -22,8 +22,6 @@ from .._version import __version__
 from ..files import delete_oldest, get_cache_folder, write_atomically
 from .rows import Row
 
-__all__ = ["cache_rows", "cache_table"]
-
 R = TypeVar("R", bound=Row)
 T = TypeVar("T")
 

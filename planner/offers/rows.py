@@ -15,12 +15,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from ..frozen import Frozen
 
-__all__ = [
-    "CPU", "Accelerator", "Confidence", "Constraint", "CpuFamily", "CpuSeries", "MachineLinks",
-    "NotebookPlan", "NotebookRuntime", "Offer", "PartialDate", "Provider", "Purchase", "Row", "Status",
-    "Topology", "UnitPrice", "UnitRate", "VcpuIs",
-]  # fmt: skip
-
 CPU = "CPU"  # accelerator name of a machine without one; the instance type determines the CPU
 
 Purchase = Literal["on_demand", "spot"]

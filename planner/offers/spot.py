@@ -18,15 +18,6 @@ from .catalog_files import load_rows, load_table, read_table, read_text_table
 from .row_cache import cache_rows
 from .rows import Confidence, Constraint, Offer, PartialDate, Row
 
-__all__ = [
-    "PreemptionBasis",
-    "PreemptionData",
-    "PreemptionStatistics",
-    "ZoneTrace",
-    "find_preemption_statistics",
-    "load_preemption_data",
-]
-
 Positive = Annotated[float, Constraint(gt=0)]
 PreemptionBasis = Literal["watched", "provider's bucket", "assumed", "given"]
 # Excludes the 2020 traces: two days, almost no preemption. Those of 2022 cover weeks at 10 min intervals.

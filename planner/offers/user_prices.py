@@ -13,8 +13,6 @@ from .rows import Offer
 if TYPE_CHECKING:
     from ..settings_entries import CommittedPrice, OwnMachine
 
-__all__ = ["OWN_PROVIDER", "OWN_SOURCE", "apply_committed_prices", "build_own_offers"]
-
 OWN_PROVIDER = "own"
 OWN_SOURCE = "gpuplan.toml of the user"
 

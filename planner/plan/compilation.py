@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from .question import Question
     from .select import Selection
 
-__all__ = ["ProgramSource", "StepCompiler", "build_program_source", "count_visible_devices"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramSource:

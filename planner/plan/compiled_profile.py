@@ -22,10 +22,8 @@ from .execution.memory_parts import compute_batch_bytes
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..offers.rows import Accelerator
-    from ..profile.run import ProfileRequest
+    from ..profile.profile_request import ProfileRequest
     from ..profile_schema import CompiledStepRecord, ProfileDocument
-
-__all__ = ["add_compiled", "resolve_accelerators"]
 
 
 def resolve_accelerators(names: Sequence[str], catalog: Catalog) -> tuple[Accelerator, ...]:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from .compilation import ProgramSource, StepCompiler
     from .execution.input_pipeline import InputPipeline
 
-__all__ = ["build_context", "build_resizer", "trace_workload"]
-
 
 def build_context(
     model: Any,

@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..settings_entries import Discount, Tax
 
-__all__ = [
-    "NO_TERMS",
-    "OWNED",
-    "USD",
-    "Bounds",
-    "CostTerms",
-    "Currency",
-    "build_cost_terms",
-    "parse_overrides",
-]
-
 # Values that the user can state instead of those derived from the workload.
 DIRECT_KEYS: Mapping[str, str] = {
     "dataset_gb": "data to download [GB]",

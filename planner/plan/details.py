@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .question import EstimateContext, Question
     from .result.estimate import Estimate
 
-__all__ = ["build_report_details"]
-
 ACCELERATORS_SHOWN = 6
 PAID_COLAB = "colab-payg"
 EPOCHS_SHOWN = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .select import OfferContext
 
-__all__ = ["DeviceEstimator"]
-
 # Devices that share products: up to those of one server, which were eight (Narayanan et al., 2021, "Efficient
 # Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv:2104.04473, section 3.2) [-].
 MOST_SHARING = 8

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from .compilation import StepCompiler
     from .execution.fitting import FitWays
 
-__all__ = ["estimate_model"]
-
 
 def estimate_model(
     model: Any,

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
 
-__all__ = ["build_device_estimator", "estimate_workload"]
-
 
 def estimate_workload(
     workload: Workload,

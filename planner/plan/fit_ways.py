@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .compilation import StepCompiler
     from .question import EstimateContext, Question
 
-__all__ = ["build_sizes_error", "prepare_fit", "require_fittable"]
-
 
 def prepare_fit(
     context: EstimateContext, model: Any, question: Question, *, script_arguments: Sequence[str] = ()

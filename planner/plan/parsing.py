@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from ..errors import UsageError
 from ..limits import MAX_DURATION_S
 
-__all__ = ["parse_duration_s", "parse_seconds_until"]
-
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")

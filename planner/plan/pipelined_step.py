@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from .execution.stage_memory import StageWorkloads
     from .select import OfferContext
 
-__all__ = ["PipelineDivider", "PipelinedStep", "StageCut", "predict_pipelined_step"]
-
 PLAN_SHARDS = "`--shard fsdp` divides weights, gradients and optimizer among any number of devices"
 
 

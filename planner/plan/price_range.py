@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["compute_half_width", "compute_price_factor"]
-
 DAYS_PER_YEAR = 365.25
 
 

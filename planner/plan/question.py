@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from .result.offer_estimate import OfferEstimate
     from .select import Selection
 
-__all__ = ["EstimateContext", "Question", "SortBy", "explain_no_answer"]
-
 SortBy = Literal["cost", "time", "co2"]
 
 

@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..settings import Settings
 
-__all__ = [
-    "EstimateRequest",
-    "ResolvedRequest",
-    "build_script_terms",
-    "build_spot_terms",
-    "refresh_notebook_accounts",
-]
-
 FLAG = "--script-timeout"
 COMMAND_TIMEOUT_S = 20.0  # of one client command [s]
 

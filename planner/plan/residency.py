@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from ..errors import UsageError, near_names_hint
 
-__all__ = ["JURISDICTIONS", "resolve_countries"]
-
 # Members of the European Union since 2020, and of the European Economic Area (ISO 3166-1).
 EU = frozenset({
     "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU",

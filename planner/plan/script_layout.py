@@ -19,15 +19,6 @@ if TYPE_CHECKING:
     from .question import Question
     from .select import Filters, Selection
 
-__all__ = [
-    "count_mesh_devices",
-    "follow_script",
-    "plan_copies",
-    "select_mesh_offers",
-    "shard_to_fit",
-    "trace_as_distributed",
-]
-
 AS_LAID_OUT = (Sharding.SCRIPT,)
 
 

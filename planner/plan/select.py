@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from ..offers.rows import Accelerator, MachineLinks, Offer
     from ..offers.spot import PreemptionData
 
-__all__ = [
-    "Filters",
-    "OfferContext",
-    "Selection",
-    "expand_hosts",
-    "rent_hosts",
-    "select",
-]
-
-
 NOTEBOOKS = ("colab", "kaggle")
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .execution.scaling_mode import DeviceShare
     from .select import OfferContext
 
-__all__ = ["predict_step_on_devices"]
-
 PLAN_COPIES = "`--shard none` plans a copy of the model on each device"
 
 

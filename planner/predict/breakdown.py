@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..workload.ops import Op
     from .kernels.table import Kernel
 
-__all__ = ["BreakdownRow", "StepBreakdown", "break_down_step", "share_kernel_times"]
-
 LAYERS_KEPT = 24  # other layers are merged
 OTHER_LAYERS = "other layers"
 NO_LAYER = "outside of layers"

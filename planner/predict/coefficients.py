@@ -14,18 +14,6 @@ from ..frozen import Frozen
 from ..plain import to_plain
 from .interval.adaptive import IntervalModel
 
-__all__ = [
-    "FORMAT",
-    "AcceleratorLimits",
-    "Coefficients",
-    "GenerationCoefficients",
-    "HostCoefficients",
-    "SharedCoefficients",
-    "StackCoefficients",
-    "field_names",
-    "load_coefficients",
-]  # fmt: skip
-
 FORMAT = "gpuplan.efficiency/9"
 
 

@@ -30,9 +30,6 @@ from .library_kernels import (
 )
 from .measurements import Measurement
 
-__all__ = ["Execution", "find_keras_execution", "find_measured_execution"]
-
-
 # Calls that Keras composes of primitives on a backend where nothing is compiled. Softmax is two reductions and a
 # kernel that reads the operand a third time (tensorflow/core/kernels/softmax_op_gpu.cu.cc; XLA's program for an
 # operation that JAX runs by itself). Published steps on TensorFlow are counted with two readings: the third is

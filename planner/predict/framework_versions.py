@@ -7,11 +7,6 @@ import re
 from functools import cache
 from importlib import resources
 
-__all__ = [
-    "NEWEST_SOFTWARE", "SCALAR_EPOCH", "SCALAR_PLATEAU", "SOFTWARE", "SOFTWARE_EPOCH", "SOFTWARE_PLATEAU",
-    "software_year",
-]  # fmt: skip
-
 # The middle of the published years, which a framework's fitted rates are of. All published steps on tensor units
 # but four, of one network and one publisher, are of later software: they do not tell how libraries changed before.
 SOFTWARE_EPOCH = 2019.5

@@ -11,19 +11,6 @@ from .device.accelerator_limits import runs_tf32_by_default
 from .kernels.grouped import SIXTEEN_BIT
 from .library_kernels import AMPERE, HOPPER, find_keras_cudnn_layers, is_nvidia_since
 
-__all__ = [
-    "AttentionChoice",
-    "choose_attention",
-    "describe_composed_normalization",
-    "describe_failing_lstm",
-    "describe_float8",
-    "describe_tf32",
-    "describe_torch_host",
-    "describe_unaligned_products",
-    "find_execution_precision",
-    "select_executed_workload",
-]
-
 # cuDNN's kernel takes heads of up to 128 features, from Hopper on up to 256, in multiples of 8, in 16 bits
 # (JAX 0.10, jax/_src/cudnn/fused_attention_stablehlo.py, `check_layout` and `check_is_flash_attention`).
 LARGEST_HEAD, LARGEST_HEAD_HOPPER, HEAD_MULTIPLE = 128, 256, 8

@@ -9,8 +9,6 @@ from functools import cache
 from .coefficients import Coefficients, HostCoefficients, load_coefficients
 from .run_config import KERAS_TORCH, append_mode
 
-__all__ = ["DISPATCH_S", "STEP_S", "add_keras_torch_host", "load_user_coefficients"]
-
 # Fitted on 12 training steps of Keras 3.15.1 on PyTorch 2.11, timed without the loop of `fit()` on one H200
 # with 16 cores of a Xeon (`profiles/measured/nvidia-h200-torch.json`, `benchmarks/keras_torch_host.py`). In
 # most of them the host is the limit. Each step left out, the other eleven predict it with a median error of 23

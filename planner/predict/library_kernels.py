@@ -12,23 +12,6 @@ from .kernels.table import FusedKernel
 from .measurements import Measurement
 from .run_config import KERAS_3_YEAR, TENSORFLOW, find_software_year
 
-__all__ = [
-    "AMPERE",
-    "CUDNN",
-    "HOPPER",
-    "find_attention_kernel",
-    "find_converted_dtypes",
-    "find_cudnn_layers",
-    "find_fast_groups",
-    "find_keras_cudnn_layers",
-    "find_keras_fast_groups",
-    "find_unfused_parts",
-    "find_xla_converted_dtypes",
-    "has_persistent_norms",
-    "has_row_kernels",
-    "is_nvidia_since",
-]
-
 CHANNELS_FIRST = ("nchw", "ncw", "ncdhw")
 VOLTA, AMPERE, HOPPER = 7.0, 8.0, 9.0  # compute capability
 CUDNN_8_9_YEAR = 2023.25  # release of cuDNN 8.9.0, April 2023

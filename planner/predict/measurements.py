@@ -12,14 +12,6 @@ from ..errors import UsageError
 from ..frozen import Frozen
 from ..offers.aliases import get_chip_name
 
-__all__ = [
-    "COLUMNS",
-    "Measurement",
-    "load_published_measurements",
-    "read_measurements",
-    "read_published_file",
-]
-
 COLUMNS = (
     "model",
     "batch_size",

@@ -28,17 +28,6 @@ from .priors import era_sign
 if TYPE_CHECKING:
     from .parameter_vector import FittedCoefficients
 
-__all__ = [
-    "MEAN",
-    "KernelTimes",
-    "ModelledStep",
-    "StepOnChip",
-    "compute_all_kernel_times_s",
-    "compute_kernel_times_s",
-    "extrapolate_generation",
-    "model_step",
-]
-
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
 # Gap of a launch, and of each kernel the total, arithmetic and memory time, arrays of [kernels] [s].
 KernelTimes = tuple[float, Any, Any, Any]

@@ -21,17 +21,6 @@ from .coefficients import Coefficients, GenerationCoefficients, HostCoefficients
 if TYPE_CHECKING:
     from ..settings import Settings
 
-__all__ = [
-    "DeviceUpdate",
-    "OwnCoefficients",
-    "apply_update",
-    "delete_updates",
-    "get_updates_path",
-    "load_own_coefficients",
-    "read_updates",
-    "write_updates",
-]
-
 FORMAT = "gpuplan.own-coefficients/1"
 FILE = "coefficients.json"
 FEWEST_ROWS = 6  # from which on a chip counts as measured [-]

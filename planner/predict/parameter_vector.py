@@ -16,15 +16,6 @@ from .coefficients import (
 )
 from .priors import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING, era_sign
 
-__all__ = [
-    "RANGES",
-    "FittedCoefficients",
-    "VectorLayout",
-    "compute_bounds",
-    "compute_robust_scales",
-    "unpack_coefficients",
-]
-
 RANGES = tuple(bounds for group in GROUPS for bounds in group.ranges.values())
 
 

@@ -48,8 +48,6 @@ from .xla_recomputation import compute_recomputed_bytes
 if TYPE_CHECKING:
     from ..settings import Settings
 
-__all__ = ["Predictor"]
-
 BITS_PER_BYTE = 8.0
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
 _StepKey = tuple[int, int, float, str, bool]  # workload, accelerator, share of it, stack, feed

@@ -17,21 +17,6 @@ from .coefficients import (
     field_names,
 )
 
-__all__ = [
-    "ERA_BEGAN",
-    "ERA_SPREAD_LOG",
-    "GROUPS",
-    "LAST_YEAR",
-    "NEVER_LINEAR",
-    "NEVER_RISING",
-    "PRIOR_LOG",
-    "ROBUST_LOG",
-    "ROBUST_SPREADS",
-    "CoefficientGroup",
-    "StartAndBounds",
-    "era_sign",
-]  # fmt: skip
-
 StartAndBounds = tuple[float, float, float]  # start, lowest, highest
 PRIOR_LOG = 1.0  # prior spread of the means around their starting points, in log units
 ROBUST_SPREADS = 1.0  # scale of the robust loss for outlying members, in prior spreads

@@ -10,25 +10,6 @@ from .device.host_overlap import MOST_FITTED_PRESSURE
 from .framework_versions import software_year
 from .measurements import Measurement
 
-__all__ = [
-    "KERAS_TORCH",
-    "TENSORFLOW",
-    "UNKNOWN_HOST_LINK_GB_PER_S",
-    "append_mode",
-    "compute_memory_pressure",
-    "compute_paging_s",
-    "find_software_year",
-    "find_wait_factor",
-    "is_fed_from_host",
-    "name_host",
-    "name_measured_run_kind",
-    "name_run_kind",
-    "name_stack",
-    "name_user_run",
-    "name_user_stack",
-    "split_mode",
-]  # fmt: skip
-
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
 # before runs, and synthetic data stays on the device.
 FED_FROM_HOST = ("numpy", "generator")

@@ -18,8 +18,6 @@ from .modelled_step import ModelledStep
 from .run_config import append_mode, name_run_kind
 from .step_time import Basis, Limiter
 
-__all__ = ["compute_step_interval", "compute_variable_traffic_s", "find_basis", "find_limiter"]
-
 
 def compute_step_interval(
     step: ModelledStep,

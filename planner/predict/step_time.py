@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .multi_device.interconnect import HostSpec
 
-__all__ = [
-    "Basis", "Limiter", "NoPrediction", "StatedMemory", "StepPredictor", "StepTime", "join_notes", "repeat_step",
-]  # fmt: skip
-
 Basis = Literal["measured", "compiled", "modelled", "datasheet"]
 Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]
 

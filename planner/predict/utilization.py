@@ -8,8 +8,6 @@ from ..workload.model import Workload
 from .device.accelerator_limits import TF32, peak_tflop_per_s
 from .keras_defaults import find_execution_precision
 
-__all__ = ["compute_peak_time_s"]
-
 
 def compute_peak_time_s(workload: Workload, accelerator: Accelerator, *, share: float = 1.0) -> float | None:
     """Return the time that the products of a step take at the datasheet's peak; None if that is unknown [s].

@@ -16,8 +16,6 @@ from ..workload.model import Workload
 from ..workload.ops import Op, OpKind
 from .library_kernels import AMPERE, is_nvidia_since
 
-__all__ = ["JAX_POOL_SHARE", "XLA_SHARE", "compute_recomputed_bytes", "describe_jax_pool"]
-
 # Share of a GPU's memory that JAX takes unless XLA_CLIENT_MEM_FRACTION says otherwise (docs.jax.dev, "GPU memory
 # allocation"); JAX tells the compiler the size of this pool (jaxlib, py_client.cc). Later releases than 0.10 may
 # enlarge the pool as needed.

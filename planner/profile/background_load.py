@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LoadMonitor", "OtherProcess", "ProcessorUse", "combine_uses"]
-
 MIN_REPORTED_CORES = 0.05  # of one core: processes below are not reported [-]
 MAX_REPORTED = 3  # reported processes [-]
 

@@ -15,14 +15,13 @@ from .benchmark_rows import Row, build_row, find_attention
 from .benchmark_suite import BenchmarkWorkload, Configured, configure_suite
 from .device_probe import probe_device
 from .document import find_accelerator_name
-from .run import ProfileRequest, profile
+from .profile_request import ProfileRequest
+from .run import profile
 from .statistics import ProcessLimits
 from .windows import MeasurementRules
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
-
-__all__ = ["Benchmark", "BenchmarkRequest", "Skipped", "run_benchmark"]
 
 LEAST_S = 20.0  # below this no workload is started
 MOST_SHARES = 3.0  # of the time that is left for each workload, the most that one may take [-]

@@ -11,11 +11,6 @@ from typing import Any
 import keras
 from keras import layers
 
-__all__ = [
-    "bert_encoder", "efficientnet_b0", "gpt_decoder", "lstm_text", "mlp", "mobilenet_v2", "resnet50", "unet",
-    "vgg16",
-]  # fmt: skip
-
 Tensor = Any
 
 

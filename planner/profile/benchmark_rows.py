@@ -18,8 +18,6 @@ from .benchmark_suite import Configured
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
 
-__all__ = ["CSV_COLUMNS", "Row", "build_row", "find_attention", "format_csv"]
-
 CSV_COLUMNS = (
     "model", "batch_size", "accelerator", "devices", "mode", "precision", "compiled", "stack", "step_ms",
     "instance_type", "software", "software_year", "input", "quality", "source", "framework", "framework_version",

@@ -9,8 +9,6 @@ from typing import Literal
 from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
 
-__all__ = ["SUITE", "BenchmarkWorkload", "Configured", "configure_suite", "select_workloads"]
-
 MODELS = "gpuplan.profile.benchmark_models"
 Platform = Literal["cpu", "gpu", "tpu"]
 MIXED = {"gpu": "mixed_float16", "tpu": "mixed_bfloat16", "cpu": "float32"}

@@ -26,8 +26,6 @@ from ..workload.reference import parse_reference
 from .measure_model import MeasuredModel, is_out_of_memory, measure_model
 from .windows import MeasurementRules, Meter
 
-__all__ = ["main"]
-
 STDOUT, STDERR = 1, 2
 # Precision of float32 products on JAX by requested precision; other precisions keep JAX's default.
 JAX_PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}

@@ -8,8 +8,6 @@ from ..profile_schema import ProfileDocument
 from .document import Configuration
 from .profile_request import ProfileRequest
 
-__all__ = ["count_configurations", "iter_configurations"]
-
 SWEEP = 4  # ratio of the two batch sizes of the default sweep [-]
 
 

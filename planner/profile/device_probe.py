@@ -17,8 +17,6 @@ from ..errors import GpuplanError, UsageError
 from ..workload.options import ScriptOptions
 from .measuring_process import build_child_environment
 
-__all__ = ["main", "probe_device"]
-
 TIMEOUT_S = 180.0
 
 

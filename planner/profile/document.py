@@ -23,11 +23,6 @@ from .measuring_process import ProcessResult
 from .statistics import pool_timings
 from .windows import MeasurementRules
 
-__all__ = [
-    "Configuration", "build_row", "complete_profile", "compute_epoch", "create_profile", "create_row",
-    "find_accelerator_name",
-]  # fmt: skip
-
 
 class Configuration(TypedDict):
     """Requested batch size [-] and precision; None for the model's own."""

@@ -12,8 +12,6 @@ from ..predict.step_time import StepTime
 from ..profile_schema import ProfileDocument, RowRecord, Timing
 from ..units import MS_PER_S, SECONDS_PER_HOUR
 
-__all__ = ["SCHEMA", "compare_with_prediction", "read_plan", "reconcile"]
-
 SCHEMA = "gpuplan.reconcile/1"
 PLAN = "gpuplan.estimate/1"
 OFFER_KEYS = ("provider", "instance_type", "region", "purchase")

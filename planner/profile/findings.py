@@ -10,8 +10,6 @@ from .background_load import ProcessorUse
 from .statistics import compute_process_spread
 from .windows import MeasurementRules
 
-__all__ = ["Bottleneck", "find_bottleneck", "find_caveats"]
-
 Bottleneck = Literal["input", "host", "device"]
 
 OTHERS_SHARE = 0.10  # share of the processor above which other load visibly affects CPU times [-]

@@ -13,17 +13,6 @@ from ..units import MIB
 from ..workload.array_spec import ArraySpec, SpecTree, iter_specs, map_specs
 from .statistics import summarize
 
-__all__ = [
-    "LARGEST_BYTES",
-    "MOST_S",
-    "build_pipeline_record",
-    "compute_sample_bytes",
-    "compute_samples_to_draw",
-    "draw_inputs",
-    "draw_targets",
-    "measure_pipeline",
-]
-
 MOST_S = 4.0  # time limit per number of workers [s]
 WINDOW_S = 0.2
 WARM_UP_SHARE = 0.25

@@ -10,8 +10,6 @@ from typing import Any
 from ..profile_schema import PipelineRecord
 from .input_pipeline import build_pipeline_record
 
-__all__ = ["InputWaits"]
-
 WARM_UP_BATCHES = 3  # first batches, with the start of workers and the filling of queues
 KEPT_BATCHES = 2000
 FEWEST_BATCHES = 8

@@ -13,16 +13,6 @@ from typing import Any
 
 from ..units import MIB
 
-__all__ = [
-    "describe_environment",
-    "read_backend_facts",
-    "read_device_peak_bytes",
-    "read_device_state",
-    "read_host_facts",
-    "read_processor_name",
-    "read_resident_peak_bytes",
-]  # fmt: skip
-
 PACKAGES = (
     "keras", "numpy", "jax", "jaxlib", "tensorflow", "tensorflow-cpu", "torch", "torch-xla", "libtpu", "gpuplan",
     "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas-cu12",

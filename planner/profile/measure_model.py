@@ -18,16 +18,6 @@ from .windows import MeasurementRules, Meter, time_windows
 if TYPE_CHECKING:
     from .recorder import Epoch
 
-__all__ = [
-    "OUT_OF_MEMORY",
-    "MeasuredModel",
-    "Stepper",
-    "build_stepper",
-    "copy_to_host",
-    "is_out_of_memory",
-    "measure_model",
-]
-
 Tell = Callable[[str, Meter], None]
 # Messages of the frameworks for exhausted memory.
 OUT_OF_MEMORY = (

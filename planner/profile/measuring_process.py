@@ -23,8 +23,6 @@ from ..workload.reference import parse_reference
 from .background_load import LoadMonitor, ProcessorUse
 from .statistics import MIN_WINDOWS, summarize
 
-__all__ = ["MeasuringProcess", "ProcessResult", "build_child_environment"]
-
 POLL_S = 0.2
 MEMORY_RESERVE = 0.05  # share of the host's memory left to other processes [-]
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}

@@ -9,8 +9,6 @@ from ..workload.options import WorkloadOptions
 from .statistics import ProcessLimits
 from .windows import MeasurementRules
 
-__all__ = ["ProfileRequest"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRequest:

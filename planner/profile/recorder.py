@@ -23,8 +23,6 @@ import keras
 
 from .windows import Meter
 
-__all__ = ["Epoch", "PredictRecorder", "StepRecorder"]
-
 Clock = Callable[[], float]
 
 # A loop may run ahead of the device by this many steps, or by this time if it is longer: the device never waits.

@@ -28,8 +28,6 @@ from .profile_request import ProfileRequest
 from .schedule import Schedule
 from .statistics import is_enough
 
-__all__ = ["BACKENDS", "ProfileRequest", "profile", "select_backend"]
-
 BACKENDS = ("jax", "tensorflow", "torch")
 OnEvent = Callable[[dict[str, Any]], None]
 Keep = Callable[[ProfileDocument], None]

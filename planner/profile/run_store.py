@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..profile_schema import ProfileDocument
     from ..settings import Settings
 
-__all__ = ["delete_runs", "get_runs_folder", "load_own_measurements", "read_profile", "save_run"]
-
 FILES = "*.profile.json"
 
 

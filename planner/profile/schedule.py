@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["PRECISE_WINDOWS_S", "QUICK_ANSWER_S", "QUICK_WINDOWS_S", "Schedule"]
-
 QUICK_ANSWER_S = 60.0  # until the answer, without `--precise`
 QUICK_WINDOWS_S = 6.0  # of windows for a configuration, without `--precise`
 PRECISE_WINDOWS_S = 20.0  # of windows for a configuration, with `--precise`

@@ -9,21 +9,6 @@ from dataclasses import dataclass
 
 from ..profile_schema import Timing, TimingSummary
 
-__all__ = [
-    "CONFIDENCE",
-    "MIN_WINDOWS",
-    "ProcessLimits",
-    "WindowStatistics",
-    "compute_drift",
-    "compute_median_interval",
-    "compute_process_spread",
-    "compute_processes_interval",
-    "is_enough",
-    "is_settled",
-    "pool_timings",
-    "summarize",
-]
-
 CONFIDENCE = 0.95
 MIN_WINDOWS = 6  # with five values, even their range covers the median with less than 95 %
 HALVES = 2

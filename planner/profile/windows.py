@@ -10,8 +10,6 @@ from typing import Literal, cast
 from ..profile_schema import Timing, TimingSummary
 from .statistics import MIN_WINDOWS, WindowStatistics, is_settled, summarize
 
-__all__ = ["MeasurementRules", "Meter", "StopReason", "time_windows"]
-
 StopReason = Literal["converged", "time"]
 Clock = Callable[[], float]
 

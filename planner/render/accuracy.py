@@ -12,16 +12,6 @@ if TYPE_CHECKING:
     from ..lab.accuracy import Scoreboard
     from ..lab.scores import Summary
 
-__all__ = [
-    "GROUPS",
-    "build_scoreboard_columns",
-    "build_scoreboard_rows",
-    "build_setting_columns",
-    "build_setting_rows",
-    "format_percent",
-    "format_signed_percent",
-]  # fmt: skip
-
 Scores = Mapping[str, Any]
 GROUPS = ("source", "accelerator", "precision", "stack", "network", "model")
 

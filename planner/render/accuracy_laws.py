@@ -9,14 +9,6 @@ from ..lab.laws.laws import LawReport, Violation
 from .accuracy import format_percent
 from .output import Column
 
-__all__ = [
-    "build_law_columns",
-    "build_law_rows",
-    "build_laws_json",
-    "build_violation_columns",
-    "build_violation_rows",
-]
-
 
 def build_law_columns() -> tuple[Column, ...]:
     """Return the columns of the table of laws."""

@@ -10,8 +10,6 @@ from .accuracy import GROUPS, format_percent, format_signed_percent
 from .accuracy_summary import format_summary
 from .output import UNKNOWN, Column
 
-__all__ = ["build_memory_columns", "build_memory_rows", "format_accuracy_page", "format_memory_page"]
-
 Scores = Mapping[str, Any]
 
 TITLE = """\

@@ -8,8 +8,6 @@ from typing import Any
 from .accuracy import format_percent
 from .output import UNKNOWN
 
-__all__ = ["FIGURE", "OVERVIEW", "find_best_rule", "format_summary"]
-
 FIGURE = "accuracy.svg"
 # Setting: what the fit had not seen, and what was predicted.
 OVERVIEW: Mapping[str, str] = {

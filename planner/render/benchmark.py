@@ -11,8 +11,6 @@ from .output import Column, emit_json, emit_rows
 if TYPE_CHECKING:
     from ..profile.benchmark import Benchmark
 
-__all__ = ["emit_benchmark"]
-
 _SHOWN = ("batch_size", "mode", "precision", "compiled", "attention")  # on a terminal, beside name and time
 
 

@@ -11,24 +11,9 @@ from .output import UNKNOWN, Column
 
 if TYPE_CHECKING:
     from ..offers.price_history import Change
-    from ..offers.refresh.run import RefreshOutcome
+    from ..offers.refresh.outcome import RefreshOutcome
     from ..offers.refresh.source import LeftOutReason
     from ..offers.rows import Accelerator, Offer
-
-__all__ = [
-    "ACCELERATOR_COLUMNS",
-    "AGE_COLUMNS",
-    "CHANGE_COLUMNS",
-    "HISTORY_COLUMNS",
-    "OFFER_COLUMNS",
-    "OUTCOME_COLUMNS",
-    "QUOTA_COLUMNS",
-    "build_accelerator_row",
-    "build_offer_row",
-    "build_outcome_row",
-    "format_changes_markdown",
-    "format_outcome_lines",
-]
 
 
 def _to_number(value: float | None) -> float | int | None:

@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     from ..plan.compare.buy_or_rent import BuyRentComparison
     from ..plan.cost_terms import Currency
 
-__all__ = [
-    "build_breakeven_json",
-    "build_rig_json",
-    "emit_breakeven",
-    "emit_rig",
-    "format_crossovers",
-    "format_recommendation",
-    "format_rig_recommendation",
-]
-
 FALLBACK_SIZE = (80, 24)
 _COLUMNS = [
     Column(key="name", header="alternative"),

@@ -11,8 +11,6 @@ from .output import Column
 if TYPE_CHECKING:
     from ..doctor.report import InstallationReport
 
-__all__ = ["DOCTOR_COLUMNS", "build_doctor_rows"]
-
 DOCTOR_COLUMNS = (
     Column(key="part", header="part"),
     Column(key="what", header="what"),

@@ -8,8 +8,6 @@ from typing import Any
 
 import yaml
 
-__all__ = ["format_export"]
-
 
 class BlockDumper(yaml.SafeDumper):
     """YAML dumper with block style for multi-line strings and indented lists."""

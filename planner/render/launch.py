@@ -9,8 +9,6 @@ from typing import Any
 
 from .output import Column
 
-__all__ = ["COMPARISON_COLUMNS", "MACHINE_COLUMNS", "event_line", "plan_text"]
-
 LONGEST_LINE = 1000
 
 

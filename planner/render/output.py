@@ -22,20 +22,6 @@ from ..frozen import Frozen
 from ..plain import to_plain
 from .progress import status
 
-__all__ = [
-    "UNKNOWN",
-    "Column",
-    "JsonText",
-    "emit_json",
-    "emit_rows",
-    "emit_text",
-    "format_compact_json",
-    "format_json",
-    "format_tsv",
-    "require_writable",
-    "write_text",
-]
-
 
 def require_writable(path: Path, *, flag: str) -> None:
     """Raise UsageError unless a file can be written; called before the work whose result it holds."""

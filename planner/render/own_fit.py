@@ -10,8 +10,6 @@ from .output import Column, emit_rows
 if TYPE_CHECKING:
     from ..lab.own_fit import UserFit
 
-__all__ = ["emit_own_fit"]
-
 _COLUMNS = (
     Column(key="accelerator", header="accelerator"),
     Column(key="measurements", header="rows", justify="right"),

@@ -14,15 +14,6 @@ from ..profile_schema import CompiledStepRecord, MemoryRecord, ProfileDocument, 
 from ..units import GIB, MS_PER_S
 from .output import Column, emit_json, emit_rows, format_json
 
-__all__ = [
-    "ProgressFormatter",
-    "emit_profile",
-    "emit_reconciled",
-    "format_profile_json",
-    "iter_summary_sentences",
-    "show_progress",
-]
-
 _COLUMNS = [
     Column(key="batch_size", header="batch", justify="right"),
     Column(key="precision", header="precision"),

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread, Timer
 
-__all__ = ["bar", "parts", "say", "status"]
-
 DELAY_S = 1.0
 SILENCE_S, LONG_SILENCE_S = 1.5, 30.0
 

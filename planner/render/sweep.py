@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ..plan.compare.sweep import SweepPoint, SweepResult
     from ..plan.cost_terms import Currency
 
-__all__ = ["emit_sweep"]
-
 _COLUMNS = [
     Column(key="batch", header="batch", justify="right"),
     Column(key="precision", header="precision"),

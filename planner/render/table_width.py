@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = ["clip_words", "fit_columns"]
-
 GAP = 2  # between two columns [characters]
 
 

@@ -9,8 +9,6 @@ from ..frozen import Frozen
 from .model import DividedStep, FusedAttention, Memory, Workload
 from .ops import Op, OpKind
 
-__all__ = ["build_accumulation_pass", "build_gradient_op", "divide_updates"]
-
 
 def build_accumulation_pass(workload: Workload, passes: int, *, has_sums: bool = False) -> Workload:
     """Return one of the passes between two updates: its gradients are added to sums, and the update is shared.

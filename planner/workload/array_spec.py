@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ArraySpec", "SpecTree", "iter_specs", "map_specs"]
-
 # An ArraySpec, or dicts, lists and tuples of them, nested like the data; None if not given.
 SpecTree = Any
 

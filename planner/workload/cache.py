@@ -20,8 +20,6 @@ from ..units import MIB
 from .options import WorkloadOptions
 from .reference import Reference
 
-__all__ = ["compute_entry_key", "hash_file", "read_entry", "write_entry"]
-
 SCHEMA = "gpuplan.cache/2"
 LARGEST_CACHE_BYTES = 256 * MIB
 

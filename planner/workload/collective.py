@@ -7,8 +7,6 @@ from typing import Literal
 from ..frozen import Frozen
 from .ops import Phase
 
-__all__ = ["Collective", "CollectiveKind"]
-
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter"]
 PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # around the ring of its devices [-]
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from ..frozen import Frozen
 
-__all__ = ["DeviceLayout", "VariableBytes"]
-
 
 class VariableBytes(Frozen):
     """Memory of the variables of a step on one device of a mesh [bytes].

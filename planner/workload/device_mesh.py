@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Mesh", "get_device_mesh", "get_distribution_name"]
-
 Mesh = tuple[tuple[str, int], ...]  # axes of the devices: name and length
 
 

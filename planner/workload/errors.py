@@ -9,17 +9,6 @@ from pathlib import Path
 
 from ..errors import GpuplanError
 
-__all__ = [
-    "TRACED_ON",
-    "BackendError",
-    "CaptureError",
-    "DeviceCountError",
-    "build_user_code_error",
-    "find_user_line",
-    "is_own_file",
-    "to_one_line",
-]  # fmt: skip
-
 # Backend of the tracing child; the user's code may have changed KERAS_BACKEND.
 TRACED_ON = "GPUPLAN_TRACED_ON"
 OTHER_BACKENDS = ("tensorflow", "torch")

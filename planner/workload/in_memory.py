@@ -23,8 +23,6 @@ from .errors import to_one_line
 from .model import Workload
 from .options import WorkloadOptions, get_keras_policy
 
-__all__ = ["trace_model"]
-
 # Errors of Keras for objects that cannot be serialized or deserialized.
 NOT_SERIALIZABLE = (NotImplementedError, TypeError, ValueError, KeyError, AttributeError)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["iterate_layers", "iterate_models"]
-
 
 def iterate_models(model: Any) -> Iterator[Any]:
     """Yield a model and the models nested in it."""

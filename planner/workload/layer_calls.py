@@ -7,8 +7,6 @@ from typing import Any
 
 from ..frozen import Frozen
 
-__all__ = ["KeptValues", "LayerCalls", "SharedWeights"]
-
 
 class KeptValues(Frozen):
     """Results of the forward pass that the same calls need in the backward pass.

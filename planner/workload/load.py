@@ -18,8 +18,6 @@ from .model import FORMAT, Workload
 from .options import WorkloadOptions, compute_run_steps, get_keras_policy
 from .reference import Reference, parse_reference
 
-__all__ = ["WorkloadOptions", "load_workload", "trace_keras_model"]
-
 TRACE_AGAIN = "name the model itself, to have it traced again"
 
 

@@ -13,10 +13,6 @@ from .device_layout import DeviceLayout
 from .layer_calls import LayerCalls
 from .ops import PRODUCTS, Op
 
-__all__ = [
-    "FORMAT", "AttentionCall", "DividedStep", "FusedAttention", "LayerSizes", "Memory", "Unmodelled", "Workload",
-]  # fmt: skip
-
 FORMAT = "gpuplan.workload/2"
 
 

@@ -20,8 +20,6 @@ from typing import Any, Literal
 
 from ..frozen import Frozen
 
-__all__ = ["BACKWARD_PRODUCTS", "FORWARD_PRODUCTS", "PRODUCTS", "Loop", "LoopPart", "Op", "OpKind", "Phase"]
-
 Phase = Literal["forward", "backward", "update"]
 LoopPart = Literal["chain", "apart", "sum"]
 

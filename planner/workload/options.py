@@ -20,18 +20,6 @@ from ..limits import (
     require_positive,
 )
 
-__all__ = [
-    "DEFAULT_BATCH_SIZE",
-    "DEFAULT_TIMEOUT_S",
-    "PRECISIONS",
-    "ScriptOptions",
-    "WorkloadOptions",
-    "compute_run_steps",
-    "count_tokens",
-    "format_typed_duration",
-    "get_keras_policy",
-]
-
 PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 DEFAULT_BATCH_SIZE = 32  # default of `fit()`
 DEFAULT_TIMEOUT_S = 600.0

@@ -22,8 +22,6 @@ from typing import Any, Literal
 from ..errors import UsageError
 from ..frozen import Frozen
 
-__all__ = ["KERAS_HUB", "Kind", "Reference", "parse_reference"]
-
 Kind = Literal["script", "function", "application", "saved_model", "json"]
 SUFFIXES: dict[str, Kind] = {
     ".py": "script",

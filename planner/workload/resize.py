@@ -13,8 +13,6 @@ from .layer_calls import KeptValues, LayerCalls
 from .model import DividedStep, FusedAttention, Memory, Workload
 from .ops import Op
 
-__all__ = ["Resizer", "can_resize", "interpolate_workload"]
-
 Line = Callable[[float, float], float]
 REAL = (
     "count", "flops", "bytes_read", "bytes_written", "layer_bytes_read", "layer_bytes_written",

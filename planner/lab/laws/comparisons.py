@@ -17,24 +17,6 @@ from ...predict.run_config import UNKNOWN_HOST_LINK_GB_PER_S
 from ...units import GIGA
 from .surface import COMPILED, DISPATCH_S, LAUNCH_S, PRECISIONS, Surface
 
-__all__ = [
-    "LEAST_BATCH",
-    "SAMPLE_FACTOR",
-    "Comparison",
-    "compare_batches",
-    "compare_boards",
-    "compare_bound",
-    "compare_compiled",
-    "compare_devices",
-    "compare_generations",
-    "compare_mixed",
-    "compare_paging",
-    "compare_samples",
-    "compare_tensor_units",
-    "compare_tf32",
-    "is_at_least_as_good",
-]
-
 # Time per sample at twice the batch size: whole waves of tiles, and less of a larger batch stays in a cache.
 SAMPLE_FACTOR = 1.1
 MOST_PRESSURE = 1.0  # up to which a step fits

@@ -40,16 +40,6 @@ from .surface import (
     trace_models,
 )
 
-__all__ = [
-    "LAWS",
-    "Law",
-    "LawReport",
-    "Violation",
-    "check_all_laws",
-    "check_laws",
-    "summarize_laws",
-]
-
 TOLERANCE = 1e-9  # relative
 
 

@@ -24,8 +24,6 @@ from ...units import GIGA, MIB, TERA
 from ...workload.model import Workload
 from ...workload.ops import PRODUCTS, Op, OpKind
 
-__all__ = ["LeastWork", "compute_bound_s", "count_least_work"]
-
 WINOGRAD_GAIN = 4.0  # F(4x4, 3x3): 36 multiplications for 144
 # Memory on TPUs and NPUs that software manages, more than any has (TPU v4: 128 MiB of CMEM and 32 of VMEM; Jouppi
 # et al., 2023, "TPU v4", ISCA, table 4); their rows in the catalog have no second-level cache.

@@ -26,21 +26,6 @@ from ...workload.options import WorkloadOptions
 from ...workload.resize import can_resize, interpolate_workload
 from .physical_bound import LeastWork, compute_bound_s, count_least_work
 
-__all__ = [
-    "BATCHES",
-    "DEVICES",
-    "DISPATCH_S",
-    "LAUNCH_S",
-    "MODELS",
-    "MODES",
-    "PRECISIONS",
-    "TRACED_POLICIES",
-    "Model",
-    "Surface",
-    "compute_surface",
-    "trace_models",
-]
-
 Mode = Literal["train", "infer"]
 Progress = Callable[[str], None]
 

@@ -18,22 +18,6 @@ from ...predict.multi_device.data_parallel import IMAGE_BYTES
 from ...predict.multi_device.interconnect import HOST_SPECS, UNKNOWN_HOST, HostSpec, Link, find_slowest_link
 from ...workload.model import Workload
 
-__all__ = [
-    "EXCHANGE_FORMS",
-    "ExchangeForm",
-    "ScalingFacts",
-    "ScalingPair",
-    "UnpairedMeasurement",
-    "classify_exchange",
-    "compute_scaling_facts",
-    "find_host_spec",
-    "find_packaged_facts",
-    "index_scaling_facts",
-    "name_method",
-    "pair_measurements",
-    "scaling_facts_to_json",
-]  # fmt: skip
-
 ExchangeForm = Literal["all_reduce", "parameter_server", "one_process"]
 EXCHANGE_FORMS: tuple[ExchangeForm, ...] = ("all_reduce", "parameter_server", "one_process")
 SERVERS = frozenset({"parameter_server", "distributed_replicated"})

@@ -26,15 +26,6 @@ from ...predict.multi_device.data_parallel import (
 from ..scores import ScoredRow
 from .data import EXCHANGE_FORMS, ScalingPair
 
-__all__ = [
-    "ScalingCrossValidation",
-    "cross_validate_scaling",
-    "fit_exchange_forms",
-    "fit_parallel",
-    "parallel_to_json",
-    "predict_pair_s",
-]  # fmt: skip
-
 # Starting point and prior spread in log units. Links: NCCL's own tests reach 0.8 of NVLink and half of PCIe on
 # large messages, less on a model's buckets; a fifth is common on sockets. Decoding: some 200 JPEGs a second and
 # core. The others are orders of magnitude. The data decides.

@@ -20,8 +20,6 @@ from .order import BatchOrder
 from .state import SavedState, build_model, restore_metrics, restore_model, save_model
 from .timing import StepClock, collect_fit_info, find_epoch_iterator
 
-__all__ = ["CheckpointCallback"]
-
 
 @dataclass
 class _Position:

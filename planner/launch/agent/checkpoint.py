@@ -19,8 +19,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LEAVE", "Checkpoints", "ControlFlags", "Progress", "write_json"]
-
 LEAVE = 75  # "try again later": sysexits.h, EX_TEMPFAIL
 
 

@@ -17,8 +17,6 @@ from typing import Any
 from .checkpoint import Progress
 from .state import BatchStream, capture_random_states, fingerprint_dataset, restore_random_states
 
-__all__ = ["BatchOrder", "OrderChangedError"]
-
 END = object()
 
 

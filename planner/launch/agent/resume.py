@@ -26,8 +26,6 @@ from .order import BatchOrder, OrderChangedError
 from .state import load_state, restore_random_states
 from .timing import StepClock
 
-__all__ = ["wrap_fit"]
-
 RESUMED = "resumed.json"
 
 

@@ -22,8 +22,6 @@ from typing import Any
 from .checkpoint import LEAVE, ControlFlags, write_json
 from .timing import StepClock, check_step_times
 
-__all__ = ["main"]
-
 PR_SET_PDEATHSIG = 1
 
 

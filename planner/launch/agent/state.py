@@ -18,19 +18,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "BatchStream",
-    "SavedState",
-    "build_model",
-    "capture_random_states",
-    "fingerprint_dataset",
-    "load_state",
-    "restore_metrics",
-    "restore_model",
-    "restore_random_states",
-    "save_model",
-]
-
 STATE = "state.npz"
 
 

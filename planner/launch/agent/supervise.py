@@ -32,8 +32,6 @@ from typing import Any
 
 from .checkpoint import LEAVE, write_json
 
-__all__ = ["WATCHERS", "aws", "azure", "gcp", "main"]
-
 POLL_S = 5.0
 _AWS = "http://169.254.169.254"
 _GCP = "http://metadata.google.internal"

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["StepClock", "check_step_times", "collect_fit_info", "find_batch_size", "find_epoch_iterator"]
-
 WARM_UP_STEPS = 5  # compilation and allocation
 KEPT_STEPS = 10_000
 

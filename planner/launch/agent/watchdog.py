@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-__all__ = ["main"]
-
 
 def main(folder: Path, group: int, cap_s: float) -> None:
     """Wait for the lock that all processes hold; kill the group at the deadline."""

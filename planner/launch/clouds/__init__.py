@@ -10,8 +10,6 @@ from ...offers.aliases import PROVIDER_ALIASES
 from ..core.clock import Clock
 from ..core.cloud_adapter import Adapter
 
-__all__ = ["LAUNCHABLE", "create_adapter"]
-
 _HOME: dict[str, str] = {
     "local": ".local:LocalAdapter",
     "aws": ".aws.adapter:AwsAdapter",

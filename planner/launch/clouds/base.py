@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from ...offers.refresh.http import HttpClient
     from ...offers.refresh.source import LeftOut, ListedPrice
 
-__all__ = [
-    "CENTS_OF_A_CENT",
-    "SPOT_CEILING",
-    "compute_spot_max_price",
-    "find_exact_price",
-    "read_price_list",
-    "require_disk_size",
-    "require_known_options",
-    "require_narrow_network",
-]
-
 SPOT_CEILING = Decimal("1.25")  # a spot price above this multiple of the planned one ends the machine
 CENTS_OF_A_CENT = Decimal("0.0001")
 

@@ -31,8 +31,6 @@ from ..prepare.shell import quote
 from ..prepare.startup import build_job
 from .process_groups import LocalMachines
 
-__all__ = ["LocalAdapter"]
-
 SLACK_S = 30.0  # grace time of a checkpoint, then the watchdog
 ARMING_S = 30.0
 SERVICE = "local"

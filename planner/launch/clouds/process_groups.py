@@ -17,8 +17,6 @@ from ...files import write_atomically
 from ..core.api_call import CloudError, ErrorKind
 from ..core.ledger import locked
 
-__all__ = ["LocalMachines"]
-
 ENDING_GRACE_S = 25.0  # the supervisor's grace time for a checkpoint, with a margin
 TICK_S = 0.05
 

@@ -28,18 +28,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ...errors import CredentialsError, GpuplanError
 
-__all__ = [
-    "RETRIED",
-    "Call",
-    "CloudError",
-    "Data",
-    "ErrorKind",
-    "extract_outputs",
-    "hash_params",
-    "look_up",
-    "resolve",
-]
-
 StepOutputs = Mapping[str, Mapping[str, Any]]
 
 

@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Protocol
 
-__all__ = ["BackoffPolicy", "Clock", "ServerDateClock", "SystemClock"]
-
 
 class Clock(Protocol):
     """Clock of the engine."""

@@ -61,18 +61,6 @@ from .launch_plan import Attempt, CostBounds
 from .places import ask_places
 from .request import LaunchCandidate, LaunchRequest
 
-__all__ = [
-    "Adapter",
-    "CloudMachine",
-    "Leftover",
-    "Listing",
-    "LivePrice",
-    "MachineRef",
-    "MachineState",
-    "RunOutcome",
-    "collect_machines",
-]
-
 MachineState = Literal["starting", "running", "ending", "stopped", "ended"]
 
 

@@ -18,8 +18,6 @@ from .request import LaunchRequest, build_safe_name
 from .retry import CallRunner
 from .teardown import Teardown
 
-__all__ = ["LaunchContext", "is_past_cap", "remove_leftovers"]
-
 
 @dataclass(slots=True, kw_only=True)
 class LaunchContext:

@@ -21,8 +21,6 @@ from .ledger import RunLog
 from .retry import CallRunner
 from .teardown import Teardown
 
-__all__ = ["apply"]
-
 _NEXT_CANDIDATE = {ErrorKind.CAPACITY, ErrorKind.QUOTA, ErrorKind.SPENT_TOKEN}
 
 

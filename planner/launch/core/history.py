@@ -12,8 +12,6 @@ from .api_call import RETRIED, ErrorKind
 from .cloud_adapter import CloudMachine, MachineRef
 from .launch_plan import Attempt, LaunchPlan, compute_worst_case_usd
 
-__all__ = ["AttemptHistory", "History", "RunState"]
-
 RunState = Literal["planned", "starting", "unknown", "running", "ending", "ended", "finished"]
 
 

@@ -15,19 +15,6 @@ from ...units import SECONDS_PER_HOUR
 from .api_call import Call, Data
 from .request import LaunchCandidate, LaunchRequest
 
-__all__ = [
-    "HIGH_FACTOR",
-    "STARTUP_ALLOWANCE_S",
-    "Attempt",
-    "CapLayer",
-    "CostBounds",
-    "EventName",
-    "LaunchEvent",
-    "LaunchPlan",
-    "compute_cap_s",
-    "compute_worst_case_usd",
-]
-
 
 class CapLayer(Data):
     """A mechanism that ends the machine, independent of the others.

@@ -25,8 +25,6 @@ from .history import History
 from .launch_plan import LaunchPlan
 from .request import build_run_name
 
-__all__ = ["KnownAccounts", "Ledger", "RunLog", "append_durably", "locked"]
-
 
 class RunLog:
     """Journal of one run; written only while it is locked."""

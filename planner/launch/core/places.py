@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from .api_call import CloudError
 
-__all__ = ["ask_places"]
-
 Answer = TypeVar("Answer")
 
 

@@ -18,26 +18,6 @@ from ...predict.step_time import join_notes
 from ..prepare.shell import find_pinned_packages
 from .api_call import Data
 
-__all__ = [
-    "CHECKPOINT_EVERY_S",
-    "TAG_OWNER_NAME",
-    "TAG_RUN",
-    "Interruptions",
-    "LaunchCandidate",
-    "LaunchRequest",
-    "RunSpec",
-    "Seconds",
-    "StopLoss",
-    "build_resource_name",
-    "build_run_name",
-    "build_safe_name",
-    "build_tags",
-    "build_token",
-    "parse_owner_tags",
-    "parse_tags",
-    "parse_usd_tag",
-]
-
 CHECKPOINT_EVERY_S = 60.0  # default, unless the user or the plan sets it [s]
 
 

@@ -23,8 +23,6 @@ from .cloud_adapter import Adapter
 from .launch_plan import EventName, LaunchEvent
 from .ledger import RunLog
 
-__all__ = ["CallRunner", "find_unmet_expectation"]
-
 
 def find_unmet_expectation(expects: Mapping[str, Any], reply: Mapping[str, Any], known: StepOutputs) -> str:
     """Describe the first expectation that does not hold; empty when all hold.

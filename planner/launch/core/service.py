@@ -16,8 +16,6 @@ from .launch_plan import LaunchPlan
 from .ledger import RunLog
 from .request import build_safe_name
 
-__all__ = ["Launcher", "StopTarget"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTarget:

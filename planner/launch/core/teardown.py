@@ -17,8 +17,6 @@ from .cloud_adapter import CloudMachine, MachineRef
 from .history import AttemptHistory
 from .retry import CallRunner
 
-__all__ = ["Teardown"]
-
 Answer = TypeVar("Answer")
 
 CLOCK_TICK_S = 0.001  # shorter waits count as over: a sum of floats may never reach them

@@ -21,8 +21,6 @@ from ..prepare.arguments import LaunchArgs
 from . import cloud_init, colab, dstack, kubernetes, pods, rayjob, skypilot, terraform
 from .task import EngineDocument, ExportTask, build_export_task
 
-__all__ = ["ENGINES", "Engine", "export_offer"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:

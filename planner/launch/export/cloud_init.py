@@ -8,8 +8,6 @@ from ..prepare.shell import quote
 from .machine import HOME, MACHINE_LIMITS, build_machine_script, build_power_off_timer, describe_script_end
 from .task import EngineDocument, ExportTask
 
-__all__ = ["PROVIDERS", "build_cloud_config"]
-
 PROVIDERS = ("aws", "gcp")  # where a machine that powers itself off costs no more than its disk
 SCRIPT = f"{HOME}/run.sh"
 WAIT_S = 60

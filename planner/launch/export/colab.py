@@ -8,8 +8,6 @@ from typing import Any
 from ...errors import NoAnswerError
 from .task import EngineDocument, ExportTask, build_fetch_commands, build_install_commands, build_run_command
 
-__all__ = ["PROVIDERS", "build_colab_link", "build_colab_task"]
-
 PROVIDERS = ("colab",)
 OPEN = "https://colab.research.google.com/#create=true"
 # Notebook metadata of Colab's runtimes.

@@ -16,8 +16,6 @@ from .task import (
 )
 from .tpu_slices import require_single_host
 
-__all__ = ["PROVIDERS", "build_dstack_task"]
-
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod", "vast")
 _BACKENDS = {"vast": "vastai"}
 IDLE_S = 300

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from ...errors import NoAnswerError
 
-__all__ = ["COMMON_NAMES", "DSTACK", "describe_shared_name", "find_engine_name"]
-
 COMMON_NAMES = {
     "K80": "K80", "P4": "P4", "P40": "P40", "P100-PCIe": "P100", "P100-SXM2": "P100", "V100-16GB": "V100",
     "V100-16GB-PCIe": "V100", "T4": "T4", "A10": "A10", "A10G": "A10G", "A40": "A40", "L4": "L4", "L40": "L40",

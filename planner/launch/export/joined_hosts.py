@@ -6,8 +6,6 @@ from ...errors import NoAnswerError
 from .task import ExportTask
 from .tpu_slices import count_slice_hosts
 
-__all__ = ["build_join_commands", "describe_joining", "describe_preemption", "require_gpu_hosts"]
-
 PORT = 12355  # of the coordinator, which runs on the first machine
 _DUTY = (
     "the script must call `keras.distribution.initialize()` before anything else of Keras, and distribute its "

@@ -16,8 +16,6 @@ from .task import (
 )
 from .tpu_slices import count_slice_hosts
 
-__all__ = ["KEPT_S", "LABELS", "build_container_script", "build_jobset"]
-
 KEPT_S = 600  # retention of a finished job and its log
 SPOT_RETRIES = 3
 POD = "train"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ..prepare.shell import quote
 from .task import ExportTask, build_fetch_commands, build_install_commands, build_run_command
 
-__all__ = ["HOME", "MACHINE_LIMITS", "build_machine_script", "build_power_off_timer", "describe_script_end"]
-
 HOME = "/opt/gpuplan"
 POWER_OFF = "shutdown -h now"
 MACHINE_LIMITS = (

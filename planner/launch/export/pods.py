@@ -8,8 +8,6 @@ from ..clouds.google.zones import machine_type
 from .task import KILL_AFTER_S, ExportTask
 from .tpu_slices import find_tpu_slice
 
-__all__ = ["PROVIDERS", "build_pod_template"]
-
 PROVIDERS = ("aws", "gcp", "azure")
 TASK_LABEL = "gpuplan-task"
 # Node labels: kubernetes.io/docs/reference/labels-annotations-taints, and each cloud's own for spot.

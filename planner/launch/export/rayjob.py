@@ -18,8 +18,6 @@ from .kubernetes import KEPT_S, LABELS, build_container_script
 from .pods import build_pod_template
 from .task import EngineDocument, ExportTask
 
-__all__ = ["build_rayjob"]
-
 RAY_VERSION = "2.46.0"
 RAY_IMAGE = f"rayproject/ray:{RAY_VERSION}-py312"  # GPU libraries come with the packages
 RUN_DRIVER = "import os; exec(os.environ['GPUPLAN_DRIVER'])"

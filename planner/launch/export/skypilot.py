@@ -21,8 +21,6 @@ from .task import (
     build_run_command,
 )
 
-__all__ = ["PROVIDERS", "build_skypilot_task", "launch_with_sky", "require_sky"]
-
 
 def require_sky() -> str:
     """Return the path of the program; raise UsageError without one."""

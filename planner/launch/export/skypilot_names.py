@@ -15,8 +15,6 @@ from collections.abc import Mapping
 
 from .engine_names import COMMON_NAMES, describe_shared_name, find_engine_name
 
-__all__ = ["describe_ambiguity", "find_skypilot_name"]
-
 _NAMES = {
     **COMMON_NAMES, "M60": "M60", "V100-32GB": "V100-32GB", "A100-40GB": "A100", "A100-40GB-PCIe": "A100",
     "A100-80GB": "A100-80GB", "A100-80GB-PCIe": "A100-80GB", "H100-SXM": "H100", "RTXPRO6000": "RTXPRO6000",

@@ -21,17 +21,6 @@ from ..prepare.build_plan import build_run_spec
 from ..prepare.select_offer import read_estimate, select_candidates
 from ..prepare.shell import pin_versions, quote, quote_all, require_plain_source, split_git_source
 
-__all__ = [
-    "BY_ACCELERATOR",
-    "KILL_AFTER_S",
-    "EngineDocument",
-    "ExportTask",
-    "build_export_task",
-    "build_fetch_commands",
-    "build_install_commands",
-    "build_run_command",
-]
-
 BY_ACCELERATOR = ("runpod", "vast")  # engines have other names for their machines
 PYTHON_IMAGE = "python:3.12"  # Debian with git; GPU libraries come with the packages, drivers with the node
 

@@ -12,8 +12,6 @@ from .terraform_aws import build_aws_machine
 from .terraform_azure import build_azure_machine
 from .terraform_google import build_google_machine
 
-__all__ = ["PROVIDERS", "build_configuration"]
-
 _BUILDERS = {"aws": build_aws_machine, "gcp": build_google_machine, "azure": build_azure_machine}
 PROVIDERS = tuple(_BUILDERS)
 VERSIONS = {

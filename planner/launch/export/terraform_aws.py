@@ -12,8 +12,6 @@ from .machine import build_machine_script, build_power_off_timer
 from .task import ExportTask
 from .terraform_parts import MANAGED_BY, Blocks, MachineBlocks, escape_template
 
-__all__ = ["build_aws_machine"]
-
 
 def build_aws_machine(task: ExportTask) -> MachineBlocks:
     """Return an instance without a way in, and a schedule that terminates it."""

@@ -11,8 +11,6 @@ from .machine import build_machine_script
 from .task import ExportTask
 from .terraform_parts import Blocks, MachineBlocks, escape_template
 
-__all__ = ["build_azure_machine"]
-
 SUBSCRIPTION = "subscription-filled-in-by-terraform"  # stands in a script for what Terraform alone knows
 MINUTE_S = 60
 

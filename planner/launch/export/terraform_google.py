@@ -11,8 +11,6 @@ from .machine import build_machine_script, build_power_off_timer
 from .task import ExportTask
 from .terraform_parts import MANAGED_BY, MachineBlocks, escape_template
 
-__all__ = ["build_google_machine"]
-
 
 def build_google_machine(task: ExportTask) -> MachineBlocks:
     """Return a machine that Compute Engine deletes when its cap is over."""

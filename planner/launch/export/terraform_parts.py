@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MANAGED_BY", "Blocks", "MachineBlocks", "escape_template"]
-
 MANAGED_BY = {"managed-by": "gpuplan-export"}
 
 Blocks = dict[str, dict[str, Any]]

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from ...errors import NoAnswerError
 from .task import ExportTask
 
-__all__ = ["TpuSlice", "count_slice_hosts", "find_tpu_slice", "require_single_host"]
-
 CHIPS_PER_HOST = 4
 # Chips that one host can have (ct5lp-hightpu-8t, ct6e-standard-8t): cloud.google.com/tpu/docs/v5e and /v6e
 _ON_ONE_HOST = {"TPU-v5e": 8, "TPU-v6e": 8}

@@ -10,8 +10,6 @@ from typing import Literal
 from ...errors import UsageError
 from ...limits import MAX_AMOUNT
 
-__all__ = ["FALLBACKS", "LaunchArgs", "parse_source"]
-
 FALLBACKS = 3
 SOURCE_KINDS = ("folder", "git", "s3", "gs", "image")
 

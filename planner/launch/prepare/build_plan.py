@@ -37,8 +37,6 @@ from .select_offer import EstimateOffers, read_estimate, select_candidates
 from .shell import find_pinned_packages
 from .upload import require_sendable
 
-__all__ = ["build_launch_plan", "build_run_spec", "create_launcher"]
-
 
 def create_launcher(
     settings: Settings, *, notify: Callable[[LaunchEvent], None], owner: str | None = None

@@ -20,8 +20,6 @@ from ..core.request import LaunchCandidate, LaunchRequest, RunSpec, Seconds, Sto
 from .arguments import LaunchArgs, parse_source
 from .upload import require_inside, require_sendable
 
-__all__ = ["LONGEST_CAP_S", "read_launch_plan", "require_as_typed", "require_sound"]
-
 LONGEST_CAP_S = 30 * 24 * 3600
 CLOCK_TOLERANCE = timedelta(minutes=5)  # between two computers with NTP, with a margin
 MOST_USD = Decimal(10) ** 6

@@ -13,15 +13,6 @@ from ..core.api_call import RETRIED, CloudError, ErrorKind
 from ..core.cloud_adapter import Adapter, CloudMachine, Listing
 from ..core.history import AttemptHistory
 
-__all__ = [
-    "Failures",
-    "build_access_error",
-    "describe_retry",
-    "explain_errors",
-    "explain_teardown_errors",
-    "list_machines",
-]
-
 _LEDGER = "`gpuplan ps` shows the machines on record"
 
 

@@ -16,8 +16,6 @@ from ..core.cloud_adapter import Adapter
 from ..core.launch_plan import Attempt, LaunchPlan, compute_cap_s, compute_worst_case_usd
 from ..core.request import LaunchCandidate, LaunchRequest
 
-__all__ = ["apply_cap", "describe_exposure", "make_plan", "rebuild_plan", "require_outer_cap"]
-
 
 def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
     """Return the plan of a request; sends nothing.

@@ -13,19 +13,6 @@ from ..core.api_call import CloudError
 from ..core.cloud_adapter import Adapter
 from ..core.request import LaunchCandidate
 
-__all__ = [
-    "ESTIMATE_LIFE",
-    "FALLBACK_FACTOR",
-    "LAUNCH_LIFE",
-    "LIVE_TOLERANCE",
-    "PRICE_TOLERANCE",
-    "add_live_prices",
-    "filter_affordable",
-    "require_fresh",
-    "require_known_prices",
-    "require_same_price",
-]
-
 LIVE_TOLERANCE = Decimal("1.10")  # spot prices change by a few percent a day
 # Prices of the same machine differ by up to about half between regions; spot and on demand by two to four times.
 FALLBACK_FACTOR = Decimal("1.5")

@@ -18,8 +18,6 @@ from ...units import SECONDS_PER_HOUR
 from ..core.request import Interruptions, LaunchCandidate, Seconds
 from .pricing import filter_affordable
 
-__all__ = ["EstimateOffers", "read_estimate", "select_candidates"]
-
 COLAB, NOTEBOOKS = "colab", ("colab", "kaggle")
 ESTIMATE_SCHEMA = "gpuplan.estimate/1"
 LAUNCH_SCHEMA = "gpuplan.launch/1"

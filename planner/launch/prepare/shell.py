@@ -11,18 +11,6 @@ from urllib.parse import urlsplit
 
 from ...errors import UsageError
 
-__all__ = [
-    "PACKAGES",
-    "build_clone_commands",
-    "build_container_commands",
-    "find_pinned_packages",
-    "pin_versions",
-    "quote",
-    "quote_all",
-    "require_plain_source",
-    "split_git_source",
-]
-
 
 def quote(text: str) -> str:
     """Return a text as one word of a POSIX shell.

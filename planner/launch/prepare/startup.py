@@ -28,18 +28,6 @@ from .shell import (
     require_plain_source,
 )
 
-__all__ = [
-    "HOME",
-    "UNPACKING",
-    "BootConfig",
-    "build_agent_archive",
-    "build_archive_name",
-    "build_job",
-    "build_startup_script",
-    "is_in_container",
-    "require_fetchable",
-]
-
 
 class BootConfig(Data):
     """Provider-specific parts of the script.

@@ -18,15 +18,6 @@ from ...errors import GpuplanError, UsageError
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-__all__ = [
-    "LEFT_OUT",
-    "build_archive",
-    "insert_archive",
-    "list_upload_files",
-    "require_inside",
-    "require_sendable",
-]
-
 _HOMES = (Path("/home"), Path("/Users"))
 
 

@@ -6,8 +6,6 @@ from typing import Literal
 
 from ...errors import GpuplanError
 
-__all__ = ["FetchError", "FetchErrorKind"]
-
 FetchErrorKind = Literal[
     "unreachable",
     "throttled",

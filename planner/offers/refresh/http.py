@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import requests
     from tenacity import RetryCallState
 
-__all__ = ["MAX_ANSWER_BYTES", "HttpClient", "JsonResponse", "RetryPolicy", "parse_retry_after_s"]
-
 T = TypeVar("T")
 MAX_ANSWER_BYTES = (
     64 * 2**20

@@ -10,8 +10,6 @@ from ..aliases import AcceleratorNames
 from ..rows import CPU, Offer, Status
 from .source import ListedPrice
 
-__all__ = ["InstanceSpec", "InstanceSpecs", "build_instance_specs", "parse_family"]
-
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:

@@ -13,9 +13,6 @@ from .run import RefreshJob
 from .source import PriceSource, RefreshRequest
 from .sources.skypilot import SkyPilotCatalog
 
-__all__ = ["PROVIDERS", "build_jobs", "build_sources"]
-
-
 PROVIDERS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")
 
 

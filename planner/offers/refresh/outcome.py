@@ -8,8 +8,6 @@ from typing import Any
 from .sanity_checks import Anomaly
 from .source import LeftOut, LeftOutReason
 
-__all__ = ["RefreshOutcome"]
-
 
 @dataclass(kw_only=True)
 class RefreshOutcome:

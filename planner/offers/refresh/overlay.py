@@ -10,9 +10,6 @@ from ..rows import NotebookPlan, NotebookRuntime, Offer, UnitRate
 from .sources.notebook_clients import READING_COLUMNS
 from .store import PriceStore
 
-__all__ = ["merge_readings", "merge_refreshed"]
-
-
 Readings = Mapping[str, Mapping[str, str]]
 
 

@@ -19,8 +19,6 @@ from .store import OfferKey, PriceStore, RefreshedOffer
 if TYPE_CHECKING:
     from .http import HttpClient
 
-__all__ = ["Progress", "RefreshJob", "RefreshOutcome", "refresh_provider"]
-
 CLOCK_TOLERANCE_S = 300.0
 Progress = Callable[[str, int, int], None]
 

@@ -18,8 +18,6 @@ from ..rows import Offer
 from .instance_types import InstanceSpec, InstanceSpecs
 from .source import LeftOut, ListedPrice, PricePart
 
-__all__ = ["Anomaly", "CheckedPart", "check_part", "format_key"]
-
 MAX_PRICE_RATIO = 3  # factor up or down; larger changes usually mean a wrong unit
 MIN_ROW_SHARE = 0.6  # minimum share of the part's previous rows
 MIN_ROWS_FOR_SHARES = 5  # below this number, shares are not checked

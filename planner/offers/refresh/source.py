@@ -18,18 +18,6 @@ from .errors import FetchError
 if TYPE_CHECKING:
     from .http import HttpClient
 
-__all__ = [
-    "ANYWHERE",
-    "LeftOut",
-    "LeftOutReason",
-    "ListedPrice",
-    "PricePart",
-    "PriceSource",
-    "RefreshRequest",
-    "parse_decimal",
-    "parse_float",
-]
-
 ANYWHERE = "*"  # the region of a part that covers all regions at once
 LeftOutReason = Literal["unknown accelerator", "unknown machine", "no accelerator", "not for sale"]
 

@@ -27,8 +27,6 @@ from ...files import write_atomically
 from ..catalog_files import CatalogError, Finding
 from ..rows import Offer
 
-__all__ = ["HISTORY_COLUMNS", "STORE_COLUMNS", "HistoryRow", "PriceStore", "RefreshedOffer"]
-
 STORE_COLUMNS = (
     "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "region", "purchase", "usd_per_hour",
     "price_as_of", "estimated", "complete", "status", "note", "url", "sku", "fetched_at",

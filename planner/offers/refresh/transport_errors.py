@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from .errors import FetchError
 
-__all__ = ["build_connection_error", "parse_host", "translate_errors"]
-
 
 @contextmanager
 def translate_errors(url: str) -> Iterator[None]:

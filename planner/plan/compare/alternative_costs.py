@@ -27,15 +27,6 @@ if TYPE_CHECKING:
     from ..pricing.bill import Bill
     from ..spot.preemption import PreemptionForecaster
 
-__all__ = [
-    "FARTHEST",
-    "AlternativeCost",
-    "AlternativeCostModel",
-    "Crossover",
-    "find_crossovers",
-    "order_costs",
-]
-
 DAYS_PER_MONTH = 30.0
 CENTS = 2  # digits to which amounts are the same
 ROUNDING = 1e-9  # tolerance of floating point when counting whole bundles [-]

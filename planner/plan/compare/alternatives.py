@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from ..cost_terms import CostTerms
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = [
-    "DEFAULT_ALTERNATIVES",
-    "Alternative",
-    "Availability",
-    "calendar_hours",
-    "compute_availability",
-    "match_offers",
-    "own_hours",
-    "select_alternatives",
-]
-
 DEFAULT_ALTERNATIVES = (
     "colab-free",
     "kaggle-free",

@@ -31,15 +31,6 @@ if TYPE_CHECKING:
     from ..result.estimate import Estimate
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = [
-    "SCHEMA",
-    "Breakeven",
-    "BreakevenQuery",
-    "build_cost_model",
-    "compare_alternatives",
-    "find_breakeven",
-]
-
 SCHEMA = "gpuplan.breakeven/1"
 
 

@@ -12,18 +12,6 @@ from typing import Any
 from ...errors import UsageError
 from ...limits import require_not_negative, require_positive
 
-__all__ = [
-    "FARTHEST_MONTHS",
-    "SCHEMA",
-    "USEFUL_MONTHS",
-    "BuyRentComparison",
-    "OwnedMachine",
-    "compare_buy_rent",
-    "months_to_break_even",
-    "owning_usd",
-    "renting_usd",
-]
-
 SCHEMA = "gpuplan.rig/1"
 WEEKS_PER_MONTH = 52.1775 / 12
 HOURS_PER_WEEK = 168.0

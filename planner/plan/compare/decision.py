@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..question import Question
     from .ranking import RankedOffers
 
-__all__ = ["compute_total_usd", "decide"]
-
 
 def decide(ranked: RankedOffers, question: Question, *, workload: Workload, terms: CostTerms) -> Decision:
     """Return the decision on ranked offers.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..question import Question
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["Picks", "compare_purchases", "explain_decision", "format_limits"]
-
 SAMPLES_PRICED = 1e6
 ANYWHERE = ("any", "local")
 

@@ -18,8 +18,6 @@ from typing import Any
 from ...errors import UsageError
 from ...plain import parse_json
 
-__all__ = ["EpochForecast", "forecast_epochs", "read_history"]
-
 SCHEMA = "gpuplan.epochs/1"
 FEWEST_EPOCHS = 5  # three parameters and two residual degrees of freedom [-]
 FURTHEST = 20.0  # limit of the extrapolation as a multiple of the observed epochs [-]

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ..cost_terms import CostTerms
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["explain_price_age"]
-
 
 def explain_price_age(paid: Sequence[Candidate], offers: Sequence[OfferEstimate], terms: CostTerms) -> str:
     """Return a sentence when the age of a price alone could change the cheapest offer; else an empty text.

@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from ..question import Question
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = [
-    "Candidate",
-    "RankedOffers",
-    "cheapest",
-    "cheapest_within_s",
-    "compute_sensitivity",
-    "fastest",
-    "fastest_within_usd",
-    "pareto",
-    "rank_offers",
-    "recommend",
-    "select_candidates",
-]
-
 
 class RankedOffers(NamedTuple):
     """Offers in order with time and cost of the run or, if its length is unknown, of a sample.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ...offers.rows import Offer
     from ..question import EstimateContext, Question
 
-__all__ = ["find_rentals_by_price", "find_rentals_for_work"]
-
 T = TypeVar("T")
 RentalOption = tuple[dict[str, str], float, float]
 RENTALS_SHOWN = 5

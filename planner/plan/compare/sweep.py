@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..question import EstimateContext, Question
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["SCHEMA", "SweepPoint", "SweepResult", "sweep"]
-
 SCHEMA = "gpuplan.sweep/1"
 NOWHERE = "fits on no offer with a known time and price"
 

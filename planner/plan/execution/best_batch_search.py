@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from ...workload.model import Workload
     from ..result.offer_estimate import OfferEstimate
 
-__all__ = ["add_best_batch", "choose_workloads_to_compile"]
-
 
 def choose_workloads_to_compile(
     offers: Sequence[OfferEstimate], sizes: Sequence[int], resized: Callable[[int], Workload], *, own: int

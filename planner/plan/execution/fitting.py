@@ -13,8 +13,6 @@ from .identity_cache import IdentityCache
 if TYPE_CHECKING:
     from ...workload.model import Workload
 
-__all__ = ["DividedModel", "FitWays", "FittedStep", "describe_changes", "list_divisors"]
-
 Resize = Callable[[int], "Workload"]
 
 

@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from ...predict.from_profile.predictor import PipelineThroughput, ProfileRow
     from ...workload.model import Workload
 
-__all__ = [
-    "InputPipeline",
-    "build_measured_pipeline",
-    "guess_jpeg_pipeline",
-    "parse_feed",
-    "with_input_bottleneck",
-]
-
-
 GB_PER_GIB = GIB / 1e9
 MB_PER_GB = 1e3
 # Share of the PCIe rate that copies from the host reach: 0.75 from pinned memory, at most 0.5 from pageable.

@@ -9,11 +9,6 @@ from typing import Literal
 from ...frozen import Frozen
 from ...units import GIB
 
-__all__ = [
-    "FRAMEWORK_RESERVE_BYTES", "TIGHT_FROM", "USABLE_SHARE", "FitVerdict", "MemoryVerdict", "available_bytes",
-    "largest_batch_size", "memory_verdict", "stated_verdict",
-]  # fmt: skip
-
 # Memory of the framework besides the model: device context, library handles and their workspaces. It varies
 # with driver and library; 0.5 GiB is an assumption that is part of every result's `memory_bytes`.
 FRAMEWORK_RESERVE_BYTES = GIB // 2

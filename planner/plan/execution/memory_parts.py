@@ -12,8 +12,6 @@ from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
 if TYPE_CHECKING:
     from ...workload.model import Workload
 
-__all__ = ["Remedy", "compute_batch_bytes", "find_remedies", "memory_note", "memory_parts"]
-
 HALVED = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 
 

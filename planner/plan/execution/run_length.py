@@ -7,17 +7,6 @@ from dataclasses import replace
 
 from ...frozen import Frozen
 
-__all__ = [
-    "MOST_BATCH_GROWTH_RECOMMENDED",
-    "RunLength",
-    "compute_strong_run_length",
-    "compute_weak_run_length",
-    "count_replicas",
-    "count_steps_of_epochs",
-    "count_steps_of_samples",
-]  # fmt: skip
-
-
 # A larger batch of an optimizer step changes convergence per epoch. Recommendations are therefore limited to the
 # devices of the largest single host in the catalog.
 MOST_BATCH_GROWTH_RECOMMENDED = 16

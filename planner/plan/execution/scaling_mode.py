@@ -14,13 +14,6 @@ from .run_length import RunLength, compute_strong_run_length, compute_weak_run_l
 if TYPE_CHECKING:
     from ...workload.model import Workload
 
-__all__ = [
-    "BatchScaling",
-    "DeviceShare",
-    "ScalingMode",
-    "compute_run_length",
-]
-
 # Weak: every device keeps the batch, and the global batch grows. Strong: the devices share one batch, so that
 # training is the same step by step on any number of them.
 ScalingMode = Literal["weak", "strong"]

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..result.offer_estimate import OfferEstimate
     from ..select import OfferContext
 
-__all__ = ["add_serving"]
-
 
 def add_serving(
     offers: Sequence[OfferEstimate],

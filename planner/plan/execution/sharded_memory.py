@@ -14,18 +14,6 @@ if TYPE_CHECKING:
     from ...workload.model import DividedStep, LayerSizes, Memory, Workload
     from ...workload.ops import Op
 
-__all__ = [
-    "DeviceMemory",
-    "build_device_workload",
-    "build_traffic",
-    "compute_device_memory",
-    "compute_in_flight_bytes",
-    "compute_shard_bytes",
-    "divide_update",
-    "read_device_memory",
-    "scale_op",
-]
-
 # Layers whose gathered weights, or gradients that are not yet scattered, a device holds at a time: the one that
 # computes and the one that is on its way. FSDP's rate limiter allows two (Zhao et al., 2023, arXiv:2304.11277,
 # section 3.4); FSDP2 lets two gathered layers be alive at once (pytorch/pytorch@f2805a0).

@@ -18,18 +18,6 @@ if TYPE_CHECKING:
     from ...workload.ops import Op
     from ..result.device_estimate import DeviceEstimate
 
-__all__ = [
-    "UNSHARDED",
-    "ShardingChoice",
-    "choose_least_sharding",
-    "compute_needed_bytes",
-    "count_groups",
-    "find_least_devices",
-    "find_least_sharding",
-    "find_sharding_remedy",
-    "list_memory_parts",
-]
-
 UNSHARDED = (Sharding.NONE,)
 MOST_DEVICES_TRIED = 4096  # beyond the largest cluster that can be rented [-]
 

@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from ...workload.model import Memory, Workload
     from ...workload.ops import Op
 
-__all__ = [
-    "Stage",
-    "StageWorkloads",
-    "build_pipeline_workload",
-    "build_stage_workload",
-    "compute_shared_bytes",
-]
-
 ACTIVATIONS = (
     "activation_bytes",
     "compiled_activation_bytes",

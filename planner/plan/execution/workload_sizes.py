@@ -12,8 +12,6 @@ from ..cost_terms import Bounds, CostTerms
 if TYPE_CHECKING:
     from ...workload.model import Workload
 
-__all__ = ["checkpoint_bytes", "dataset_gb", "forward_share", "session_count", "with_total_epochs"]
-
 LEAST_USEFUL_SHARE = 0.05  # useful share of a session that preparation nearly fills [-]
 # Share of the forward pass in a training step without operation data: the backward pass takes twice as long. [-]
 FORWARD_SHARE = 1 / 3

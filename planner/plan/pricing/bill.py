@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..spot.preemption import PreemptionForecast
     from .timeline import Timeline
 
-__all__ = ["INPUT_STALLS", "Bill", "CostBasis", "UnpricedOffer", "UnpricedRun", "itemize"]
-
 # Item of a real bill that this one does not have unless the rate of the input pipeline is known.
 INPUT_STALLS = "input pipeline stalls"
 

@@ -16,8 +16,6 @@ from ..cost_terms import Bounds, CostTerms
 if TYPE_CHECKING:
     from ..select import OfferContext
 
-__all__ = ["co2_kg", "energy_kwh", "machine_power_w"]
-
 W_PER_KW = 1000.0
 G_PER_KG = 1000.0
 MEAN_VCPU_LOAD = 0.5  # Cloud Carbon Footprint, Methodology: where the load is not known [-]

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .bill import Bill, UnpricedRun
     from .timeline import Timeline
 
-__all__ = ["Market"]
-
 _Machine = tuple[str, str, str, int]  # provider, instance type, region, hosts
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ...settings_entries import Discount
     from ...workload.model import Workload
 
-__all__ = ["NO_FEES", "FeeCalculator", "Fees", "disk_gb", "egress_gb"]
-
 PERCENT = Decimal(100)
 
 

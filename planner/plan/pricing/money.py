@@ -16,23 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "NANO",
-    "USD_OF_A_NANO",
-    "BillLine",
-    "Nano",
-    "UsdInterval",
-    "compute_price_nano",
-    "compute_rental_nano",
-    "compute_rental_usd",
-    "compute_share",
-    "nano_text",
-    "nanoseconds_of",
-    "price_time",
-    "usd_interval_of",
-    "usd_of",
-]
-
 NANO = 10**9
 USD_OF_A_NANO = 1e-9  # for comparisons, which have no need of exactness
 NANOSECONDS_PER_HOUR = 3600 * NANO

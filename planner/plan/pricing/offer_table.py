@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .bill import CostBasis, UnpricedRun
     from .comparison import Market
 
-__all__ = ["OfferTable", "build_offer_table", "compute_totals"]
-
 
 class OfferTable(Sequence[OfferEstimate]):
     """Offers in order: many rows that share few runs, and differ in their prices.

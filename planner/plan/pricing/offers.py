@@ -27,8 +27,6 @@ _machine_key = attrgetter(
     "provider", "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "hosts"
 )
 
-__all__ = ["Pricer", "build_preemption_forecaster", "price_offers"]
-
 
 class Pricer:
     """Computes timelines and fees of one workload on offers.

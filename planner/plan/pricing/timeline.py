@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..result.device_estimate import DeviceEstimate
     from ..spot.preemption import PreemptionForecast
 
-__all__ = ["EVALUATION", "REWORK", "TRAINING", "Timeline", "TimelineBuilder", "TimelinePhase"]
-
 TRAINING, EVALUATION, REWORK = "training", "evaluation", "rework and restarts"
 FORWARD_SHARE = (
     1 / 3

@@ -12,8 +12,6 @@ from ...units import Interval
 if TYPE_CHECKING:
     from ...workload.model import Workload
 
-__all__ = ["BestBatch", "choose_batch_sizes", "with_run_length_of"]
-
 MOST_LARGER, MOST_SMALLER = 5, 3  # batch sizes to trace; each takes seconds [-]
 
 

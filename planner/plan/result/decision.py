@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ...frozen import Frozen
 
-__all__ = ["DECISION_ROLES", "Decision"]
-
 DECISION_ROLES = ("recommended", "free", "cheapest_paid", "in_between", "fastest_paid")
 
 

@@ -17,9 +17,6 @@ from ..execution.memory import MemoryVerdict
 from ..execution.memory_parts import Remedy, memory_note
 from ..execution.run_length import RunLength
 
-__all__ = ["WHY", "DeviceEstimate", "StepBottleneck", "combine_phases", "find_step_bottleneck"]
-
-
 WHY: Mapping[str, str] = {
     "compute": "arithmetic: more FLOP/s or a lower precision helps",
     "memory bandwidth": "reading and writing memory: faster memory helps, more FLOP/s alone does not",

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..compare.alternative_costs import Crossover
     from .offer_estimate import OfferEstimate
 
-__all__ = ["SCHEMA", "CostCurve", "Estimate", "Recommendation", "ReportDetails", "Sensitivity"]
-
 SCHEMA = "gpuplan.estimate/1"
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .best_batch import BestBatch
     from .scaling_efficiency import ScalingEfficiency
 
-__all__ = ["OfferEstimate", "ServingEstimate", "usd_per_million"]
-
 MILLION = 1_000_000
 
 

@@ -11,13 +11,6 @@ if TYPE_CHECKING:
     from ..pricing.bill import UnpricedOffer
     from .device_estimate import DeviceEstimate
 
-__all__ = [
-    "ScalingEfficiency",
-    "compare_with_single_device",
-    "compute_scaling",
-    "find_single_device_offers",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingEfficiency:

@@ -14,17 +14,6 @@ from typing import Any
 from ...frozen import Frozen
 from .lifetime_distributions import Exponential, LifetimeDistribution
 
-__all__ = [
-    "MOST_SEGMENTS",
-    "RunMoments",
-    "SegmentedRun",
-    "checkpoint_interval_s",
-    "compute_exponential_moments",
-    "compute_renewal_moments",
-    "compute_run_moments",
-    "split_into_segments",
-]
-
 # Beyond this number of segments, mean and variance are extrapolated linearly (elementary renewal theorem).
 MOST_SEGMENTS = 64
 

@@ -7,15 +7,6 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Protocol
 
-__all__ = [
-    "CensoredDistribution",
-    "Exponential",
-    "LifetimeDistribution",
-    "LogNormal",
-    "build_lifetime_distribution",
-    "compute_p90_s",
-]
-
 _NORMAL = NormalDist()
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ...offers.rows import Offer
     from ...offers.spot import PreemptionData, PreemptionStatistics
 
-__all__ = ["PreemptionForecast", "PreemptionForecaster", "SpotTerms"]
-
 
 class SpotTerms(Frozen):
     """Properties of spot machines stated by the user; None keeps the catalog's value.

@@ -18,8 +18,6 @@ from typing import Any
 from ...files import write_atomically
 from .compiled import CompiledStep, CompileFault, result_to_json
 
-__all__ = ["main"]
-
 # Options that speed up compilation without changing the program or its memory: kernel code is not optimized,
 # since it is neither run nor read. ResNet-50 for an A100: 18 s of processor time instead of 24.
 UNOPTIMIZED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

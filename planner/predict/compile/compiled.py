@@ -11,18 +11,6 @@ from typing import Any, Literal
 
 from ...files import delete_oldest, get_cache_folder, write_atomically
 
-__all__ = [
-    "CompileFault",
-    "CompiledStep",
-    "build_answer_path",
-    "compute_result_key",
-    "drop_oldest",
-    "load_result",
-    "parse_result",
-    "result_to_json",
-    "store_result",
-]  # fmt: skip
-
 FORMAT = "gpuplan.compiled/1"
 
 Fault = Literal["missing", "does not fit", "timed out", "out of memory", "killed", "failed"]

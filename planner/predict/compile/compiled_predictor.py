@@ -23,8 +23,6 @@ from .sharded import build_sharded_step, build_uncompiled_step
 from .targets import CompileTarget
 from .tpu import compute_core_s, compute_slice_parts_s
 
-__all__ = ["Compilation", "CompiledPredictor"]
-
 BITS_PER_BYTE = 8.0
 
 

@@ -9,8 +9,6 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["Constants", "load_constants"]
-
 FORMAT = "gpuplan.compiled-constants/1"
 
 

@@ -15,8 +15,6 @@ from ..modelled_step import model_step
 from ..run_config import compute_memory_pressure, compute_paging_s, name_user_stack
 from ..step_time import NoPrediction
 
-__all__ = ["compute_gpu_parts_s"]
-
 
 def compute_gpu_parts_s(
     rows: Iterable[Mapping[str, Any]],

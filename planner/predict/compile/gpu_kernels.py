@@ -10,8 +10,6 @@ from ..kernels.launches import WINOGRAD_FILTERS
 from ..kernels.table import Kernel, merge_kernels
 from .hlo import Array, Instruction, Module
 
-__all__ = ["parse_kernels"]
-
 HLO_TYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "pred": "bool", "s8": "int8",
     "s32": "int32", "u32": "uint32", "s64": "int64", "u8": "uint8",

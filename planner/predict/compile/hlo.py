@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-__all__ = ["Array", "Instruction", "Module", "parse_module"]
-
 ITEM_BITS = {
     "pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "s32": 32, "u32": 32, "s64": 64,
     "u64": 64, "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "c64": 64, "c128": 128, "f8e4m3fn": 8, "f8e5m2": 8,

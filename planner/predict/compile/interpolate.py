@@ -9,8 +9,6 @@ from typing import cast
 from ...units import Interval
 from ..step_time import Limiter, NoPrediction, StatedMemory, StepTime, join_notes
 
-__all__ = ["interpolate_linearly", "interpolate_step"]
-
 
 def interpolate_linearly(low: float, high: float, *, share: float) -> float:
     """Interpolate linearly: low + (high - low) × share.

@@ -10,8 +10,6 @@ from typing import Any
 
 from .hlo import Instruction, Module, parse_module
 
-__all__ = ["parse_facts", "parse_group_size"]
-
 COLLECTIVES = (
     "all-reduce",
     "all-gather",

@@ -14,8 +14,6 @@ from .constants import load_constants
 from .targets import CompileTarget
 from .tpu import LINK_SHARE, compute_core_s
 
-__all__ = ["build_sharded_step", "build_uncompiled_step"]
-
 BITS_PER_BYTE = 8.0
 
 

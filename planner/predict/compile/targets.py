@@ -12,16 +12,6 @@ from ...units import GIB, GIGA, KILO, MIB
 from ..kernels.executed_ops import CORES_PER_CHIP
 from ..xla_recomputation import JAX_POOL_SHARE, XLA_SHARE
 
-__all__ = [
-    "INSTALL",
-    "STAND_IN_CAPABILITY",
-    "CompileTarget",
-    "build_description",
-    "build_sharded_target",
-    "find_compiler_version",
-    "find_target",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreProperties:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..multi_device.collectives import ring_all_reduce_s
 
-__all__ = ["compute_core_s", "compute_slice_parts_s"]
-
 # Bandwidth of a ring all-reduce relative to all links in one direction by datasheet. Assumed: a ring in one
 # dimension of a 2D torus reaches at most half; XLA uses both dimensions, and no published row determines it.
 LINK_SHARE = 0.6

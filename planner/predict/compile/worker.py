@@ -27,8 +27,6 @@ from .compiled import (
 )
 from .targets import INSTALL, CompileTarget, find_compiler_version
 
-__all__ = ["CompileLimits", "build_missing_compiler_fault", "compile_step"]
-
 POLL_S = 0.2
 MODULE = f"{__package__}.child"
 

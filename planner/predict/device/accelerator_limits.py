@@ -16,18 +16,6 @@ from ..priors import LAST_YEAR
 from ..step_time import NoPrediction
 from .systolic_array import SHARES
 
-__all__ = [
-    "UNLIMITED",
-    "compute_limits",
-    "find_generation",
-    "find_release_year",
-    "has_inline_ecc",
-    "is_modern_data_center_gpu",
-    "peak_tflop_per_s",
-    "runs_tf32_by_default",
-    "tensor_dtypes",
-]
-
 # A TPU's vector unit has 8 x 128 lanes and 2 operations a lane against a 128 x 128 matrix unit (Jouppi et al.,
 # "Ten Lessons From Three Generations Shaped Google's TPUv4i", ISCA 2021, doi:10.1109/ISCA52012.2021.00010).
 VECTOR_SHARE = 8 * 128 * 2 / (128 * 128 * 2)

@@ -8,8 +8,6 @@ from typing import Any
 from ..coefficients import AcceleratorLimits, field_names
 from ..kernels.table import CONTRACTIONS, KernelTable
 
-__all__ = ["concatenate_kernels"]
-
 
 def concatenate_kernels(
     tables: Sequence[KernelTable], chips: Sequence[AcceleratorLimits]

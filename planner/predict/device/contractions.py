@@ -23,8 +23,6 @@ from .rates import (
 from .roofline import soft_min, transforms_s
 from .tiling import Products, best_tiling_s
 
-__all__ = ["compute_contraction_s"]
-
 # Elements of the k loop loaded per step: CUTLASS's defaults for float32 on scalar units, and for tensor units up
 # to Turing; 64 since Ampere (NVIDIA/cutlass@044405ce10e2
 # include/cutlass/gemm/device/default_gemm_configuration.h, `ThreadblockShape`).

@@ -14,8 +14,6 @@ from ...workload.ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from ..coefficients import AcceleratorLimits
 from ..kernels.table import ATTENTION_PASSES, CATEGORIES, FUSED_KERNELS, KernelTable
 
-__all__ = ["ATTENTION", "AttentionCoefficients", "compute_attention_s", "find_attention_kernels"]
-
 # Sides of the blocks of scores that a kernel computes whole, along queries and keys (backward: keys and queries).
 ROWS, COLUMNS = 128.0, 64.0
 _FORWARD, _BACKWARD = (CATEGORIES.index(name) for name in ATTENTION_PASSES)

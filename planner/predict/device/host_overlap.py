@@ -8,8 +8,6 @@ from ..coefficients import HostCoefficients, SharedCoefficients
 from ..kernels.table import KernelTable
 from .roofline import soft_max
 
-__all__ = ["MOST_FITTED_PRESSURE", "compute_step_s", "count_dispatches"]
-
 MOST_FITTED_PRESSURE = 1.6  # memory needed over memory usable, of the published steps that were fitted: 1.57
 _NEVER_REACHED = 60.0  # of an exponent: keeps the growth of a step that does not fit finite
 

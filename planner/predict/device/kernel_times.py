@@ -23,8 +23,6 @@ from .rates import (
 )
 from .roofline import memory_traffic_s, soft_max
 
-__all__ = ["compute_bound_s", "compute_kernel_parts_s"]
-
 _DEPTHWISE = CATEGORIES.index("depthwise")
 _DOT = CATEGORIES.index("dot")
 _CONVERTED = 3  # arrays of a convolution: two operands and the result

@@ -12,8 +12,6 @@ from typing import Protocol
 
 from ..kernels.table import Kernel
 
-__all__ = ["FORMAT", "MeasuredStep", "MeasuredSteps", "compute_fingerprint", "load_measured_steps"]
-
 FORMAT = "gpuplan.measured-steps/1"
 
 

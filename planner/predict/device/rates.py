@@ -16,16 +16,6 @@ from ..kernels.table import KernelTable, find_products
 from ..priors import ERA_BEGAN
 from .roofline import soft_min
 
-__all__ = [
-    "clock_share",
-    "compute_bandwidth_bytes_per_s",
-    "find_positions",
-    "find_sharpness",
-    "select_by_category",
-    "select_rows",
-    "with_software_year",
-]
-
 _CLOCK_SHARPNESS = 6.0  # of the transition from the boost clock to the power-limited clock
 
 

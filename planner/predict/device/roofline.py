@@ -10,9 +10,6 @@ from typing import Any
 from ..coefficients import AcceleratorLimits, GenerationCoefficients
 from ..kernels.table import CONVOLUTIONS, KernelTable
 
-__all__ = ["memory_traffic_s", "soft_max", "soft_min", "transforms_s"]
-
-
 NOT_ZERO_BYTES = 1e-300  # added to a sum that may be 0; it changes no other sum [bytes]
 _TINY_S = 1e-15  # keeps the gradient of 0^p finite
 

@@ -15,8 +15,6 @@ from ..coefficients import AcceleratorLimits
 from ..kernels.table import ATTENTION_PASSES, CATEGORIES, KernelTable
 from .roofline import soft_max
 
-__all__ = ["READ_SHARES", "SHARES", "SystolicShares", "padded_flops", "systolic_parts_s"]
-
 SUBLANES = 8  # rows of a vector register (Jouppi et al., 2021, doi:10.1109/ISCA52012.2021.00010)
 SHARPNESS = (
     4.0  # of the maximum of arithmetic and traffic, which overlap by double buffering: nearly a maximum

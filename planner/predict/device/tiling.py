@@ -11,8 +11,6 @@ from typing import Any
 from .rates import select_rows
 from .roofline import soft_max
 
-__all__ = ["SPLITS", "TILES", "Products", "best_tiling_s", "tile_rate", "tiling_s"]
-
 # Output tiles available to cuBLAS and cuDNN. A smaller tile reads more operand bytes from shared memory per FLOP:
 # the arithmetic intensity of a t x u tile is t*u/(t+u) ("Efficient GEMM in CUDA", CUTLASS, NVIDIA, 2017).
 TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32), (16, 128))

@@ -21,20 +21,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
-__all__ = [
-    "PARTS",
-    "WINSOR_LOG",
-    "ErrorCovariance",
-    "StepFeatures",
-    "StepSummary",
-    "build_features",
-    "compute_covariance",
-    "fit_error_covariance",
-    "posterior",
-    "winsorize",
-]
-
-
 PARTS = ("compute", "memory bandwidth", "launch", "input")
 
 # Scales of the features: a factor e in time or batch size, a factor 4 in the size of a sample or in launches, a

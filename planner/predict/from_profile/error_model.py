@@ -27,17 +27,6 @@ from .error_covariance import (
     winsorize,
 )
 
-__all__ = [
-    "FORMAT",
-    "BatchProfile",
-    "Correction",
-    "ErrorModel",
-    "TrainingErrors",
-    "load_error_model",
-    "predict_from_profile",
-    "split_fixed_per_sample",
-]  # fmt: skip
-
 FORMAT = "gpuplan.transfer/1"
 
 

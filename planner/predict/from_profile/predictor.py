@@ -23,14 +23,6 @@ from .error_model import BatchProfile, ErrorModel, load_error_model
 if TYPE_CHECKING:
     from ...offers.rows import Accelerator
 
-__all__ = [
-    "PipelineThroughput",
-    "ProfileRow",
-    "ProfiledPredictor",
-    "is_same_work",
-    "read_profile_rows",
-]
-
 SAME_WORK = (
     0.05  # FLOPs of a sample may differ by so much (padding, the last batch) for it to be the same work [-]
 )

@@ -17,8 +17,6 @@ from ..framework_versions import NEWEST_SOFTWARE, SCALAR_EPOCH, SCALAR_PLATEAU
 from .quantiles import interval_around
 from .time_breakdown import TimeBreakdown
 
-__all__ = ["FEATURES", "IntervalModel", "compute_features"]
-
 # Features of the logarithm of the scale. Shares of the step's time by kind of work and unit, and what the step is.
 FEATURES = (
     "tensor convolutions",

@@ -9,16 +9,6 @@ from typing import Any
 
 from ...units import Interval
 
-__all__ = [
-    "LEVEL",
-    "compute_log_bounds",
-    "compute_nested_log_bounds",
-    "equal_weights",
-    "interval_around",
-    "union",
-    "weighted_quantile",
-]
-
 LEVEL = 0.8
 TAIL = (1.0 - LEVEL) / 2.0
 TAILS = tuple(TAIL * step / 20.0 for step in range(20, -1, -1))

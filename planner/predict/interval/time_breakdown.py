@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from ..kernels.table import CONTRACTIONS, find_products
 
-__all__ = ["TimeBreakdown", "compute_time_breakdown"]
-
 
 class TimeBreakdown(NamedTuple):
     """Shares of the time of a modelled step, with sum 1 [-].

@@ -11,15 +11,6 @@ from ...workload.model import Workload
 from ...workload.ops import Op
 from ..measurements import Measurement
 
-__all__ = [
-    "CORES_PER_CHIP",
-    "ArraySweep",
-    "count_variables",
-    "list_array_sweeps",
-    "repeat_updates",
-    "select_executed_ops",
-]
-
 # Cores of a chip that are devices of their own, each with a share of the batch and all of the weights; the two
 # cores of a v4 or v5p chip work as one ("megacore": docs.cloud.google.com/tpu/docs/v4).
 CORES_PER_CHIP = {"TPU-v2": 2, "TPU-v3": 2}

@@ -6,8 +6,6 @@ from typing import Literal
 
 from .table import CONVOLUTIONS, Kernel
 
-__all__ = ["FAST_GROUPS", "SIXTEEN_BIT", "FastGroups", "is_direct"]
-
 # Grouped convolutions of 16-bit operands with channels last that have kernels on tensor units: all of them, those
 # of 32 groups (ResNeXt), those whose groups have 2^n channels.
 FastGroups = Literal["all", "32", "powers of two"]

@@ -12,15 +12,6 @@ from ...workload.ops import PRODUCTS, Op, OpKind
 from .recurrent import split_loops, use_cudnn_rnn
 from .table import Kernel, merge_kernels
 
-__all__ = [
-    "WINOGRAD_FILTERS",
-    "UnfusedPart",
-    "build_kernels",
-    "group_ops_by_kernel",
-    "moved_bytes",
-    "split_unfused",
-]
-
 _IRREGULAR = (OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER)
 _CATEGORY_OF = {OpKind.POOL: "pool"} | dict.fromkeys(_IRREGULAR, "irregular")
 UnfusedPart = Literal["calls", "torch_calls", "softmax", "updates", "loops"]

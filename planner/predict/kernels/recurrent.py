@@ -20,8 +20,6 @@ from itertools import count
 
 from ...workload.ops import Op, OpKind
 
-__all__ = ["split_loops", "use_cudnn_rnn"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Cell:

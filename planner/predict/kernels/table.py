@@ -6,21 +6,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-__all__ = [
-    "ATTENTION_PASSES",
-    "CATEGORIES",
-    "CONTRACTIONS",
-    "CONVOLUTIONS",
-    "FUSED_KERNELS",
-    "FusedKernel",
-    "Kernel",
-    "KernelTable",
-    "build_kernel_table",
-    "find_products",
-    "merge_kernels",
-]
-
-
 CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
 _SLIDING = (*CONVOLUTIONS, "depthwise")
 ATTENTION_PASSES = ("attention_fprop", "attention_dgrad")  # one pass of fused attention

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["exposed_s", "ring_all_reduce_s", "ring_pass_s"]
-
 
 def ring_all_reduce_s(
     *, message_bytes: float, devices: float, link_bytes_per_s: float, latency_s: float = 0.0

@@ -24,27 +24,6 @@ from ..step_time import Limiter, NoPrediction, StepTime, join_notes
 from .collectives import exposed_s, ring_all_reduce_s
 from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind, find_slowest_link
 
-__all__ = [
-    "ANY_METHOD",
-    "BACKWARD_SHARE",
-    "FORMAT",
-    "IMAGE_BYTES",
-    "IN_STEP",
-    "LINK_NAMES",
-    "ExchangeCoefficients",
-    "MethodCoefficients",
-    "ParallelCoefficients",
-    "compute_overhead_parts_s",
-    "compute_parallel_step_s",
-    "compute_waiting_s",
-    "extend_step",
-    "load_parallel_coefficients",
-    "ratio_scale",
-    "scale_to_devices",
-    "strong_scaling",
-    "weak_scaling",
-]  # fmt: skip
-
 FORMAT = "gpuplan.parallel/2"
 ANY_METHOD = ""  # the mean of the methods that were measured
 # The chips of a TPU slice run in step, and their links take nothing from their cores (Jouppi et al., 2020, "A

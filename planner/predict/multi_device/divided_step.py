@@ -31,8 +31,6 @@ from .interconnect import UNKNOWN_HOST, HostSpec, Link, find_slowest_link
 from .sharded_step import compute_latency_s, count_messages
 from .sharding import Sharding, format_place
 
-__all__ = ["RingLinks", "add_replicas", "compute_divided_link_s", "scale_to_divided_devices"]
-
 
 class RingLinks:
     """Links of the rings of a mesh over the devices of one or more machines.

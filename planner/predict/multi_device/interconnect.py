@@ -24,16 +24,6 @@ from ...frozen import Frozen
 from ...offers.rows import Accelerator, MachineLinks, Topology
 from ...units import GIGA
 
-__all__ = [
-    "HOST_SPECS",
-    "UNKNOWN_HOST",
-    "HostSpec",
-    "Link",
-    "LinkKind",
-    "build_host_spec",
-    "find_slowest_link",
-]
-
 BITS_PER_BYTE = 8.0
 
 LinkKind = Literal["nvlink", "pcie", "ici", "network"]

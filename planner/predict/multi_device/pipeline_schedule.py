@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-__all__ = ["compute_bubble_share", "compute_pipeline_s", "count_in_flight", "cut_in_stages"]
-
 
 def compute_bubble_share(*, stages: int, micro_batches: int) -> float:
     """Return the share of a step in which a device waits, (N - 1) / (m + N - 1) [-].

@@ -24,13 +24,6 @@ from .pipeline_schedule import compute_bubble_share, compute_pipeline_s
 from .sharded_step import compute_latency_s
 from .sharding import Sharding
 
-__all__ = [
-    "PipelineLinks",
-    "PipelineTraffic",
-    "find_pipeline_links",
-    "scale_to_pipeline",
-]
-
 NEIGHBOURS = 2  # devices that a boundary between stages joins [-]
 
 

@@ -26,14 +26,6 @@ from .data_parallel import (
 from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind, find_slowest_link
 from .sharding import Sharding, format_place
 
-__all__ = [
-    "ShardedTraffic",
-    "compute_latency_s",
-    "compute_sharded_link_s",
-    "count_messages",
-    "scale_to_sharded_devices",
-]
-
 # XLA merges smaller all-gathers and reduce-scatters of a program up to 30 MiB a message (openxla/xla@9b2cf8eb,
 # `kDefaultAllGatherCombineThreshold` in xla/service/collective_utils.h).
 COMBINED_BYTES = 30 * MIB

@@ -17,17 +17,6 @@ from ...errors import UsageError, near_names_hint
 from ...frozen import Frozen
 from ...limits import MAX_DEVICES
 
-__all__ = [
-    "EVERY_SHARDING",
-    "Sharding",
-    "describe_sharding",
-    "find_tensor_ways",
-    "format_place",
-    "format_sharding",
-    "parse_sharding",
-    "read_sharding",
-]
-
 ShardingKind = Literal["none", "zero1", "zero2", "fsdp", "script", "tensor", "pipeline"]
 
 

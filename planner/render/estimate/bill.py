@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
 
-__all__ = ["emit_breakdown", "format_money_range", "iter_breakdown_lines"]
-
 _COLUMNS = [
     Column(key=key, header=key)
     for key in (

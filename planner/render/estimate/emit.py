@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
 
-__all__ = ["emit_estimate", "format_estimate_json"]
-
 FALLBACK_SIZE = (80, 24)
 LINES_BELOW = 6
 

@@ -13,8 +13,6 @@ from .table import build_table_columns, build_table_rows, format_title, select_s
 if TYPE_CHECKING:
     from ...plan.result.estimate import Estimate
 
-__all__ = ["format_estimate_html"]
-
 ALL_COLUMNS_WIDTH = 200
 
 

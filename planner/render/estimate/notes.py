@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from ...plan.result.offer_estimate import OfferEstimate
     from ...plan.select import OfferContext
 
-__all__ = [
-    "current_date",
-    "format_age_line",
-    "format_footnotes",
-    "format_short_footnotes",
-    "format_summary_lines",
-    "format_usd_per_million",
-]
-
 PARETO_SHOWN = 4
 MANY_TIMES = 10.0
 

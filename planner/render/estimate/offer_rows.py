@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ...plan.result.offer_estimate import OfferEstimate
     from ...units import Interval
 
-__all__ = ["OFFER_COLUMNS", "build_offer_frame", "build_offer_row"]
-
 BOUNDS = ("low", "mid", "high")
 OFFER_COLUMNS = [
     Column(key=key, header=key)

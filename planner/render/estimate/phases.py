@@ -7,8 +7,6 @@ from typing import Any
 
 from ...numbers import format_count
 
-__all__ = ["format_phases"]
-
 PHASES_SHOWN = 4
 
 

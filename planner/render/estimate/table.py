@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     from ...plan.result.offer_estimate import OfferEstimate
     from ...units import Interval
 
-__all__ = [
-    "add_best_batch_column", "build_table_columns", "build_table_rows", "format_memory",
-    "format_title", "select_shown_offers",
-]  # fmt: skip
-
 ROWS_SHOWN = 12
 REGION_COLUMN_FROM_WIDTH = 100
 TIME_RANGE_FROM_WIDTH = 120

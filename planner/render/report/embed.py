@@ -14,8 +14,6 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["compute_script_hash", "escape_invisible", "find_links_in_source", "pack_json", "read_asset"]
-
 _LAID_OUT = frozenset("\n\t")
 
 

@@ -10,9 +10,6 @@ from ...errors import UsageError
 from .embed import compute_script_hash, pack_json, read_asset
 from .view import build_all_rows, build_view
 
-__all__ = ["build_report_html", "decode_columns", "encode_columns"]
-
-
 MAX_DISTINCT_SHARE = 0.6  # share of distinct values up to which a column is dictionary-encoded
 
 

@@ -19,17 +19,6 @@ from ...units import MS_PER_S
 from ..estimate.phases import format_phases
 from ..output import UNKNOWN
 
-__all__ = [
-    "COLUMNS",
-    "ReportColumn",
-    "ReportCurrency",
-    "build_offer_rows",
-    "build_recommendations",
-    "describe_workload",
-    "format_headline",
-    "select_shown_offers",
-]
-
 Offer = Mapping[str, Any]
 
 

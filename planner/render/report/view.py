@@ -19,9 +19,6 @@ from .text import (
     select_shown_offers,
 )
 
-__all__ = ["build_all_rows", "build_view", "format_memory_lines"]
-
-
 SHOWN = 6
 
 

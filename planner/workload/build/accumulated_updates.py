@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["note_accumulation", "updating_in_every_step"]
-
 NAME = "gradient_accumulation_steps"
 
 

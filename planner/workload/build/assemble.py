@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from ..trace.division.placement import Placement
     from ..trace.jax.step import DividedTables, KnownSteps, TracedStep
 
-__all__ = [
-    "ModelAssembler",
-    "RunProperties",
-    "assemble_workload",
-    "build_symbolic_output",
-    "build_training_state",
-    "compile_model",
-    "read_input_specs",
-    "resolve_batch_size",
-    "without_device_pinning",
-]  # fmt: skip
-
 PACKAGES_OF = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch",)}
 
 
@@ -159,7 +147,7 @@ class ModelAssembler:
         batch_size: int,
         placement: Placement | None,
     ) -> TracedStep:
-        from ..trace import trace_on_backend
+        from ..trace.backends.current import trace_on_backend
 
         return trace_on_backend(
             self.model,

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from ..errors import OTHER_BACKENDS, BackendError
 
-__all__ = ["find_tf32_products", "note_attention_dropout", "require_backend_of_step"]
-
 # Values of `jax_default_matmul_precision` without TF32 (docs.jax.dev, `jax.lax.Precision`).
 FULL_FLOAT32 = ("highest", "float32", "F32_F32_F32")
 

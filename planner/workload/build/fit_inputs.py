@@ -13,8 +13,6 @@ from ..array_spec import ArraySpec, SpecTree
 from ..errors import CaptureError, to_one_line
 from ..options import DEFAULT_BATCH_SIZE
 
-__all__ = ["FitInputs", "read_fit_inputs"]
-
 EVERY_KIND = "arrays, a keras.utils.PyDataset, a tf.data.Dataset, a torch DataLoader, a generator of batches"
 NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
 

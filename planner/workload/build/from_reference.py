@@ -15,8 +15,6 @@ from ...errors import GpuplanError, UsageError, near_names_hint
 from ..errors import CaptureError, build_user_code_error
 from ..reference import KERAS_HUB, Reference
 
-__all__ = ["build_application", "build_function"]
-
 
 def build_application(reference: Reference) -> Any:
     """Build a model of `keras.applications`, or a preset of Keras Hub, without pretrained weights.

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-__all__ = ["import_keras_hub"]
-
 # Importing TensorFlow takes 7 s of 9 s; Keras Hub treats one that is missing as not installed, and so do its
 # models (`try_import_tensorflow` in keras_hub/src/utils/tensor_utils.py, Keras Hub 0.32).
 LEFT_OUT = ("tensorflow", "tensorflow_text")

@@ -21,8 +21,6 @@ from ..reference import Reference
 from .keras_hub_import import import_keras_hub
 from .saved_model import replace_dtype_policy, require_no_code
 
-__all__ = ["build_preset", "read_known_configs"]
-
 CONFIG = "config.json"
 DEFAULT_TASK = "CausalLM"
 BARE = "Backbone"

@@ -7,8 +7,6 @@ from typing import Any
 
 from ..model import LayerSizes
 
-__all__ = ["find_layer_sizes"]
-
 
 def find_layer_sizes(model: Any) -> LayerSizes:
     """Return the sizes of the layers that hold parameters; a shared variable counts for its first layer.

@@ -15,8 +15,6 @@ from typing import Any
 
 from ...errors import UsageError
 
-__all__ = ["change_layers_on_shapes"]
-
 CALIBRATED = ("gptq", "awq")
 
 

@@ -10,8 +10,6 @@ from ..trace.division.mesh_axes import MeshAxes
 from ..trace.division.placement import Placement
 from ..trace.division.spec import Axes, Axis, Shape
 
-__all__ = ["build_device_layout", "build_script_layout", "find_distribution"]
-
 
 def find_distribution(model: Any, *, mode: Literal["train", "infer"]) -> Placement | None:
     """Return the placement of a model's variables by the current distribution; None without a distribution.

@@ -7,8 +7,6 @@ from typing import Any
 from ...errors import UsageError, near_names_hint
 from ..array_spec import ArraySpec, SpecTree
 
-__all__ = ["build_target_specs", "choose_loss", "validate_names"]
-
 LOSS_BY_ACTIVATION = {"softmax": "sparse_categorical_crossentropy", "sigmoid": "binary_crossentropy"}
 
 

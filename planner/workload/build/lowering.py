@@ -20,8 +20,6 @@ from ..reference import Reference, parse_reference
 if TYPE_CHECKING:
     from .assemble import ModelAssembler, RunProperties
 
-__all__ = ["LoweredStep", "build_answer", "load_or_lower_step"]
-
 MODULES_KEPT = 32  # 0.1 to 3 MB each
 
 

@@ -26,15 +26,6 @@ from .layers_on_shapes import change_layers_on_shapes
 from .losses import validate_names
 from .recomputation import recompute_layers
 
-__all__ = [
-    "NOT_ABSTRACT",
-    "ExecutableModel",
-    "abstract_variables",
-    "build_and_use",
-    "build_executable",
-    "set_precision",
-]
-
 NOT_ABSTRACT = "this Keras version allocates weights while it builds, so the model must fit in memory"
 
 

@@ -11,8 +11,6 @@ from ..array_spec import SpecTree, iter_specs
 from ..ops import Op, OpKind
 from ..options import WorkloadOptions
 
-__all__ = ["find_precision", "find_tokens_per_sample", "note_lost_gradient", "note_nothing_trained"]
-
 
 def find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:
     """Return the length of the sequences of a language model; None for other models [-].

@@ -9,8 +9,6 @@ from typing import Any
 from ..keras_layers import iterate_layers
 from ..options import WorkloadOptions
 
-__all__ = ["recompute_layers", "recomputing_layers"]
-
 RECOMPUTED = (
     "every layer recomputes its activations in the backward pass (`--remat`): a script does so itself where its "
     'layers are made under `keras.RematScope(mode="full")`'

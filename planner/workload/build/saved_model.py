@@ -13,8 +13,6 @@ from ...plain import parse_json
 from ..errors import to_one_line
 from ..options import get_keras_policy
 
-__all__ = ["build_saved_model", "replace_dtype_policy", "require_no_code"]
-
 TRUSTED_PACKAGES = ("keras", "keras_hub", "keras_cv", "keras_nlp", "builtins")
 NOT_MODELING = ("keras.config", "keras.utils", "keras.saving", "keras.export", "keras.datasets")
 CODE_CLASSES = ("__lambda__", "Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")

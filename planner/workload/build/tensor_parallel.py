@@ -15,8 +15,6 @@ from ..trace.division.mesh_axes import MeshAxes
 from ..trace.division.placement import Placement
 from ..trace.division.spec import UNDIVIDED, Axis, Shape, Spec
 
-__all__ = ["choose_divided_dimension", "place_in_parts"]
-
 AXIS = "model"
 TABLE = "embeddings"
 # Layers that lead back to the width of the model, by their common names; the square ones among them cannot be told

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..build.assemble import ModelAssembler
     from ..build.fit_inputs import FitInputs
 
-__all__ = ["main"]
-
 INTERRUPTED = 130
 ELSEWHERE = "weights are allocated to trace on another backend than JAX, so the model must fit in memory"
 PRETRAINED = "pretrained weights were neither downloaded nor read: their values do not change the time"

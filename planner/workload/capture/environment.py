@@ -14,8 +14,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 from ...errors import UsageError
 
-__all__ = ["build_script_environment", "require_variables"]
-
 _NAMES = frozenset({
     "COLUMNS", "FORCE_COLOR", "HOME", "LANG", "LANGUAGE", "LINES", "LOGNAME", "NO_COLOR", "PATH", "PWD", "SHELL",
     "TEMP", "TERM", "TMP", "TMPDIR", "TZ", "USER",

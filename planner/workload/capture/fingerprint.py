@@ -12,8 +12,6 @@ from typing import Any
 
 from ..build.fit_inputs import FitInputs
 
-__all__ = ["compute_step_key"]
-
 # Facts that differ between equal models, or do not change the time of a step.
 _IRRELEVANT = re.compile(
     r' at 0x[0-9a-f]+|"(shared_object_id|seed|learning_rate|name)": (-?[\d.e+-]+|"[^"]*"|null)'

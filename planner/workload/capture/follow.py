@@ -24,8 +24,6 @@ from .tuner_search import find_budget, stand_in_for_results
 from .unknown_metrics import MetricUse
 from .written_files import make_scratch, protect_files
 
-__all__ = ["ScriptFollower"]
-
 LONGEST_REST_S = 60.0  # from one `fit()` to the next, until the rest of a script is left out
 WATCH_S = 0.5
 SAVE_EVERY_S = 2.0

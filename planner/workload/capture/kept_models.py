@@ -14,8 +14,6 @@ from ..options import WorkloadOptions
 from .process import ScriptProcess
 from .script_output import ScriptOutput
 
-__all__ = ["KeptModel", "KeptModels", "compute_model_key", "get_kept_models", "keep_models_built"]
-
 OF_STEP = ("batch_size", "remat", "tensor", "use_cache")  # options that change the trace and not the model
 
 _kept: ContextVar[KeptModels | None] = ContextVar("kept_models", default=None)

@@ -9,8 +9,6 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-__all__ = ["call_after_import"]
-
 
 def call_after_import(name: str, function: Callable[[Any], None]) -> None:
     """Call a function with a top-level module once it is imported, or at once if it already is."""

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, NoReturn
 
-__all__ = ["USUAL_DEVICES", "follow_mesh"]
-
 USUAL_DEVICES = 8  # of a large machine: for a layout that divides however many devices it finds [-]
 
 NeedDevices = Callable[[int, bool], NoReturn]

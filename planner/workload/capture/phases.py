@@ -13,8 +13,6 @@ from ..errors import CaptureError
 from ..model import ForwardPasses, Workload
 from .fingerprint import compute_step_key
 
-__all__ = ["PhaseRecorder", "count_epochs"]
-
 
 def count_epochs(arguments: dict[str, Any]) -> int:
     """Return the epochs of a call [-]."""

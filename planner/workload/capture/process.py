@@ -20,8 +20,6 @@ from ..options import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
 from .environment import build_script_environment
 from .watch import ASK, STUCK, WHERE
 
-__all__ = ["ScriptProcess", "ScriptTimeoutError", "build_process_environment"]
-
 SHOWN_AFTER_S = 15.0
 REFRESH_S = 2.0
 SHORTEST_PAUSE_S = 0.05

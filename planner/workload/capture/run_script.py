@@ -14,8 +14,6 @@ from ...errors import GpuplanError
 from ..errors import WAY_OUT, BackendError, CaptureError, build_user_code_error, find_user_line, to_one_line
 from .training_calls import TrainingCalls, replace_training_calls
 
-__all__ = ["follow_script", "skip_pretrained_weights"]
-
 PLACEHOLDER = "pretrained.weights.h5"
 
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from ...errors import GpuplanError
 from ..errors import BackendError
 
-__all__ = ["ScriptOutput", "show_script_output"]
-
 STDERR = 2
 LINES_SHOWN = 20
 

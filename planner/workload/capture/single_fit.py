@@ -12,8 +12,6 @@ from .stand_ins import StandIns
 from .unknown_metrics import MetricUse
 from .written_files import make_scratch, protect_files
 
-__all__ = ["SingleFit"]
-
 
 class SingleFit:
     """Training calls of a script of which one is used; the others return stand-ins."""

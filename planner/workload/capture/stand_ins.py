@@ -7,8 +7,6 @@ from typing import Any
 from ..build.fit_inputs import FitInputs
 from .unknown_metrics import MetricHistory, MetricUse, UnknownMetric
 
-__all__ = ["StandIns", "find_early_end"]
-
 
 class StandIns:
     """Maker of results whose metrics are unknown; the epochs of all calls are counted."""

@@ -20,8 +20,6 @@ from .kept_models import KeptModel, compute_model_key, get_kept_models
 from .process import ScriptProcess, ScriptTimeoutError, build_process_environment
 from .script_output import ScriptOutput
 
-__all__ = ["trace_in_child"]
-
 INTERRUPTED = 130
 MOST_DEVICES = 4096  # JAX takes 3 s to start with so many devices of the host [-]
 MOST_STARTS = 3  # with other numbers of devices, for a script that asks for more and more [-]

@@ -11,8 +11,6 @@ from ...errors import GpuplanError
 from ..errors import WAY_OUT, CaptureError
 from .later_imports import call_after_import
 
-__all__ = ["TrainingCalls", "replace_training_calls"]
-
 TORCH_ONLY = (
     "gpuplan plans Keras models: build it with `keras.layers` (a `keras.layers.TorchModuleWrapper` holds a "
     "module), or take a Keras model of the same kind, as in `gpuplan estimate ResNet50`"

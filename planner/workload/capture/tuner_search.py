@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-__all__ = ["SearchBudget", "find_budget", "stand_in_for_results"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchBudget:

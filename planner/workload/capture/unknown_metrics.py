@@ -18,8 +18,6 @@ from typing import Any
 
 from ..errors import is_own_file
 
-__all__ = ["MetricHistory", "MetricList", "MetricUse", "UnknownMetric"]
-
 # Parts of the names of metrics that grow as training goes on; all others fall.
 GROWING = ("acc", "auc", "precision", "recall", "f1", "iou", "dice", "score", "r2", "psnr", "ssim")
 CHOICE = re.compile(r"arg(min|max|sort)|\.index\(|sorted\(|key=")  # of an epoch or a model

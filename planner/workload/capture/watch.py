@@ -20,8 +20,6 @@ from types import FrameType
 
 from ..errors import is_own_file
 
-__all__ = ["ASK", "STUCK", "WHERE", "PositionReporter", "end_with_parent"]
-
 WHERE, STUCK = "where.json", "stuck.txt"
 ASK = signal.SIGURG  # ignored without a handler
 PERIOD_S = 0.5

@@ -15,8 +15,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-__all__ = ["make_scratch", "protect_files"]
-
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 REFUSED = frozenset({
     "os.remove", "os.rename", "os.rmdir", "os.truncate", "os.link", "os.symlink", "os.system", "os.exec",

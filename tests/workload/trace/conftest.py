@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gpuplan.workload.array_spec import ArraySpec
 from gpuplan.workload.ops import Op, OpKind
-from gpuplan.workload.trace import TracedStep, trace_step
+from gpuplan.workload.trace.jax.step import TracedStep, trace_step
 
 CONTRACTIONS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT)
 

@@ -16,11 +16,11 @@ from gpuplan.workload.array_spec import ArraySpec
 from gpuplan.workload.build.assemble import build_training_state
 from gpuplan.workload.build.tensor_parallel import choose_divided_dimension, place_in_parts
 from gpuplan.workload.ops import PRODUCTS, Op
-from gpuplan.workload.trace import trace_step
 from gpuplan.workload.trace.division.divide import divide_step
 from gpuplan.workload.trace.division.mesh_axes import MeshAxes
 from gpuplan.workload.trace.division.spec import Axis, Spec, divide_reshaped
 from gpuplan.workload.trace.jax.control import find_inner_jaxprs
+from gpuplan.workload.trace.jax.step import trace_step
 from keras import layers
 
 BATCH, LENGTH, WIDTH, HEADS, ROWS, BLOCKS = 4, 16, 32, 4, 64, 2

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from ....offers.refresh.sources.aws_sdk import PRICING_REGION
 from ...core.api_call import Call, CloudError, ErrorKind
 from ...core.clock import Clock, ServerDateClock
 from ...core.cloud_adapter import (
@@ -35,7 +36,6 @@ from ...prepare.upload import insert_archive
 from .attempt import build_attempt
 from .options import parse_options
 from .replies import (
-    PRICING_REGION,
     list_schedules,
     list_security_groups,
     max_usd_per_hour,
@@ -45,9 +45,6 @@ from .replies import (
     require_starting,
     to_json_types,
 )
-
-__all__ = ["AwsAdapter"]
-
 
 THREADS = 8  # regions asked at the same time
 BOOT_ALLOWANCE_S = 600.0  # from the start of billing until the start-up script sets its timer

@@ -19,8 +19,6 @@ from .schedule import (
     build_schedule_layer,
 )
 
-__all__ = ["build_attempt"]
-
 READ_BACK_S = 60.0
 RUNNING_S = 600.0
 UNTESTED = "not run against the real cloud yet"

@@ -17,8 +17,6 @@ from ...prepare.startup import BootConfig, require_fetchable
 from ...prepare.startup import build_startup_script as build_common_script
 from ..base import require_disk_size, require_known_options, require_narrow_network
 
-__all__ = ["DLAMI", "USER_DATA_BYTES", "AwsOptions", "build_startup_script", "parse_options"]
-
 # docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html: the name's form, and this one as the example
 DLAMI = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 

@@ -15,7 +15,6 @@ from ....offers.refresh.errors import FetchError
 from ....offers.refresh.sources.aws_sdk import (
     FILTERS,
     LINUX,
-    PRICING_REGION,
     is_zone_of_region,
     parse_products,
 )
@@ -24,18 +23,6 @@ from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, LaunchCandidate, parse_owner_tags
 from ..base import CENTS_OF_A_CENT, compute_spot_max_price
 from .schedule import PREFIX, parse_owned_name
-
-__all__ = [
-    "PRICING_REGION",
-    "list_schedules",
-    "list_security_groups",
-    "max_usd_per_hour",
-    "parse_sdk_error",
-    "read_on_demand_usd",
-    "read_spot_usd",
-    "require_starting",
-    "to_json_types",
-]
 
 _CODES: dict[ErrorKind, frozenset[str]] = {
     ErrorKind.CAPACITY: frozenset(

@@ -17,19 +17,6 @@ from ...core.api_call import Call
 from ...core.launch_plan import CapLayer
 from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
 
-__all__ = [
-    "POLICY",
-    "PREFIX",
-    "ROLE",
-    "SCHEDULE_SLACK_S",
-    "build_account_call",
-    "build_owned_name",
-    "build_role_calls",
-    "build_schedule_calls",
-    "build_schedule_layer",
-    "parse_owned_name",
-]
-
 PREFIX = "gpuplan."
 _UNFIT = re.compile(r"[^0-9A-Za-z_-]")  # names of schedules: `[0-9a-zA-Z-_.]+`, 64 at most
 

@@ -41,8 +41,6 @@ from .replies import (
 )
 from .rest import AzureRest
 
-__all__ = ["LEFT_HOURS", "AzureAdapter", "left_usd_per_hour", "live_price"]
-
 CUSTOM_DATA_BYTES = 64 * 1024  # https://learn.microsoft.com/azure/virtual-machines/custom-data
 
 

@@ -21,8 +21,6 @@ from .caps import CapCalls, build_end_command, build_layers, build_timer_line
 from .network import build_network_calls, build_resource_path
 from .options import PARTS_OF_AN_IMAGE, UNUSABLE_PUBLIC_KEY, AzureOptions
 
-__all__ = ["build_attempt"]
-
 SEEN_S, RUNNING_S = 120.0, 900.0
 PACKAGES = ("keras", "jax[cuda12]")
 _KEPT = {"id": "properties.vmId", "started": "properties.timeCreated"}

@@ -16,16 +16,6 @@ from ...core.launch_plan import CapLayer
 from ...prepare.shell import quote
 from .replies import DATE
 
-__all__ = [
-    "BOOT_ALLOWANCE_S",
-    "CapCalls",
-    "build_end_command",
-    "build_layers",
-    "build_timer_line",
-    "has_auto_shutdown",
-]
-
-
 # https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token
 _TOKEN = (
     "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"

@@ -15,8 +15,6 @@ from ...core.api_call import Call
 from ...core.cloud_adapter import MachineRef
 from .options import AzureOptions
 
-__all__ = ["build_end_calls", "build_group_removal", "build_network_calls", "build_resource_path"]
-
 READY_S = 180.0
 PRIVATE = "10.0.0.0/24"
 LAST_PRIORITY, FIRST_PRIORITY = 4096, 100

@@ -10,8 +10,6 @@ from ....errors import UsageError
 from ...prepare.startup import require_fetchable
 from ..base import require_disk_size, require_known_options, require_narrow_network
 
-__all__ = ["IMAGE", "UNUSABLE_PUBLIC_KEY", "AzureOptions", "parse_options", "require_launchable"]
-
 # Ubuntu with NVIDIA's driver and CUDA: https://learn.microsoft.com/azure/virtual-machines/azure-hpc-vm-images
 IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"
 # Azure requires a key for Linux machines. This one has no known private key: its point is the first SHA-256 of

@@ -18,18 +18,6 @@ from ...core.cloud_adapter import CloudMachine, Leftover, MachineRef, MachineSta
 from ...core.request import TAG_RUN, parse_owner_tags, parse_tags
 from .network import build_group_removal
 
-__all__ = [
-    "DATE",
-    "is_ours",
-    "is_same",
-    "normalize_reply",
-    "parse_error_response",
-    "parse_leftover",
-    "parse_machine",
-    "parse_machine_error",
-    "parse_registration_error",
-]
-
 DATE = "%Y-%m-%dT%H:%M:%SZ"
 _CASELESS = {"targetResourceId", "roleDefinitionId", "resourceId", "vmId"}
 _DATES = {"deadline"}

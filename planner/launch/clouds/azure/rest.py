@@ -18,8 +18,6 @@ from ...core.api_call import CloudError, ErrorKind
 from ...core.clock import ServerDateClock
 from .replies import parse_error_response
 
-__all__ = ["METHODS", "AzureRest"]
-
 ENDPOINT = "https://management.azure.com"
 ENDPOINT_VARIABLE = "GPUPLAN_ENDPOINT_AZURE_ARM"
 NO_CREDENTIALS = (

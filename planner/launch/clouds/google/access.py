@@ -19,16 +19,6 @@ from typing import Any
 from ...core.api_call import CloudError, ErrorKind, look_up
 from ...core.clock import ServerDateClock
 
-__all__ = [
-    "TIMEOUT_S",
-    "GoogleAccess",
-    "endpoint",
-    "parse_error_response",
-    "parse_operation_error",
-    "parse_tpu_state_error",
-    "translate_errors",
-]
-
 TIMEOUT_S = 60.0
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 # Variables are gcloud's own: https://cloud.google.com/sdk/gcloud/reference/config/set (api_endpoint_overrides).

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from ....offers.refresh.source import ListedPrice
     from ....offers.refresh.sources.gcp import GcpBilling
 
-__all__ = ["GoogleAdapter", "LivePrices"]
-
 # Upper bounds, not prices: about twice what a balanced disk and an address usually cost.
 DISK_USD_PER_GB_HOUR = Decimal("0.0003")
 ADDRESS_USD_PER_HOUR = Decimal("0.01")

@@ -28,8 +28,6 @@ from ...core.api_call import CloudError, ErrorKind
 from ...prepare.upload import build_archive
 from .access import TIMEOUT_S, GoogleAccess, endpoint, parse_error_response, translate_errors
 
-__all__ = ["CLIENT_METHODS", "REST_METHODS", "GoogleClients", "GoogleRest"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Method:

@@ -31,18 +31,6 @@ from .options import GoogleOptions
 from .upload import FETCH, build_upload_calls
 from .zones import machine_type, parse_region
 
-__all__ = [
-    "ARMED_WITHIN_S",
-    "ENDED_WITHIN_S",
-    "SERVICE",
-    "SLACK_S",
-    "TIMER_AFTER_S",
-    "build_compute_attempt",
-    "build_compute_end_calls",
-    "build_self_deletion",
-    "parse_compute_machine",
-]
-
 SERVICE = "compute.v1"
 MADE_WITHIN_S = 900.0  # from the request to the end of its operation
 TIMER_AFTER_S = 120  # the guest's timer follows the cloud's, as it only stops the machine

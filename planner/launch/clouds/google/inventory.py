@@ -20,8 +20,6 @@ from .upload import SERVICE as STORAGE
 from .upload import build_archive_query, parse_archive
 from .zones import parse_region
 
-__all__ = ["Inventory"]
-
 Ask = Callable[[str, str, Mapping[str, Any]], dict[str, Any]]
 UNREACHABLE = "UNREACHABLE"
 

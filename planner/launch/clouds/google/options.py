@@ -9,8 +9,6 @@ from dataclasses import dataclass, fields
 from ....errors import UsageError
 from ...prepare.startup import require_fetchable
 
-__all__ = ["GoogleOptions", "parse_options", "require_launchable"]
-
 IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cu128-ubuntu-2204-nvidia-570"
 LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 

@@ -31,8 +31,6 @@ from .options import GoogleOptions
 from .upload import FETCH, build_upload_calls
 from .zones import accelerator_type, parse_region, runtime_version
 
-__all__ = ["SERVICE", "build_tpu_attempt", "build_tpu_end_calls", "is_tpu", "parse_tpu_machine"]
-
 SERVICE = "tpu.v2alpha1"
 DELETES = "tpu.v2"  # deletion goes through google-cloud-tpu
 QUEUED = "projects.locations.queuedResources"

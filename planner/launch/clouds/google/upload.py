@@ -12,15 +12,6 @@ from ...prepare.startup import build_archive_name
 from ...prepare.upload import LEFT_OUT
 from .options import GoogleOptions
 
-__all__ = [
-    "FETCH",
-    "SERVICE",
-    "build_archive_query",
-    "build_folder_address",
-    "build_upload_calls",
-    "parse_archive",
-]
-
 SERVICE = "storage.v1"
 FETCH = "gcloud storage cat {source}"
 

@@ -7,8 +7,6 @@ import re
 from ....errors import UsageError
 from ...core.request import LaunchCandidate
 
-__all__ = ["accelerator_type", "list_zones", "machine_type", "parse_region", "runtime_version"]
-
 # Most regions have zones a, b and c (https://cloud.google.com/memorystore/docs/memcached/regions). These have
 # others: us-central1 as listed there; us-east1 and europe-west1 as `gcloud compute zones list` printed them
 # (https://gist.github.com/maurer/cb14d5badf112b5fb984); us-central2, for TPU v4, [unverified]. A wrong one is

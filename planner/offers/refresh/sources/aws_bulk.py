@@ -19,8 +19,6 @@ from ..source import ListedPrice, PricePart, RefreshRequest, parse_decimal, pars
 if TYPE_CHECKING:
     from ..http import HttpClient
 
-__all__ = ["ACCELERATED", "AwsBulk", "parse_offer_file"]
-
 ENDPOINT = "https://pricing.us-east-1.amazonaws.com"  # one host for every region
 PREAMBLE_LINES = 5
 MUST_HAVE = (b'"OnDemand"', b'"Linux"', b'"Shared"', b'"Used"', b'"Hrs"')

@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from ..http import HttpClient
     from ..instance_types import InstanceSpecs
 
-__all__ = [
-    "FILTERS",
-    "LINUX",
-    "PRICING_REGION",
-    "AwsQuery",
-    "AwsSpotHistory",
-    "build_aws_client",
-    "has_aws_credentials",
-    "is_zone_of_region",
-    "parse_products",
-    "translate_aws_errors",
-]
-
 PRICING_REGION = "us-east-1"  # serves all regions
 FILTERS = {
     "operatingSystem": "Linux",

@@ -16,17 +16,6 @@ from ..http import HttpClient
 from ..source import ANYWHERE, ListedPrice, PricePart, RefreshRequest, parse_decimal
 from ..store import PriceStore
 
-__all__ = [
-    "ADVISOR",
-    "AwsSpotFeed",
-    "InterruptionRate",
-    "load_interruption_rates",
-    "parse_interruption_rates",
-    "read_interruption_rates",
-    "refresh_interruption_rates",
-]
-
-
 ENDPOINT = "https://website.spot.ec2.aws.a2z.com"
 ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com"
 # Names of the oldest regions in the feed.

@@ -21,8 +21,6 @@ from ..source import ListedPrice, PricePart, RefreshRequest, parse_decimal
 if TYPE_CHECKING:
     from ..http import HttpClient
 
-__all__ = ["AzureRetail", "parse_items", "read_listed"]
-
 ENDPOINT = "https://prices.azure.com"
 API_VERSION = "2023-01-01-preview"
 MOST_PAGES = 200  # a region has about 10

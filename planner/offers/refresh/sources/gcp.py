@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..http import HttpClient
     from ..instance_types import InstanceSpecs
 
-__all__ = ["GcpBilling"]
-
 ENDPOINT = "https://cloudbilling.googleapis.com"
 SERVICES = ("services/6F81-5844-456A", "services/E000-3F24-B8AA")  # Compute Engine; Cloud TPU
 SCOPE = "https://www.googleapis.com/auth/cloud-billing.readonly"

@@ -11,8 +11,6 @@ from ..instance_types import InstanceSpecs
 from ..source import LeftOut
 from .gcp_prices import CORE, GoogleSku, find_priced_parts, is_in_scope, parse_part
 
-__all__ = ["ACCELERATOR_SERIES", "find_left_out"]
-
 ACCELERATOR_GROUPS = ("GPU", "TPU")  # resource groups
 # Machine series with accelerators: https://cloud.google.com/compute/docs/accelerator-optimized-machines
 ACCELERATOR_SERIES = re.compile(r"[ag][2-9]\w*[- ]")

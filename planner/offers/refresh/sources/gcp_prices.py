@@ -18,20 +18,6 @@ from ...rows import CPU, Purchase
 from ..instance_types import InstanceSpec
 from ..source import ListedPrice, parse_decimal
 
-__all__ = [
-    "CORE",
-    "RAM",
-    "SSD",
-    "GoogleSku",
-    "PartPrice",
-    "assemble_machines",
-    "compute_part_prices",
-    "find_priced_parts",
-    "is_in_scope",
-    "parse_part",
-]
-
-
 BYTES_OF_GIB, BYTES_OF_GB = Decimal(2**30), Decimal(10**9)
 HOURS_PER_MONTH = Decimal(730)  # Google's month: https://cloud.google.com/compute/all-pricing
 CORE, RAM, SSD = "core", "ram", "ssd"

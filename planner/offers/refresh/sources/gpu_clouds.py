@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..http import HttpClient
     from ..instance_types import InstanceSpecs
 
-__all__ = ["LambdaCloud", "RunPod", "Vast"]
-
 REGION = "any"  # one price for all regions; availability changes by the minute
 NOTE = "marketplace: the lowest listed price"
 RUNPOD = "https://api.runpod.io"

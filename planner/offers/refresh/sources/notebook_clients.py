@@ -19,12 +19,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from ..errors import FetchError
-from ..run import RefreshOutcome
+from ..outcome import RefreshOutcome
 from ..sanity_checks import Anomaly
 from ..source import RefreshRequest, parse_decimal
 from ..store import PriceStore
-
-__all__ = ["NOTEBOOK_PROVIDERS", "READING_COLUMNS", "refresh_notebooks"]
 
 READING_COLUMNS = ("name", "value", "source", "fetched_at")
 TIMEOUT_S = 60.0

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..http import HttpClient
     from ..instance_types import InstanceSpec, InstanceSpecs
 
-__all__ = ["SkyPilotCatalog", "parse_catalog"]
-
 ENDPOINT = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8"
 NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Region", "Price", "SpotPrice")
 PLACEHOLDER = Decimal(700)

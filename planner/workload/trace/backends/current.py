@@ -10,8 +10,6 @@ from ..division.placement import Placement
 from ..graph.liveness import MemoryPeaks
 from ..jax.step import KnownSteps, TracedStep, compute_array_bytes, compute_memory, trace_step
 
-__all__ = ["trace_on_backend"]
-
 NOTE = "activation memory is an upper bound: all outputs of the forward pass are assumed to be kept"
 
 

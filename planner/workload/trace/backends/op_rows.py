@@ -7,8 +7,6 @@ from typing import Any, Literal
 
 from ...ops import Op, OpKind
 
-__all__ = ["Variant", "build_convolution_fields", "build_product_fields", "build_unfused_op"]
-
 Variant = Literal["fprop", "dgrad", "wgrad"]
 
 

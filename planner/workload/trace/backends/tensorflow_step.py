@@ -14,8 +14,6 @@ from ...array_spec import ArraySpec, SpecTree, map_specs
 from ...ops import Op, OpKind, Phase
 from .op_rows import Variant, build_convolution_fields, build_product_fields, build_unfused_op
 
-__all__ = ["trace_tensorflow_step"]
-
 # Operations without a kernel or without arithmetic.
 FREE = (
     "Assert", "BroadcastGradientArgs", "ConcatOffset", "Const", "EmptyTensorList", "ExpandDims", "Identity",

@@ -17,8 +17,6 @@ from ...ops import Op, OpKind, Phase
 from ..graph.fused_attention import build_attention_product
 from .op_rows import Variant, build_convolution_fields, build_product_fields, build_unfused_op
 
-__all__ = ["trace_torch_step"]
-
 # Operations without a kernel: views and bookkeeping.
 FREE = (
     "view", "_unsafe_view", "reshape", "t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "slice",

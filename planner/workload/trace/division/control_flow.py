@@ -11,8 +11,6 @@ from .local_jaxpr import LocalClosedJaxpr, LocalJaxpr, Value, build_constants, b
 from .operands import Operands
 from .spec import Spec
 
-__all__ = ["divide_branches", "divide_call", "divide_scan"]
-
 MOST_PASSES = 4  # over the body of a loop, until what it carries is divided alike before and after [-]
 
 

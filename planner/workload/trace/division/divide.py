@@ -15,8 +15,6 @@ from .local_jaxpr import LocalClosedJaxpr, build_constants, build_value
 from .mesh_axes import MeshAxes
 from .spec import Spec
 
-__all__ = ["divide_step"]
-
 
 def divide_step(
     closed_jaxpr: Any,

@@ -17,8 +17,6 @@ from .operands import Operands
 from .rules import LINEAR, divide_equation
 from .spec import Divided, Spec
 
-__all__ = ["Divider"]
-
 SUMMED = ("reduce_sum", "dot_general", "conv_general_dilated", "gather", "scatter-add", "scatter_add")
 
 

@@ -8,19 +8,6 @@ from typing import Any
 
 from .spec import Shape, Spec, build_undivided, compute_local_shape
 
-__all__ = [
-    "LocalArray",
-    "LocalClosedJaxpr",
-    "LocalEquation",
-    "LocalJaxpr",
-    "LocalVariable",
-    "Primitive",
-    "Value",
-    "build_constants",
-    "build_value",
-    "rename",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class LocalArray:

@@ -6,8 +6,6 @@ from .operands import Operands
 from .products import match_dimensions
 from .spec import Axes, Divided, find_names
 
-__all__ = ["divide_gather", "divide_scatter"]
-
 
 def divide_gather(operands: Operands) -> list[Divided]:
     """Divide a look-up; in a table divided along its rows, each device finds some, and takes the rest as zero."""

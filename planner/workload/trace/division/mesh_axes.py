@@ -9,8 +9,6 @@ from typing import Any
 from ....frozen import Frozen
 from .spec import Axes, Axis
 
-__all__ = ["MeshAxes"]
-
 
 class MeshAxes(Frozen):
     """Axes of a mesh, whose devices are numbered along the last axis first.

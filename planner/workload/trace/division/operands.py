@@ -13,8 +13,6 @@ from .local_jaxpr import LocalArray, LocalEquation, LocalJaxpr, LocalVariable, P
 from .mesh_axes import MeshAxes
 from .spec import Spec, compute_local_shape, find_names, take_axes
 
-__all__ = ["Operands"]
-
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = COLLECTIVES
 
 

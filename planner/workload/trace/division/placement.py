@@ -12,8 +12,6 @@ from .local_jaxpr import LocalClosedJaxpr
 from .mesh_axes import MeshAxes
 from .spec import UNDIVIDED, Axes, Shape, Spec, build_undivided, compute_local_shape
 
-__all__ = ["Placement", "divide_as_placed"]
-
 
 class Placement(Frozen):
     """Placement of variables and samples.

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from .operands import Operands
 from .spec import UNDIVIDED, Divided, find_names
 
-__all__ = ["divide_convolution", "divide_dot", "match_dimensions"]
-
 
 def divide_dot(operands: Operands) -> list[Divided]:
     """Divide a product: along free and batch dimensions as its operands, along summed ones as a partial sum."""

@@ -26,9 +26,6 @@ from .spec import (
     merge_axes,
 )
 
-__all__ = ["LINEAR", "divide_equation"]
-
-
 # Sums of partial sums, and other names and types of one: the sum over devices may wait until after them.
 LINEAR = frozenset({
     "add", "add_any", "convert_element_type", "copy", "expand_dims", "neg", "reduce_sum", "reshape", "squeeze",

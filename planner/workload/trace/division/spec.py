@@ -12,21 +12,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-__all__ = [
-    "UNDIVIDED",
-    "Axes",
-    "Axis",
-    "Divided",
-    "Shape",
-    "Spec",
-    "build_undivided",
-    "compute_local_shape",
-    "divide_reshaped",
-    "find_names",
-    "merge_axes",
-    "take_axes",
-]
-
 Shape = tuple[int, ...]
 
 

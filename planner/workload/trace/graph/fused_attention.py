@@ -13,8 +13,6 @@ from ..rules.contraction import Contraction, describe_dot
 from ..rules.cost_rule import Role
 from .graph import Graph, Node
 
-__all__ = ["build_attention_product", "fuse_attention"]
-
 # Side of the blocks of scores of which a causal kernel skips those above the diagonal (Dao, 2023,
 # "FlashAttention-2", arXiv:2307.08691, section 3.1).
 BLOCK = 128

@@ -20,8 +20,6 @@ from dataclasses import dataclass, field
 from ..rules.cost_rule import FUSIBLE, Role
 from .graph import Graph, Node
 
-__all__ = ["FusedKernel", "Fusion", "fuse"]
-
 # XLA: xla/service/gpu/transforms/horizontal_loop_fusion.cc, kShapeThreshold and kMaxFusionBatchSize.
 _HORIZONTAL_ELEMENTS = 128 * 2048
 _HORIZONTAL_BATCH = 32

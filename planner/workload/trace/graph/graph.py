@@ -9,8 +9,6 @@ from ...ops import Loop, Phase
 from ..rules.contraction import Contraction
 from ..rules.cost_rule import Equation, Role, Rule
 
-__all__ = ["Graph", "Node", "Remark"]
-
 _CONVERSIONS = ("convert_element_type", "transpose")
 _PARTS = ("slice", "dynamic_slice", "split")
 

@@ -12,8 +12,6 @@ from .fusion import Fusion
 from .graph import Graph, Node
 from .liveness import compute_call_memory
 
-__all__ = ["LayerNames", "describe_layer_calls", "number_layer_calls"]
-
 _CONVERSIONS = ("convert_element_type", "transpose")
 
 

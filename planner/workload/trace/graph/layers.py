@@ -17,8 +17,6 @@ from ..rules.cost_rule import FUSIBLE, Role
 from .graph import Graph, Node
 from .unfused_attention import find_calls_between_products
 
-__all__ = ["LayerKernel", "LayerKernels", "group_layers"]
-
 _WORD_BYTES = 4  # a mask is recomputed from its operands, so it counts as float32
 _EARLY, _LATE, _BOTH = 1, 2, 3
 

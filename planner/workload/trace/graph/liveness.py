@@ -11,15 +11,6 @@ from .fusion import FusedKernel, Fusion, fuse
 from .graph import Graph, Node
 from .layers import LayerKernels
 
-__all__ = [
-    "CallMemory",
-    "MemoryPeaks",
-    "compute_call_memory",
-    "compute_peak_bytes",
-    "compute_peaks",
-    "fuse_compiled",
-]
-
 # XLA does not recompute these in the backward pass: buffer assignments of XLA 0.10 (CUDA targets) keep the results
 # of erf in ConvNeXt, and of the sigmoid in EfficientNet, in addition to their operands.
 KEPT_BY_XLA = frozenset({"erf", "erfc", "expm1", "log", "log1p", "logistic", "pow", "tanh"})

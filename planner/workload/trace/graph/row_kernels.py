@@ -18,8 +18,6 @@ from typing import NamedTuple
 from .fusion import Fusion
 from .graph import Graph, Node
 
-__all__ = ["RowKernel", "find_row_kernels"]
-
 LONGEST_ROW = 16384  # [elements]
 _HALF_BYTES = 2
 _COMPOSED = "tensorflow"  # of `Node.composed`: layer normalization among others

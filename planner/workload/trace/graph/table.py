@@ -15,9 +15,6 @@ from .graph import Graph, Node
 from .layers import LayerKernels
 from .row_kernels import find_row_kernels
 
-__all__ = ["PrimitiveCounter", "find_unmodelled", "tabulate"]
-
-
 _BROADCAST = "broadcast_in_dim"
 _PRODUCTS = ("mul", "div", "square", "integer_pow")
 _SUMS = ("add", "sub", "add_any")

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..rules.cost_rule import FUSIBLE, Role
 from .graph import Graph, Node
 
-__all__ = ["find_calls_between_products"]
-
 _PREPARATIONS = ("broadcast_in_dim", "convert_element_type")
 
 

@@ -11,15 +11,6 @@ from ..graph.graph import Node
 from ..rules.cost_rule import Equation, count_elements, nbytes
 from ..rules.registry import find_rule
 
-__all__ = [
-    "compute_trip_count",
-    "find_inner_jaxprs",
-    "has_primitive",
-    "mark_loop",
-    "select_most_expensive_branch",
-]
-
-
 _ADDITIONS = ("add", "add_any")
 
 

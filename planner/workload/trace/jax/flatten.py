@@ -22,8 +22,6 @@ from .scopes import (
     parse_repeat_count,
 )
 
-__all__ = ["flatten"]
-
 _LOOP_BORDER = Rule(kind=find_rule("copy").kind, role=Role.BARRIER)
 
 

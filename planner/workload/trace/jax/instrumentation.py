@@ -16,13 +16,6 @@ from typing import Any
 from ...model import AttentionCall
 from .scopes import ATTENTION, CALL, COMPOSED, RECURRENT
 
-__all__ = [
-    "name_recurrent_layers",
-    "number_calls",
-    "recompute_with_flags",
-]
-
-
 FLAGS_NOT_RECOMPUTED = (
     "`keras.RematScope` covers layers with a `training` flag (BatchNormalization, Dropout, ...), with which this "
     "version of Keras trains on PyTorch only; traced as intended, with their outputs recomputed"

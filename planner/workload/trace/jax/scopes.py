@@ -7,22 +7,6 @@ import re
 
 from ...ops import Phase
 
-__all__ = [
-    "ATTENTION",
-    "CALL",
-    "COMPOSED",
-    "RECURRENT",
-    "REPEAT",
-    "is_attention",
-    "join_names",
-    "parse_call_number",
-    "parse_composing_framework",
-    "parse_layer",
-    "parse_phase",
-    "parse_recurrent_layer",
-    "parse_repeat_count",
-]
-
 REPEAT = "gpuplan_repeat_"  # a scope `gpuplan_repeat_12` stands for twelve executions of its contents
 RECURRENT = "gpuplan_recurrent_"  # a scope `gpuplan_recurrent_lstm` is an LSTM that cuDNN supports
 CALL = "gpuplan_call_"  # a scope `gpuplan_call_7` is the seventh call of a function of `keras.ops`

@@ -6,8 +6,6 @@ from ...ops import Phase
 from ..graph.graph import Graph, Node
 from ..rules.cost_rule import Role, get_shape
 
-__all__ = ["simplify"]
-
 _LAYOUT = ("transpose", "rev")
 _SAME_KERNEL = ("transpose", "rev", "convert_element_type")
 

@@ -7,8 +7,6 @@ from typing import Any, Literal
 from ...array_spec import SpecTree, map_specs
 from .step import build_abstract_array, build_abstract_variables
 
-__all__ = ["lower_step"]
-
 
 def lower_step(
     model: Any,

@@ -32,17 +32,6 @@ from .instrumentation import (
 from .simplify import simplify
 from .updates import trace_equal_updates_once
 
-__all__ = [
-    "KnownSteps",
-    "TracedStep",
-    "build_abstract_array",
-    "build_abstract_variables",
-    "compute_array_bytes",
-    "compute_memory",
-    "trace_step",
-]
-
-
 UPDATED_AT_A_TIME = 2  # variables whose gradients wait [-]
 
 

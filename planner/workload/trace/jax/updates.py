@@ -8,8 +8,6 @@ from typing import Any
 
 from .scopes import REPEAT
 
-__all__ = ["trace_equal_updates_once"]
-
 # Optimizers whose update depends only on a variable's shape and type, unlike Muon and possibly custom ones.
 _UNIFORM = {
     "Adadelta",

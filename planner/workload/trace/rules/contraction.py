@@ -8,8 +8,6 @@ from math import prod
 from ...ops import OpKind
 from .cost_rule import Equation, get_shape
 
-__all__ = ["Contraction", "describe_dot", "describe_ragged_dot"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contraction:

@@ -19,8 +19,6 @@ from ...ops import OpKind
 from .contraction import Contraction
 from .cost_rule import Equation, get_shape
 
-__all__ = ["describe_convolution"]
-
 
 def describe_convolution(equation: Equation, *, kernel_reversed: bool) -> Contraction:
     """Describe a ``conv_general_dilated`` equation in terms of its layer.

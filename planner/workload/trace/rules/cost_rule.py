@@ -10,18 +10,6 @@ from typing import Any
 
 from ...ops import OpKind
 
-__all__ = [
-    "FUSIBLE",
-    "Equation",
-    "Role",
-    "Rule",
-    "count_elements",
-    "count_nothing",
-    "count_outputs",
-    "get_shape",
-    "nbytes",
-]
-
 # A jax.core.JaxprEqn: `primitive.name`, `params`, `invars[i].aval`, `outvars[i].aval`. JAX moves the class
 # between modules from release to release, so it has no better name here.
 Equation = Any

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...ops import OpKind
 from .cost_rule import Equation, Role, Rule, count_elements, count_outputs
 
-__all__ = ["RULES"]
-
 _ARITHMETIC = (
     "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh",
     "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clamp", "clz", "complex", "conj", "cos", "cosh", "digamma",

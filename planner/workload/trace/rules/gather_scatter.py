@@ -8,8 +8,6 @@ from math import log2, prod
 from ...ops import OpKind
 from .cost_rule import Equation, Role, Rule, count_elements, count_outputs, get_shape, nbytes
 
-__all__ = ["RULES"]
-
 
 def _compute_gather_reads(equation: Equation) -> tuple[int, ...]:
     """Return the bytes read by a lookup: the returned rows and the indices, not the whole table."""

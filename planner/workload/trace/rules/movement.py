@@ -7,8 +7,6 @@ from typing import Any
 from ...ops import OpKind
 from .cost_rule import Equation, Role, Rule, count_elements, get_shape, nbytes
 
-__all__ = ["RULES", "build_transposition", "keeps_order"]
-
 _FREE = (
     "bitcast_convert_type", "from_edtype", "layout_constraint", "name", "pin", "reshard",
     "to_edtype", "unpin", "copy", "copy_p", "device_put", "expand_dims", "mesh_cast",

@@ -7,8 +7,6 @@ from math import prod
 from ...ops import OpKind
 from .cost_rule import Equation, Role, Rule, count_elements
 
-__all__ = ["RULES"]
-
 
 def _get_window(equation: Equation) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the window and its stride over pooled axes [-]."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...ops import OpKind
 from .cost_rule import Equation, Role, Rule, count_elements
 
-__all__ = ["RULES"]
-
 _REDUCTIONS = (
     "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum", "reduce_xor",
     "argmax", "argmin", "reduce",

@@ -6,8 +6,6 @@ from ...ops import OpKind
 from . import elementwise, gather_scatter, movement, pooling, reductions
 from .cost_rule import Role, Rule
 
-__all__ = ["COLLECTIVES", "DOTS", "RULES", "find_rule"]
-
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")  # written by the division over a mesh
 DOTS = ("dot_general", "ragged_dot", "ragged_dot_general")
 
