@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+# Arguments of `estimate` that describe the run, not the offers.
+WORK = (
+    "batch_size", "samples", "epochs", "steps", "tokens", "precision", "mode", "loss", "optimizer", "remat",
+    "script_timeout",
+)  # fmt: skip
+
+
 class Estimate(PlanEstimate):
     """Time and cost of a workload on every selected offer, displayed as a table in a notebook."""
 
@@ -68,7 +75,6 @@ def estimate(
     shard: str | None = None,
     residency: Sequence[str] = (),
     deadline: str | float | None = None,
-    by: str | None = None,
     budget: float | None = None,
     hour_value: float = 0.0,
     wait_value: float = 0.0,
@@ -77,17 +83,11 @@ def estimate(
     profiles: Sequence[str | Path] = (),
     feed: str | None = None,
     sort: SortBy = "cost",
-    retired: bool = False,
     compile: bool = False,
     best_batch: bool = False,
     fit: bool = False,
-    spot_life: str | None = None,
-    checkpoint_every: str | None = None,
-    checkpoint_time: str | None = None,
-    restart_time: str | None = None,
     live: bool = False,
     script_timeout: str | float | None = None,
-    script_env: Sequence[str] = (),
 ) -> Estimate:
     """Estimate time, cost and memory of a run on every accelerator that can be rented. Nothing is trained.
 
@@ -116,81 +116,37 @@ def estimate(
         shard: What several devices hold in parts: `"none"`, `"zero1"`, `"zero2"`, `"fsdp"`, `"tensor:4"`,
             `"pipeline:4"`, or `"auto"` for the least of the first four that fits; None for what the script says.
         residency: Permitted locations of the data: `eu`, `eea`, `uk` or countries.
-        deadline: Maximum time of the run: `"12h"`, or a number of seconds [s].
-        by: Time by which the run must end: `"Mon 08:00"`.
+        deadline: Maximum time of the run: `"12h"`, the time by which it must end: `"Mon 08:00"`, or a number of
+            seconds [s].
         budget: Maximum cost of the run [USD].
         hour_value: Value of an hour of your time [USD/h].
         wait_value: Value of an unattended hour of waiting [USD/h].
         quota: Compare the offers with your quotas at AWS, Azure and Google Cloud (asks them, a few seconds).
-        assume: Values that replace the catalog's assumptions: `{"boot_s": 90, "dataset_gb": 150}`.
+        assume: Values that replace the catalog's assumptions: `{"boot_s": 90, "spot_life_h": 5}`.
         profiles: Files written by `gpuplan profile` or `StepTimer`.
         feed: Input pipeline: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None for no limit.
         sort: Sort order of `offers`.
-        retired: Include offers that are no longer available.
         compile: Compile the step with XLA for each of `accelerators` (for a MODEL reference; takes minutes).
         best_batch: Also estimate each offer at the largest batch size that fits.
         fit: Plan steps that do not fit as they could: sharded, in smaller passes whose gradients are accumulated,
             with recomputed activations.
-        spot_life: Mean lifetime of a spot machine: `"5h"`.
-        checkpoint_every: Time between checkpoints on spot machines: `"20m"`.
-        checkpoint_time: Time to write a checkpoint: `"30s"`.
-        restart_time: Time to start again after a preemption: `"5m"`.
         live: Query the official clients of Colab and Kaggle first.
         script_timeout: Time limit of a script: `"30m"`, or a number of seconds; None for 10 min [s].
-        script_env: Names of environment variables to pass to a script, in addition to the default ones.
 
     Raises:
         GpuplanError: The caller can fix the error: UsageError for a wrong argument, NoAnswerError if no offer
             passes the filters. A run that fits nowhere is no error: see `recommendation`.
     """
+    given = {**locals(), "assume": [f"{key}={value}" for key, value in (assume or {}).items()]}
     from .plan.compilation import StepCompiler
     from .plan.estimate_model import estimate_model
-    from .plan.request import EstimateRequest, build_script_terms, build_spot_terms, refresh_notebook_accounts
+    from .plan.request import EstimateRequest, build_workload_options, refresh_notebook_accounts
     from .settings import load_settings
-    from .workload.options import WorkloadOptions, count_tokens
 
     if live:
         list(refresh_notebook_accounts(load_settings()))
-    asked = EstimateRequest(
-        accelerators=accelerators,
-        providers=providers,
-        regions=regions,
-        purchase=purchase,
-        devices=devices,
-        retired=retired,
-        hosts=hosts,
-        scaling=scaling,
-        shard=shard,
-        residency=residency,
-        deadline=deadline,
-        by=by,
-        budget=budget,
-        hour_value=hour_value,
-        wait_value=wait_value,
-        quota=quota,
-        feed=feed,
-        sort=sort,
-        assume=[f"{key}={value}" for key, value in (assume or {}).items()],
-        spot=build_spot_terms(
-            spot_life=spot_life,
-            checkpoint_every=checkpoint_every,
-            checkpoint_time=checkpoint_time,
-            restart_time=restart_time,
-        ),
-    ).resolve()
-    options = WorkloadOptions(
-        batch_size=batch_size,
-        samples=samples,
-        epochs=epochs,
-        steps=steps,
-        tokens=count_tokens(tokens),
-        precision=precision,
-        mode=mode,
-        loss=loss,
-        optimizer=optimizer,
-        remat=remat,
-        script=build_script_terms(timeout=script_timeout, variables=script_env),
-    )
+    asked = EstimateRequest(**{one.name: given[one.name] for one in fields(EstimateRequest)}).resolve()
+    options = build_workload_options(**{name: given[name] for name in WORK})
     answer = estimate_model(
         model,
         asked.question,

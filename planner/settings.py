@@ -11,7 +11,18 @@ A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
     regions          regions whose offers are considered               default: all
     currency         currency of displayed amounts                     default: USD
     script_timeout   time limit of a script                            default: 10m
+    script_env       environment variables that a script may see       default: none besides the usual ones
+    trace_cache      whether a model is traced once and kept           default: true
+    keep_runs        whether `reconcile` keeps runs for estimates      default: true
+    quota            whether offers are compared with your quotas      default: false
+    retired          whether estimates include retired offers          default: false
+    requirements     requirements file that a machine installs         default: none
+    fallbacks        similar offers that `launch` tries                default: 3
+    checkpoint_every most work of a launched run lost in a crash       default: 60s, on spot as planned
+    stop_loss        what ends a slow run: off, warn or stop           default: warn
+    accept_old_prices, guest_cap_only    risks that `launch` may take  default: false
 
+`script_env`, `accept_old_prices` and `guest_cap_only` are not read from a project file, which may be another's.
 Lists are TOML arrays in files, and separated by commas in the environment. Files may also contain the entries of
 `settings_entries` (`tax`, `exchange_rate`, `discount`, `committed`, `machine`) and `endpoint`, a table of base
 URLs by price source.
@@ -25,7 +36,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .errors import UsageError, near_names_hint
 
@@ -57,6 +68,17 @@ class Settings:
         endpoint: Base URLs that replace the providers' own, by price source.
         currency: ISO 4217 code; an exchange rate is required unless it is USD.
         script_timeout: Time limit of the user's code until there is a model, as given.
+        script_env: Names of environment variables passed to the user's code.
+        trace_cache: Whether traces are read from and written to the cache.
+        keep_runs: Whether reconciled runs are used in later estimates.
+        quota: Whether offers are compared with the quotas of the user's accounts.
+        retired: Whether estimates include offers that can no longer be rented.
+        requirements: Requirements file in the source of a launched run; empty for none.
+        fallbacks: Most similar offers to try if the first is unavailable [-].
+        checkpoint_every: Most work of a launched run lost in a crash, as given; empty for the default.
+        stop_loss: Action if the first 50 steps are slower than planned.
+        accept_old_prices: Whether a machine may be started at a price older than 90 days.
+        guest_cap_only: Whether the machine's own timer may be the only limit.
         tax: Tax on bills; None for no tax.
         exchange_rate: Exchange rates by currency.
         discount, committed, machine: Entries in the order of the file.
@@ -73,6 +95,17 @@ class Settings:
     endpoint: Mapping[str, str] = field(default_factory=dict)
     currency: str = "USD"
     script_timeout: str = "10m"
+    script_env: tuple[str, ...] = ()
+    trace_cache: bool = True
+    keep_runs: bool = True
+    quota: bool = False
+    retired: bool = False
+    requirements: str = ""
+    fallbacks: int = 3
+    checkpoint_every: str = ""
+    stop_loss: Literal["off", "warn", "stop"] = "warn"
+    accept_old_prices: bool = False
+    guest_cap_only: bool = False
     tax: Tax | None = None
     exchange_rate: Mapping[str, ExchangeRate] = field(default_factory=dict)
     discount: tuple[Discount, ...] = ()
@@ -111,6 +144,36 @@ def _parse_duration(value: object, where: str) -> str:
     return value
 
 
+def _parse_switch(value: object, where: str) -> bool:
+    """Parse a truth value; UsageError for anything but true and false."""
+    if isinstance(value, bool):
+        return value
+    if value in ("true", "false"):
+        return value == "true"
+    raise UsageError(f"{where} is neither true nor false: {value!r}", hint="write `true` or `false`")
+
+
+def _parse_text(value: object, where: str) -> str:
+    """Return a text; UsageError unless it is a string."""
+    if not isinstance(value, str):
+        raise UsageError(f"{where} is not a text: {value!r}", hint="write it in quotes")
+    return value
+
+
+def _parse_fallbacks(value: object, where: str) -> int:
+    """Parse a number of offers; UsageError unless it is a whole number from 0 on."""
+    if not re.fullmatch("[0-9]{1,4}", str(value)):
+        raise UsageError(f"{where} is not a number of offers: {value!r}", hint="write e.g. 3")
+    return int(str(value))
+
+
+def _parse_stop_loss(value: object, where: str) -> str:
+    """Parse the action on a slow run; UsageError for an unknown one."""
+    if value not in ("off", "warn", "stop"):
+        raise UsageError(f"{where} is no action: {value!r}", hint='write "off", "warn" or "stop"')
+    return str(value)
+
+
 def _parse_owner(value: object, where: str) -> str:
     """Parse an owner's name; UsageError unless it is valid in every cloud's tags."""
     if not isinstance(value, str) or not re.fullmatch("[a-z][a-z0-9-]{0,62}", value):
@@ -139,7 +202,19 @@ _SCALARS: dict[str, Callable[[object, str], Any]] = {
     "regions": _parse_names,
     "currency": _parse_currency,
     "script_timeout": _parse_duration,
+    "script_env": _parse_names,
+    "trace_cache": _parse_switch,
+    "keep_runs": _parse_switch,
+    "quota": _parse_switch,
+    "retired": _parse_switch,
+    "requirements": _parse_text,
+    "fallbacks": _parse_fallbacks,
+    "checkpoint_every": _parse_duration,
+    "stop_loss": _parse_stop_loss,
+    "accept_old_prices": _parse_switch,
+    "guest_cap_only": _parse_switch,
 }
+PERSONAL = frozenset({"script_env", "accept_old_prices", "guest_cap_only"})  # never from a project file
 _ENTRIES = ("tax", "exchange_rate", "discount", "committed", "machine")
 ENVIRONMENT_NAMES = tuple(_SCALARS)
 _FILE_NAMES = (*_SCALARS, *_ENTRIES, "endpoint")
@@ -239,9 +314,19 @@ def _iter_layers(
     }
     project = find_project_file(folder)
     if project is not None:
+        _refuse_personal(*project)
         yield _parse_table(project[1], project[0])
     if user_file.is_file():
         yield _parse_table(_read_toml(user_file), user_file)
+
+
+def _refuse_personal(path: Path, table: Mapping[str, Any]) -> None:
+    """Raise UsageError for a setting that gives away secrets or takes risks, in a project's file."""
+    for key in sorted(PERSONAL & table.keys()):
+        raise UsageError(
+            f"`{key}` in {path}: a project file may not set it",
+            hint=f"set `{ENVIRONMENT_PREFIX}{key.upper()}`, or write it into {_default_user_file()}",
+        )
 
 
 def _parse_table(table: Mapping[str, Any], path: Path) -> dict[str, _Setting]:

@@ -9,9 +9,9 @@ import typer
 
 from .flag_groups import expand_flag_groups
 from .messages import changed_flags, format_command, show_estimate_progress, suggest_next
-from .offer_flags import LimitFlags, OfferFlags, SpotFlags, ValueFlags
+from .offer_flags import LimitFlags, OfferFlags, Shard, build_request
 from .output_flags import OutputFlags
-from .work_flags import FitFlag, ModelArgument, ScriptArguments, ScriptFlags, WorkFlags
+from .work_flags import FitFlag, ModelArgument, RunFlags, ScriptArguments, build_options
 
 BREAKEVEN_EPILOG = """Examples:
 
@@ -37,9 +37,6 @@ class BreakevenFlags:
         ),
     ] = None
     runs: Annotated[int, typer.Option(help="Number of runs.")] = 1
-    hours_a_day: Annotated[
-        float, typer.Option(help="Hours per day at a notebook that must be kept open.")
-    ] = 8.0
 
 
 @expand_flag_groups
@@ -48,33 +45,33 @@ def breakeven(
     script_arguments: ScriptArguments = None,
     *,
     rivals: BreakevenFlags,
-    values: ValueFlags,
-    work: WorkFlags,
-    script: ScriptFlags,
+    work: RunFlags,
     offers: OfferFlags,
+    shard: Shard = None,
     limits: LimitFlags,
-    spot: SpotFlags,
     fit: FitFlag = False,
     out: OutputFlags,
 ) -> None:
     """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
     from ..plan.compare.breakeven import BreakevenQuery, compare_alternatives
+    from ..plan.cost_terms import take_overrides
     from ..plan.fit_ways import prepare_fit, require_fittable
     from ..render.comparison import build_breakeven_json, emit_breakeven
     from ..workload.capture.kept_models import keep_models_built
 
+    hours, assume = take_overrides(limits.assume or (), {"hours_a_day": "hours_a_day"})
     query = BreakevenQuery(
         against=tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip()),
         runs=rivals.runs,
-        hour_value_usd=values.hour_value or 0.0,
-        wait_value_usd=values.wait_value or 0.0,
-        hours_a_day=rivals.hours_a_day,
+        hour_value_usd=limits.hour_value or 0.0,
+        wait_value_usd=limits.wait_value or 0.0,
+        **hours,
     )
-    options = work.options(script)
+    options = build_options(work)
     if fit:
         require_fittable(options)
     out.require_writable()
-    asked = offers.build_request(limits, spot, values).resolve()
+    asked = build_request(offers, limits, shard=shard, assume=assume).resolve()
     with show_estimate_progress(model) as tell, keep_models_built():
         context = asked.build_context(
             model, options=options.with_callback(tell), script_arguments=script_arguments or ()
@@ -93,10 +90,9 @@ def breakeven(
             provider=best.provider,
             accelerator=best.accelerator,
             devices=best.devices,
-            shard=changed_flags(offers).get("shard"),
+            shard=shard,
             fit=fit,
             **changed_flags(work),
-            **changed_flags(script),
             o="plan.json",
             arguments=script_arguments,
         ),

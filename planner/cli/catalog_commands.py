@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import NoAnswerError, UsageError, near_names_hint
+from ..errors import UsageError, near_names_hint
 from ..plain import to_plain
 from . import refresh_commands
 from .messages import format_command, suggest_next
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 SHOWN_OFFERS = 25  # on a terminal, without --all
-Folder = Annotated[
-    Path | None, typer.Option("--catalog", help="Folder with your own catalog.", metavar="FOLDER")
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -59,7 +56,6 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
     show_all: Annotated[
         bool, typer.Option("--all", help=f"On a terminal, list more than the {SHOWN_OFFERS} cheapest.")
     ] = False,
-    folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
     """List the offers with their prices, the cheapest per device first.
@@ -75,7 +71,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
     from ..render.output import emit_json, emit_rows
     from ..settings import load_settings
 
-    catalog = load_user_catalog(load_settings(flags={"catalog_dir": folder}))
+    catalog = load_user_catalog(load_settings())
     found = select_offers(
         (*catalog.offers, probe_local_offer(catalog)[0]),
         accelerators=accelerator or (),
@@ -112,11 +108,9 @@ def _warn_of_old_prices(found: Sequence[Offer]) -> None:
 
 
 def accelerators(
-    vendor: Annotated[list[str] | None, typer.Option(help="Only this vendor; repeatable.")] = None,
     architecture: Annotated[
         list[str] | None, typer.Option(help="Only this architecture; repeatable.")
     ] = None,
-    folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
     """List the accelerators of the catalog: memory, bandwidth, and dense peaks in TFLOP/s.
@@ -129,11 +123,8 @@ def accelerators(
     from ..render.catalog import ACCELERATOR_COLUMNS, build_accelerator_row
     from ..render.output import emit_json, emit_rows
 
-    known = list(load_catalog(folder).accelerators.values())
-    found = _filter_rows(known, "vendor", vendor or [])
-    found = [row for row in _filter_rows(known, "architecture", architecture or []) if row in found]
-    if not found:
-        raise NoAnswerError("no accelerator has that vendor and architecture", hint="leave out one of them")
+    known = list(load_catalog().accelerators.values())
+    found = _filter_rows(known, "architecture", architecture or [])
     rows = [build_accelerator_row(row) for row in found]
     if as_json:
         emit_json("gpuplan.accelerators/1", {"accelerators": rows})

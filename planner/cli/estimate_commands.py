@@ -12,9 +12,9 @@ from ..errors import UsageError
 from ..plain import to_plain
 from .flag_groups import expand_flag_groups
 from .messages import DRY_RUN, format_command, suggest_next
-from .offer_flags import LimitFlags, OfferFlags, SpotFlags, ValueFlags
+from .offer_flags import LimitFlags, OfferFlags, OrderFlags, PlacementFlags, build_request
 from .output_flags import OutputFlags
-from .work_flags import FitFlag, ModelArgument, ScriptArguments, ScriptFlags, WorkFlags
+from .work_flags import FitFlag, ModelArgument, ModelFlags, RunFlags, ScriptArguments, build_options
 
 if TYPE_CHECKING:
     from ..plan.question import Question
@@ -43,12 +43,12 @@ def estimate(
     model: ModelArgument,
     script_arguments: ScriptArguments = None,
     *,
-    work: WorkFlags,
-    script: ScriptFlags,
+    work: RunFlags,
+    more: ModelFlags,
     offers: OfferFlags,
+    placement: PlacementFlags,
     limits: LimitFlags,
-    values: ValueFlags,
-    spot: SpotFlags,
+    order: OrderFlags,
     profile: Annotated[
         list[Path] | None,
         typer.Option(help="Profile from `gpuplan profile` or StepTimer; repeatable."),
@@ -80,9 +80,9 @@ def estimate(
     from ..plan.estimate_model import estimate_model
     from .messages import build_step_compiler, show_estimate_progress
 
-    options = work.options(script)
+    options = build_options(work, more)
     out.require_writable()
-    asked = offers.build_request(limits, spot, values).resolve()
+    asked = build_request(offers, placement, limits, order).resolve()
     with show_estimate_progress(model) as tell:
         result = estimate_model(
             model,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from .messages import WITHOUT_DRY_RUN, suggest_next
-from .plan_flags import Rank, Requirements, Script
+from .plan_flags import MaxHours, MaxUsd, Rank, Script
 from .work_flags import ScriptArguments
 
 if TYPE_CHECKING:
@@ -33,12 +33,8 @@ def export(  # noqa: PLR0917 - one argument a flag
     source: Annotated[
         str, typer.Option(help="Location of the code: a folder, git:URL@REF or image:NAME.")
     ] = ".",
-    requirements: Requirements = None,
-    image: Annotated[str | None, typer.Option(help="Container to run in. Default: the engine's own.")] = None,
-    disk_gb: Annotated[int, typer.Option(help="Size of the disk [GB].", min=10)] = 100,
-    max_usd: Annotated[float | None, typer.Option(help="Maximum cost of the run.")] = None,
-    max_hours: Annotated[float | None, typer.Option(help="Maximum duration of the run.")] = None,
-    name: Annotated[str, typer.Option(help="Name that distinguishes runs of the same plan.")] = "",
+    max_usd: MaxUsd = None,
+    max_hours: MaxHours = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the file here.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML.")] = False,
 ) -> None:
@@ -55,6 +51,7 @@ def export(  # noqa: PLR0917 - one argument a flag
     from ..launch.prepare.arguments import LaunchArgs
     from ..render.export import format_export
     from ..render.output import emit_json, emit_text, require_writable, write_text
+    from ..settings import load_settings
 
     if output is not None:
         require_writable(output, flag="-o")
@@ -65,15 +62,12 @@ def export(  # noqa: PLR0917 - one argument a flag
             script=script,
             arguments=tuple(script_arguments or ()),
             source=source,
-            requirements=requirements,
+            requirements=load_settings().requirements or None,
             max_usd=max_usd,
             max_hours=max_hours,
             options={},
-            name=name,
         ),
         engine=to,
-        disk_gb=disk_gb,
-        image=image,
         file=str(output or "FILE"),
     )
     if json_:
@@ -97,7 +91,7 @@ def hand_over_to_sky(
     from ..render.output import emit_text, write_text
 
     file = output or Path("gpuplan-task.yaml")
-    task = export_offer(asked, engine="skypilot", disk_gb=100, image=None, file=str(file))
+    task = export_offer(asked, engine="skypilot", file=str(file))
     if dry_run:
         emit_text(format_export(task))
         suggest_next(WITHOUT_DRY_RUN)

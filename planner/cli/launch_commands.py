@@ -11,10 +11,9 @@ import typer
 
 from ..errors import NoAnswerError, UsageError
 from ..plain import to_plain
-from .flag_groups import expand_flag_groups
 from .launch_apply import apply_plan, format_cost_limit, plan_launch
 from .messages import DRY_RUN, format_command, suggest_next
-from .plan_flags import CapFlags, Rank, Requirements, Script
+from .plan_flags import MaxHours, MaxUsd, Rank, Script
 from .work_flags import ScriptArguments
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ Owner = Annotated[
     str | None,
     typer.Option(metavar="ID", help="End another installation's machines, by its id (`gpuplan ps --cloud`)."),
 ]
-Region = Annotated[list[str] | None, typer.Option(help="Only this region; repeatable. Default: all.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -38,18 +36,12 @@ def register(app: typer.Typer) -> None:
     app.command("reap")(reap)
 
 
-@expand_flag_groups
-def launch(
+def launch(  # noqa: PLR0917 - one argument a flag
     plan: Annotated[
         Path, typer.Argument(metavar="PLAN", help="Plan from `estimate -o` or `launch --dry-run -o`.")
     ],
     script_arguments: ScriptArguments = None,
-    *,
     rank: Rank = None,
-    fallbacks: Annotated[
-        int | None,
-        typer.Option(help="Maximum number of similar offers to try if it is unavailable. Default: 3.", min=0),
-    ] = None,
     script: Script = None,
     source: Annotated[
         str | None,
@@ -58,8 +50,8 @@ def launch(
             "Default: the current folder."
         ),
     ] = None,
-    requirements: Requirements = None,
-    caps: CapFlags,
+    max_usd: MaxUsd = None,
+    max_hours: MaxHours = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-O", help="Provider option NAME=VALUE; repeatable.")
     ] = None,
@@ -87,27 +79,23 @@ def launch(
 
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
-    from ..launch.prepare.arguments import LaunchArgs
+    from ..launch.prepare.arguments import LaunchArgs, build_launch_preferences
     from ..render.output import require_writable
+    from ..settings import load_settings
 
     if output is not None:
         require_writable(output, flag="-o")
     asked = LaunchArgs(
         path=plan,
         rank=rank,
-        fallbacks=fallbacks,
         script=script,
         arguments=tuple(script_arguments or ()),
         source=source,
-        requirements=requirements,
-        max_usd=caps.max_usd,
-        max_hours=caps.max_hours,
-        stop_loss=caps.stop_loss,
-        checkpoint_every_s=caps.checkpoint_every_s(),
+        max_usd=max_usd,
+        max_hours=max_hours,
         options=_parse_options(option or []),
         name=name,
-        accept_old_prices=caps.accept_old_prices,
-        guest_cap_only=caps.guest_cap_only,
+        **build_launch_preferences(load_settings()),
     )
     if via is not None:
         from .export_command import hand_over_to_sky
@@ -126,7 +114,6 @@ def ps(
         bool, typer.Option("--cloud", help="Also query the clouds for machines with gpuplan's tags.")
     ] = False,
     provider: Provider = None,
-    region: Region = None,
     json_: AsJson = False,
 ) -> None:
     """List the machines that may cost money: those of the ledger and, with --cloud, those with gpuplan's tags.
@@ -150,7 +137,7 @@ def ps(
         found = listed(
             [log.history() for log in launcher.ledger.runs()],
             {name: launcher.adapter(name) for name in asked},
-            regions=region or None,
+            regions=None,
             now=datetime.now(tz=UTC),
             failures=failures,
         )
@@ -178,7 +165,6 @@ def stop(  # noqa: PLR0917 - one argument a flag
         bool, typer.Option("--all", help="All machines in the ledger and with gpuplan's tags.")
     ] = False,
     provider: Provider = None,
-    region: Region = None,
     owner: Owner = None,
     yes: Yes = False,
     json_: AsJson = False,
@@ -197,9 +183,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
     launcher = _launcher(as_json=json_, owner=owner)
     failures = Failures()
     with status("looking for machines"):
-        wanted = launcher.to_stop(
-            ids or [], providers=provider or (), regions=region or None, failures=failures
-        )
+        wanted = launcher.to_stop(ids or [], providers=provider or (), regions=None, failures=failures)
     if not wanted:
         failures.raise_any()
         typer.echo("nothing to stop", err=True)
@@ -213,9 +197,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
     suggest_next(format_command("ps", "--cloud"), as_json=json_)
 
 
-def reap(
-    provider: Provider = None, region: Region = None, owner: Owner = None, json_: AsJson = False
-) -> None:
+def reap(provider: Provider = None, json_: AsJson = False) -> None:
     """End machines that are past their cap, and clean up after runs whose machines are gone.
 
     Safe to run from a timer, as often as you like.
@@ -226,10 +208,10 @@ def reap(
     """
     from ..render.progress import status
 
-    launcher = _launcher(as_json=json_, owner=owner)
+    launcher = _launcher(as_json=json_)
     with status("looking for machines that are past their cap", wanted=not json_):
         asked = launcher.providers_to_ask(provider or (), cloud=True)
-        ended = launcher.reap(asked, regions=region or None)
+        ended = launcher.reap(asked, regions=None)
     if not json_:
         typer.echo(f"{len(ended)} machines were past their cap", err=True)
     suggest_next(format_command("ps", "--cloud"), as_json=json_)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,93 +11,54 @@ from .option_values import complete_accelerators, complete_providers, complete_r
 
 if TYPE_CHECKING:
     from ..plan.request import EstimateRequest
-    from ..plan.spot.preemption import SpotTerms
 
+# Fields of a request whose flags, which may be repeated, have a name in the singular.
+PLURAL = {"accelerator": "accelerators", "provider": "providers", "region": "regions"}
 
-class LimitFlags(Frozen):
-    """Limits of time and cost of a run, and assumptions."""
-
-    deadline: Annotated[str | None, typer.Option(help="Time limit of the run: 90s, 15m, 12h, 2d.")] = None
-    by: Annotated[str | None, typer.Option(help="Time by which the run must end: 'Mon 08:00' or 18:30.")] = (
-        None
-    )
-    budget: Annotated[float | None, typer.Option(help="Maximum cost of the run in dollars.")] = None
-    assume: Annotated[
-        list[str] | None,
-        typer.Option(help="Replace an assumption: boot_s=90, dataset_gb=150; repeatable (see --breakdown)."),
-    ] = None
-    feed: Annotated[
-        str | None, typer.Option(help="How samples are fed: arrays, jpeg, or samples/s per vCPU.")
-    ] = None
-    sort: Annotated[Literal["cost", "time", "co2"], typer.Option(help="Order of the offers.")] = "cost"
-    quota: Annotated[
-        bool,
-        typer.Option("--quota", help="Check your quotas at AWS, Azure and Google Cloud (a few seconds)."),
-    ] = False
-
-
-class ValueFlags(Frozen):
-    """Values of hours, which decide whether paying for speed is worth it."""
-
-    hour_value: Annotated[
-        float | None, typer.Option(help="Value of an hour of your own time in dollars. Default: 0.")
-    ] = None
-    wait_value: Annotated[
-        float | None,
-        typer.Option(help="Value of an unattended hour until the run ends, in dollars. Default: 0."),
-    ] = None
-
-
-class SpotFlags(Frozen):
-    """Properties of spot machines that replace the catalog's assumptions."""
-
-    spot_life: Annotated[
-        str | None, typer.Option(help="Mean lifetime of a spot machine: 5h. Default: observed or published.")
-    ] = None
-    checkpoint_every: Annotated[
-        str | None, typer.Option(help="Interval between checkpoints on spot: 20m. Default: Daly's optimum.")
-    ] = None
-    checkpoint_time: Annotated[
-        str | None, typer.Option(help="Duration of a checkpoint: 30s. Default: from the size of the weights.")
-    ] = None
-    restart_time: Annotated[
-        str | None, typer.Option(help="Time from the start of a new spot machine until training resumes: 5m.")
-    ] = None
-
-    def terms(self) -> SpotTerms:
-        """Convert the flags to durations; UsageError for invalid ones."""
-        from ..plan.request import build_spot_terms
-
-        return build_spot_terms(
-            spot_life=self.spot_life,
-            checkpoint_every=self.checkpoint_every,
-            checkpoint_time=self.checkpoint_time,
-            restart_time=self.restart_time,
-        )
+Accelerator = Annotated[
+    list[str] | None,
+    typer.Option(help="Only this accelerator; repeatable.", autocompletion=complete_accelerators),
+]
+Provider = Annotated[
+    list[str] | None,
+    typer.Option(help="Only this provider; repeatable.", autocompletion=complete_providers),
+]
+Region = Annotated[
+    list[str] | None, typer.Option(help="Only this region; repeatable.", autocompletion=complete_regions)
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        help="Sharding over devices: none, zero1, zero2, fsdp, tensor:N (N devices share each product), "
+        "pipeline:N (layers in N stages), auto, or a list with commas, of which the first that fits is taken. "
+        "Default: as the script says, else none."
+    ),
+]
+Assume = Annotated[
+    list[str] | None,
+    typer.Option(help="Replace an assumption: boot_s=90, dataset_gb=150; repeatable (see --breakdown)."),
+]
 
 
 class OfferFlags(Frozen):
     """Filters of offers."""
 
-    accelerator: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this accelerator; repeatable.", autocompletion=complete_accelerators),
-    ] = None
-    provider: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this provider; repeatable.", autocompletion=complete_providers),
-    ] = None
-    region: Annotated[
-        list[str] | None, typer.Option(help="Only this region; repeatable.", autocompletion=complete_regions)
-    ] = None
-    residency: Annotated[
-        list[str] | None,
-        typer.Option(help="Only regions in eu, eea, uk or a country; repeatable."),
-    ] = None
+    accelerator: Accelerator = None
+    provider: Provider = None
+    region: Region = None
     purchase: Annotated[Literal["on-demand", "spot", "any"], typer.Option(help="Purchase option.")] = "any"
     devices: Annotated[list[float] | None, typer.Option(help="Only this number of devices; repeatable.")] = (
         None
     )
+
+
+class PlacementFlags(Frozen):
+    """Locations of the data, and the division of the work over machines and devices."""
+
+    residency: Annotated[
+        list[str] | None,
+        typer.Option(help="Only regions in eu, eea, uk or a country; repeatable."),
+    ] = None
     hosts: Annotated[
         list[int] | None, typer.Option(help="Number of equal machines that share the work; repeatable.")
     ] = None
@@ -109,57 +69,52 @@ class OfferFlags(Frozen):
             "distributes its model, else weak."
         ),
     ] = None
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            help="Sharding over devices: none, zero1, zero2, fsdp, tensor:N (N devices share each product), "
-            "pipeline:N (layers in N stages), auto, or a list with commas, of which the first that fits is taken. "
-            "Default: as the script says, else none."
-        ),
-    ] = None
-    retired: Annotated[
-        bool, typer.Option("--retired", help="Include offers that can no longer be rented.")
-    ] = False
-    catalog: Annotated[Path | None, typer.Option(help="Folder with your own catalog.")] = None
+    shard: Shard = None
     live: Annotated[
         bool, typer.Option("--live", help="Query the official clients of Colab and Kaggle first.")
     ] = False
 
-    def build_request(
-        self,
-        limits: LimitFlags | None = None,
-        spot: SpotFlags | None = None,
-        values: ValueFlags | None = None,
-    ) -> EstimateRequest:
-        """Combine offer filters, limits, spot properties and values of hours."""
-        from ..plan.request import EstimateRequest
 
-        if self.live:
-            _ask_notebooks()
-        within, interrupted, hours = limits or LimitFlags(), spot or SpotFlags(), values or ValueFlags()
-        return EstimateRequest(
-            accelerators=self.accelerator or (),
-            providers=self.provider or (),
-            regions=self.region or (),
-            purchase=self.purchase,
-            devices=self.devices or (),
-            retired=self.retired,
-            catalog=self.catalog,
-            residency=self.residency or (),
-            scaling=self.scaling,
-            shard=self.shard,
-            hosts=self.hosts or (),
-            deadline=within.deadline,
-            by=within.by,
-            feed=within.feed,
-            budget=within.budget,
-            sort=within.sort,
-            quota=within.quota,
-            assume=within.assume or (),
-            spot=interrupted.terms(),
-            hour_value=hours.hour_value or 0.0,
-            wait_value=hours.wait_value or 0.0,
-        )
+class LimitFlags(Frozen):
+    """Limits of time and cost of a run, values of hours, and assumptions."""
+
+    deadline: Annotated[
+        str | None, typer.Option(help="Time limit of the run: 90s, 12h, 2d; or its end: 'Mon 08:00', 18:30.")
+    ] = None
+    budget: Annotated[float | None, typer.Option(help="Maximum cost of the run in dollars.")] = None
+    hour_value: Annotated[
+        float | None, typer.Option(help="Value of an hour of your own time in dollars. Default: 0.")
+    ] = None
+    wait_value: Annotated[
+        float | None,
+        typer.Option(help="Value of an unattended hour until the run ends, in dollars. Default: 0."),
+    ] = None
+    assume: Assume = None
+
+
+class OrderFlags(Frozen):
+    """Input pipeline, order of the offers, and quotas."""
+
+    feed: Annotated[
+        str | None, typer.Option(help="How samples are fed: arrays, jpeg, or samples/s per vCPU.")
+    ] = None
+    sort: Annotated[Literal["cost", "time", "co2"], typer.Option(help="Order of the offers.")] = "cost"
+    quota: Annotated[
+        bool,
+        typer.Option("--quota", help="Check your quotas at AWS, Azure and Google Cloud (a few seconds)."),
+    ] = False
+
+
+def build_request(*groups: Frozen, **single: Any) -> EstimateRequest:
+    """Combine groups of flags and single ones, by the names of their fields, into a request."""
+    from ..plan.request import EstimateRequest
+
+    given = {name: value for group in groups for name, value in vars(group).items()} | single
+    if given.pop("live", False):
+        _ask_notebooks()
+    return EstimateRequest(
+        **{PLURAL.get(name, name): value for name, value in given.items() if value is not None}
+    )
 
 
 def _ask_notebooks() -> None:

@@ -13,7 +13,7 @@ from ..frozen import Frozen
 from .flag_groups import expand_flag_groups
 from .messages import format_command, suggest_next
 from .option_values import complete_accelerators
-from .work_flags import ScriptArguments, ScriptFlags
+from .work_flags import ScriptArguments, build_options
 
 if TYPE_CHECKING:
     from ..profile.profile_request import ProfileRequest
@@ -141,12 +141,7 @@ def profile(
         Literal["synthetic", "script"],
         typer.Option(help="Random data of the same shapes, or the data that the script feeds to fit()."),
     ] = "synthetic",
-    loss: Annotated[str | None, typer.Option(help="Keras loss of a model that is not compiled.")] = None,
-    optimizer: Annotated[
-        str | None, typer.Option(help="Keras optimizer of a model that is not compiled.")
-    ] = None,
     measuring: MeasuringFlags,
-    script: ScriptFlags,
     compiling: CompilingFlags,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write the profile here.")
@@ -173,7 +168,6 @@ def profile(
     from ..profile.run import profile
     from ..render.output import require_writable
     from ..render.profile import emit_profile, show_progress
-    from ..workload.options import WorkloadOptions
 
     if output is not None:
         require_writable(output, flag="-o")
@@ -184,7 +178,7 @@ def profile(
         backend=backend,
         device=device,
         data=data,
-        options=WorkloadOptions(mode=mode, loss=loss, optimizer=optimizer, script=script.terms()),
+        options=build_options(mode=mode),
         argv=tuple(script_arguments or ()),
         several=measuring.process_limits(),
         rules=measuring.rules(),

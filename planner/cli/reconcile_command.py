@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .flag_groups import expand_flag_groups
 from .messages import format_command, suggest_next
-from .work_flags import ScriptFlags
 
 if TYPE_CHECKING:
     from ..profile_schema import ProfileDocument
+    from ..settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -22,7 +21,6 @@ def register(app: typer.Typer) -> None:
     app.command()(reconcile)
 
 
-@expand_flag_groups
 def reconcile(
     plan: Annotated[Path | None, typer.Argument(help="Plan from `gpuplan estimate -o`.")] = None,
     profile: Annotated[
@@ -32,9 +30,6 @@ def reconcile(
             help="Profile from `gpuplan profile` or StepTimer, or a run of `gpuplan launch`.",
         ),
     ] = None,
-    *,
-    script: ScriptFlags,
-    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Use this run in later estimates.")] = True,
     forget: Annotated[bool, typer.Option("--forget", help="Delete all kept runs, and exit.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -70,9 +65,9 @@ def reconcile(
         raise UsageError("a plan and a profile are needed", hint="`gpuplan reconcile plan.json profile.json`")
     planned = read_plan(plan)
     with status(f"reading {profile}") as tell:
-        document = _load_profile(profile, model=planned["workload"]["model"], script=script, tell=tell)
+        document = _load_profile(profile, model=planned["workload"]["model"], settings=settings, tell=tell)
     result = compare(planned, document)
-    if keep:
+    if settings.keep_runs:
         typer.echo(f"kept for later estimates: {save_run(document, settings)}", err=True)
     emit_reconciled(result, as_json=json_)
     for finding in result["findings"]:
@@ -81,7 +76,7 @@ def reconcile(
 
 
 def _load_profile(
-    name: str, *, model: str, script: ScriptFlags, tell: Callable[[str], None]
+    name: str, *, model: str, settings: Settings, tell: Callable[[str], None]
 ) -> ProfileDocument:
     """Load a profile from its file, or from a run of the ledger."""
     from ..profile.run_store import read_profile
@@ -90,11 +85,11 @@ def _load_profile(
         return read_profile(Path(name))
     from ..launch.outcome import profile_of_run
     from ..launch.prepare.build_plan import create_launcher
-    from ..settings import load_settings
+    from ..plan.request import build_script_terms
 
     return profile_of_run(
-        create_launcher(load_settings(), notify=lambda event: None),
+        create_launcher(settings, notify=lambda event: None),
         name,
         model=model,
-        terms=replace(script.terms(), tell=tell),
+        terms=replace(build_script_terms(settings), tell=tell),
     )

@@ -172,23 +172,22 @@ def diff(
     old: Annotated[
         Path | None, typer.Argument(help="Another data folder. Default: the previous prices.")
     ] = None,
-    provider: Providers = None,
     packaged: Annotated[bool, typer.Option("--packaged", help="Compare with the packaged prices.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show which prices changed with the last refresh, the largest moves first.
 
-    Example: gpuplan catalog diff --packaged --provider aws
-
     Example: gpuplan catalog diff --packaged
+
+    Example: gpuplan catalog diff --markdown
     """
     from ..offers.price_history import diff_prices, load_previous_prices
     from ..render.catalog import CHANGE_COLUMNS, format_changes_markdown
     from ..render.output import emit_json, emit_rows, emit_text
 
     store = _store()
-    wanted = [name for name in store.providers if not provider or name in provider]
+    wanted = list(store.providers)
     if not wanted:
         typer.echo(NO_PRICES, err=True)
     before = load_previous_prices(store, wanted, old=old, packaged=packaged)

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from .flag_groups import expand_flag_groups
 from .messages import changed_flags, format_command, show_estimate_progress, suggest_next
 from .output_flags import OutputFlags
-from .work_flags import ScriptFlags, WorkFlags
+from .work_flags import RunFlags, build_options
 
 RIG_EPILOG = """Examples:
 
@@ -19,6 +19,7 @@ RIG_EPILOG = """Examples:
 
   gpuplan rig train.py --accelerator RTX3090 --price 1400 --electricity 0.35
 """
+OWN = ("power_w", "idle_power_w", "value_lost_per_year")  # fields of `OwnedMachine` that --assume sets
 HOST_W = 150.0  # assumed for a desktop in training: processor, memory, fans, power supply losses
 
 
@@ -36,15 +37,15 @@ class RigFlags:
     ]
     price: Annotated[float, typer.Option(help="Price of the whole machine in dollars.")]
     devices: Annotated[float, typer.Option(help="Number of accelerators.")] = 1.0
-    loses: Annotated[float, typer.Option(help="Share of its value that the machine loses per year.")] = 0.3
-    power: Annotated[
-        float | None, typer.Option(help="Power while training [W]. Default: limit of the boards plus 150.")
-    ] = None
-    idle_power: Annotated[
-        float, typer.Option(help="Power during the rest of the week [W]; 0: switched off.")
-    ] = 0.0
     electricity: Annotated[float, typer.Option(help="Price of electricity in dollars per kWh.")] = 0.17
     hours_a_week: Annotated[float, typer.Option(help="Hours of training per week.")] = 20.0
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Replace an assumption: power_w=450 (while training; default: limit of the boards plus 150), "
+            "idle_power_w=0, value_lost_per_year=0.3; repeatable."
+        ),
+    ] = None
 
 
 @expand_flag_groups
@@ -54,36 +55,36 @@ def rig(
     ] = None,
     *,
     machine: RigFlags,
-    work: WorkFlags,
-    script: ScriptFlags,
+    work: RunFlags,
     out: OutputFlags,
 ) -> None:
     """Compare buying a machine with renting: the month from which on buying pays off."""
     from ..plan.compare.buy_or_rent import OwnedMachine, compare_buy_rent
     from ..plan.compare.rental_comparison import find_rentals_by_price, find_rentals_for_work
+    from ..plan.cost_terms import take_overrides
     from ..plan.question import Question
     from ..plan.request import EstimateRequest
     from ..render.comparison import build_rig_json, emit_rig
 
     out.require_writable()
-    asked = EstimateRequest().resolve()
+    own, assume = take_overrides(machine.assume or (), {name: name for name in OWN})
+    asked = EstimateRequest(assume=assume).resolve()
     name = asked.catalog.names.resolve(machine.accelerator)
     board_w = asked.catalog.accelerators[name].tdp_w
-    if machine.power is None and board_w is None:
-        raise UsageError(f"the power of {name} is not known", hint="add `--power 450`")
-    power_w = machine.power if machine.power is not None else machine.devices * (board_w or 0.0) + HOST_W
+    if board_w is not None:
+        own.setdefault("power_w", machine.devices * board_w + HOST_W)
+    elif "power_w" not in own:
+        raise UsageError(f"the power of {name} is not known", hint="add `--assume power_w=450`")
     owned = OwnedMachine(
         purchase_usd=machine.price,
-        value_lost_per_year=machine.loses,
-        power_w=power_w,
-        idle_power_w=machine.idle_power,
         electricity_usd_per_kwh=machine.electricity,
         hours_a_week=machine.hours_a_week,
+        **own,
     )
     if model is None:
         rivals = find_rentals_by_price(asked.catalog, name, machine.devices)
     else:
-        options = work.options(script)
+        options = build_options(work)
         with show_estimate_progress(model) as tell:
             context = asked.build_context(model, options=options.with_callback(tell))
             rivals = find_rentals_for_work(context, Question(), accelerator=name, devices=machine.devices)
@@ -93,5 +94,5 @@ def rig(
     if model is None:
         step = format_command("rig", "MODEL", accelerator=name, price=machine.price)
     else:
-        step = format_command("breakeven", model, **changed_flags(work), **changed_flags(script))
+        step = format_command("breakeven", model, **changed_flags(work))
     suggest_next(step, as_json=out.json_)

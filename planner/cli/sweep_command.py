@@ -10,11 +10,11 @@ import typer
 from ..errors import UsageError
 from ..limits import MAX_BATCH_SIZE, require_count
 from .flag_groups import expand_flag_groups
-from .messages import changed_flags, format_command, show_estimate_progress, suggest_next
-from .offer_flags import LimitFlags, OfferFlags, SpotFlags
+from .messages import format_command, show_estimate_progress, suggest_next
+from .offer_flags import Assume, OfferFlags, Shard, build_request
 from .option_values import LONGEST_NUMBER
 from .output_flags import OutputFlags
-from .work_flags import ModelArgument, ScriptArguments, ScriptFlags, WorkFlags
+from .work_flags import ModelArgument, ScriptArguments, build_options
 
 if TYPE_CHECKING:
     from ..plan.compare.sweep import SweepResult
@@ -47,12 +47,11 @@ def sweep_command(
         ),
     ] = None,
     precisions: Annotated[str, typer.Option(help="Precisions, comma-separated.")] = PRECISIONS,
-    work: WorkFlags,
-    script: ScriptFlags,
+    samples: Annotated[int | None, typer.Option(help="Training samples per epoch.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Number of passes over the samples.")] = None,
     offers: OfferFlags,
-    limits: LimitFlags,
-    spot: SpotFlags,
-    fit: Annotated[bool, typer.Option("--fit", hidden=True)] = False,
+    shard: Shard = None,
+    assume: Assume = None,
     out: OutputFlags,
 ) -> None:
     """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
@@ -61,18 +60,13 @@ def sweep_command(
     from ..workload.capture.kept_models import keep_models_built
     from ..workload.load import load_workload
 
-    if fit:
-        raise UsageError(
-            "`sweep` has no `--fit`: it tries batch sizes as they are, and lists those that fit nowhere",
-            hint="`gpuplan estimate MODEL --fit` divides one batch into passes that fit; `--shard auto` and "
-            "`--remat` belong to `sweep` too",
-        )
+    options = build_options(samples=samples, epochs=epochs)
     sizes = None if batch_sizes is None else _parse_batch_sizes(batch_sizes)
     out.require_writable()
-    asked = offers.build_request(limits, spot).resolve()
+    asked = build_request(offers, shard=shard, assume=assume).resolve()
     with show_estimate_progress(model) as tell, keep_models_built():
         context = asked.build_context(
-            model, options=work.options(script).with_callback(tell), script_arguments=script_arguments or ()
+            model, options=options.with_callback(tell), script_arguments=script_arguments or ()
         )
         own = context.workload
 
@@ -95,7 +89,7 @@ def sweep_command(
     suggest_next(
         _format_estimate_command(
             result,
-            {"shard": changed_flags(offers).get("shard"), **changed_flags(work), **changed_flags(script)},
+            {"shard": shard, "samples": samples, "epochs": epochs},
             script_arguments,
         ),
         as_json=out.json_,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ..frozen import Frozen
 
 if TYPE_CHECKING:
-    from ..workload.options import ScriptOptions, WorkloadOptions
+    from ..workload.options import WorkloadOptions
 
 ModelArgument = Annotated[
     str,
@@ -53,26 +53,8 @@ FitFlag = Annotated[
 ]
 
 
-class ScriptFlags(Frozen):
-    """Execution of the user's code."""
-
-    script_timeout: Annotated[
-        str | None, typer.Option(help="Time limit of a script: 90s, 30m. Default: 10m.")
-    ] = None
-    script_env: Annotated[
-        list[str] | None,
-        typer.Option(help="Pass this environment variable to the script; repeatable.", metavar="NAME"),
-    ] = None
-
-    def terms(self) -> ScriptOptions:
-        """Convert the flags; UsageError for an invalid duration or an unset variable."""
-        from ..plan.request import build_script_terms
-
-        return build_script_terms(timeout=self.script_timeout, variables=self.script_env or ())
-
-
-class WorkFlags(Frozen):
-    """The run, besides the model."""
+class RunFlags(Frozen):
+    """Batch size, length and precision of the run."""
 
     batch_size: Annotated[int | None, typer.Option(help="Samples per device and step.")] = None
     samples: Annotated[int | None, typer.Option(help="Training samples per epoch.")] = None
@@ -80,11 +62,16 @@ class WorkFlags(Frozen):
     steps: Annotated[
         int | None, typer.Option(help="Number of optimizer steps on one device, instead of epochs.")
     ] = None
-    tokens: Annotated[
-        float | None, typer.Option(help="Training tokens of a language model's run (1e9), instead of epochs.")
-    ] = None
     precision: Annotated[
         str | None, typer.Option(help="float32, tf32, mixed_float16, mixed_bfloat16, float16 or bfloat16.")
+    ] = None
+
+
+class ModelFlags(Frozen):
+    """What is computed, and the time that the user's code may take to build it."""
+
+    tokens: Annotated[
+        float | None, typer.Option(help="Training tokens of a language model's run (1e9), instead of epochs.")
     ] = None
     mode: Annotated[Literal["train", "infer"], typer.Option(help="Training or inference.")] = "train"
     loss: Annotated[str | None, typer.Option(help="Keras loss of a model that is not compiled.")] = None
@@ -95,25 +82,15 @@ class WorkFlags(Frozen):
         bool,
         typer.Option("--remat", help="Recompute each layer's activations in the backward pass (RematScope)."),
     ] = False
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Trace the model again, and store nothing.")
-    ] = False
+    script_timeout: Annotated[
+        str | None, typer.Option(help="Time limit of a script: 90s, 30m. Default: 10m.")
+    ] = None
 
-    def options(self, script: ScriptFlags) -> WorkloadOptions:
-        """Convert the flags to tracing options; UsageError for invalid values."""
-        from ..workload.options import WorkloadOptions, count_tokens
 
-        return WorkloadOptions(
-            batch_size=self.batch_size,
-            samples=self.samples,
-            epochs=self.epochs,
-            steps=self.steps,
-            tokens=count_tokens(self.tokens),
-            precision=self.precision,
-            mode=self.mode,
-            loss=self.loss,
-            optimizer=self.optimizer,
-            remat=self.remat,
-            use_cache=not self.no_cache,
-            script=script.terms(),
-        )
+def build_options(*groups: Frozen, **single: Any) -> WorkloadOptions:
+    """Combine groups of flags and single ones, by the names of their fields, into tracing options."""
+    from ..plan.request import build_workload_options
+
+    return build_workload_options(
+        **{name: value for one in groups for name, value in vars(one).items()}, **single
+    )

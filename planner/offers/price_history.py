@@ -225,7 +225,7 @@ def require_recent_prices(offers: Iterable[HasPriceDate], *, today: date, accept
         raise NoAnswerError(
             f"the price is {found.oldest_days} days old; "
             f"launching requires one read in the last {REFUSED_AFTER_DAYS} days",
-            hint=f"run `{REMEDY}` and plan again, or add `--accept-old-prices`",
+            hint=f"run `{REMEDY}` and plan again, or set `GPUPLAN_ACCEPT_OLD_PRICES=true`",
         )
 
 

@@ -35,6 +35,14 @@ DIRECT_KEYS: Mapping[str, str] = {
     "egress_gb": "data to download from the cloud at the end [GB]",
 }
 
+# Properties of spot machines that replace the catalog's; field of `SpotTerms` by key.
+SPOT_KEYS: Mapping[str, str] = {
+    "spot_life_h": "up_hours",
+    "checkpoint_every_s": "interval_s",
+    "checkpoint_s": "save_s",
+    "restart_s": "restart_s",
+}
+
 OWNED = frozenset({"local", "own"})
 Bounds = tuple[float, float, float]
 
@@ -179,7 +187,7 @@ def parse_overrides(texts: Iterable[str], costs: Costs) -> dict[str, float]:
     Raises:
         UsageError: A text that is not a pair, an unknown key, or a value that is not a number of at least 0.
     """
-    known = sorted({key for key, _ in costs.assumptions} | set(DIRECT_KEYS))
+    known = sorted({key for key, _ in costs.assumptions} | DIRECT_KEYS.keys() | SPOT_KEYS.keys())
     found = {}
     for text in texts:
         key, separator, value = text.partition("=")
@@ -192,6 +200,32 @@ def parse_overrides(texts: Iterable[str], costs: Costs) -> dict[str, float]:
             )
         found[key] = _number(value, text)
     return found
+
+
+def take_overrides(
+    texts: Iterable[str], names: Mapping[str, str]
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Separate the `key=value` pairs with some keys: their values under other names, and the remaining texts.
+
+    Args:
+        texts: Values of `--assume`.
+        names: Name of the value by key.
+
+    Raises:
+        UsageError: A value that is not a number of at least 0.
+
+    Example:
+        >>> take_overrides(["restart_s=60", "boot_s=90"], SPOT_KEYS)
+        ({'restart_s': 60.0}, ('boot_s=90',))
+    """
+    taken, rest = {}, []
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if separator and key in names:
+            taken[names[key]] = _number(value, text)
+        else:
+            rest.append(text)
+    return taken, tuple(rest)
 
 
 def build_cost_terms(settings: Settings, costs: Costs, *, assume: Iterable[str] = ()) -> CostTerms:

@@ -35,6 +35,21 @@ def parse_duration_s(text: str, *, flag: str = "") -> float:
     return duration_s
 
 
+def parse_time_limit_s(text: str, *, flag: str, now: datetime) -> float:
+    """Parse a duration like `12h`, or a point in time like `Mon 08:00` [s]; UsageError for anything else.
+
+    Args:
+        text: Limit as written by the user.
+        flag: Flag named in the error message.
+        now: Current local time.
+
+    Example:
+        >>> parse_time_limit_s("Mon 08:00", flag="--deadline", now=datetime(2026, 11, 20, 20, 0)) / 3600
+        60.0
+    """
+    return parse_seconds_until(text, now=now) if ":" in text else parse_duration_s(text, flag=flag)
+
+
 def parse_seconds_until(text: str, *, now: datetime) -> float:
     """Return the time until a point in time like `Mon 08:00`, `18:30` or `2026-12-01 09:00` [s].
 
@@ -52,10 +67,11 @@ def parse_seconds_until(text: str, *, now: datetime) -> float:
     moment = _moment(text.strip(), now)
     if moment is None:
         raise UsageError(
-            f"`--by {text}` is not a point in time", hint='give e.g. `--by "Mon 08:00"` or `--by 18:30`'
+            f"`--deadline {text}` is not a point in time",
+            hint='give e.g. `--deadline "Mon 08:00"` or `--deadline 18:30`',
         )
     if moment <= now:
-        raise UsageError(f"`--by {text}` has passed", hint="give a point in time in the future")
+        raise UsageError(f"`--deadline {text}` has passed", hint="give a point in time in the future")
     return (moment - now).total_seconds()
 
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..frozen import Frozen
 from ..limits import MAX_DURATION_S, require_positive
 from ..predict.multi_device.sharding import parse_sharding
 from ..settings import load_settings
-from ..units import SECONDS_PER_HOUR
 from ..workload.capture.environment import require_variables
-from ..workload.options import ScriptOptions, WorkloadOptions
-from .cost_terms import CostTerms, build_cost_terms
+from ..workload.options import ScriptOptions, WorkloadOptions, count_tokens
+from .cost_terms import SPOT_KEYS, CostTerms, build_cost_terms, take_overrides
 from .execution.scaling_mode import ScalingMode
-from .parsing import parse_duration_s, parse_seconds_until
+from .parsing import parse_duration_s, parse_time_limit_s
 from .question import EstimateContext, Question, SortBy
 from .select import Filters, select
 from .spot.preemption import SpotTerms
@@ -69,11 +66,9 @@ class EstimateRequest(Frozen):
     Args:
         accelerators, providers, regions, purchase, devices: Filters of offers.
         hosts: Numbers of equal machines that share the work; empty for one [-].
-        retired: Whether to include offers that can no longer be rented.
-        catalog: Folder with the user's own catalog; None for that of the settings.
         residency: Allowed locations of the data: `eu`, `eea`, `uk` or countries.
-        deadline: Longest time of the run: `12h`, or a number of seconds [s].
-        by: Point in time at which the run must end: `Mon 08:00`.
+        deadline: Longest time of the run: `12h`, the point in time at which it must end: `Mon 08:00`, or a number
+            of seconds [s].
         feed: Input pipeline: `arrays`, `jpeg` or samples per second of one vCPU.
         budget: Highest cost of the run [USD].
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for strong
@@ -83,7 +78,6 @@ class EstimateRequest(Frozen):
             for what the script says.
         sort: Sort criterion of the offers.
         assume: Overrides of the catalog's assumptions: `boot_s=90`.
-        spot: Overrides for spot machines.
         quota: Whether to compare the offers with the quotas of the user's accounts.
         hour_value, wait_value: Value of an hour of the user's time, and of an unattended one [USD/h].
     """
@@ -94,18 +88,14 @@ class EstimateRequest(Frozen):
     purchase: Literal["on-demand", "spot", "any"] = "any"
     devices: Sequence[float] = ()
     hosts: Sequence[int] = ()
-    retired: bool = False
-    catalog: Path | None = None
     residency: Sequence[str] = ()
     deadline: str | float | None = None
-    by: str | None = None
     feed: str | None = None
     budget: float | None = None
     scaling: ScalingMode | None = None
     shard: str | None = None
     sort: SortBy = "cost"
     assume: Sequence[str] = ()
-    spot: SpotTerms = field(default_factory=SpotTerms)
     quota: bool = False
     hour_value: float = 0.0
     wait_value: float = 0.0
@@ -124,14 +114,15 @@ class EstimateRequest(Frozen):
 
         settings = load_settings(
             flags={
-                "catalog_dir": self.catalog,
                 "providers": tuple(self.providers),
                 "regions": tuple(self.regions),
+                "quota": self.quota,
             }
         )
         set_cache_dir(settings.cache_dir)
         catalog = load_user_catalog(settings)
         filters = self._filters(settings)
+        spot, assume = take_overrides(self.assume, SPOT_KEYS)
         question = Question(
             filters=filters,
             sort=self.sort,
@@ -140,25 +131,19 @@ class EstimateRequest(Frozen):
             feed=self.feed,
             scaling=self.scaling,
             shard=None if self.shard is None else parse_sharding(self.shard),
-            spot=self.spot,
+            spot=SpotTerms(**spot),
             hour_value_usd=self.hour_value,
             wait_value_usd=self.wait_value,
-            quotas=_read_quotas(filters, catalog, settings) if self.quota else None,
+            quotas=_read_quotas(filters, catalog, settings) if settings.quota else None,
         )
-        terms = build_cost_terms(settings, catalog.costs, assume=self.assume)
+        terms = build_cost_terms(settings, catalog.costs, assume=assume)
         return ResolvedRequest(question=question, catalog=catalog, terms=terms, settings=settings)
 
     def _deadline_s(self) -> float | None:
-        """Return the earlier of `deadline` and `by`, or None without either [s]."""
-        longest = (
-            parse_duration_s(self.deadline, flag="--deadline")
-            if isinstance(self.deadline, str)
-            else self.deadline
-        )
-        if self.by is None:
-            return longest
-        left_s = parse_seconds_until(self.by, now=datetime.now())
-        return left_s if longest is None else min(left_s, longest)
+        """Return the longest time of the run, or None without a deadline [s]."""
+        if not isinstance(self.deadline, str):
+            return self.deadline
+        return parse_time_limit_s(self.deadline, flag="--deadline", now=datetime.now())
 
     def _filters(self, settings: Settings) -> Filters:
         return Filters(
@@ -167,7 +152,7 @@ class EstimateRequest(Frozen):
             regions=settings.regions,
             purchase=self.purchase,
             devices=tuple(self.devices),
-            include_retired=self.retired,
+            include_retired=settings.retired,
             residency=tuple(self.residency),
             hosts=tuple(self.hosts) or (1,),
         )
@@ -185,55 +170,45 @@ def _read_quotas(filters: Filters, catalog: Catalog, settings: Settings) -> Acco
     )
 
 
-def build_spot_terms(
-    *,
-    spot_life: str | None,
-    checkpoint_every: str | None,
-    checkpoint_time: str | None,
-    restart_time: str | None,
-) -> SpotTerms:
-    """Parse properties of spot machines, durations like `5h` or `90s`; None keeps the catalog's value.
+def build_workload_options(
+    *, script_timeout: str | float | None = None, tokens: float | None = None, **given: Any
+) -> WorkloadOptions:
+    """Return the options for a run, with those of the user's settings.
 
     Args:
-        spot_life: Mean lifetime of a machine.
-        checkpoint_every: Work between two checkpoints.
-        checkpoint_time: Duration of a checkpoint.
-        restart_time: Time from the start of a new machine until training resumes.
+        script_timeout: Time limit of a script, like `90s` or `30m`, or in seconds; None for the setting.
+        tokens: Tokens of the run of a language model; None if not stated [-].
+        given: Further fields of `WorkloadOptions`.
 
     Raises:
-        UsageError: An invalid duration, or one that is not positive.
+        UsageError: An invalid value, or a variable of the setting `script_env` that is not set.
     """
-
-    def time_s(text: str | None, flag: str) -> float | None:
-        return None if text is None else parse_duration_s(text, flag=flag)
-
-    life_s = time_s(spot_life, "--spot-life")
-    return SpotTerms(
-        up_hours=None if life_s is None else life_s / SECONDS_PER_HOUR,
-        interval_s=time_s(checkpoint_every, "--checkpoint-every"),
-        save_s=time_s(checkpoint_time, "--checkpoint-time"),
-        restart_s=time_s(restart_time, "--restart-time"),
+    settings = load_settings()
+    return WorkloadOptions(
+        tokens=count_tokens(tokens),
+        use_cache=settings.trace_cache,
+        script=build_script_terms(settings, timeout=script_timeout),
+        **given,
     )
 
 
-def build_script_terms(*, timeout: str | float | None, variables: Sequence[str]) -> ScriptOptions:
+def build_script_terms(settings: Settings, *, timeout: str | float | None = None) -> ScriptOptions:
     """Return the terms on which a script runs.
 
     Args:
-        timeout: Time limit, like `90s` or `30m`, or in seconds; None for the setting `script_timeout`.
-        variables: Names of environment variables passed to the script.
+        settings: Settings with the environment variables and the default time limit.
+        timeout: Time limit, like `90s` or `30m`, or in seconds; None for that of the settings.
 
     Raises:
         UsageError: An invalid duration, one that is not positive, or a variable that is not set.
     """
-    require_variables(tuple(variables))
+    require_variables(settings.script_env)
     flag = FLAG
     if timeout is None:
-        settings = load_settings()
         timeout, flag = settings.script_timeout, f"script_timeout ({settings.origins['script_timeout']})"
     timeout_s = parse_duration_s(timeout, flag=flag) if isinstance(timeout, str) else timeout
     require_positive(timeout_s, what=flag, example="10m", most=MAX_DURATION_S)
-    return ScriptOptions(timeout_s=timeout_s, variables=tuple(variables))
+    return ScriptOptions(timeout_s=timeout_s, variables=settings.script_env)
 
 
 def refresh_notebook_accounts(settings: Settings, *, timeout_s: float = COMMAND_TIMEOUT_S) -> Iterator[str]:

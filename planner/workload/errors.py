@@ -105,7 +105,8 @@ def _build_hint(error: BaseException, script: str) -> str:
         return "build it in Python to see the full traceback"
     if isinstance(error, KeyError) and _is_missing_variable(error):
         return (
-            f"gpuplan withholds most environment variables; `--script-env {error.args[0]}` passes this one on"
+            "gpuplan withholds most environment variables; "
+            f"`GPUPLAN_SCRIPT_ENV={error.args[0]}` passes this one on"
         )
     if isinstance(error, EOFError):
         return f"it waits for input(), which gpuplan does not provide; {WAY_OUT.format(name=script)}"

@@ -174,7 +174,7 @@ class LocalAdapter:
             )
         if spec.requirements:
             raise UsageError(
-                "`--requirements`: the local provider uses the environment of gpuplan",
+                "the setting `requirements`: the local provider uses the environment of gpuplan",
                 hint=f"install them first: `{sys.executable} -m pip install -r {spec.requirements}`",
             )
         return build_job(

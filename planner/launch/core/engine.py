@@ -188,7 +188,7 @@ def _nothing_to_be_had(refusals: list[CloudError]) -> GpuplanError:
             hint="`gpuplan launch plan.json` plans a new attempt",
         )
     last = refusals[-1]
-    hint = "choose another offer: `--rank N`, `--fallbacks N`"
+    hint = "choose another offer, `--rank N`, or try more, `GPUPLAN_FALLBACKS=6`"
     if last.kind is ErrorKind.QUOTA:
         hint = f"request a higher quota from the provider ({last.code}), or choose another region"
     return NoAnswerError(

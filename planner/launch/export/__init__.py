@@ -62,7 +62,7 @@ ENGINES = {
 
 
 def export_offer(
-    args: LaunchArgs, *, engine: str, disk_gb: int, image: str | None, file: str
+    args: LaunchArgs, *, engine: str, file: str, disk_gb: int = 100, image: str | None = None
 ) -> dict[str, Any]:
     """Return a plan's offer as an engine's document, with commands and limits.
 

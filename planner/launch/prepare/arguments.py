@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import UsageError
 from ...limits import MAX_AMOUNT
+from ...plan.parsing import parse_duration_s
 
-FALLBACKS = 3
+if TYPE_CHECKING:
+    from ...settings import Settings
+
 SOURCE_KINDS = ("folder", "git", "s3", "gs", "image")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchArgs:
-    """The flags of `gpuplan launch`; see its help.
+    """The flags of `gpuplan launch`, see its help, and the settings on how runs are launched.
 
     Raises:
         UsageError: A limit is not a finite number above zero.
@@ -24,14 +27,14 @@ class LaunchArgs:
 
     path: Path
     rank: int | None = None
-    fallbacks: int | None = None
+    fallbacks: int = 3
     script: str | None = None
     arguments: tuple[str, ...] = ()
     source: str | None = None
     requirements: str | None = None
     max_usd: float | None = None
     max_hours: float | None = None
-    stop_loss: Literal["off", "warn", "stop"] | None = None
+    stop_loss: Literal["off", "warn", "stop"] = "warn"
     checkpoint_every_s: float | None = None
     accept_old_prices: bool = False
     guest_cap_only: bool = False
@@ -53,6 +56,19 @@ class LaunchArgs:
     def most_usd(self) -> Decimal | None:
         """Value of `--max-usd` as Decimal; None when it was not typed [USD]."""
         return None if self.max_usd is None else Decimal(str(self.max_usd))
+
+
+def build_launch_preferences(settings: Settings) -> dict[str, Any]:
+    """Return the fields of `LaunchArgs` that are settings; UsageError for an invalid interval of checkpoints."""
+    every = settings.checkpoint_every
+    return {
+        "fallbacks": settings.fallbacks,
+        "requirements": settings.requirements or None,
+        "stop_loss": settings.stop_loss,
+        "checkpoint_every_s": parse_duration_s(every, flag="checkpoint_every") if every else None,
+        "accept_old_prices": settings.accept_old_prices,
+        "guest_cap_only": settings.guest_cap_only,
+    }
 
 
 def parse_source(text: str | None) -> str:

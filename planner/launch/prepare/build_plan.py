@@ -22,7 +22,7 @@ from ..core.launch_plan import LaunchEvent, LaunchPlan
 from ..core.ledger import Ledger
 from ..core.request import CHECKPOINT_EVERY_S, LaunchCandidate, LaunchRequest, RunSpec, StopLoss
 from ..core.service import Launcher
-from .arguments import FALLBACKS, LaunchArgs, parse_source
+from .arguments import LaunchArgs, parse_source
 from .check_plan_file import read_launch_plan, require_as_typed, require_sound
 from .planning import apply_cap, make_plan, rebuild_plan, require_outer_cap
 from .pricing import (
@@ -125,9 +125,8 @@ def _of_estimate(
     """Return the request for an estimate's offers, and the recorded plan to continue, if any."""
     now = launcher.clock.now()
     require_fresh(what=str(args.path), made_at=planned.written_at, now=now, life=ESTIMATE_LIFE)
-    fallbacks = FALLBACKS if args.fallbacks is None else args.fallbacks
     provider, candidates = select_candidates(
-        planned, launchable=LAUNCHABLE, rank=args.rank, fallbacks=fallbacks
+        planned, launchable=LAUNCHABLE, rank=args.rank, fallbacks=args.fallbacks
     )
     spec = build_run_spec(args, planned, candidates[0])
     kind, _, place = spec.source.partition(":")
@@ -228,7 +227,7 @@ def build_run_spec(
         source=source,
         requirements=args.requirements,
         checkpoint_every_s=_checkpoint_every_s(args, first),
-        stop_loss=StopLoss(action=args.stop_loss or "warn"),
+        stop_loss=StopLoss(action=args.stop_loss),
         packages=find_pinned_packages(planned.versions),
     )
 

@@ -153,12 +153,8 @@ def require_as_typed(plan: LaunchPlan, args: LaunchArgs) -> None:
     request, spec = plan.request, plan.request.spec
     fixed: dict[str, tuple[object, object]] = {
         "--rank": (args.rank, request.candidates[0].rank),
-        "--fallbacks": (args.fallbacks, len(request.candidates) - 1),
         "--script": (args.script, spec.script),
         "--source": (args.source and parse_source(args.source), spec.source),
-        "--requirements": (args.requirements, spec.requirements),
-        "--stop-loss": (args.stop_loss, spec.stop_loss.action),
-        "--checkpoint-every": (args.checkpoint_every_s, spec.checkpoint_every_s),
         "--name": (args.name or None, None),
         "-- ARGS": (args.arguments or None, spec.arguments),
         **{f"-O {name}": (value, request.options.get(name)) for name, value in args.options.items()},

@@ -195,5 +195,5 @@ def require_outer_cap(plan: LaunchPlan, adapter: Adapter) -> None:
             f"no layer outside the machine ends the {one.instance_type} in {attempt.zone or one.region}: if it "
             f"hangs before its own timer is set, it costs ${hour:.2f} an hour, ${hour * HOURS_PER_DAY:.2f} a day, "
             "until `gpuplan reap` or `stop`",
-            hint=f"{terms.outer_cap or 'choose another offer'}; or accept this: `--guest-cap-only`",
+            hint=f"{terms.outer_cap or 'choose another offer'}; or accept this: `GPUPLAN_GUEST_CAP_ONLY=true`",
         )

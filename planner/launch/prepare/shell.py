@@ -156,6 +156,6 @@ def pin_versions(wanted: tuple[str, ...], packages: tuple[str, ...]) -> list[str
         if name.partition("[")[0] not in versions:
             raise UsageError(
                 f"`{name.partition('[')[0]}` is not installed here, so its version is unknown",
-                hint="install it, or give a file of the source: `--requirements requirements.txt`",
+                hint="install it, or name a file of the source: `GPUPLAN_REQUIREMENTS=requirements.txt`",
             )
     return [f"{name}=={versions[name.partition('[')[0]]}" for name in wanted]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from ...limits import MAX_RUNS, require_count, require_not_negative, require_positive
+from ...limits import MAX_RUNS, require_count, require_not_negative
 from ...units import SECONDS_PER_HOUR
 from ..estimate_workload import estimate_workload
 from ..pricing.offers import build_preemption_forecaster
@@ -116,10 +116,10 @@ class BreakevenQuery:
 
     def __post_init__(self) -> None:
         require_count(self.runs, what="--runs", example="10", most=MAX_RUNS)
-        require_positive(self.hours_a_day, what="--hours-a-day", example="8")
-        if self.hours_a_day > HOURS_PER_DAY:
+        if not 0 < self.hours_a_day <= HOURS_PER_DAY:
             raise UsageError(
-                f"--hours-a-day {self.hours_a_day:g}: a day has 24", hint="try `--hours-a-day 8`"
+                f"`--assume hours_a_day={self.hours_a_day:g}`: a day has 24",
+                hint="try `--assume hours_a_day=8`",
             )
         require_not_negative(self.hour_value_usd, what="--hour-value", example="20")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import UsageError
-from ...limits import require_not_negative, require_positive
+from ...limits import MAX_AMOUNT, require_not_negative, require_positive
 
 SCHEMA = "gpuplan.rig/1"
 WEEKS_PER_MONTH = 52.1775 / 12
@@ -47,16 +47,26 @@ class OwnedMachine:
 
     def __post_init__(self) -> None:
         require_positive(self.purchase_usd, what="--price", example="2500")
-        require_positive(self.power_w, what="--power", example="450")
+        if not 0 < self.power_w <= MAX_AMOUNT:
+            raise UsageError(
+                f"`--assume power_w={self.power_w:g}` must be above zero", hint="try `--assume power_w=450`"
+            )
         require_positive(self.hours_a_week, what="--hours-a-week", example="20")
         if self.hours_a_week > HOURS_PER_WEEK:
             raise UsageError(
                 f"--hours-a-week {self.hours_a_week:g}: a week has 168", hint="try `--hours-a-week 20`"
             )
         if not 0 <= self.value_lost_per_year < 1:
-            raise UsageError("--loses must be at least 0 and less than 1", hint="try `--loses 0.3`")
+            raise UsageError(
+                "`--assume value_lost_per_year` must be at least 0 and less than 1",
+                hint="try `--assume value_lost_per_year=0.3`",
+            )
         require_not_negative(self.electricity_usd_per_kwh, what="--electricity", example="0.17")
-        require_not_negative(self.idle_power_w, what="--idle-power", example="50")
+        if not 0 <= self.idle_power_w <= MAX_AMOUNT:
+            raise UsageError(
+                f"`--assume idle_power_w={self.idle_power_w:g}` must be at least zero",
+                hint="try `--assume idle_power_w=50`",
+            )
 
 
 def owning_usd(rig: OwnedMachine, *, months: float) -> float:

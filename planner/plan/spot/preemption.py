@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ...errors import UsageError
 from ...frozen import Frozen
-from ...limits import require_positive
+from ...limits import MAX_DURATION_S
 from ...units import GIGA, SECONDS_PER_HOUR, Interval
 from .checkpoints import (
     RunMoments,
@@ -43,14 +44,18 @@ class SpotTerms(Frozen):
 
     def __post_init__(self) -> None:
         given = {
-            "--spot-life": self.up_hours,
-            "--checkpoint-every": self.interval_s,
-            "--checkpoint-time": self.save_s,
-            "--restart-time": self.restart_s,
+            "spot_life_h": self.up_hours,
+            "checkpoint_every_s": self.interval_s,
+            "checkpoint_s": self.save_s,
+            "restart_s": self.restart_s,
         }
-        for flag, value in given.items():
-            if value is not None:
-                require_positive(value, what=flag, example="1h")
+        for key, value in given.items():
+            most = MAX_DURATION_S / (SECONDS_PER_HOUR if key.endswith("_h") else 1.0)
+            if value is not None and not 0 < value <= most:
+                raise UsageError(
+                    f"`--assume {key}={value:g}` must be above zero and at most a century",
+                    hint=f"try `--assume {key}=60`",
+                )
 
 
 class PreemptionForecast(Frozen):
@@ -245,7 +250,11 @@ class PreemptionForecaster:
         if self.terms.up_hours is None:
             return hazard
         return replace(
-            hazard, up_hours=self.terms.up_hours, median_up_hours=None, basis="given", source="--spot-life"
+            hazard,
+            up_hours=self.terms.up_hours,
+            median_up_hours=None,
+            basis="given",
+            source="--assume spot_life_h",
         )
 
     def _compute_forecast(self, hazard: PreemptionStatistics, work_s: float) -> PreemptionForecast | None:

@@ -64,7 +64,7 @@ def require_variables(variables: tuple[str, ...], *, environ: Mapping[str, str] 
     for name in variables:
         if name not in environ and name not in _hide_credential_files(Path()):
             raise UsageError(
-                f"--script-env {name}: the variable `{name}` is not set",
+                f"script_env: the variable `{name}` is not set",
                 hint=f"set it first, as in `export {name.partition('=')[0]}=VALUE`, and give its name alone",
             )
 

@@ -160,7 +160,7 @@ class ScriptProcess:
         return ScriptTimeoutError(
             f"`{self._name}` took longer than {format_typed_duration(limit_s)} and was stopped"
             + (f"; it was at {place}" if place else ""),
-            hint=f"`--script-timeout {format_typed_duration(LONGER * limit_s)}` gives it more time{other}",
+            hint=f"`GPUPLAN_SCRIPT_TIMEOUT={format_typed_duration(LONGER * limit_s)}` gives it more time{other}",
         )
 
     def place(self) -> str:

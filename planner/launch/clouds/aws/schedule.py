@@ -155,7 +155,7 @@ KNOWN_S = 60.0  # a new role is visible in IAM within seconds
 ACCOUNT = {"$ref": "account.id"}
 WAY_OUT = (
     f"ask an administrator to create the role `{ROLE}`, give another with `-O scheduler_role=ARN`, or accept that "
-    "nothing outside the machine ends it with `--guest-cap-only`"
+    "nothing outside the machine ends it with `GPUPLAN_GUEST_CAP_ONLY=true`"
 )
 
 
