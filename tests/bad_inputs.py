@@ -53,16 +53,13 @@ COUNTS = {
     "estimate": ("--batch-size", "--samples", "--epochs", "--steps", "--hosts"),
     "breakeven": ("--runs", "--batch-size", "--epochs"),
 }
-AMOUNTS = {"estimate": ("--budget", "--devices"), "breakeven": ("--hours-a-day", "--hour-value")}
+AMOUNTS = {"estimate": ("--budget", "--devices"), "breakeven": ("--hour-value", "--wait-value")}
 DURATIONS = {
-    "estimate": (
-        "--deadline", "--script-timeout", "--spot-life", "--checkpoint-every", "--checkpoint-time",
-        "--restart-time",
-    ),
-}  # fmt: skip
+    "estimate": ("--deadline", "--script-timeout"),
+}
 NAMES = {
     "estimate": ("--accelerator", "--provider", "--region", "--residency", "--purchase", "--precision", "--mode",
-                 "--sort", "--by", "--assume", "--script-env", "--scaling"),
+                 "--sort", "--assume", "--scaling"),
 }  # fmt: skip
 FILES = (
     "missing",
@@ -156,7 +153,11 @@ BY_HAND = (
     BadInput(("estimate", "{good.json}", "-o", "{folder.json}"), says="folder.json"),
     BadInput(("estimate", "{good.json}", "-o", "{nowhere/plan.json}"), says="nowhere"),
     BadInput(("estimate", "{good.json}", "--epochs", "1", "--steps", "1"), says="--epochs"),
-    BadInput(("estimate", "{good.json}", "--catalog", "{missing}"), says="missing"),
+    BadInput(("estimate", "{good.json}", "--deadline", "Mon 25:00"), says="Mon 25:00"),
+    BadInput(("estimate", "{good.json}", "--assume", "spot_life_h=0"), says="spot_life_h"),
+    BadInput(("estimate", "{good.json}", "--assume", "restart_s=soon"), says="restart_s=soon"),
+    BadInput(("estimate", "{good.json}", "--assume", "checkpoint_every_s=1e12"), says="a century"),
+    BadInput(("rig", "--accelerator", "T4", "--price", "9", "--assume", "power_w=0"), says="power_w=0"),
     BadInput(("estimate", "{good.json}", "--provider", "google"), says="gcp"),
     BadInput(("estimate", "{good.json}", "--provider", "Gogle"), says="did you mean `gcp`"),
     BadInput(("estimate", "{good.json}", "--provider", "amazn"), says="did you mean `aws`"),
@@ -166,7 +167,7 @@ BY_HAND = (
     BadInput(("estimate", "{good.json}", "--deadline", "1s"), (NO,)),
     BadInput(("estimate", "{good.json}", "--budget", "1e-9", "--provider", "aws"), (NO,)),
     BadInput(("breakeven", "{good.json}", "--against", "moon"), says="moon"),
-    BadInput(("breakeven", "{good.json}", "--hours-a-day", "25"), says="24"),
+    BadInput(("breakeven", "{good.json}", "--assume", "hours_a_day=25"), says="24"),
     BadInput(("sweep", "{good.json}", "--batch-sizes", "32,0"), says="--batch-sizes"),
     BadInput(("sweep", "{good.json}", "--batch-sizes", "a,b"), says="--batch-sizes"),
     BadInput(("sweep", "{good.json}", "--batch-sizes", "99999999999999999999"), says="--batch-sizes"),
@@ -218,15 +219,13 @@ BY_HAND = (
     BadInput(("ps", "--nope"), says="--nope"),
     BadInput(("ps", "--provider", "gogle"), says="did you mean `gcp`"),
     BadInput(("ps", "--cloud", "--provider", "lambda"), says="lambda"),
-    BadInput(
-        ("ps", "--cloud", "--provider", "aws", "--region", "us-east-1"), (CREDENTIALS,), says="credentials"
-    ),
+    BadInput(("ps", "--cloud", "--provider", "aws"), (CREDENTIALS,), says="credentials"),
     BadInput(("ps", "--cloud", "--provider", "gcp"), (CREDENTIALS,), says="cannot query gcp"),
     BadInput(("reap", "--provider", "azure"), (CREDENTIALS,), says="cannot query azure"),
     BadInput(("reap", "extra"), says="extra"),
     BadInput(("reap", "--provider", "moon"), says="moon"),
-    BadInput(("reap", "--owner", "x/y"), says="--owner"),
-    BadInput(("reap", "--provider", "aws", "--region", "us-east-1"), (CREDENTIALS,), says="credentials"),
+    BadInput(("stop", "--all", "--owner", "x/y"), says="--owner"),
+    BadInput(("reap", "--provider", "aws"), (CREDENTIALS,), says="credentials"),
     BadInput(("stop", "--all", "--provider", "moon", "--yes"), says="moon"),
     BadInput(("doctor", "extra"), says="extra"),
     BadInput(("doctor", "--nope"), says="--nope"),

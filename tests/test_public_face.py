@@ -52,8 +52,6 @@ def test_python_and_command_line_take_the_same_questions() -> None:
         "show_all",
         "output",
         "json_",
-        "catalog",
-        "no_cache",
         "breakdown",
         "explain",
     }

@@ -122,8 +122,9 @@ def accelerators(
     from ..offers.catalog import load_catalog
     from ..render.catalog import ACCELERATOR_COLUMNS, build_accelerator_row
     from ..render.output import emit_json, emit_rows
+    from ..settings import load_settings
 
-    known = list(load_catalog().accelerators.values())
+    known = list(load_catalog(load_settings().catalog_dir).accelerators.values())
     found = _filter_rows(known, "architecture", architecture or [])
     rows = [build_accelerator_row(row) for row in found]
     if as_json:

@@ -22,10 +22,9 @@ _ON_COMMANDS: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
         },
     ),
     (
-        (*_ESTIMATES, "offers"),
+        (*_ESTIMATES, "offers", "accelerators"),
         {"--catalog": "set `GPUPLAN_CATALOG_DIR=FOLDER`, or `catalog_dir` in a settings file"},
     ),
-    (("accelerators",), {"--catalog": "`gpuplan catalog check FOLDER` reads a catalog of your own"}),
     (_WORK, {"--no-cache": "set `GPUPLAN_TRACE_CACHE=false`"}),
     (_RUNS, {"--script-env": "set `GPUPLAN_SCRIPT_ENV=NAME`, several names separated by commas"}),
     (

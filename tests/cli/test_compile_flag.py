@@ -86,9 +86,7 @@ def test_rows_rest_on_what_a_fake_compiler_says(
     monkeypatch.setattr(compilation, "_lowered", lambda *_: lowered)
     monkeypatch.setattr(compilation, "compile_step", lambda *_, **__: result)
 
-    done = gpuplan(
-        "estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--retired", "--json"
-    )
+    done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--json")
     document = json.loads(done.out)
     jsonschema.validate(document, json.loads((SCHEMAS / "gpuplan.estimate.json").read_text()))
 

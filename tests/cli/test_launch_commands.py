@@ -165,14 +165,14 @@ def test_an_offer_that_cannot_be_launched_names_one_that_can(gpuplan: Callable[.
 
 
 def test_a_spot_machine_is_launched_as_the_plan_bills_it(
-    gpuplan: Callable[..., Any], plan: Path, saved: str
+    gpuplan: Callable[..., Any], plan: Path, saved: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Life, notice and the time between checkpoints come from the plan, unless the user says how often."""
     t4 = ("--provider", "aws", "--accelerator", "T4", "--region", "us-east-1", "--purchase", "spot")
     assert gpuplan("estimate", saved, *t4, "-o", str(plan)).code == 0
     spot = json.loads(plan.read_text())["offers"][0]["spot"]
     code = ("--script", "train.py", "--source", "git:https://example.org/me/project@v1")
-    dry_run = ("launch", str(plan), "--rank", "1", *code, "--guest-cap-only", "--dry-run")
+    dry_run = ("launch", str(plan), "--rank", "1", *code, "--dry-run")
 
     request = json.loads(gpuplan(*dry_run, "--json").out)["request"]
     first, every_s = request["candidates"][0]["spot"], request["spec"]["checkpoint_every_s"]
@@ -183,7 +183,8 @@ def test_a_spot_machine_is_launched_as_the_plan_bills_it(
     text = gpuplan(*dry_run).out
     assert "notice 120 s" in text
     assert " as planned\n" in text
-    assert '"checkpoint_every_s": 90.0' in gpuplan(*dry_run, "--checkpoint-every", "90s").out
+    monkeypatch.setenv("GPUPLAN_CHECKPOINT_EVERY", "90s")
+    assert '"checkpoint_every_s": 90.0' in gpuplan(*dry_run).out
 
 
 def test_an_old_plan_is_refused(gpuplan: Callable[..., Any], plan: Path) -> None:
@@ -195,7 +196,13 @@ def test_an_old_plan_is_refused(gpuplan: Callable[..., Any], plan: Path) -> None
 
 
 GIT = ("--script", "train.py", "--source", "git:https://example.org/me/project@v1")
-CLOUD = (*GIT, "--guest-cap-only", "--dry-run")
+CLOUD = (*GIT, "--dry-run")
+
+
+@pytest.fixture(autouse=True)
+def guest_cap_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's own timer is enough."""
+    monkeypatch.setenv("GPUPLAN_GUEST_CAP_ONLY", "true")
 
 
 @pytest.fixture
@@ -240,8 +247,8 @@ def test_a_cloud_is_not_paid_by_a_price_older_than_90_days(
     refused = gpuplan("launch", str(cloud_plan), *CLOUD[:-1], "--yes")
     assert (refused.code, refused.out) == (3, "")
     assert "days old; launching requires one read in the last 90 days" in refused.err
-    assert "add `--accept-old-prices`" in refused.err
-    again = gpuplan("launch", str(written), "--yes", "--guest-cap-only")
+    assert "set `GPUPLAN_ACCEPT_OLD_PRICES=true`" in refused.err
+    again = gpuplan("launch", str(written), "--yes")
     assert (again.code, "launching requires one read in the last 90 days" in again.err) == (3, True)
 
 
@@ -270,7 +277,8 @@ def test_a_launch_knows_refreshed_prices(
     for name, value in AWS_NOWHERE.items():
         monkeypatch.setenv(name, value)
     start = ("launch", str(cloud_plan), *CLOUD[:-1], "--rank", "1")
-    moved = gpuplan(*start, "--accept-old-prices", "--yes")
+    monkeypatch.setenv("GPUPLAN_ACCEPT_OLD_PRICES", "true")
+    moved = gpuplan(*start, "--yes")
     assert (moved.code, f"changed from ${first['usd_per_hour']} to $0.9" in moved.err) == (3, True)
 
     data = json.loads(cloud_plan.read_text())
@@ -287,7 +295,7 @@ def test_a_container_runs_at_aws_without_an_installation(
     gpuplan: Callable[..., Any], cloud_plan: Path
 ) -> None:
     """The start-up script pulls it and runs the supervisor in it; nothing is cloned, nothing is installed."""
-    arguments = [*CLOUD[:2], "--source", "image:mine", "--guest-cap-only", "--dry-run", "--json"]
+    arguments = [*CLOUD[:2], "--source", "image:mine", "--dry-run", "--json"]
     done = gpuplan("launch", str(cloud_plan), *arguments)
 
     assert done.code == 0, done.err
@@ -330,7 +338,7 @@ def test_a_cloud_that_does_not_answer_hides_no_machine_of_another(
         "AWS_SECRET_ACCESS_KEY": "x",
     }.items():
         monkeypatch.setenv(name, value)
-    asked = ("--provider", "aws", "--provider", "local", "--region", "us-east-1", "--region", "local")
+    asked = ("--provider", "aws", "--provider", "local")
     done = gpuplan("ps", "--cloud", *asked, "--json")
 
     listed = json.loads(done.out)
@@ -381,7 +389,7 @@ def write_decision(folder: Path, *keys: str, recommended: int = 0) -> Path:
 def test_launch_follows_the_decision(gpuplan: Callable[..., Any], tmp_path: Path) -> None:
     """The decision's offer is started, though another is the cheapest."""
     path = write_decision(tmp_path, "aws", "gcp-spot")
-    done = gpuplan("launch", str(path), *GIT, "--dry-run", "--json", "--guest-cap-only")
+    done = gpuplan("launch", str(path), *GIT, "--dry-run", "--json")
 
     assert done.code == 0, done.err
     assert json.loads(done.out)["request"]["provider"] == "aws"

@@ -92,7 +92,7 @@ def test_a_saved_plan_is_launched_with_its_own_versions(plan: Path) -> None:
 
 @pytest.mark.parametrize("command", ["estimate", "breakeven"])
 def test_a_model_is_refused_in_a_line(command: str, tmp_path: Path) -> None:
-    done = run_light(tmp_path, command, "ResNet50", "--epochs", "1", "--samples", "9", "--no-cache")
+    done = run_light(tmp_path, command, "ResNet50", "--epochs", "1", "--samples", "9")
 
     assert (done.returncode, done.stdout) == (2, "")
     assert re.match(r"error: (keras|numpy) is not installed", done.stderr)

@@ -14,7 +14,7 @@ import pytest
 from commands import names, parse
 from gpuplan.cli import app as application
 from gpuplan.cli.messages import changed_flags, format_command
-from gpuplan.cli.work_flags import WorkFlags
+from gpuplan.cli.work_flags import RunFlags
 from launch.export.plans import GIT, OFFERS, write_plan
 
 Run = Callable[..., Any]
@@ -131,7 +131,7 @@ def _source(words: list[str]) -> str:
 
 def test_a_command_is_written_as_a_shell_reads_it() -> None:
     """Quotes where they are needed, flags that differ from their default only, a script's own arguments last."""
-    work = changed_flags(WorkFlags(samples=100, no_cache=True))
+    work = changed_flags(RunFlags(samples=100, precision=None))
     line = format_command("estimate", "my train.py", **work, region=None, arguments=["--lr", "1e-3"])
 
-    assert line == "gpuplan estimate 'my train.py' --samples 100 --no-cache -- --lr 1e-3"
+    assert line == "gpuplan estimate 'my train.py' --samples 100 -- --lr 1e-3"

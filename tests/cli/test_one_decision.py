@@ -55,7 +55,9 @@ def test_a_machine_without_quota_is_not_picked(
         for name in ("AWS", "GCP"):
             monkeypatch.setenv(f"GPUPLAN_ENDPOINT_{name}_QUOTAS", server.url)
         estimate = json.loads(gpuplan("estimate", saved, *flags, "--quota", "--json").out)
-        compared = json.loads(gpuplan("breakeven", saved, *flags, "--quota", "--json").out)
+        monkeypatch.setenv("GPUPLAN_QUOTA", "true")
+        compared = json.loads(gpuplan("breakeven", saved, *flags, "--json").out)
+        monkeypatch.delenv("GPUPLAN_QUOTA")
     decision = estimate["decision"]
 
     jsonschema.validate(estimate, json.loads((SCHEMAS / "gpuplan.estimate.json").read_text()))

@@ -155,7 +155,7 @@ def test_the_whole_run_is_compared(
     plan = tmp_path / "plan.json"
     gpuplan("estimate", saved, *ACCELERATORS, "-o", str(plan))
     run = {"epochs_s": [12.0] * 15, "validation_s": [2.0] * 15, "steps": [422] * 15}
-    done = gpuplan("reconcile", str(plan), invented_profile("T4", 0.02, run=run), "--no-keep", "--json")
+    done = gpuplan("reconcile", str(plan), invented_profile("T4", 0.02, run=run), "--json")
     parts = {part["part"]: part for part in json.loads(done.out)["parts"]}
 
     assert parts["training"]["actual"] == pytest.approx(150.0)

@@ -1,4 +1,4 @@
-"""Flags for spot machines, on every command that prices them."""
+"""Assumptions on spot machines, on every command that prices them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,14 @@ import pytest
 
 Run = Callable[..., "object"]
 KNOWN = (
-    "--spot-life",
-    "2h",
-    "--checkpoint-every",
-    "10m",
-    "--checkpoint-time",
-    "30s",
-    "--restart-time",
-    "5m",
-)
+    "--assume", "spot_life_h=2", "--assume", "checkpoint_every_s=600", "--assume", "checkpoint_s=30",
+    "--assume", "restart_s=300",
+)  # fmt: skip
 V100 = ("--provider", "aws", "--accelerator", "V100-16GB", "--devices", "1")
 
 
 def test_estimate_takes_what_is_known(gpuplan: Run, saved: str) -> None:
-    """Lives, checkpoints and restarts are those of the flags, and the answer says that they were given."""
+    """Lives, checkpoints and restarts are those that were stated, and the answer says that they were given."""
     done = gpuplan("estimate", saved, "--epochs", "50000", *V100, "--purchase", "spot", *KNOWN, "--json")
     document = json.loads(done.out)
 
@@ -35,7 +29,11 @@ def test_estimate_takes_what_is_known(gpuplan: Run, saved: str) -> None:
     assert document["offers"]
     for offer in document["offers"]:
         spot = offer["spot"]
-        assert (spot["hours_to_preemption"], spot["basis"], spot["source"]) == (2.0, "given", "--spot-life")
+        assert (spot["hours_to_preemption"], spot["basis"], spot["source"]) == (
+            2.0,
+            "given",
+            "--assume spot_life_h",
+        )
         assert (spot["checkpoint_s"], spot["restart_s"]) == (30.0, 300.0)
         assert 590.0 < spot["checkpoint_interval_s"] <= 600.0  # equal segments, none longer
 
@@ -43,21 +41,30 @@ def test_estimate_takes_what_is_known(gpuplan: Run, saved: str) -> None:
 def test_shorter_lives_cost_more(gpuplan: Run, saved: str) -> None:
     """Law: with a shorter lifetime, the same machine is never cheaper or faster."""
 
-    def cost(life: str) -> list[float]:
+    def cost(life_h: float) -> list[float]:
         done = gpuplan(
-            "estimate", saved, "--epochs", "5000", *V100, "--purchase", "spot", "--spot-life", life, "--json"
+            "estimate",
+            saved,
+            "--epochs",
+            "5000",
+            *V100,
+            "--purchase",
+            "spot",
+            "--assume",
+            f"spot_life_h={life_h}",
+            "--json",
         )
         rows = sorted(json.loads(done.out)["offers"], key=lambda row: (row["instance_type"], row["region"]))
         return [float(row["cost_usd"]["mid"]) for row in rows]
 
-    short, long = cost("30m"), cost("20h")
+    short, long = cost(0.5), cost(20)
     assert all(a > b for a, b in zip(short, long, strict=True))
 
 
 def test_breakeven_and_sweep_know_them_too(gpuplan: Run, saved: str) -> None:
-    """The same flags reach the other commands: three minutes of life cost more than a week."""
+    """The same assumptions reach the other commands: three minutes of life cost more than a week."""
     dollars = {}
-    for life in ("3m", "7d"):
+    for life_h in ("0.05", "168"):
         done = gpuplan(
             "breakeven",
             saved,
@@ -65,12 +72,12 @@ def test_breakeven_and_sweep_know_them_too(gpuplan: Run, saved: str) -> None:
             "5000",
             "--against",
             "aws:p3.2xlarge:spot",
-            "--spot-life",
-            life,
+            "--assume",
+            f"spot_life_h={life_h}",
             "--json",
         )
         (way,) = json.loads(done.out)["ways"]
-        dollars[life] = float(way["total_usd"])
+        dollars[life_h] = float(way["total_usd"])
     swept = gpuplan(
         "sweep",
         saved,
@@ -87,7 +94,7 @@ def test_breakeven_and_sweep_know_them_too(gpuplan: Run, saved: str) -> None:
         "--json",
     )
 
-    assert dollars["3m"] > dollars["7d"]
+    assert dollars["0.05"] > dollars["168"]
     assert swept.code == 0
     assert json.loads(swept.out)["points"]
 
@@ -95,8 +102,8 @@ def test_breakeven_and_sweep_know_them_too(gpuplan: Run, saved: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--spot-life", "soon"), "`--spot-life soon` is not a duration"),
-        (("--checkpoint-every", "0s"), "--checkpoint-every must be above zero"),
+        (("--assume", "spot_life_h=5h"), "`--assume spot_life_h=5h`: `5h` is not a number"),
+        (("--assume", "checkpoint_every_s=0"), "`--assume checkpoint_every_s=0` must be above zero"),
     ],
 )
 def test_what_is_no_time_is_told(gpuplan: Run, saved: str, flags: tuple[str, str], message: str) -> None:

@@ -20,8 +20,6 @@ def test_sweep_shows_what_nothing_beats(gpuplan: Run) -> None:
         "50000",
         "--epochs",
         "20",
-        "--batch-size",
-        "64",
         "--batch-sizes",
         "64,256",
         "--precisions",

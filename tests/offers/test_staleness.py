@@ -55,4 +55,4 @@ def test_no_money_is_spent_on_a_price_of_91_days() -> None:
         require_recent_prices(old, today=TODAY)
     require_recent_prices(old, today=TODAY, accept_old=True)
 
-    assert "--accept-old-prices" in (caught.value.hint or "")
+    assert "GPUPLAN_ACCEPT_OLD_PRICES=true" in (caught.value.hint or "")

@@ -73,7 +73,7 @@ def test_there_is_one_crossing(rig: OwnedMachine, usd: float) -> None:
     [
         ({"purchase_usd": 0.0}, "--price must be above zero"),
         ({"hours_a_week": 200.0}, "a week has 168"),
-        ({"value_lost_per_year": 1.0}, "--loses must be"),
+        ({"value_lost_per_year": 1.0}, "`--assume value_lost_per_year` must be"),
         ({"electricity_usd_per_kwh": -1.0}, "at least zero"),
     ],
 )

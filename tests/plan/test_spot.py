@@ -293,8 +293,8 @@ def test_a_run_that_can_never_end_has_no_outlook() -> None:
 
 
 def test_terms_must_be_positive() -> None:
-    """The flag is named."""
-    with pytest.raises(UsageError, match="--spot-life"):
+    """The assumption is named."""
+    with pytest.raises(UsageError, match="--assume spot_life_h=0"):
         SpotTerms(up_hours=0.0)
 
 

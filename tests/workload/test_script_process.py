@@ -108,7 +108,7 @@ def test_a_script_that_takes_too_long_is_stopped_and_its_line_is_named(
         for line in LATE[name][1]
     ]
     assert error.exit_code == 1
-    assert "--script-timeout 18s" in str(error.hint)
+    assert "GPUPLAN_SCRIPT_TIMEOUT=18s" in str(error.hint)
     assert "train.py:build_model" in str(error.hint)
 
 
@@ -244,8 +244,9 @@ def test_the_limit_is_a_setting_and_a_flag(
     assert "GPUPLAN_SCRIPT_TIMEOUT" in capsys.readouterr().err
     assert run(["estimate", "train.py", "--script-timeout", "0s"]) == 2
     assert "--script-timeout must be above zero" in capsys.readouterr().err
-    assert run(["estimate", "train.py", "--script-env", "NOT_SET_HERE"]) == 2
-    assert "--script-env NOT_SET_HERE" in capsys.readouterr().err
+    monkeypatch.setenv("GPUPLAN_SCRIPT_ENV", "NOT_SET_HERE")
+    assert run(["estimate", "train.py"]) == 2
+    assert "script_env: the variable `NOT_SET_HERE` is not set" in capsys.readouterr().err
 
 
 def test_profile_runs_a_script_on_the_same_terms(
@@ -257,9 +258,10 @@ def test_profile_runs_a_script_on_the_same_terms(
     monkeypatch.setenv("HF_TOKEN", "planted")
     look = "import json\nwith open('seen.json', 'w') as file: json.dump(dict(os.environ), file)\n"
     (tmp_path / "train.py").write_text(WORKERS + look + "import time\ntime.sleep(600)\n")
-    arguments = ["profile", "train.py", "--script-env", "HF_TOKEN", "--script-timeout", "6s"]
+    monkeypatch.setenv("GPUPLAN_SCRIPT_ENV", "HF_TOKEN")
+    monkeypatch.setenv("GPUPLAN_SCRIPT_TIMEOUT", "6s")
 
-    assert run(arguments) == 1
+    assert run(["profile", "train.py"]) == 1
     assert (
         "`train.py` took longer than 6s and was stopped; it was at train.py, line" in capsys.readouterr().err
     )

@@ -148,7 +148,7 @@ def test_iam_refuses_and_nothing_is_started(cloud: Cloud, operation: str) -> Non
         cloud.launcher.launch(cloud.plan(options={}))
 
     assert "-O scheduler_role=ARN" in str(caught.value.hint)
-    assert "--guest-cap-only" in str(caught.value.hint)
+    assert "GPUPLAN_GUEST_CAP_ONLY=true" in str(caught.value.hint)
     assert "RunInstances" not in cloud.server.post("meter")["log"]
     assert {"machines", "groups", "schedules"} & set(cloud.left()) == set()
 

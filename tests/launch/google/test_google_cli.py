@@ -76,7 +76,7 @@ def billing(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_a_fresh_installation_launches_with_a_plan_of_today(
     gpuplan: Command, server: ServerProcess, order: tuple[str, ...]
 ) -> None:
-    """The catalog's price is old, today's is read: no `--accept-old-prices`. One machine, then none."""
+    """The catalog's price is old, today's is read: no setting `accept_old_prices`. One machine, then none."""
     code, _, talk = gpuplan(*order)
     assert code == 0, talk
     state = server.control()
@@ -101,4 +101,4 @@ def test_without_todays_price_an_old_one_is_not_enough(
     monkeypatch.setenv("GPUPLAN_ENDPOINT_GCP_BILLING", "http://127.0.0.1:9")
     code, _, talk = gpuplan(*order)
     assert (code, server.control()["log"]) == (3, [])
-    assert "--accept-old-prices" in talk
+    assert "GPUPLAN_ACCEPT_OLD_PRICES=true" in talk

@@ -29,6 +29,8 @@ class Computer:
             "GPUPLAN_STATE_DIR": str(folder / "state"),
             "GPUPLAN_DATA_DIR": str(folder / "data"),
             "GPUPLAN_CACHE_DIR": str(folder / "cache"),
+            "GPUPLAN_CHECKPOINT_EVERY": "0.1s",
+            "GPUPLAN_STOP_LOSS": "off",
         }
 
     def gpuplan(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -55,7 +57,7 @@ def test_killed_resumed_reconciled_and_known_to_the_next_estimate(tmp_path: Path
     (tmp_path / "train.py").write_text(TRAIN.replace("epochs=5", "epochs=50"))
     before = computer.estimate()["offers"][0]
     assert before["basis"] != "measured"
-    launch = ("launch", "plan.json", "--yes", "--checkpoint-every", "0.1s", "--stop-loss", "off")
+    launch = ("launch", "plan.json", "--yes")
     refused = computer.gpuplan("launch", "plan.json", code=2)
     assert "add `--yes`" in refused.stderr
     computer.gpuplan(*launch, "--", "0.01")
