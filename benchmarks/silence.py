@@ -22,9 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ALLOWED_S = 2.5
 COMMANDS = """
-estimate train.py --no-cache -o plan.json
+estimate train.py -o plan.json
 estimate train.py
-estimate ResNet50 --samples 100000 --epochs 9 --no-cache
+estimate ResNet50 --samples 100000 --epochs 9
 estimate train.py --best-batch
 breakeven train.py
 sweep train.py --batch-sizes 64,128

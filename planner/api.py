@@ -83,6 +83,7 @@ def estimate(
     profiles: Sequence[str | Path] = (),
     feed: str | None = None,
     sort: SortBy = "cost",
+    retired: bool = False,
     compile: bool = False,
     best_batch: bool = False,
     fit: bool = False,
@@ -126,6 +127,7 @@ def estimate(
         profiles: Files written by `gpuplan profile` or `StepTimer`.
         feed: Input pipeline: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None for no limit.
         sort: Sort order of `offers`.
+        retired: Include offers that are no longer available.
         compile: Compile the step with XLA for each of `accelerators` (for a MODEL reference; takes minutes).
         best_batch: Also estimate each offer at the largest batch size that fits.
         fit: Plan steps that do not fit as they could: sharded, in smaller passes whose gradients are accumulated,

@@ -15,7 +15,6 @@ A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
     trace_cache      whether a model is traced once and kept           default: true
     keep_runs        whether `reconcile` keeps runs for estimates      default: true
     quota            whether offers are compared with your quotas      default: false
-    retired          whether estimates include retired offers          default: false
     requirements     requirements file that a machine installs         default: none
     fallbacks        similar offers that `launch` tries                default: 3
     checkpoint_every most work of a launched run lost in a crash       default: 60s, on spot as planned
@@ -72,7 +71,6 @@ class Settings:
         trace_cache: Whether traces are read from and written to the cache.
         keep_runs: Whether reconciled runs are used in later estimates.
         quota: Whether offers are compared with the quotas of the user's accounts.
-        retired: Whether estimates include offers that can no longer be rented.
         requirements: Requirements file in the source of a launched run; empty for none.
         fallbacks: Most similar offers to try if the first is unavailable [-].
         checkpoint_every: Most work of a launched run lost in a crash, as given; empty for the default.
@@ -99,7 +97,6 @@ class Settings:
     trace_cache: bool = True
     keep_runs: bool = True
     quota: bool = False
-    retired: bool = False
     requirements: str = ""
     fallbacks: int = 3
     checkpoint_every: str = ""
@@ -206,7 +203,6 @@ _SCALARS: dict[str, Callable[[object, str], Any]] = {
     "trace_cache": _parse_switch,
     "keep_runs": _parse_switch,
     "quota": _parse_switch,
-    "retired": _parse_switch,
     "requirements": _parse_text,
     "fallbacks": _parse_fallbacks,
     "checkpoint_every": _parse_duration,

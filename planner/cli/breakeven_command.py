@@ -59,7 +59,7 @@ def breakeven(
     from ..render.comparison import build_breakeven_json, emit_breakeven
     from ..workload.capture.kept_models import keep_models_built
 
-    hours, assume = take_overrides(limits.assume or (), {"hours_a_day": "hours_a_day"})
+    hours, assume = take_overrides(limits.assume or (), {"notebook_hours_a_day": "hours_a_day"})
     query = BreakevenQuery(
         against=tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip()),
         runs=rivals.runs,

@@ -70,6 +70,9 @@ class PlacementFlags(Frozen):
         ),
     ] = None
     shard: Shard = None
+    retired: Annotated[
+        bool, typer.Option("--retired", help="Include offers that can no longer be rented.")
+    ] = False
     live: Annotated[
         bool, typer.Option("--live", help="Query the official clients of Colab and Kaggle first.")
     ] = False

@@ -15,10 +15,9 @@ _ON_COMMANDS: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
         _ESTIMATES,
         {
             "--spot-life": "type `--assume spot_life_h=5` [h]",
-            "--checkpoint-every": "type `--assume checkpoint_every_s=600` [s]",
-            "--checkpoint-time": "type `--assume checkpoint_s=30` [s]",
-            "--restart-time": "type `--assume restart_s=300` [s]",
-            "--retired": "set `GPUPLAN_RETIRED=true`, or `retired = true` in a settings file",
+            "--checkpoint-every": "type `--assume spot_checkpoint_every_s=600` [s]",
+            "--checkpoint-time": "type `--assume spot_checkpoint_s=30` [s]",
+            "--restart-time": "type `--assume spot_restart_s=300` [s]",
         },
     ),
     (
@@ -42,6 +41,7 @@ _ON_COMMANDS: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
             "--feed": "`gpuplan estimate MODEL --feed jpeg` answers this",
             "--sort": "`gpuplan estimate MODEL --sort time` answers this",
             "--quota": "set `GPUPLAN_QUOTA=true`",
+            "--retired": "`gpuplan estimate MODEL --retired` answers this",
         },
     ),
     (
@@ -59,7 +59,7 @@ _ON_COMMANDS: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
             "--optimizer": "compile the model in your code, with its optimizer",
         },
     ),
-    (("breakeven",), {"--hours-a-day": "type `--assume hours_a_day=8`"}),
+    (("breakeven",), {"--hours-a-day": "type `--assume notebook_hours_a_day=8`"}),
     (
         ("sweep",),
         {

@@ -38,9 +38,9 @@ DIRECT_KEYS: Mapping[str, str] = {
 # Properties of spot machines that replace the catalog's; field of `SpotTerms` by key.
 SPOT_KEYS: Mapping[str, str] = {
     "spot_life_h": "up_hours",
-    "checkpoint_every_s": "interval_s",
-    "checkpoint_s": "save_s",
-    "restart_s": "restart_s",
+    "spot_checkpoint_every_s": "interval_s",
+    "spot_checkpoint_s": "save_s",
+    "spot_restart_s": "restart_s",
 }
 
 OWNED = frozenset({"local", "own"})
@@ -215,7 +215,7 @@ def take_overrides(
         UsageError: A value that is not a number of at least 0.
 
     Example:
-        >>> take_overrides(["restart_s=60", "boot_s=90"], SPOT_KEYS)
+        >>> take_overrides(["spot_restart_s=60", "boot_s=90"], SPOT_KEYS)
         ({'restart_s': 60.0}, ('boot_s=90',))
     """
     taken, rest = {}, []

@@ -66,6 +66,7 @@ class EstimateRequest(Frozen):
     Args:
         accelerators, providers, regions, purchase, devices: Filters of offers.
         hosts: Numbers of equal machines that share the work; empty for one [-].
+        retired: Whether to include offers that can no longer be rented.
         residency: Allowed locations of the data: `eu`, `eea`, `uk` or countries.
         deadline: Longest time of the run: `12h`, the point in time at which it must end: `Mon 08:00`, or a number
             of seconds [s].
@@ -88,6 +89,7 @@ class EstimateRequest(Frozen):
     purchase: Literal["on-demand", "spot", "any"] = "any"
     devices: Sequence[float] = ()
     hosts: Sequence[int] = ()
+    retired: bool = False
     residency: Sequence[str] = ()
     deadline: str | float | None = None
     feed: str | None = None
@@ -152,7 +154,7 @@ class EstimateRequest(Frozen):
             regions=settings.regions,
             purchase=self.purchase,
             devices=tuple(self.devices),
-            include_retired=settings.retired,
+            include_retired=self.retired,
             residency=tuple(self.residency),
             hosts=tuple(self.hosts) or (1,),
         )

@@ -50,7 +50,7 @@ def test_assumptions_of_the_page_exist() -> None:
     pairs = re.findall(r"--assume (([a-z0-9_]+)=[0-9.]+)", PAGE)
 
     known = parse_overrides(
-        (text for text, key in pairs if key not in ("hours_a_day", *OWN)), load_catalog().costs
+        (text for text, key in pairs if key not in ("notebook_hours_a_day", *OWN)), load_catalog().costs
     )
     assert len(known) > 10
 

@@ -67,13 +67,10 @@ def test_this_machine_is_an_offer_at_no_charge(gpuplan: Run, saved: str) -> None
     assert offer["train_time_s"]["mid"] > 0
 
 
-def test_retired_offers_are_hidden_unless_asked_for(
-    gpuplan: Run, saved: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Offers that can no longer be rented appear with the setting `retired` only."""
+def test_retired_offers_are_hidden_unless_asked_for(gpuplan: Run, saved: str) -> None:
+    """Offers that can no longer be rented appear with `--retired` only."""
     default = json.loads(gpuplan("estimate", saved, "--json").out)["offers"]
-    monkeypatch.setenv("GPUPLAN_RETIRED", "true")
-    everything = json.loads(gpuplan("estimate", saved, "--json").out)["offers"]
+    everything = json.loads(gpuplan("estimate", saved, "--json", "--retired").out)["offers"]
 
     assert {o["status"] for o in default} == {"active", "legacy"}
     assert {o["status"] for o in everything} == {"active", "legacy", "retired", "historical"}

@@ -9,8 +9,8 @@ import pytest
 
 Run = Callable[..., "object"]
 KNOWN = (
-    "--assume", "spot_life_h=2", "--assume", "checkpoint_every_s=600", "--assume", "checkpoint_s=30",
-    "--assume", "restart_s=300",
+    "--assume", "spot_life_h=2", "--assume", "spot_checkpoint_every_s=600", "--assume", "spot_checkpoint_s=30",
+    "--assume", "spot_restart_s=300",
 )  # fmt: skip
 V100 = ("--provider", "aws", "--accelerator", "V100-16GB", "--devices", "1")
 
@@ -103,7 +103,10 @@ def test_breakeven_and_sweep_know_them_too(gpuplan: Run, saved: str) -> None:
     ("flags", "message"),
     [
         (("--assume", "spot_life_h=5h"), "`--assume spot_life_h=5h`: `5h` is not a number"),
-        (("--assume", "checkpoint_every_s=0"), "`--assume checkpoint_every_s=0` must be above zero"),
+        (
+            ("--assume", "spot_checkpoint_every_s=0"),
+            "`--assume spot_checkpoint_every_s=0` must be above zero",
+        ),
     ],
 )
 def test_what_is_no_time_is_told(gpuplan: Run, saved: str, flags: tuple[str, str], message: str) -> None:

@@ -118,8 +118,8 @@ class BreakevenQuery:
         require_count(self.runs, what="--runs", example="10", most=MAX_RUNS)
         if not 0 < self.hours_a_day <= HOURS_PER_DAY:
             raise UsageError(
-                f"`--assume hours_a_day={self.hours_a_day:g}`: a day has 24",
-                hint="try `--assume hours_a_day=8`",
+                f"`--assume notebook_hours_a_day={self.hours_a_day:g}`: a day has 24",
+                hint="try `--assume notebook_hours_a_day=8`",
             )
         require_not_negative(self.hour_value_usd, what="--hour-value", example="20")
 

@@ -45,9 +45,9 @@ class SpotTerms(Frozen):
     def __post_init__(self) -> None:
         given = {
             "spot_life_h": self.up_hours,
-            "checkpoint_every_s": self.interval_s,
-            "checkpoint_s": self.save_s,
-            "restart_s": self.restart_s,
+            "spot_checkpoint_every_s": self.interval_s,
+            "spot_checkpoint_s": self.save_s,
+            "spot_restart_s": self.restart_s,
         }
         for key, value in given.items():
             most = MAX_DURATION_S / (SECONDS_PER_HOUR if key.endswith("_h") else 1.0)
