@@ -345,12 +345,13 @@ def test_a_cloud_that_does_not_answer_hides_no_machine_of_another(
     valid("gpuplan.ps", listed)
     assert listed["asked"] == ["aws", "local"]
     assert [(one["provider"], one["place"]) for one in listed["silent"]] == [
+        ("aws", "any region but us-east-1"),
         ("aws", "us-east-1"),
-        ("aws", "local"),
     ]
     assert done.code == 1
     assert (
-        "error: aws was asked for its machines in us-east-1 and answered EndpointConnectionError" in done.err
+        "error: aws was asked for its machines in any region but us-east-1 and answered EndpointConnectionError"
+        in done.err
     )
     assert "hint: wait a minute, then repeat the command" in done.err
     assert gpuplan("reap", *asked).code == 1

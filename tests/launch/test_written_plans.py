@@ -235,10 +235,6 @@ def test_typed_limits_hold_for_a_launch_file(desk: Desk) -> None:
         {"script": "other.py"},
         {"source": "git:https://example.org/other@v1"},
         {"rank": 7},
-        {"fallbacks": 3},
-        {"requirements": "r.txt"},
-        {"stop_loss": "stop"},
-        {"checkpoint_every_s": 5.0},
         {"name": "second"},
         {"arguments": ("--epochs", "4")},
         {"options": {"scheduler_role": "other"}},
@@ -304,7 +300,7 @@ def test_a_launch_counts_with_the_price_of_now(desk: Desk) -> None:
 
 
 def test_a_price_that_cannot_be_read_falls_back_to_the_catalogs_age(desk: Desk) -> None:
-    """Then, and only then, an old price needs `--accept-old-prices`."""
+    """Then, and only then, an old price needs the setting `accept_old_prices`."""
     old = changed(desk.plan("aws"), "candidates.0.price_as_of", "2026-01-01", desk)
     with pytest.raises(NoAnswerError, match="days old; launching requires"):
         desk.read(old, look=True)
@@ -407,7 +403,7 @@ def test_a_machine_that_nothing_outside_ends_needs_consent(
         r"is set, it costs \$0\.55 an hour, \$13\.\d\d a day, until `gpuplan reap` or `stop`",
         str(caught.value),
     )
-    assert "`--guest-cap-only`" in (caught.value.hint or "")
+    assert "`GPUPLAN_GUEST_CAP_ONLY=true`" in (caught.value.hint or "")
     taken = desk.read(plan.to_json(), guest_cap_only=True)
     assert "if the machine's own timer works; no limit outside the machine" in plan_text(taken.to_json())
     assert desk.read(changed(desk.plan("local"), "attempt", 1, desk)).request.provider == "local"
