@@ -39,6 +39,8 @@ Assume = Annotated[
     typer.Option(help="Replace an assumption: boot_s=90, dataset_gb=150; repeatable (see --breakdown)."),
 ]
 
+Live = Annotated[bool, typer.Option("--live", help="Query the official clients of Colab and Kaggle first.")]
+
 
 class OfferFlags(Frozen):
     """Filters of offers."""
@@ -73,9 +75,7 @@ class PlacementFlags(Frozen):
     retired: Annotated[
         bool, typer.Option("--retired", help="Include offers that can no longer be rented.")
     ] = False
-    live: Annotated[
-        bool, typer.Option("--live", help="Query the official clients of Colab and Kaggle first.")
-    ] = False
+    live: Live = False
 
 
 class LimitFlags(Frozen):
