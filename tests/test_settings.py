@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.settings import load_settings
+from gpuplan.settings import PERSONAL, load_settings
 
 NOWHERE = Path("/nonexistent/gpuplan.toml")
 
@@ -82,3 +82,44 @@ def test_mistakes_in_a_file(tmp_path: Path, text: str, message: str, hint: str) 
 
     assert hint in (caught.value.hint or "")
     assert "gpuplan.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(PERSONAL))
+def test_a_project_may_not_give_away_secrets_or_take_risks(tmp_path: Path, name: str) -> None:
+    """Its file may be another's: the variable and the user's own file set these, and the hint says so."""
+    user = tmp_path / "user.toml"
+    user.write_text(f"{name} = {['HF_TOKEN'] if name == 'script_env' else 'true'}\n".replace("'", '"'))
+    read = load_settings(environ={}, folder=tmp_path, user_file=user)
+    assert read.origins[name] == str(user)
+
+    (tmp_path / "gpuplan.toml").write_text(user.read_text())
+    with pytest.raises(UsageError, match=f"`{name}` in .*: a project file may not set it") as caught:
+        load_settings(environ={}, folder=tmp_path, user_file=NOWHERE)
+    assert f"GPUPLAN_{name.upper()}" in (caught.value.hint or "")
+
+
+def test_preferences_of_launches_and_traces(tmp_path: Path) -> None:
+    """From a file with their own types, from variables as text."""
+    (tmp_path / "gpuplan.toml").write_text('fallbacks = 0\nstop_loss = "stop"\ntrace_cache = false\n')
+    read = load_settings(
+        environ={"GPUPLAN_KEEP_RUNS": "false", "GPUPLAN_REQUIREMENTS": "r.txt"},
+        folder=tmp_path,
+        user_file=NOWHERE,
+    )
+
+    assert (read.fallbacks, read.stop_loss, read.trace_cache) == (0, "stop", False)
+    assert (read.keep_runs, read.requirements, read.quota) == (False, "r.txt", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("trace_cache", "no", "is neither true nor false"),
+        ("fallbacks", "-1", "is not a number of offers"),
+        ("stop_loss", "panic", "is no action"),
+    ],
+)
+def test_preferences_of_the_wrong_kind(tmp_path: Path, name: str, value: str, message: str) -> None:
+    """One line with the variable."""
+    with pytest.raises(UsageError, match=f"GPUPLAN_{name.upper()} {message}"):
+        load_settings(environ={f"GPUPLAN_{name.upper()}": value}, folder=tmp_path, user_file=NOWHERE)
