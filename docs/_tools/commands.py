@@ -42,6 +42,18 @@ def names() -> list[tuple[str, ...]]:
 
 
 @cache
+def flags() -> dict[str, frozenset[str]]:
+    """Return the flags of each command, by its words without `gpuplan`; those of the program itself below ""."""
+    own = {" ".join(words): _flags(command) for words, command in _walk(_tree(), ())}
+    return own | {"": _flags(_tree())}
+
+
+def _flags(command: Any) -> frozenset[str]:
+    options = (flag for one in command.params for flag in (*one.opts, *one.secondary_opts))
+    return frozenset(flag for flag in options if flag.startswith("--")) | {"--help"}
+
+
+@cache
 def _tree() -> Any:
     return typer.main.get_command(app)
 
