@@ -71,7 +71,7 @@ class HttpClient:
     """HTTP client for all providers, with one session.
 
     Args:
-        patience: Timeouts and retry policy.
+        policy: Timeouts and retry policy.
         sleep: Function that waits between attempts.
         now: Local clock, compared with the providers' clocks.
         say: Called with a line before another attempt.

@@ -21,7 +21,7 @@ def build_sources(provider: str, specs: InstanceSpecs) -> Sequence[Sequence[Pric
 
     Args:
         provider: One of ``PROVIDERS``.
-        shapes: Its instance types, for sources that list prices of parts.
+        specs: Its instance types, for sources that list prices of parts.
     """
     from .sources.aws_bulk import AwsBulk
     from .sources.aws_sdk import AwsQuery, AwsSpotHistory

@@ -30,7 +30,7 @@ class RefreshJob:
     Args:
         provider: Provider to refresh.
         slots: Sources by purpose; of each slot, the first usable source is read, and the next if it fails.
-        shapes: Instance types of the provider.
+        specs: Instance types of the provider.
         packaged: The provider's packaged offers.
         request: Regions, credentials, endpoints.
         accept_moves: Accept large price changes.

@@ -45,7 +45,7 @@ class Anomaly:
         code: Failed check.
         what: Offer or part concerned.
         message: One-line description.
-        refuses: Whether the whole part was rejected; otherwise one row was quarantined.
+        rejects_part: Whether the whole part was rejected; otherwise one row was quarantined.
         sku, url: SKU and source of the price.
     """
 

@@ -1,8 +1,8 @@
 """Interface of price sources: the protocol, the rows they yield, and their errors.
 
 To add a source, write a module with a class that has ``name``, ``provider``, ``missing``, ``parts`` and
-``read``, and list it in ``registry``. A source only reads: the caller checks, completes and stores its
-prices.
+``read``, and list it in ``gpuplan.offers.refresh.jobs.build_sources``. A source only reads: the caller checks,
+completes and stores its prices.
 """
 
 from __future__ import annotations

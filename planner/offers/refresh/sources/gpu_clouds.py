@@ -50,7 +50,7 @@ class _Marketplace:
     """Base class of marketplaces: one list for all regions.
 
     Args:
-        shapes: Instance types, with the catalog's accelerator names.
+        specs: Instance types, with the catalog's accelerator names.
     """
 
     provider: str
