@@ -93,7 +93,7 @@ class DeviceEstimator:
         return self._estimate_divided(workload, selected) or best
 
     def _estimate_divided(self, workload: Workload, selected: OfferContext) -> DeviceEstimate | None:
-        """Estimate products shared by the devices of a machine; None if the step does not fit so either."""
+        """Estimate tensor parallelism over the devices of a machine; None if the step still does not fit."""
         devices = _choose_sharing_devices(count_replicas(selected.offer.devices) // selected.offer.hosts)
         available = _device_bytes(selected)
         if self._ways is None or self._ways.divided is None or devices < 2 or available is None:
@@ -116,10 +116,10 @@ class DeviceEstimator:
     def _can_fit_divided(
         self, workload: Workload, selected: OfferContext, divided: DividedModel, choice: ShardingChoice
     ) -> bool:
-        """Return whether shared products may fit, with one or two traces of up to five.
+        """Return whether tensor parallelism may fit, by one or two of up to five traces.
 
-        A step of several passes also holds sums of gradients: where one sample with them is too much, only the
-        whole batch in one pass is left.
+        Several passes also need accumulated gradients: if one sample does not fit beside them, only the whole
+        batch in one pass remains.
         """
         devices = count_replicas(selected.offer.devices)
 
@@ -133,7 +133,7 @@ class DeviceEstimator:
         return fits(divided.trace_least(workload.batch_size)) or fits(divided.trace_recomputed())
 
     def _get_divided_choice(self, devices: int) -> ShardingChoice:
-        """Return the choice of one sharding, the same object for the same number of devices."""
+        """Return the choice of tensor parallelism over some devices, cached by their number."""
         return self._divided.setdefault(devices, ShardingChoice([Sharding(kind="tensor", ways=devices)]))
 
     def _estimate_phases(
@@ -144,7 +144,7 @@ class DeviceEstimator:
         *,
         recompute: bool | None = None,
     ) -> DeviceEstimate | None:
-        """Estimate all phases as they are, or in passes that fit; None if they do not in any."""
+        """Estimate all phases unchanged, or in passes that fit; None if no pass fits."""
         found = []
         for one in workload.phases:
             phase = self._estimate_phase(one, selected, sharding, recompute=recompute)
@@ -240,7 +240,7 @@ class DeviceEstimator:
     def _fit(
         self, whole: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
     ) -> FittedStep | None:
-        """Return the step of one device as it is, or in passes that fit; None if it does not in any."""
+        """Return the step of one device unchanged, or in passes that fit; None if no pass fits."""
         if recompute is None or self._ways is None:
             return FittedStep(workload=whole)
         if sharding.divides_layers:
@@ -254,7 +254,7 @@ class DeviceEstimator:
 
 
 def _choose_sharing_devices(devices: int) -> int:
-    """Return the devices of a machine that share products: all, or the largest part up to eight of more [-]."""
+    """Return the tensor-parallel devices of a machine: all, or the largest divisor of up to eight of more [-]."""
     return next(number for number in range(min(devices, MOST_SHARING), 0, -1) if devices % number == 0)
 
 

@@ -1,4 +1,4 @@
-"""Estimate of a model on every offer: trace it, predict, price, rank; then what the user asks for besides."""
+"""Estimate of a model on every offer: trace, predict, price and rank; then the optional parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choice among shardings on the devices of an offer, and the work of one device under each."""
+"""Choice of a sharding for the devices of an offer, and the work of one device under each."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MOST_DEVICES_TRIED = 4096  # beyond the largest cluster that can be rented [-]
 
 
 class ShardingChoice:
-    """Shardings to try on each offer, with the workloads of one device, which several accelerators share."""
+    """Shardings to try on each offer, with a cache of device workloads shared by all accelerators."""
 
     def __init__(self, shardings: Sequence[Sharding] = UNSHARDED) -> None:
-        """Take the shardings to try."""
+        """Create the choice among some shardings."""
         self.shardings = tuple(shardings)
         self.stages = StageWorkloads()
         self._workloads: IdentityCache[Workload] = IdentityCache()
@@ -37,7 +37,7 @@ class ShardingChoice:
         return self.shardings if devices > 1 else UNSHARDED
 
     def count_replicas(self, workload: Workload, sharding: Sharding, *, devices: float) -> float:
-        """Return the parts into which a batch is divided on the devices of an offer [-]."""
+        """Return the number of data-parallel replicas on the devices of an offer [-]."""
         if sharding.divides_layers:
             return count_groups(sharding, devices)
         divided = workload.divided
@@ -46,12 +46,12 @@ class ShardingChoice:
         return divided.layout.replicas * count_groups(sharding, devices)
 
     def get_device_workload(self, workload: Workload, sharding: Sharding, *, devices: int) -> Workload:
-        """Return the work of one device, the same object for the same workload."""
+        """Return the work of one device, cached per workload."""
         build = partial(build_device_workload, workload, sharding, devices, divide=self._divide_update)
         return self._workloads.get(workload, (sharding, devices), build)
 
     def _divide_update(self, ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
-        """Return `divide_update`, the same object for all shardings that divide the update."""
+        """Return the result of `divide_update`, cached and shared by all shardings that divide the update."""
         return self._divided.get(ops, share, partial(divide_update, ops, share))
 
 
@@ -63,11 +63,11 @@ def count_groups(sharding: Sharding, devices: float) -> int:
 def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
     """Return the first estimate that fits, with a margin if one does; without any, the one of least memory.
 
-    Where all that fit do so only by XLA's recomputation, the one of least memory. The predicted times of the
-    shardings differ by less than their errors, so that they do not decide.
+    If all that fit need XLA's recomputation, the one of least memory. Predicted times do not decide, since they
+    differ by less than their errors.
 
     Args:
-        tried: Estimates of one offer, in the order of what they shard.
+        tried: Estimates of one offer, in order of increasing sharding.
     """
     fitting = [one for one in tried if one.memory.fits is not False]
     if not fitting:
@@ -87,7 +87,7 @@ def compute_needed_bytes(workload: Workload, sharding: Sharding, devices: int) -
 
 
 def find_least_sharding(workload: Workload, *, devices: int, limit_bytes: float) -> Sharding | None:
-    """Return the sharding that divides least and fits on each of some devices; None if none does.
+    """Return the mildest sharding with which the step fits on each of some devices; None if none does.
 
     Args:
         workload: The whole model, at the batch size of one device.
@@ -153,7 +153,7 @@ def list_memory_parts(
 
     Args:
         workload: The whole model as executed, at the batch size of one device or replica.
-        each: The work of the device as executed.
+        each: Workload of the device as executed.
         sharding: What is sharded.
         devices: Devices of the offer [-].
         recomputed_bytes: Size of the activations that XLA recomputes to stay below its limit [bytes].

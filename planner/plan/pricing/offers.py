@@ -101,7 +101,7 @@ def price_offers(
         spot: Properties of spot machines stated by the user.
         estimate_device: Estimates the workload on an offer's devices; called once per kind and number of devices.
         feed: Input pipeline; None for no limit.
-        pictures: Assumed image pipeline, if the input looks like images and the user did not describe it; else None.
+        pictures: Assumed image pipeline, if the user described no input and it looks like images; else None.
     """
     pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
     runs, run_of = _group_offers(pricer, selection, estimate_device, feed)
