@@ -67,7 +67,7 @@ class CheckedPart:
     Args:
         accepted: Prices that may replace known ones; empty if the part was rejected.
         anomalies: Findings on prices, or on the part.
-        left_out: Machines that the catalog does not have.
+        left_out: Machines that the catalog lacks.
     """
 
     accepted: tuple[tuple[ListedPrice, InstanceSpec], ...] = ()
@@ -88,7 +88,7 @@ def check_part(
     specs: InstanceSpecs,
     accept_moves: bool = False,
 ) -> CheckedPart:
-    """Check the rows of a part: return those that may replace known prices, and what is wrong with the others.
+    """Check the rows of a part: return those that may replace known prices, and the findings on the others.
 
     Args:
         part: Part that was read.
@@ -190,7 +190,7 @@ def _drop_contradictions(listed: Iterable[ListedPrice], anomalies: list[Anomaly]
 def _find_on_demand_prices(
     rows: Iterable[ListedPrice], old: Mapping[OfferKey, Offer]
 ) -> dict[tuple[str, str], Decimal]:
-    """Return the on-demand price of each machine and region, as listed or else as known before [USD/h]."""
+    """Return the on-demand price of each machine and region: the listed one, or else the previous one [USD/h]."""
     known = {
         key[:2]: offer.usd_per_hour
         for key, offer in old.items()
