@@ -191,7 +191,7 @@ def build_agent_archive() -> str:
 
 
 def _without_texts(source: str) -> str:
-    """Return a module's code without docstrings, comments and argument types: user data is limited.
+    """Return a module's code without docstrings, comments and argument types, to fit the size limit of user data.
 
     Example:
         >>> _without_texts('def f(x: int) -> int:\\n    "A text."\\n    return x # x')
