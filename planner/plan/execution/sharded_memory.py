@@ -218,7 +218,7 @@ def build_device_workload(
 
 
 def read_device_memory(memory: Memory) -> DeviceMemory:
-    """Return the memory of a device by part, from its own workload; all gradients are kept until the update."""
+    """Return the memory of a device by part from that of its own workload, whose gradients all wait."""
     return DeviceMemory(
         weights=memory.parameter_bytes,
         frozen=0,

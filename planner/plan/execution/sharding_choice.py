@@ -37,7 +37,7 @@ class ShardingChoice:
         return self.shardings if devices > 1 else UNSHARDED
 
     def count_replicas(self, workload: Workload, sharding: Sharding, *, devices: float) -> float:
-        """Return the number of data-parallel replicas on the devices of an offer [-]."""
+        """Return the parts into which a batch is divided on the devices of an offer [-]."""
         if sharding.divides_layers:
             return count_groups(sharding, devices)
         divided = workload.divided
