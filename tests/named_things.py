@@ -11,7 +11,10 @@ from pathlib import Path
 import commands
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *(page for folder in ("docs", "lab") for page in sorted((ROOT / folder).glob("*.md"))),
+]
 FOLDERS = [folder for folder in (ROOT / "planner", ROOT / "lab") if folder.is_dir()]
 OURS = [
     name
@@ -156,18 +159,6 @@ def docstrings() -> Iterator[tuple[str, str]]:
                 yield f"{path.relative_to(ROOT)}, line {getattr(node, 'lineno', 1)}", text
 
 
-@cache
-def flags_of(program: str) -> frozenset[str]:
-    """Return the flags of a command of gpuplan, or those that a Python script or package has as strings."""
-    if program in commands.flags():
-        return commands.flags()[program] | commands.flags()[""]
-    path = ROOT / program
-    sources = path.rglob("*.py") if path.is_dir() else [path] if path.exists() else []
-    return frozenset(
-        flag for one in sources for flag in re.findall(r'"(--[a-z][\w-]*)"', one.read_text(encoding="utf-8"))
-    )
-
-
 def typed(page: str) -> Iterator[str]:
     """Yield what stands between backticks, and the lines of code blocks that start with gpuplan or a script."""
     blocks = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
@@ -181,18 +172,29 @@ def typed(page: str) -> Iterator[str]:
 
 def unknown_flags(text: str) -> Iterator[str]:
     """Yield the flags of a command line, or of a piece of one, that its command does not have."""
-    words = re.split(r"[\s\[\]|]+", text.removeprefix("gpuplan "))
-    program = _program(words)
-    if words[0] in PROGRAMS or (words[0] == "python" and (program or "").partition("/")[0] not in OURS):
-        return  # another program, or a user's script
-    known = frozenset().union(*commands.flags().values()) if program is None else flags_of(program)
-    for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", text.partition(" -- ")[0]):
-        if flag not in known:
-            yield f"`{text}`: {flag}"
+    known = _known_flags(re.split(r"[\s\[\]|]+", text.removeprefix("gpuplan ")))
+    if known is not None:
+        flags = re.findall(r"(?<![\w-])--[a-z][\w-]*", text.partition(" -- ")[0])
+        yield from (f"`{text}`: {flag}" for flag in flags if flag not in known)
 
 
-def _program(words: list[str]) -> str | None:
-    """Return the command, script or package that is run; None for a flag by itself, which any command may have."""
-    if words[0] == "python" and len(words) > 2:
-        return words[2] if words[1] == "-m" else words[1]
-    return next((name for n in (2, 1) if (name := " ".join(words[:n])) in commands.flags()), None)
+def _known_flags(words: list[str]) -> frozenset[str] | None:
+    """Return the flags of what is run, or of all commands for a flag by itself; None: not ours."""
+    if words[0] == "python":
+        words = words[2:] if words[1:2] == ["-m"] else words[1:]
+        if not words or words[0].partition("/")[0] not in OURS:
+            return None
+        if words[0] != "lab":
+            return _script_flags(ROOT / words[0])
+    elif words[0] in PROGRAMS:
+        return None
+    every = commands.flags()
+    name = next((name for n in (2, 1) if (name := " ".join(words[:n])) in every), None)
+    return frozenset().union(*every.values()) if name is None else every[name] | every[""]
+
+
+def _script_flags(path: Path) -> frozenset[str]:
+    """Return the flags that stand as strings in a Python script or in a package."""
+    sources = path.rglob("*.py") if path.is_dir() else [path] if path.exists() else []
+    texts = (one.read_text(encoding="utf-8") for one in sources)
+    return frozenset(flag for text in texts for flag in re.findall(r'"(--[a-z][\w-]*)"', text))
