@@ -55,16 +55,16 @@ class StepBreakdown:
     """Time breakdown of a step on one device.
 
     Args:
-        accelerator: Its name.
-        dtype: Of the products, which the peak is of.
+        accelerator: Name of the accelerator.
+        dtype: Number format of the products, for which the peak holds.
         peak_flop_per_s: Datasheet peak of that type [FLOP/s].
         memory_bytes_per_s: Datasheet bandwidth [bytes/s].
         step_s: Central estimate [s].
-        parts_s: What limits it and how much, adding up to it [s].
-        kinds: By kind of work, longest first; with what no kernel is, they add up to the step.
-        layers: By layer, longest first, the shortest together.
-        source: Of the peaks.
-        read_on: When they were read.
+        parts_s: Time by limiter; the parts add up to the step [s].
+        kinds: Time by kind of work, longest first; kernel times plus host time add up to the step.
+        layers: Time by layer, longest first, the shortest combined.
+        source: Source of the peaks.
+        read_on: Date at which the peaks were read.
     """
 
     accelerator: str

@@ -161,7 +161,7 @@ class DividedStep(Frozen):
         ops: Table of operations on its parts of variables and activations.
         memory: Device memory of the step: of its activations; variables as a whole.
         fused_attention: The same step with fused attention; None if no call of it can be fused.
-        collectives: What it exchanges with the other devices.
+        collectives: Collectives with the other devices.
         states_activations: Whether the user's code states how activations are divided.
     """
 
