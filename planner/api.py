@@ -127,7 +127,8 @@ def estimate(
         feed: Input pipeline: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None for no limit.
         sort: Sort order of `offers`.
         retired: Include offers that are no longer available.
-        compile: Compile the step with XLA for each of `accelerators` (for a MODEL reference; takes minutes).
+        compile: Exact memory: compile the step with XLA for each of `accelerators` (for a MODEL reference; takes
+            minutes).
         best_batch: Also estimate each offer at the largest batch size that fits.
         fit: Plan steps that do not fit as they could: sharded, in smaller passes whose gradients are accumulated,
             with recomputed activations.

@@ -18,9 +18,7 @@ from ...workload.device_mesh import Mesh
 from .compiled import (
     CompiledStep,
     CompileFault,
-    build_answer_path,
     compute_result_key,
-    drop_oldest,
     load_result,
     parse_result,
     store_result,
@@ -49,7 +47,6 @@ class _Options:
     limits: CompileLimits
     tell: Callable[[float], None]
     child: str
-    kept: str  # cache path of the compiler's answer; empty to disable
     mesh: Mesh
 
 
@@ -83,12 +80,9 @@ def compile_step(
     known = load_result(key) if use_cache else None
     if known is not None:
         return known
-    kept = build_answer_path(module=digest, target=target.digest, compiler=compiler) if use_cache else None
-    how = _Options(limits or CompileLimits(), tell, child, str(kept or ""), mesh)
-    result = _run_child(module, target, compiler, how)
+    result = _run_child(module, target, compiler, _Options(limits or CompileLimits(), tell, child, mesh))
     if use_cache:
         store_result(key, result)
-        drop_oldest()
     return result
 
 
@@ -103,7 +97,7 @@ def _run_child(
 ) -> CompiledStep | CompileFault:
     with tempfile.TemporaryDirectory(prefix="gpuplan-compile-") as folder:
         request, answer, said = (Path(folder, name) for name in ("request.json", "answer.json", "said.txt"))
-        facts = {"module": str(module), "compiler": compiler, "kept": how.kept, "mesh": how.mesh}
+        facts = {"module": str(module), "compiler": compiler, "mesh": how.mesh}
         facts |= {name: getattr(target, name) for name in ("platform", "topology", "description")}
         request.write_text(json.dumps(facts), encoding="utf-8")
         with said.open("wb") as output:
