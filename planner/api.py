@@ -114,7 +114,7 @@ def estimate(
         scaling: Several devices: each keeps the batch (weak), or they share it (strong); None for strong where the
             script distributes its model, and weak elsewhere.
         shard: What several devices hold in parts: `"none"`, `"zero1"`, `"zero2"`, `"fsdp"`, `"tensor:4"`,
-            `"pipeline:4"`, or `"auto"` for the least of the first four that fits; None for what the script says.
+            or `"auto"` for the least of the first four that fits; None for what the script says.
         residency: Permitted locations of the data: `eu`, `eea`, `uk` or countries.
         deadline: Maximum time of the run: `"12h"`, or a number of seconds [s].
         by: Time by which the run must end: `"Mon 08:00"`.
