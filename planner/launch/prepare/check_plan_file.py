@@ -38,7 +38,7 @@ FolderPlace = Annotated[str, StringConstraints(pattern=r"^folder:/[^\x00-\x1f\x7
 Pinned = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.+!_-]*$")
 ]
-Shard = Annotated[str, StringConstraints(pattern=r"^(none|zero1|zero2|fsdp|script|tensor:[1-9][0-9]{0,3})$")]
+Shard = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,20}(:[1-9][0-9]{0,3})?$")]
 Usd = Annotated[Decimal, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
 PastSeconds = Annotated[float, Field(ge=0, le=10**10, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=10**5)]
@@ -104,8 +104,6 @@ def read_launch_plan(path: Path) -> LaunchPlan:
     """
     try:
         plan = LaunchPlan.model_validate_json(path.read_bytes(), strict=True)
-        for one in plan.request.candidates:
-            read_sharding(one.shard, where=f"{path}: shard")
         _CheckedRequest.model_validate_json(plan.request.model_dump_json(), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
@@ -113,6 +111,8 @@ def read_launch_plan(path: Path) -> LaunchPlan:
         raise UsageError(
             f"{path} is not a valid launch plan of this version: `{where}`: {first['msg']}", hint=_PLAN_AGAIN
         ) from error
+    for one in plan.request.candidates:
+        read_sharding(one.shard, where=f"{path}: shard")
     return plan
 
 

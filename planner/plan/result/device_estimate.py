@@ -137,7 +137,7 @@ class DeviceEstimate(Frozen):
                 about,
                 self.run.note,
                 describe_changes(
-                    micro_batch_size=self.pass_batch_size if self.passes > 1 else None,
+                    micro_batch_size=self.pass_batch_size,
                     accumulation_steps=self.accumulation_steps,
                     recomputed=self.recomputed,
                 ),
