@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +45,6 @@ class CompileLimits:
 @dataclass(frozen=True, slots=True)
 class _Options:
     limits: CompileLimits
-    tell: Callable[[float], None]
     child: str
     mesh: Mesh
 
@@ -57,7 +56,6 @@ def compile_step(
     target: CompileTarget,
     limits: CompileLimits | None = None,
     use_cache: bool = True,
-    tell: Callable[[float], None] = lambda _: None,
     child: str = MODULE,
     mesh: Mesh = (),
 ) -> CompiledStep | CompileFault:
@@ -69,7 +67,6 @@ def compile_step(
         target: Compilation target.
         limits: Limits of time and memory.
         use_cache: Whether a cached result may be used.
-        tell: Callback a few times per second with the elapsed seconds.
         child: Module that compiles.
         mesh: Axes of the device mesh of a sharded step; empty for one device.
     """
@@ -80,7 +77,7 @@ def compile_step(
     known = load_result(key) if use_cache else None
     if known is not None:
         return known
-    result = _run_child(module, target, compiler, _Options(limits or CompileLimits(), tell, child, mesh))
+    result = _run_child(module, target, compiler, _Options(limits or CompileLimits(), child, mesh))
     if use_cache:
         store_result(key, result)
     return result
@@ -110,7 +107,7 @@ def _run_child(
                 env=_build_environment(folder),
             )
             try:
-                ended = _watch(process, how.limits, how.tell)
+                ended = _watch(process, how.limits)
             finally:
                 _stop(process)
         if answer.is_file():
@@ -134,9 +131,7 @@ def _build_environment(folder: str) -> dict[str, str]:
     }
 
 
-def _watch(
-    process: subprocess.Popen[bytes], limits: CompileLimits, tell: Callable[[float], None]
-) -> CompileFault | None:
+def _watch(process: subprocess.Popen[bytes], limits: CompileLimits) -> CompileFault | None:
     """Wait for the process to end, or return the exceeded limit."""
     import psutil
 
@@ -148,7 +143,6 @@ def _watch(
             return None
         except subprocess.TimeoutExpired:
             gone_s = time.monotonic() - started_s
-        tell(gone_s)
         if gone_s > limits.seconds:
             message = f"the compiler took more than {limits.seconds:.0f} s and was stopped"
             return CompileFault(
