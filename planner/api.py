@@ -114,7 +114,7 @@ def estimate(
         scaling: Several devices: each keeps the batch (weak), or they share it (strong); None for strong where the
             script distributes its model, and weak elsewhere.
         shard: What several devices hold in parts: `"none"`, `"zero1"`, `"zero2"`, `"fsdp"`, `"tensor:4"`,
-            `"pipeline:4"`, or `"auto"` for the least of the first four that fits; None for what the script says.
+            or `"auto"` for the least of the first four that fits; None for what the script says.
         residency: Permitted locations of the data: `eu`, `eea`, `uk` or countries.
         deadline: Maximum time of the run: `"12h"`, or a number of seconds [s].
         by: Time by which the run must end: `"Mon 08:00"`.
@@ -127,7 +127,8 @@ def estimate(
         feed: Input pipeline: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None for no limit.
         sort: Sort order of `offers`.
         retired: Include offers that are no longer available.
-        compile: Compile the step with XLA for each of `accelerators` (for a MODEL reference; takes minutes).
+        compile: Exact memory: compile the step with XLA for each of `accelerators` (for a MODEL reference; takes
+            minutes).
         best_batch: Also estimate each offer at the largest batch size that fits.
         fit: Plan steps that do not fit as they could: sharded, in smaller passes whose gradients are accumulated,
             with recomputed activations.

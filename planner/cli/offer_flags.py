@@ -113,7 +113,7 @@ class OfferFlags(Frozen):
         str | None,
         typer.Option(
             help="Sharding over devices: none, zero1, zero2, fsdp, tensor:N (N devices share each product), "
-            "pipeline:N (layers in N stages), auto, or a list with commas, of which the first that fits is taken. "
+            "auto, or a list with commas, of which the first that fits is taken. "
             "Default: as the script says, else none."
         ),
     ] = None

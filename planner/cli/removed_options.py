@@ -8,6 +8,8 @@ from itertools import takewhile
 # (command, or "" for all commands; the removed option, value or command) -> the hint of the error.
 REMOVED: dict[tuple[str, str], str] = {
     ("", "--live"): "run `gpuplan catalog refresh` before the command",
+    ("profile", "--compile"): "run `gpuplan estimate MODEL --compile --accelerator NAME`",
+    ("profile", "--accelerator"): "run `gpuplan estimate MODEL --accelerator NAME`",
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..predict.keras_defaults import describe_failing_lstm, select_executed_workload
@@ -22,19 +21,17 @@ from .execution.memory import (
 )
 from .execution.memory_parts import compute_batch_bytes, find_remedies
 from .execution.run_length import count_replicas
-from .execution.scaling_mode import BatchScaling, DeviceShare
+from .execution.scaling_mode import BatchScaling
 from .execution.sharding_choice import (
     ShardingChoice,
     choose_least_sharding,
     find_sharding_remedy,
     list_memory_parts,
 )
-from .pipelined_step import predict_pipelined_step
 from .result.device_estimate import DeviceEstimate, combine_phases
 from .step_on_devices import predict_step_on_devices
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
     from ..predict.step_time import StepPredictor
     from ..units import Interval
     from ..workload.model import Workload
@@ -162,7 +159,7 @@ class DeviceEstimator:
         matrix = load_compatibility()
         accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
         copies = self._choice.count_replicas(workload, sharding, devices=selected.offer.devices)
-        parts = "replicas" if sharding.divides_layers or sharding.divides_products else "devices"
+        parts = "replicas" if sharding.divides_products else "devices"
         share = self._spread.split(workload, copies, sharers=parts)
         run = share.run
         fitted = self._fit(share.workload or workload, selected, sharding, recompute=recompute)
@@ -170,17 +167,16 @@ class DeviceEstimator:
             return None
         whole = fitted.workload
         each = self._choice.get_device_workload(whole, sharding, devices=devices)
-        peak_time_s, micro_batch_size = None, None
+        peak_time_s = None
         if accelerator is None:
             step: StepTime | NoPrediction = NoPrediction(
                 f"the catalog does not describe `{selected.offer.accelerator}`"
             )
         else:
-            each, step, micro_batch_size = self._predict_step(
-                share, selected, accelerator, whole=whole, each=each, sharding=sharding
+            step = predict_step_on_devices(
+                share, selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
             )
-            sharers = sharding.ways if sharding.divides_layers else 1
-            peak_time_s = compute_peak_time_s(each, accelerator, share=min(sharers, selected.offer.devices))
+            peak_time_s = compute_peak_time_s(each, accelerator, share=min(1, selected.offer.devices))
             whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
         memory = _check_memory(each, selected, step)
         step = step if isinstance(step, NoPrediction) else repeat_step(step, fitted.passes)
@@ -200,7 +196,7 @@ class DeviceEstimator:
             sharding=sharding,
             replicas=copies,
             passes=fitted.passes,
-            pass_batch_size=whole.batch_size if fitted.passes > 1 else micro_batch_size,
+            pass_batch_size=whole.batch_size if fitted.passes > 1 else None,
             accumulation_steps=whole.gradient_accumulation_steps,
             recomputed=fitted.recomputed,
             tokens_per_sample=workload.tokens_per_sample,
@@ -210,41 +206,12 @@ class DeviceEstimator:
             ),
         )
 
-    def _predict_step(
-        self,
-        share: DeviceShare,
-        selected: OfferContext,
-        accelerator: Accelerator,
-        *,
-        whole: Workload,
-        each: Workload,
-        sharding: Sharding,
-    ) -> tuple[Workload, StepTime | NoPrediction, int | None]:
-        """Return the work of one device, the time of a step, and the size of a pipeline's micro-batches."""
-        if sharding.divides_layers and share.workload is not None:
-            return predict_pipelined_step(
-                whole,
-                sharding,
-                selected,
-                accelerator,
-                self._predictor,
-                resize=self._spread.resize,
-                fits=partial(_fits, selected),
-                known=self._choice.stages,
-            )
-        step = predict_step_on_devices(
-            share, selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
-        )
-        return each, step, None
-
     def _fit(
         self, whole: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
     ) -> FittedStep | None:
         """Return the step of one device unchanged, or in passes that fit; None if no pass fits."""
         if recompute is None or self._ways is None:
             return FittedStep(workload=whole)
-        if sharding.divides_layers:
-            return None  # its micro-batches are passes already
         devices = count_replicas(selected.offer.devices)
 
         def fits(one: Workload) -> bool:

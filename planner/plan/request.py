@@ -78,7 +78,7 @@ class EstimateRequest(Frozen):
         budget: Highest cost of the run [USD].
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for strong
             where the script distributes its model, and weak elsewhere.
-        shard: What several devices hold in parts: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`, `pipeline:N`,
+        shard: What several devices hold in parts: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`,
             several of them with commas, or `auto` for the first four, of which the first that fits is taken; None
             for what the script says.
         sort: Sort criterion of the offers.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .multi_device.interconnect import HostSpec
 
-Basis = Literal["measured", "compiled", "modelled", "datasheet"]
+Basis = Literal["measured", "modelled", "datasheet"]
 Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]
 
 

@@ -257,10 +257,9 @@ def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:
 
 
 def _find_micro_batch_size(offer: Mapping[str, Any]) -> int | None:
-    """Return the samples of a pass on one device; None for the whole batch, a micro-batch, or unknown [-]."""
+    """Return the samples of a pass on one device; None for the whole batch, or unknown [-]."""
     size: int | None = offer.get("micro_batch_size")
-    whole = size == offer.get("batch_size_per_device") or _find_sharding(offer).divides_layers
-    return None if whole else size
+    return None if size == offer.get("batch_size_per_device") else size
 
 
 def _find_sharding(offer: Mapping[str, Any]) -> Sharding:

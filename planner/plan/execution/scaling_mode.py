@@ -77,12 +77,6 @@ class BatchScaling(Frozen):
                 f"`--scaling strong` needs `{workload.model}` at smaller batch sizes",
                 hint="name the model itself instead of a saved workload",
             )
-        return DeviceShare(run, self.resize(workload, -(-workload.batch_size // replicas)))
-
-    def resize(self, workload: Workload, batch_size: int) -> Workload | None:
-        """Return the same phase at another batch size; None if it is not available at others."""
-        if batch_size == workload.batch_size:
-            return workload
-        if self.resized is None:
-            return None
-        return self.resized(batch_size).get_phase(workload.fit_call)
+        return DeviceShare(
+            run, self.resized(-(-workload.batch_size // replicas)).get_phase(workload.fit_call)
+        )

@@ -217,17 +217,6 @@ def build_device_workload(
     )
 
 
-def read_device_memory(memory: Memory) -> DeviceMemory:
-    """Return the memory of a device by part from that of its own workload, whose gradients all wait."""
-    return DeviceMemory(
-        weights=memory.parameter_bytes,
-        frozen=0,
-        gradients=memory.gradient_bytes,
-        optimizer=memory.optimizer_bytes,
-        state=memory.state_bytes,
-    )
-
-
 def _build_memory(memory: Memory, found: DeviceMemory) -> Memory:
     return replace(
         memory,

@@ -10,8 +10,7 @@ from ...predict.multi_device.sharding import EVERY_SHARDING, Sharding
 from .identity_cache import IdentityCache
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
 from .memory_parts import Remedy, compute_batch_bytes
-from .sharded_memory import build_device_workload, compute_device_memory, divide_update, read_device_memory
-from .stage_memory import StageWorkloads
+from .sharded_memory import build_device_workload, compute_device_memory, divide_update
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
@@ -28,7 +27,6 @@ class ShardingChoice:
     def __init__(self, shardings: Sequence[Sharding] = UNSHARDED) -> None:
         """Create the choice among some shardings."""
         self.shardings = tuple(shardings)
-        self.stages = StageWorkloads()
         self._workloads: IdentityCache[Workload] = IdentityCache()
         self._divided: IdentityCache[tuple[Op, ...]] = IdentityCache()
 
@@ -38,8 +36,6 @@ class ShardingChoice:
 
     def count_replicas(self, workload: Workload, sharding: Sharding, *, devices: float) -> float:
         """Return the parts into which a batch is divided on the devices of an offer [-]."""
-        if sharding.divides_layers:
-            return count_groups(sharding, devices)
         divided = workload.divided
         if divided is None or not sharding.divides_products:
             return devices
@@ -56,7 +52,7 @@ class ShardingChoice:
 
 
 def count_groups(sharding: Sharding, devices: float) -> int:
-    """Return the groups of devices that each share the products or layers of a replica; at least 1 [-]."""
+    """Return the groups of devices that each share the products of a replica; at least 1 [-]."""
     return max(1, int(devices) // sharding.ways) if sharding.ways > 1 else 1
 
 
@@ -159,8 +155,6 @@ def list_memory_parts(
         recomputed_bytes: Size of the activations that XLA recomputes to stay below its limit [bytes].
     """
     found, memory = compute_device_memory(workload, sharding, devices), each.memory
-    if sharding.divides_layers:
-        found = read_device_memory(memory)
     return {
         "weights": found.weights + found.frozen,
         "gradients": found.gradients,

@@ -68,7 +68,7 @@ class DeviceEstimate(Frozen):
         sharding: What the devices hold in parts.
         replicas: Parts into which the devices divide a batch, or batches that they work on; None if unknown [-].
         passes: Passes into which a step is divided so that it fits [-].
-        pass_batch_size: Samples of a pass on one device, or of a pipeline's micro-batch; None where it is the
+        pass_batch_size: Samples of a pass on one device; None where it is the
             whole batch [-].
         accumulation_steps: Passes for each update: these, times those of the user's optimizer [-].
         recomputed: Whether layers recompute their activations in the backward pass, where the user's code says
@@ -137,7 +137,7 @@ class DeviceEstimate(Frozen):
                 about,
                 self.run.note,
                 describe_changes(
-                    micro_batch_size=self.pass_batch_size if self.passes > 1 else None,
+                    micro_batch_size=self.pass_batch_size,
                     accumulation_steps=self.accumulation_steps,
                     recomputed=self.recomputed,
                 ),
