@@ -12,7 +12,10 @@ _ON_A_MACHINE = (
 REMOVED: dict[tuple[str, str], str] = {
     ("export", "cloud-init"): _ON_A_MACHINE,
     ("export", "terraform"): _ON_A_MACHINE,
-    ("", "--live"): "run `gpuplan catalog refresh` before the command",
+    (
+        "",
+        "--live",
+    ): "`gpuplan catalog refresh` reads prices, `--assume notebook_hours_a_week=20` gives your weekly hours",
 }
 
 

@@ -126,13 +126,7 @@ class Catalog:
     @cached_property
     def notebooks(self) -> NotebookTables:
         """Plans, runtimes, unit prices and unit rates of hosted notebooks."""
-        packaged = read_notebooks(read_table(self.folder, "notebooks.toml"))
-        if self.refreshed is None:
-            return packaged
-        from .refresh.overlay import merge_readings
-        from .refresh.store import PriceStore
-
-        return merge_readings(packaged, PriceStore(self.refreshed))
+        return read_notebooks(read_table(self.folder, "notebooks.toml"))
 
     @cached_property
     def providers(self) -> dict[str, Provider]:
