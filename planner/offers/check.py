@@ -1,7 +1,7 @@
 """Hard laws of a catalog folder, as run by `gpuplan catalog check`: types, and what rows need to be priced.
 
-Positive prices within bounds, known accelerators, unique names and offers, dated sources, references that resolve,
-and slices that count chips. The bounds are wide: they catch a wrong unit, not a surprising price.
+Positive prices within bounds, known accelerators and regions, unique names and offers, dated sources, references
+that resolve, and slices that count chips. The bounds are wide: they catch a wrong unit, not a surprising price.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
     known = {located.row.name for located in accelerators}
     providers = reader.rows(reader.table("providers.toml"), "provider", Provider)
     found = [
-        *_offer_findings(offers, known | {CPU}, today),
+        *_offer_findings(offers, known | {CPU}, {p.row.name: p.row for p in providers}, today),
         *_unique_name_findings(accelerators, "name"),
         *_future_findings(accelerators, today),
         *_name_findings(accelerator_table, reader, known),
@@ -138,7 +138,9 @@ def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
     return CatalogReport(tuple(findings), len(accelerators), len(offers), len(prices))
 
 
-def _offer_findings(offers: list[Located[Offer]], known: set[str], today: date) -> Iterator[Finding]:
+def _offer_findings(
+    offers: list[Located[Offer]], known: set[str], providers: dict[str, Provider], today: date
+) -> Iterator[Finding]:
     """Yield inconsistencies in offers."""
     seen: dict[tuple[str, str, str, str], Located[Offer]] = {}
     for offer in offers:
@@ -146,6 +148,10 @@ def _offer_findings(offers: list[Located[Offer]], known: set[str], today: date) 
         yield from _price_findings(offer, today)
         if row.accelerator not in known:
             yield offer.finding("accelerator", f"`{row.accelerator}` is not in accelerators.toml")
+        provider = providers.get(row.provider)
+        if provider is not None and not re.fullmatch(provider.region, row.region):
+            message = f"`{row.region}` does not match the region pattern of {provider.title}"
+            yield offer.finding("region", message)
         first = seen.setdefault((row.provider, row.instance_type, row.region, row.purchase), offer)
         if first is not offer:
             yield offer.finding("instance_type", f"is the same offer as in line {first.line}")

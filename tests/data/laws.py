@@ -89,7 +89,7 @@ def find_broken_laws(folder: Traversable) -> list[Finding]:
     links = read_rows(read_table(folder, "links.toml"), "links", MachineLinks)[0]
     found = [finding for law in OFFER_LAWS for finding in law(offers)]
     found += [finding for law in ACCELERATOR_LAWS for finding in law(accelerators)]
-    found += [*check_region_format(offers, providers), *check_names_are_the_vendors(offers, providers)]
+    found += [*check_names_are_the_vendors(offers, providers)]
     found += [*check_sources_are_addresses(table, sources), *check_turbo_clock(hosts)]
     found += [*check_source_names_no_bare_commit(hosts), *check_source_names_no_bare_commit(links)]
     return sorted(set(found), key=lambda finding: (finding.file, finding.line, finding.field))
@@ -117,16 +117,6 @@ def check_rows_are_sorted(offers: Iterable[Located[Offer]]) -> Findings:
         if previous[0] == offer.file and key < previous[1]:
             yield offer.finding("instance_type", f"stands after `{previous[1][0]}` out of order")
         previous = (offer.file, key)
-
-
-def check_region_format(offers: Iterable[Located[Offer]], providers: Mapping[str, Provider]) -> Findings:
-    """Check that region names match the provider's pattern."""
-    for offer in offers:
-        provider = providers.get(offer.row.provider)
-        if provider is not None and not re.fullmatch(provider.region, offer.row.region):
-            yield offer.finding(
-                "region", f"`{offer.row.region}` does not match the region pattern of {provider.title}"
-            )
 
 
 def check_machine_size(offers: Iterable[Located[Offer]]) -> Findings:
