@@ -181,8 +181,7 @@ def load_user_catalog(settings: Settings, *, today: date | None = None) -> Catal
 
     catalog = load_catalog(settings.catalog_dir)
     folder = get_data_folder(settings.data_dir)
-    is_there = any((folder / part).is_dir() for part in ("prices", "notebooks"))
-    refreshed = folder if settings.catalog_dir is None and is_there else None
+    refreshed = folder if settings.catalog_dir is None and (folder / "prices").is_dir() else None
     if not (settings.machine or settings.committed or refreshed):
         return catalog
     return replace(

@@ -33,7 +33,6 @@ def build_sources(provider: str, specs: InstanceSpecs) -> Sequence[Sequence[Pric
     from .sources.azure import AzureRetail
     from .sources.gcp import GcpBilling
     from .sources.gpu_clouds import LambdaCloud, RunPod, Vast
-    from .sources.skypilot import SkyPilotCatalog
 
     slots: Mapping[str, Sequence[Sequence[PriceSource]]] = {
         "aws": ((AwsQuery(specs), AwsBulk()), (AwsSpotHistory(specs), AwsSpotFeed())),
