@@ -85,7 +85,6 @@ def estimate(
     checkpoint_every: str | None = None,
     checkpoint_time: str | None = None,
     restart_time: str | None = None,
-    live: bool = False,
     script_timeout: str | float | None = None,
     script_env: Sequence[str] = (),
 ) -> Estimate:
@@ -136,7 +135,6 @@ def estimate(
         checkpoint_every: Time between checkpoints on spot machines: `"20m"`.
         checkpoint_time: Time to write a checkpoint: `"30s"`.
         restart_time: Time to start again after a preemption: `"5m"`.
-        live: Query the official clients of Colab and Kaggle first.
         script_timeout: Time limit of a script: `"30m"`, or a number of seconds; None for 10 min [s].
         script_env: Names of environment variables to pass to a script, in addition to the default ones.
 
@@ -146,12 +144,9 @@ def estimate(
     """
     from .plan.compilation import StepCompiler
     from .plan.estimate_model import estimate_model
-    from .plan.request import EstimateRequest, build_script_terms, build_spot_terms, refresh_notebook_accounts
-    from .settings import load_settings
+    from .plan.request import EstimateRequest, build_script_terms, build_spot_terms
     from .workload.options import WorkloadOptions, count_tokens
 
-    if live:
-        list(refresh_notebook_accounts(load_settings()))
     asked = EstimateRequest(
         accelerators=accelerators,
         providers=providers,

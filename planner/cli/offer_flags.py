@@ -121,9 +121,6 @@ class OfferFlags(Frozen):
         bool, typer.Option("--retired", help="Include offers that can no longer be rented.")
     ] = False
     catalog: Annotated[Path | None, typer.Option(help="Folder with your own catalog.")] = None
-    live: Annotated[
-        bool, typer.Option("--live", help="Query the official clients of Colab and Kaggle first.")
-    ] = False
 
     def build_request(
         self,
@@ -134,8 +131,6 @@ class OfferFlags(Frozen):
         """Combine offer filters, limits, spot properties and values of hours."""
         from ..plan.request import EstimateRequest
 
-        if self.live:
-            _ask_notebooks()
         within, interrupted, hours = limits or LimitFlags(), spot or SpotFlags(), values or ValueFlags()
         return EstimateRequest(
             accelerators=self.accelerator or (),
@@ -160,14 +155,3 @@ class OfferFlags(Frozen):
             hour_value=hours.hour_value or 0.0,
             wait_value=hours.wait_value or 0.0,
         )
-
-
-def _ask_notebooks() -> None:
-    """Query the clients of Colab and Kaggle, with progress on standard error."""
-    from ..plan.request import refresh_notebook_accounts
-    from ..render.progress import status
-    from ..settings import load_settings
-
-    with status("querying the clients of Colab and Kaggle"):
-        for told in refresh_notebook_accounts(load_settings()):
-            typer.echo(f"note: {told}", err=True)

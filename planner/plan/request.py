@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from datetime import datetime
 from pathlib import Path
@@ -234,28 +234,3 @@ def build_script_terms(*, timeout: str | float | None, variables: Sequence[str])
     timeout_s = parse_duration_s(timeout, flag=flag) if isinstance(timeout, str) else timeout
     require_positive(timeout_s, what=flag, example="10m", most=MAX_DURATION_S)
     return ScriptOptions(timeout_s=timeout_s, variables=tuple(variables))
-
-
-def refresh_notebook_accounts(settings: Settings, *, timeout_s: float = COMMAND_TIMEOUT_S) -> Iterator[str]:
-    """Query each installed client, store its readings, and yield one line per result.
-
-    If a client is missing, is not signed in or does not respond, previous readings or the dated rows of the
-    catalog remain in use.
-
-    Args:
-        settings: Settings with the data folder and the clients' endpoints.
-        timeout_s: Time limit of one client command [s].
-    """
-    from ..files import get_data_folder
-    from ..offers.refresh.source import RefreshRequest
-    from ..offers.refresh.sources.notebook_clients import NOTEBOOK_PROVIDERS, refresh_notebooks
-    from ..offers.refresh.store import PriceStore
-
-    store = PriceStore(get_data_folder(settings.data_dir))
-    request = RefreshRequest(environ=os.environ, endpoints=settings.endpoint)
-    for provider in NOTEBOOK_PROVIDERS:
-        outcome = refresh_notebooks(provider, store=store, request=request, timeout_s=timeout_s)
-        if outcome.accepted:
-            yield f"{provider}: read now ({outcome.new + outcome.changed + outcome.same} readings)"
-        yield from (f"{provider}: needs {need}" for need in outcome.needs)
-        yield from (f"{provider}: not read: {found.message}" for found in outcome.anomalies)

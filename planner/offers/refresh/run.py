@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ..invariants import MARK_ABOVE
 from ..rows import Offer
 from .errors import FetchError
 from .instance_types import InstanceSpec, InstanceSpecs
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from .http import HttpClient
 
 CLOCK_TOLERANCE_S = 300.0
+MARK_ABOVE = "above on demand"  # note of a spot price that truly exceeds on demand
 Progress = Callable[[str, int, int], None]
 
 

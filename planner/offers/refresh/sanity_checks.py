@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from ..invariants import MAX_USD_PER_DEVICE_HOUR, MIN_USD_PER_DEVICE_HOUR
-from ..price_laws import is_exact_tenth
+from ..check import MAX_USD_PER_DEVICE_HOUR, MIN_USD_PER_DEVICE_HOUR
 from ..rows import Offer
 from .instance_types import InstanceSpec, InstanceSpecs
 from .source import LeftOut, ListedPrice, PricePart
@@ -210,6 +209,18 @@ def _find_row_anomaly(row: ListedPrice, shape: InstanceSpec, on_demand_usd: Deci
         message = f"costs {row.usd_per_hour} USD/h, exactly a tenth of on demand: nothing is for sale"
         return _build_row_anomaly(row, "placeholder", message)
     return None
+
+
+def is_exact_tenth(spot: Decimal, on_demand: Decimal) -> bool:
+    """Return whether a spot price is a tenth of the on-demand price to its last digit.
+
+    Feeds fill in a tenth, the lowest price that their vendor allows, where nothing is for sale.
+
+    Example:
+        >>> is_exact_tenth(Decimal("0.5733"), Decimal("5.73277")), is_exact_tenth(Decimal("0.61"), Decimal("6"))
+        (True, False)
+    """
+    return (on_demand / 10).quantize(spot) == spot
 
 
 def _find_price_jump(row: ListedPrice, old: Offer | None) -> Anomaly | None:
