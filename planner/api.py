@@ -87,7 +87,6 @@ def estimate(
     compile: bool = False,
     best_batch: bool = False,
     fit: bool = False,
-    live: bool = False,
     script_timeout: str | float | None = None,
 ) -> Estimate:
     """Estimate time, cost and memory of a run on every accelerator that can be rented. Nothing is trained.
@@ -115,7 +114,7 @@ def estimate(
         scaling: Several devices: each keeps the batch (weak), or they share it (strong); None for strong where the
             script distributes its model, and weak elsewhere.
         shard: What several devices hold in parts: `"none"`, `"zero1"`, `"zero2"`, `"fsdp"`, `"tensor:4"`,
-            `"pipeline:4"`, or `"auto"` for the least of the first four that fits; None for what the script says.
+            or `"auto"` for the least of the first four that fits; None for what the script says.
         residency: Permitted locations of the data: `eu`, `eea`, `uk` or countries.
         deadline: Maximum time of the run: `"12h"`, the time by which it must end: `"Mon 08:00"`, or a number of
             seconds [s].
@@ -128,11 +127,11 @@ def estimate(
         feed: Input pipeline: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None for no limit.
         sort: Sort order of `offers`.
         retired: Include offers that are no longer available.
-        compile: Compile the step with XLA for each of `accelerators` (for a MODEL reference; takes minutes).
+        compile: Exact memory: compile the step with XLA for each of `accelerators` (for a MODEL reference; takes
+            minutes).
         best_batch: Also estimate each offer at the largest batch size that fits.
         fit: Plan steps that do not fit as they could: sharded, in smaller passes whose gradients are accumulated,
             with recomputed activations.
-        live: Query the official clients of Colab and Kaggle first.
         script_timeout: Time limit of a script: `"30m"`, or a number of seconds; None for 10 min [s].
 
     Raises:
@@ -142,11 +141,8 @@ def estimate(
     given = {**locals(), "assume": [f"{key}={value}" for key, value in (assume or {}).items()]}
     from .plan.compilation import StepCompiler
     from .plan.estimate_model import estimate_model
-    from .plan.request import EstimateRequest, build_workload_options, refresh_notebook_accounts
-    from .settings import load_settings
+    from .plan.request import EstimateRequest, build_workload_options
 
-    if live:
-        list(refresh_notebook_accounts(load_settings()))
     asked = EstimateRequest(**{one.name: given[one.name] for one in fields(EstimateRequest)}).resolve()
     options = build_workload_options(**{name: given[name] for name in WORK})
     answer = estimate_model(

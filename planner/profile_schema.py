@@ -158,21 +158,6 @@ class LaunchRecord(TypedDict):
     status: str
 
 
-class CompiledStepRecord(TypedDict):
-    """A measured step (index `row`) as compiled for another accelerator."""
-
-    row: int
-    accelerator: str
-    batch_size: int
-    precision: str
-    step_time_s: dict[str, float] | None
-    basis: str | None
-    limiter: str | None
-    note: str
-    memory_bytes: int
-    memory_fits: bool | None
-
-
 class ProfileDocument(TypedDict):
     """A profile."""
 
@@ -196,4 +181,3 @@ class ProfileDocument(TypedDict):
     workloads: list[dict[str, Any]]
     notes: list[str]
     launch: NotRequired[LaunchRecord]
-    compiled: NotRequired[list[CompiledStepRecord]]

@@ -76,7 +76,7 @@ def _same_machine(row: Row, name: str | None) -> bool:
 def _same_devices(row: Row, accelerators: Mapping[str, float] | None) -> bool:
     """Return whether an offer has the given devices, by SkyPilot's names."""
     from .errors import NoAnswerError
-    from .launch.export.skypilot_names import find_skypilot_name
+    from .launch.export.names import find_skypilot_name
 
     if accelerators is None:
         return True

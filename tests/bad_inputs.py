@@ -196,7 +196,9 @@ BY_HAND = (
     BadInput(("profile", "{good.json}", "--max-time", "inf"), says="--max-time"),
     BadInput(("profile", "{good.json}", "--batch-size", "0"), says="--batch-size"),
     BadInput(("profile", "{good.json}", "--precision", "float7"), says="float7"),
-    BadInput(("profile", "{good.json}", "--accelerator", "T4"), says="--compile"),
+    BadInput(
+        ("profile", "{good.json}", "--accelerator", "T4"), says="gpuplan estimate MODEL --accelerator NAME"
+    ),
     BadInput(("profile", "{missing.py}"), says="missing.py"),
     BadInput(("benchmark", "--minutes", "nan"), says="--minutes"),
     BadInput(("benchmark", "--minutes", "0"), says="--minutes"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 import tomllib
@@ -54,17 +53,6 @@ def test_a_form_asks_for_the_doctor(path: Path) -> None:
     assert len(fields) == sum(field["type"] != "markdown" for field in form["body"])
     assert "`gpuplan doctor" in fields["doctor"]["attributes"]["label"]
     assert fields["doctor"]["validations"]["required"] is True
-
-
-@pytest.mark.parametrize(
-    "page", ["CONTRIBUTING.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
-)
-def test_files_that_a_page_names_exist(page: str) -> None:
-    """Paths below `planner/`, `tests/` and `benchmarks/` in backticks."""
-    named = re.findall(
-        r"`((?:planner|tests|benchmarks)/[\w/]+\.\w+)`", (ROOT / page).read_text(encoding="utf-8")
-    )
-    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_the_citation_is_of_this_version() -> None:

@@ -8,12 +8,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import typer
 from gpuplan.cli.app import app, run
 
 WIDTH = 88
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,21 @@ def commands() -> tuple[Command, ...]:
 def names() -> list[tuple[str, ...]]:
     """Return the command line of each command, without `gpuplan`."""
     return [words for words, _ in _walk(_tree(), ())]
+
+
+@cache
+def flags() -> dict[str, frozenset[str]]:
+    """Return the flags of each command by its words without `gpuplan`; those of the program itself by ""."""
+    found = {" ".join(words): _flags(command) for words, command in _walk(_tree(), ())}
+    if (ROOT / "lab").is_dir():
+        lab = typer.main.get_command(import_module("lab.__main__").app)
+        found |= {" ".join(("lab", *words)): _flags(command) for words, command in _walk(lab, ())}
+    return found | {"": _flags(_tree())}
+
+
+def _flags(command: Any) -> frozenset[str]:
+    options = (flag for one in command.params for flag in (*one.opts, *one.secondary_opts))
+    return frozenset(flag for flag in options if flag.startswith("--")) | {"--help"}
 
 
 @cache

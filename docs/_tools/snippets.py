@@ -41,7 +41,7 @@ NOT_RUN = {
     "launch here.json --max-hours 1 --yes": "minutes of training; tests/docs/test_tutorial.py runs it",
     "reconcile here.json HERE": "a run; tests/docs/test_tutorial.py runs it",
     "launch plan.json --via": "an installed SkyPilot", "export": "a plan for a cloud; tests/launch/export runs it",
-    "reconcile plan.json RUN": "a run", "breakeven --live": "a notebook account",
+    "reconcile plan.json RUN": "a run",
     "profile ResNet50": "minutes", "profile train.py --data": "a script that reads --images",
     "calibrate": "an hour", "benchmark": "minutes", "accuracy rows.csv": "rows of `gpuplan benchmark`",
     "accuracy --setting": "minutes", "accuracy --laws": "minutes",

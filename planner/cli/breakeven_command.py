@@ -9,7 +9,7 @@ import typer
 
 from .flag_groups import expand_flag_groups
 from .messages import changed_flags, format_command, show_estimate_progress, suggest_next
-from .offer_flags import LimitFlags, Live, OfferFlags, Shard, build_request
+from .offer_flags import LimitFlags, OfferFlags, Shard, build_request
 from .output_flags import OutputFlags
 from .work_flags import FitFlag, ModelArgument, RunFlags, ScriptArguments, build_options
 
@@ -48,7 +48,6 @@ def breakeven(
     work: RunFlags,
     offers: OfferFlags,
     shard: Shard = None,
-    live: Live = False,
     limits: LimitFlags,
     fit: FitFlag = False,
     out: OutputFlags,
@@ -72,7 +71,7 @@ def breakeven(
     if fit:
         require_fittable(options)
     out.require_writable()
-    asked = build_request(offers, limits, shard=shard, assume=assume, live=live).resolve()
+    asked = build_request(offers, limits, shard=shard, assume=assume).resolve()
     with show_estimate_progress(model) as tell, keep_models_built():
         context = asked.build_context(
             model, options=options.with_callback(tell), script_arguments=script_arguments or ()

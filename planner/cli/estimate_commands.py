@@ -68,7 +68,9 @@ def estimate(
     fit: FitFlag = False,
     compile: Annotated[
         bool,
-        typer.Option("--compile", help="Let XLA compile the step for each --accelerator (takes minutes)."),
+        typer.Option(
+            "--compile", help="Exact memory: let XLA compile the step for each --accelerator (takes minutes)."
+        ),
     ] = False,
     out: OutputFlags,
 ) -> None:

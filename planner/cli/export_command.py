@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 def export(  # noqa: PLR0917 - one argument a flag
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o`.")],
     to: Annotated[
-        Literal["skypilot", "dstack", "kubernetes", "ray", "terraform", "cloud-init", "colab"],
+        Literal["skypilot", "dstack", "kubernetes", "ray", "colab"],
         typer.Option(help="Target launcher."),
     ],
     script_arguments: ScriptArguments = None,
@@ -40,7 +40,7 @@ def export(  # noqa: PLR0917 - one argument a flag
 ) -> None:
     """Write the offer chosen in a plan as a file for another launcher.
 
-    SkyPilot, dstack, Kubernetes (JobSet), Ray, Terraform, cloud-init or Colab. Each file carries the engine's own
+    SkyPilot, dstack, Kubernetes (JobSet), Ray or Colab. Each file carries the engine's own
     automatic stop and deadline, and a comment at its top says what they do not cover.
 
     Example: gpuplan export plan.json --to skypilot -o task.yaml
@@ -86,7 +86,7 @@ def hand_over_to_sky(
 ) -> None:
     """Write the plan's offer as a SkyPilot task and start it with `sky`; a dry run prints the task."""
     from ..launch.export import export_offer
-    from ..launch.export.skypilot import launch_with_sky, require_sky
+    from ..launch.export.engines import launch_with_sky, require_sky
     from ..render.export import format_export
     from ..render.output import emit_text, write_text
 

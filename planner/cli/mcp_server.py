@@ -24,7 +24,7 @@ from .app import app_for
 
 TOOLS = ("estimate", "offers", "breakeven")
 # Flags of files and screens, of the user's accounts and of the user's environment are not an assistant's.
-WITHHELD = {"output", "json", "all", "explain", "live"}
+WITHHELD = {"output", "json", "all", "explain"}
 SHOWN = "max_offers"  # a complete answer has thousands
 MOST_SHOWN = 12
 ANSWERED = (0, 3)  # exit codes of an answer; 3: the answer is no

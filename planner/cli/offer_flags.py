@@ -30,7 +30,7 @@ Shard = Annotated[
     str | None,
     typer.Option(
         help="Sharding over devices: none, zero1, zero2, fsdp, tensor:N (N devices share each product), "
-        "pipeline:N (layers in N stages), auto, or a list with commas, of which the first that fits is taken. "
+        "auto, or a list with commas, of which the first that fits is taken. "
         "Default: as the script says, else none."
     ),
 ]
@@ -38,8 +38,6 @@ Assume = Annotated[
     list[str] | None,
     typer.Option(help="Replace an assumption: boot_s=90, dataset_gb=150; repeatable (see --breakdown)."),
 ]
-
-Live = Annotated[bool, typer.Option("--live", help="Query the official clients of Colab and Kaggle first.")]
 
 
 class OfferFlags(Frozen):
@@ -75,7 +73,6 @@ class PlacementFlags(Frozen):
     retired: Annotated[
         bool, typer.Option("--retired", help="Include offers that can no longer be rented.")
     ] = False
-    live: Live = False
 
 
 class LimitFlags(Frozen):
@@ -113,19 +110,6 @@ def build_request(*groups: Frozen, **single: Any) -> EstimateRequest:
     from ..plan.request import EstimateRequest
 
     given = {name: value for group in groups for name, value in vars(group).items()} | single
-    if given.pop("live", False):
-        _ask_notebooks()
     return EstimateRequest(
         **{PLURAL.get(name, name): value for name, value in given.items() if value is not None}
     )
-
-
-def _ask_notebooks() -> None:
-    """Query the clients of Colab and Kaggle, with progress on standard error."""
-    from ..plan.request import refresh_notebook_accounts
-    from ..render.progress import status
-    from ..settings import load_settings
-
-    with status("querying the clients of Colab and Kaggle"):
-        for told in refresh_notebook_accounts(load_settings()):
-            typer.echo(f"note: {told}", err=True)

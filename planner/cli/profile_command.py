@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,7 +11,6 @@ import typer
 from ..frozen import Frozen
 from .flag_groups import expand_flag_groups
 from .messages import format_command, suggest_next
-from .option_values import complete_accelerators
 from .work_flags import ScriptArguments, build_options
 
 if TYPE_CHECKING:
@@ -76,47 +74,6 @@ class MeasuringFlags(Frozen):
         return None if given else QUICK_ANSWER_S
 
 
-class CompilingFlags(Frozen):
-    """Compilation of the measured steps for accelerators that are not here."""
-
-    compile: Annotated[
-        bool,
-        typer.Option("--compile", help="Also let XLA compile each step for each --accelerator (minutes)."),
-    ] = False
-    accelerator: Annotated[
-        list[str] | None,
-        typer.Option(help="Accelerator to compile for; repeatable.", autocompletion=complete_accelerators),
-    ] = None
-
-    def compiler(self) -> Callable[[ProfileDocument, ProfileRequest], None] | None:
-        """Build the function that adds compiler results to a profile; UsageError before anything starts."""
-        from ..errors import UsageError
-
-        if not self.compile:
-            if self.accelerator:
-                raise UsageError("`--accelerator` has no effect without `--compile`", hint="add `--compile`")
-            return None
-        from ..offers.catalog import load_catalog
-        from ..plan.compiled_profile import add_compiled, resolve_accelerators
-        from ..render.progress import status
-        from .messages import build_step_compiler
-
-        catalog = load_catalog()
-        named = resolve_accelerators(self.accelerator or (), catalog)
-
-        def add(document: ProfileDocument, request: ProfileRequest) -> None:
-            with status(f"compiling {request.model}") as tell:
-                add_compiled(
-                    document,
-                    request,
-                    catalog=catalog,
-                    accelerators=named,
-                    compiling=build_step_compiler(tell),
-                )
-
-        return add
-
-
 @expand_flag_groups
 def profile(
     model: Annotated[
@@ -142,7 +99,6 @@ def profile(
         typer.Option(help="Random data of the same shapes, or the data that the script feeds to fit()."),
     ] = "synthetic",
     measuring: MeasuringFlags,
-    compiling: CompilingFlags,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write the profile here.")
     ] = None,
@@ -161,8 +117,6 @@ def profile(
       gpuplan profile ResNet50 --batch-size 8 --batch-size 32 --backend torch
 
       gpuplan profile train.py --data script -- --images photos/
-
-      gpuplan profile train.py --compile --accelerator TPU-v5e
     """
     from ..profile.profile_request import ProfileRequest
     from ..profile.run import profile
@@ -186,13 +140,9 @@ def profile(
         typed=" ".join(sys.argv),
     )
     _require_sensible(request)
-    then = compiling.compiler()
     with show_progress() as on_event:
         document = profile(request, on_event=on_event, keep=lambda doc: _write_profile(output, doc))
     _write_profile(output, document)
-    if then is not None:
-        then(document, request)
-        _write_profile(output, document)
     emit_profile(document, as_json=json_)
     _print_findings(document, output)
     step = "add `-o profile.json` to keep it" if output is None else format_command("estimate", str(output))

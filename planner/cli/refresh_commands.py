@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,7 @@ from .messages import format_command, suggest_next
 if TYPE_CHECKING:
     from ..offers.refresh.http import HttpClient
     from ..offers.refresh.outcome import RefreshOutcome
-    from ..offers.refresh.run import Progress, RefreshJob
+    from ..offers.refresh.run import RefreshJob
     from ..offers.refresh.store import PriceStore
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
@@ -51,7 +50,6 @@ def refresh(
     """Read current prices from the vendors. Suspicious prices are reported, and the old ones stay.
 
     Without any credentials: AWS, Azure, Vast, and Google Cloud by way of SkyPilot's catalog.
-    For Colab and Kaggle, their official clients are asked about your account.
 
     Example: gpuplan catalog refresh --provider azure --region eastus
 
@@ -67,21 +65,14 @@ def refresh(
     from ..settings import load_settings
 
     settings = load_settings()
-    clients, sellers = _split_providers(
-        provider or (), has_clients=file is None and not (region and not provider)
-    )
-    jobs = (
-        build_jobs(
-            load_catalog(),
-            providers=sellers,
-            regions=region or (),
-            environ=os.environ,
-            endpoints=settings.endpoint,
-            accept_moves=accept_moves,
-            file=file,
-        )
-        if sellers or not provider
-        else []
+    jobs = build_jobs(
+        load_catalog(),
+        providers=provider or (),
+        regions=region or (),
+        environ=os.environ,
+        endpoints=settings.endpoint,
+        accept_moves=accept_moves,
+        file=file,
     )
     store = PriceStore(get_data_folder(settings.data_dir))
     outcomes = []
@@ -92,36 +83,10 @@ def refresh(
                 outcomes.append(refresh_provider(job, store=store, http=http, progress=progress))
                 if job.provider == "aws" and file is None:
                     _refresh_interruptions(job, store, http)
-            outcomes += _refresh_clients(clients, store, settings.endpoint, progress)
     finally:
         http.close()
     _show_outcomes(outcomes, jobs, store=store, as_json=as_json)
     _raise_failures(outcomes, asked=bool(provider))
-
-
-def _split_providers(providers: Sequence[str], *, has_clients: bool) -> tuple[list[str], list[str]]:
-    """Split the requested providers into those read through a client and those that sell machines."""
-    from ..offers.refresh.sources.notebook_clients import NOTEBOOK_PROVIDERS
-
-    if not has_clients:
-        return [], list(providers)
-    clients = [name for name in NOTEBOOK_PROVIDERS if not providers or name in providers]
-    return clients, [name for name in providers if name not in clients]
-
-
-def _refresh_clients(
-    providers: Sequence[str], store: PriceStore, endpoints: Mapping[str, str], progress: Progress
-) -> list[RefreshOutcome]:
-    """Query the installed clients of Colab and Kaggle."""
-    from ..offers.refresh.source import RefreshRequest
-    from ..offers.refresh.sources.notebook_clients import refresh_notebooks
-
-    outcomes = []
-    for done, name in enumerate(providers):
-        progress(name, done, len(providers))
-        request = RefreshRequest(environ=os.environ, endpoints=endpoints)
-        outcomes.append(refresh_notebooks(name, store=store, request=request))
-    return outcomes
 
 
 def _refresh_interruptions(job: RefreshJob, store: PriceStore, http: HttpClient) -> None:

@@ -119,9 +119,17 @@ _ON_COMMANDS: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
     (("catalog diff",), {"--provider": "leave it out: the changes of every provider are shown"}),
 )
 
+_ON_A_MACHINE = (
+    "`gpuplan launch plan.json --dry-run` shows the same machine, and without `--dry-run` starts it"
+)
 # (command, or "" for all commands; the removed option, value or command) -> the hint of the error.
 REMOVED: dict[tuple[str, str], str] = {
-    ("", "--live"): "run `gpuplan catalog refresh` before the command",
+    ("profile", "--compile"): "run `gpuplan estimate MODEL --compile --accelerator NAME`",
+    ("profile", "--accelerator"): "run `gpuplan estimate MODEL --accelerator NAME`",
+    ("export", "cloud-init"): _ON_A_MACHINE,
+    ("export", "terraform"): _ON_A_MACHINE,
+    ("", "--live"): "`gpuplan catalog refresh` reads prices, "
+    "`--assume notebook_hours_a_week=20` gives your weekly hours",
     **{
         (command, option): hint
         for commands, hints in _ON_COMMANDS
@@ -138,7 +146,7 @@ def find_replacement(arguments: Sequence[str]) -> str | None:
         arguments: Arguments without the program name; those after `--` belong to the user's script.
     """
     typed = list(takewhile(lambda word: word != "--", arguments))
-    words = [word.partition("=")[0] for word in typed]
+    words = [part for word in typed for part in word.split("=", 1)]
     keys = (key for word in words for key in _iter_keys(typed, word))
     return next((REMOVED[key] for key in keys if key in REMOVED), None)
 

@@ -26,7 +26,7 @@ from ..workload.options import ScriptOptions
 # Optional packages that may affect results or failures.
 OPTIONAL_PACKAGES = (
     "jaxlib", "tensorflow", "tensorflow-cpu", "torch", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin",
-    "nvidia-ml-py", "boto3", "google-auth", "google-cloud-billing", "skypilot", "kaggle",
+    "nvidia-ml-py", "boto3", "google-auth", "google-cloud-billing", "skypilot",
 )  # fmt: skip
 
 

@@ -135,11 +135,6 @@ _SOURCES: Mapping[str, _CredentialSources] = {
     ),
     "lambda": _CredentialSources(needed_for="price list", variables=("LAMBDA_API_KEY",)),
     "runpod": _CredentialSources(needed_for="price list", variables=("RUNPOD_API_KEY",)),
-    "kaggle": _CredentialSources(
-        needed_for="remaining weekly hours",
-        variables=("KAGGLE_API_TOKEN", "KAGGLE_KEY"),
-        files=(".kaggle/kaggle.json", ".kaggle/access_token"),
-    ),
 }
 
 

@@ -101,7 +101,7 @@ def find_fitted_publications() -> frozenset[str]:
 class UserRows:
     """Predictions of a user's rows.
 
-    Args:
+    Attributes:
         rows: Predicted rows, with an interval each.
         unpredicted: Measurements without a prediction, with the reason.
         baselines: The same rows by each rule of thumb, its constant fitted on these rows.

@@ -1,6 +1,6 @@
-"""Check of offers against the account's quotas: bounded, in parallel, remembered for ten minutes.
+"""Check of offers against the account's quotas: in parallel, with a time limit, cached for ten minutes.
 
-A quota that is too small rules a start out. One that is large enough does not promise a machine.
+A quota that is too small rules out a launch; a sufficient one does not guarantee capacity.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AccountQuotas(Frozen):
 
     Args:
         quotas: Quotas that were read.
-        problems: Reasons why others were not read.
+        problems: Reasons why others could not be read.
     """
 
     quotas: Mapping[Place, Sequence[Quota]]
@@ -90,7 +90,7 @@ class AccountQuotas(Frozen):
 
 
 def _compare(offer: Offer, quotas: Sequence[Quota]) -> QuotaCheck:
-    """Compare an offer with the largest of the quotas from which it could be started."""
+    """Compare an offer with the largest quota under which it could be launched."""
     best = max(quotas, key=lambda one: one.limit - (one.used or 0.0))
     left = best.limit - (best.used or 0.0)
     needed = offer.devices if best.unit == "device" else offer.vcpus
@@ -119,14 +119,14 @@ def _match_aws(offer: Offer, quotas: Sequence[Quota]) -> list[Quota]:
 
 
 def _match_gcp(offer: Offer, quotas: Sequence[Quota]) -> list[Quota]:
-    """Return the quota of an accelerator; a spot machine may also take that of machines on demand."""
+    """Return the quota of an accelerator; spot machines may also use the on-demand quota."""
     metric = GOOGLE_METRICS.get(offer.accelerator)
     purchases = {offer.purchase, "on_demand"}
     return [one for one in quotas if one.what == metric and one.purchase in purchases]
 
 
 def _match_azure(offer: Offer, quotas: Sequence[Quota]) -> list[Quota]:
-    """Return the quota of a machine family; those of spot machines are not by family."""
+    """Return the quota of a machine family; spot quotas are not per family."""
     if offer.purchase == "spot":
         return []
     machine = re.sub(r"^Standard_([A-Z]+)\d+", r"\1", offer.instance_type)
@@ -154,7 +154,7 @@ def read_account_quotas(
     endpoints: Mapping[str, str],
     answer_s: float = ANSWER_S,
 ) -> AccountQuotas:
-    """Read the quotas of the places of some offers, all at once; a place without an answer is a problem, no error.
+    """Read the quotas of the regions of some offers in parallel; a region without an answer is no error.
 
     Only the cheapest regions of each provider are queried.
 
@@ -207,7 +207,7 @@ def _choose_places(offers: Iterable[Offer]) -> list[Place]:
 def _read(
     place: Place, environ: Mapping[str, str], endpoints: Mapping[str, str], cache: Path
 ) -> Sequence[Quota]:
-    """Return the quotas of a place, from the cache if they are recent."""
+    """Return the quotas of a region, from the cache if they are recent."""
     provider, region = place
     account = [environ.get(name, "") for name in _IDENTITY[provider]]
     key = json.dumps([provider, region, account, endpoints.get(f"{provider}-quotas", "")])

@@ -126,13 +126,7 @@ class Catalog:
     @cached_property
     def notebooks(self) -> NotebookTables:
         """Plans, runtimes, unit prices and unit rates of hosted notebooks."""
-        packaged = read_notebooks(read_table(self.folder, "notebooks.toml"))
-        if self.refreshed is None:
-            return packaged
-        from .refresh.overlay import merge_readings
-        from .refresh.store import PriceStore
-
-        return merge_readings(packaged, PriceStore(self.refreshed))
+        return read_notebooks(read_table(self.folder, "notebooks.toml"))
 
     @cached_property
     def providers(self) -> dict[str, Provider]:
@@ -187,8 +181,7 @@ def load_user_catalog(settings: Settings, *, today: date | None = None) -> Catal
 
     catalog = load_catalog(settings.catalog_dir)
     folder = get_data_folder(settings.data_dir)
-    is_there = any((folder / part).is_dir() for part in ("prices", "notebooks"))
-    refreshed = folder if settings.catalog_dir is None and is_there else None
+    refreshed = folder if settings.catalog_dir is None and (folder / "prices").is_dir() else None
     if not (settings.machine or settings.committed or refreshed):
         return catalog
     return replace(

@@ -1,4 +1,8 @@
-"""All consistency checks of a catalog folder, as run by `gpuplan catalog check` and the data tests."""
+"""Hard laws of a catalog folder, as run by `gpuplan catalog check`: types, and what rows need to be priced.
+
+Positive prices within bounds, known accelerators and regions, unique names and offers, dated sources, references
+that resolve, and slices that count chips. The bounds are wide: they catch a wrong unit, not a surprising price.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from importlib.resources.abc import Traversable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from . import invariants, price_laws
 from .catalog import LINKS_FILE, find_price_files
 from .catalog_files import (
     CatalogError,
@@ -39,7 +43,8 @@ from .rows import (
 )
 
 R = TypeVar("R", bound=Row)
-DatedRow = TypeVar("DatedRow", NotebookPlan, NotebookRuntime, UnitPrice, UnitRate)
+CORES_PER_CHIP = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2, "v5litepod": 1, "v6e": 1}
+MIN_USD_PER_DEVICE_HOUR, MAX_USD_PER_DEVICE_HOUR = Decimal("0.001"), Decimal(100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +117,16 @@ def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
         today: The current date; later dates of reading are errors.
     """
     reader = _CollectingReader(folder)
-    source_table = reader.table("sources.toml")
-    sources = reader.texts(source_table, "sources")
-    prices = reader.prices(sources)
+    prices = reader.prices(reader.texts(reader.table("sources.toml"), "sources"))
     offers = [offer for rows in prices.values() for offer in rows]
     accelerator_table = reader.table("accelerators.toml")
     accelerators = reader.rows(accelerator_table, "accelerator", Accelerator)
     known = {located.row.name for located in accelerators}
     providers = reader.rows(reader.table("providers.toml"), "provider", Provider)
     found = [
-        *_source_findings(source_table, sources),
         *_offer_findings(offers, known | {CPU}, {p.row.name: p.row for p in providers}, today),
-        *_accelerator_findings(accelerators, today),
+        *_unique_name_findings(accelerators, "name"),
+        *_future_findings(accelerators, today),
         *_name_findings(accelerator_table, reader, known),
         *_host_findings(reader, today),
         *_notebook_findings(reader, known | {CPU}, today),
@@ -139,45 +142,71 @@ def _offer_findings(
     offers: list[Located[Offer]], known: set[str], providers: dict[str, Provider], today: date
 ) -> Iterator[Finding]:
     """Yield inconsistencies in offers."""
-    yield from invariants.check_price_is_positive(offers)
-    yield from invariants.check_price_bounds(offers)
-    yield from invariants.check_accelerator_is_known(offers, known)
-    yield from invariants.check_no_duplicate_offers(offers)
-    yield from invariants.check_rows_are_sorted(offers)
-    yield from invariants.check_region_format(offers, providers)
-    yield from invariants.check_machine_size(offers)
-    yield from invariants.check_tpu_slices_count_chips(offers)
-    yield from invariants.check_spot_not_above_on_demand(offers)
-    yield from invariants.check_source_is_present(offers)
-    yield from invariants.check_date_not_in_future(offers, today)
-    yield from price_laws.check_spot_share(offers)
-    yield from price_laws.check_no_exact_tenths(offers)
-    yield from price_laws.check_active_dates_have_a_day(offers)
-    yield from price_laws.check_names_are_the_vendors(offers, providers)
-    yield from price_laws.check_chip_price_across_regions(offers)
-    yield from price_laws.check_spot_price_across_regions(offers)
-    yield from price_laws.check_chip_price_across_vendors(offers)
-    yield from price_laws.check_chips_are_ordered_by_price(offers)
+    seen: dict[tuple[str, str, str, str], Located[Offer]] = {}
+    for offer in offers:
+        row = offer.row
+        yield from _price_findings(offer, today)
+        if row.accelerator not in known:
+            yield offer.finding("accelerator", f"`{row.accelerator}` is not in accelerators.toml")
+        provider = providers.get(row.provider)
+        if provider is not None and not re.fullmatch(provider.region, row.region):
+            message = f"`{row.region}` does not match the region pattern of {provider.title}"
+            yield offer.finding("region", message)
+        first = seen.setdefault((row.provider, row.instance_type, row.region, row.purchase), offer)
+        if first is not offer:
+            yield offer.finding("instance_type", f"is the same offer as in line {first.line}")
+        slice_name = re.match(r"tpu-(\w+?)-(\d+)(@|$)", row.instance_type)
+        if slice_name and slice_name.group(1) in CORES_PER_CHIP:
+            chips = int(slice_name.group(2)) / CORES_PER_CHIP[slice_name.group(1)]
+            if row.devices != chips:
+                yield offer.finding("devices", f"is {row.devices:g}: this slice has {chips:g} chips")
 
 
-def _source_findings(table: Table, sources: dict[str, str]) -> Iterator[Finding]:
-    """Yield sources that are not an address."""
-    for key, source in sources.items():
-        if not re.match(r"https?://\S+", source):
-            yield Finding(table.file, table.line_of_key(key), key, "does not begin with an address")
+def _price_findings(offer: Located[Offer], today: date) -> Iterator[Finding]:
+    """Yield a price that is not positive or out of bounds, and one without a source or a past date."""
+    row = offer.row
+    if row.usd_per_hour is not None and row.usd_per_hour <= 0:
+        yield offer.finding("usd_per_hour", "is not above 0; leave it empty when no price is published")
+    if row.usd_per_hour:
+        per_device = row.usd_per_hour / Decimal(str(row.devices))
+        if not MIN_USD_PER_DEVICE_HOUR <= per_device <= MAX_USD_PER_DEVICE_HOUR:
+            yield offer.finding("usd_per_hour", f"is {per_device:.4g} USD per device and hour: out of bounds")
+    if not row.price_source:
+        yield offer.finding("source", "is missing")
+    if not row.price_as_of:
+        yield offer.finding("as_of", "is missing")
+    elif is_future(row.price_as_of, today):
+        yield offer.finding("as_of", f"{row.price_as_of} is in the future")
 
 
-def _accelerator_findings(accelerators: list[Located[Accelerator]], today: date) -> Iterator[Finding]:
-    """Yield inconsistencies in accelerators."""
-    yield from invariants.check_names_are_unique(accelerators)
-    yield from invariants.check_bandwidth_and_memory(accelerators)
-    yield from invariants.check_peak_bounds(accelerators)
-    yield from invariants.check_peaks_are_ordered(accelerators)
-    yield from invariants.check_source_is_an_address(accelerators)
-    yield from invariants.check_source_names_no_bare_commit(accelerators)
-    for accelerator in accelerators:
-        if accelerator.row.read_on > today:
-            yield accelerator.finding("read_on", f"{accelerator.row.read_on} is in the future")
+def _unique_name_findings(rows: Iterable[Located[Any]], field: str) -> Iterator[Finding]:
+    """Yield rows whose name is that of another row, ignoring case."""
+    seen: dict[str, int] = {}
+    for located in rows:
+        name = str(getattr(located.row, field)).lower()
+        if seen.setdefault(name, located.line) != located.line:
+            yield located.finding(field, f"is the same as in line {seen[name]}")
+
+
+def _future_findings(rows: Iterable[Located[Any]], today: date) -> Iterator[Finding]:
+    """Yield rows that were read in the future."""
+    for located in rows:
+        field = "as_of" if hasattr(located.row, "as_of") else "read_on"
+        day = str(getattr(located.row, field))
+        if is_future(day, today):
+            yield located.finding(field, f"{day} is in the future")
+
+
+def is_future(partial: str, today: date) -> bool:
+    """Return whether a year, month, day or range of years begins after today.
+
+    Example:
+        >>> is_future("2026-08", date(2026, 8, 1)), is_future("2019-2023", date(2026, 8, 1))
+        (False, False)
+    """
+    if re.fullmatch(r"\d{4}-\d{4}", partial):
+        partial = partial[:4]
+    return partial > today.isoformat()[: len(partial)]
 
 
 def _name_findings(table: Table, reader: _CollectingReader, known: set[str]) -> Iterator[Finding]:
@@ -199,13 +228,8 @@ def _host_findings(reader: _CollectingReader, today: date) -> Iterator[Finding]:
     """Yield inconsistencies in CPU families."""
     table = reader.table("hosts.toml")
     hosts = reader.rows(table, "host", CpuFamily)
-    yield from invariants.check_names_are_unique(hosts)
-    yield from invariants.check_source_names_no_bare_commit(hosts)
-    for host in hosts:
-        if not 0.5 <= host.row.all_core_turbo_ghz <= 7:
-            yield host.finding("all_core_turbo_ghz", f"is {host.row.all_core_turbo_ghz:g}: outside 0.5 to 7")
-        if host.row.read_on > today:
-            yield host.finding("read_on", f"{host.row.read_on} is in the future")
+    yield from _unique_name_findings(hosts, "family")
+    yield from _future_findings(hosts, today)
     families = {host.row.family for host in hosts}
     for series in reader.rows(table, "series", CpuSeries):
         if series.row.host not in families:
@@ -217,12 +241,10 @@ def _links_findings(reader: _CollectingReader, providers: set[str], today: date)
     if not (reader.folder / LINKS_FILE).is_file():
         return
     links = reader.rows(reader.table(LINKS_FILE), "links", MachineLinks)
-    yield from invariants.check_source_names_no_bare_commit(links)
+    yield from _future_findings(links, today)
     for row in links:
         if row.row.provider not in providers:
             yield row.finding("provider", f"`{row.row.provider}` has no row in providers.toml")
-        if row.row.read_on > today:
-            yield row.finding("read_on", f"{row.row.read_on} is in the future")
         if row.row.topology is None and row.row.network_gbit_per_s is None:
             yield row.finding("topology", "the row has neither a topology nor a network rate")
 
@@ -249,17 +271,9 @@ def _notebook_findings(reader: _CollectingReader, known: set[str], today: date) 
     for rate in rates:
         if (rate.row.provider, rate.row.runtime) not in runtime_names:
             yield rate.finding("runtime", f"`{rate.row.runtime}` is not a runtime of `{rate.row.provider}`")
-    yield from _future_rows(plans, today)
-    yield from _future_rows(runtimes, today)
-    yield from _future_rows(prices, today)
-    yield from _future_rows(rates, today)
-
-
-def _future_rows(rows: Iterable[Located[DatedRow]], today: date) -> Iterator[Finding]:
-    """Yield notebook rows dated in the future."""
-    for located in rows:
-        if invariants.is_future(located.row.as_of, today):
-            yield located.finding("as_of", f"{located.row.as_of} is in the future")
+    dated: list[Iterable[Located[Any]]] = [plans, runtimes, prices, rates]
+    for rows in dated:
+        yield from _future_findings(rows, today)
 
 
 def _coverage_findings(

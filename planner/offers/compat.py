@@ -113,7 +113,7 @@ class CompatibilityMatrix:
             others = ", ".join(f"{one.framework} {one.versions}" for one in fitness if one.verdict != "no")
             capability = accelerator.compute_capability
             which = f" (compute capability {capability})" if capability else ""
-            return f"Keras 3 does not support it{which}: {others}"
+            return f"Keras 3 does not support it{which}" + (f": {others}" if others else "")
         if all(one.verdict == "older" for one in usable if one.framework != "tensorflow"):
             needs = "; ".join(f"{one.framework} {one.versions}" for one in usable)
             return "; ".join(
@@ -122,6 +122,7 @@ class CompatibilityMatrix:
         return missing
 
     def _on_gpu(self, capability: float, framework: Any) -> FrameworkSupport:
+        """Return the entry of a compute capability; unknown if newer than every build of the matrix."""
         builds = [build for build in self.builds if build.framework == framework]
         for position, build in enumerate(builds):
             if build.capability_min <= capability <= build.capability_max:
@@ -133,7 +134,9 @@ class CompatibilityMatrix:
                     keras3=build.keras3,
                     source=build.source,
                 )
-        return FrameworkSupport(framework=framework, verdict="no", source=builds[0].source if builds else "")
+        if not builds or capability > max(build.capability_max for build in self.builds):
+            return FrameworkSupport(framework=framework, verdict=None)
+        return FrameworkSupport(framework=framework, verdict="no", source=builds[0].source)
 
     def _on_chip(self, accelerator: Accelerator, framework: Any) -> FrameworkSupport:
         for build in self.tpus if accelerator.kind == "tpu" else self.npus:

@@ -75,7 +75,7 @@ class CostAssumption(Row):
 
 
 class PriceMove(Row):
-    """How fast the prices of a provider and purchase option move; provider `any`: of those without two dates.
+    """Rate at which the prices of a provider and purchase option move; `any` is for providers without two dates.
 
     ``log_per_sqrt_year`` is the 80 % quantile of |ln(later price / earlier price)| / sqrt(years between), over
     ``pairs`` of dates of ``machines``.
@@ -108,7 +108,7 @@ class Costs(Frozen):
         providers: By name.
         assumptions: By key and kind of host; ``any`` applies to every kind.
         regions: By provider and region.
-        moves: How fast prices move, by provider and purchase option.
+        moves: Rates at which prices move, by provider and purchase option.
     """
 
     providers: Mapping[str, ProviderCost] = field(repr=False)
@@ -117,7 +117,7 @@ class Costs(Frozen):
     moves: Mapping[tuple[str, str], PriceMove] = field(repr=False, default_factory=dict)
 
     def find_move(self, provider: str, purchase: str) -> PriceMove | None:
-        """Return how fast such prices move: the provider's own row, or that of `any`; None without one."""
+        """Return the rate at which such prices move: the provider's row, or that of `any`; None without one."""
         return self.moves.get((provider, purchase)) or self.moves.get((ANY_PROVIDER, purchase))
 
 

@@ -54,7 +54,7 @@ class LocalCpu(Frozen):
 def probe_local_offer(catalog: Catalog | None = None) -> tuple[Offer, Accelerator]:
     """Return this machine as an offer, and its accelerator: its NVIDIA GPUs if in the catalog, else its CPU.
 
-    Missing information is not an error; assumptions are listed in the offer's note.
+    Missing information is not an error; the offer's note lists the assumptions.
     """
     catalog = catalog or load_catalog()
     text = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.exists() else ""

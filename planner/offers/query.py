@@ -15,7 +15,7 @@ UNAVAILABLE: tuple[Status, ...] = ("retired", "historical")  # listed, but no lo
 
 
 def sort_by_device_price(offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    """Return the offers by price per device, cheapest first, unknown prices last; equal ones keep their order."""
+    """Sort offers by price per device, cheapest first, unknown prices last; the sort is stable."""
 
     def key(offer: Offer) -> tuple[bool, Decimal]:
         usd = offer.usd_per_hour

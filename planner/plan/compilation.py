@@ -1,8 +1,8 @@
-"""Compilation of a step by XLA for the selected accelerators."""
+"""Memory of a step as XLA compiles it for the selected accelerators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -87,7 +87,7 @@ class StepCompiler:
         accelerators: Iterable[Accelerator],
         program: ProgramSource,
     ) -> StepPredictor:
-        """Return a predictor that uses the compilers' results for a workload.
+        """Return a predictor whose steps of a workload carry the compilers' memory.
 
         Args:
             inner: Predictor for everything that is not compiled.
@@ -97,10 +97,10 @@ class StepCompiler:
         """
         wanted = _targets(accelerators)
         if not wanted:
-            self.warn("--compile: no compiler describes these accelerators; their steps are modelled")
+            self.warn("--compile: no compiler describes these accelerators; their memory is modelled")
             return inner
         others = [phase for phase in workload.phases if phase.fit_call != workload.fit_call]
-        for phase in (*others, workload):  # the last one can be compiled at more batch sizes
+        for phase in (*others, workload):
             inner = self._wrap_phase(inner, phase, wanted, program)
         return inner
 
@@ -111,28 +111,23 @@ class StepCompiler:
         wanted: Sequence[CompileTarget],
         program: ProgramSource,
     ) -> StepPredictor:
-        """Return a predictor that uses the compilers' results for one phase."""
-        predictor = CompiledPredictor(inner, workload, {})
+        """Return a predictor that adds the compilers' memory to the steps of one phase."""
+        predictor = CompiledPredictor(inner, workload)
         several = [count for count in program.devices if count > 1] if workload.distribution else []
         counts = [*several, 1] if not several or 1 in program.devices else several
         for done, (target, count) in enumerate(product(wanted, counts)):
             self.tell(target.accelerator, done, len(wanted) * len(counts))
-            if count == 1:
-                self.add_step(predictor, workload, target=target, program=program)
-            else:
-                self._add_sharded_step(predictor, workload, target, count, program)
+            build = self._compile_copy if count == 1 else self._compile_sharded
+            found = build(workload, target, count, program)
+            self._say(found.result, target.accelerator if count == 1 else f"{count} x {target.accelerator}")
+            predictor.learn(found, devices=count)
         self.tell("", len(wanted), len(wanted))
         return predictor
 
-    def _add_sharded_step(
-        self,
-        predictor: CompiledPredictor,
-        workload: Workload,
-        target: CompileTarget,
-        count: int,
-        program: ProgramSource,
-    ) -> None:
-        """Compile a program that its own code shards over accelerators, and add the result to a predictor."""
+    def _compile_sharded(
+        self, workload: Workload, target: CompileTarget, count: int, program: ProgramSource
+    ) -> Compilation:
+        """Compile a program that its own code shards over accelerators."""
         whole, together = build_sharded_target(target, count), 1 if program.shared else count
         options = replace(
             program.options, batch_size=workload.batch_size * together, devices=count * target.cores
@@ -143,63 +138,31 @@ class StepCompiler:
             result = CompileFault(kind="failed", message=message, hint="`--devices 4`")
         else:
             result = self._compiled(whole, workload, replace(program, options=options))
-        self._say(result, f"{count} x {target.accelerator}")
-        predictor.learn_laid_out(options.batch_size or 0, count, Compilation(whole or target, result))
-
-    def add_step(
-        self,
-        predictor: CompiledPredictor,
-        workload: Workload,
-        *,
-        target: CompileTarget,
-        program: ProgramSource,
-    ) -> None:
-        """Compile a program at a workload's batch size, and add the result to a predictor."""
-        result = self._one(target, workload, program)
-        self._say(result, target.accelerator)
-        predictor.learn(workload, target.accelerator, Compilation(target, result))
+        return Compilation(whole or target, -(-(workload.batch_size * together) // count), result)
 
     def _say(self, result: CompiledStep | CompileFault, what: str) -> None:
         if isinstance(result, CompileFault) and result.kind != "does not fit":
             hint = f" ({result.hint})" if result.hint else ""
-            self.warn(f"{what}: {result.message}{hint}; its step is modelled")
+            self.warn(f"{what}: {result.message}{hint}; its memory is modelled")
 
-    def compile_more(
-        self, predictor: StepPredictor, workloads: Mapping[str, Sequence[Workload]], *, program: ProgramSource
-    ) -> None:
-        """Compile at more batch sizes; sizes between two compiled ones are interpolated linearly.
-
-        Args:
-            predictor: Predictor returned by `wrap_predictor`.
-            workloads: Workloads at more batch sizes, by accelerator.
-            program: Source of the traced workloads.
-        """
-        if not isinstance(predictor, CompiledPredictor):
-            return
-        wanted = [
-            (target, workload)
-            for target in predictor.targets
-            for workload in workloads.get(target.accelerator, ())
-        ]
-        for done, (target, workload) in enumerate(wanted):
-            self.tell(f"{target.accelerator}, batch {workload.batch_size}", done, len(wanted))
-            self.add_step(predictor, workload, target=target, program=program)
-
-    def _one(
-        self, target: CompileTarget, workload: Workload, program: ProgramSource
-    ) -> CompiledStep | CompileFault:
+    def _compile_copy(
+        self, workload: Workload, target: CompileTarget, _: int, program: ProgramSource
+    ) -> Compilation:
         """Compile for one accelerator, whose cores share its batch."""
+        result: CompiledStep | CompileFault
         if workload.batch_size % target.cores:
             message = (
                 f"{workload.batch_size} samples cannot be divided among the {target.cores} cores of a chip"
             )
-            return CompileFault(kind="failed", message=message, hint="an even batch size")
-        options = replace(
-            program.options,
-            batch_size=workload.batch_size // target.cores,
-            devices=1 if workload.distribution else None,
-        )
-        return self._compiled(target, workload, replace(program, options=options))
+            result = CompileFault(kind="failed", message=message, hint="an even batch size")
+        else:
+            options = replace(
+                program.options,
+                batch_size=workload.batch_size // target.cores,
+                devices=1 if workload.distribution else None,
+            )
+            result = self._compiled(target, workload, replace(program, options=options))
+        return Compilation(target, workload.batch_size, result)
 
     def _compiled(
         self, target: CompileTarget, workload: Workload, program: ProgramSource

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
-    from .compilation import ProgramSource, StepCompiler
+    from .compilation import StepCompiler
     from .execution.input_pipeline import InputPipeline
 
 
@@ -83,18 +83,10 @@ def build_context(
     from .compilation import build_program_source
 
     program = build_program_source(model, options, script_arguments, question, workload)
-    return _add_compiler(context, compiling, program)
-
-
-def _add_compiler(
-    context: EstimateContext, compiling: StepCompiler, program: ProgramSource
-) -> EstimateContext:
-    """Compile the step of a context, and let its predictor use the results."""
-    predictor = compiling.wrap_predictor(
-        context.predictor, context.workload, accelerators=context.selection.accelerators, program=program
+    with_memory = compiling.wrap_predictor(
+        predictor, workload, accelerators=context.selection.accelerators, program=program
     )
-    compile_more = partial(compiling.compile_more, predictor, program=program)
-    return replace(context, predictor=predictor, compile_more=compile_more)
+    return replace(context, predictor=with_memory)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..predict.keras_defaults import describe_failing_lstm, select_executed_workload
@@ -22,19 +21,17 @@ from .execution.memory import (
 )
 from .execution.memory_parts import compute_batch_bytes, find_remedies
 from .execution.run_length import count_replicas
-from .execution.scaling_mode import BatchScaling, DeviceShare
+from .execution.scaling_mode import BatchScaling
 from .execution.sharding_choice import (
     ShardingChoice,
     choose_least_sharding,
     find_sharding_remedy,
     list_memory_parts,
 )
-from .pipelined_step import predict_pipelined_step
 from .result.device_estimate import DeviceEstimate, combine_phases
 from .step_on_devices import predict_step_on_devices
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
     from ..predict.step_time import StepPredictor
     from ..units import Interval
     from ..workload.model import Workload
@@ -93,7 +90,7 @@ class DeviceEstimator:
         return self._estimate_divided(workload, selected) or best
 
     def _estimate_divided(self, workload: Workload, selected: OfferContext) -> DeviceEstimate | None:
-        """Estimate products shared by the devices of a machine; None if the step does not fit so either."""
+        """Estimate tensor parallelism over the devices of a machine; None if the step still does not fit."""
         devices = _choose_sharing_devices(count_replicas(selected.offer.devices) // selected.offer.hosts)
         available = _device_bytes(selected)
         if self._ways is None or self._ways.divided is None or devices < 2 or available is None:
@@ -116,10 +113,10 @@ class DeviceEstimator:
     def _can_fit_divided(
         self, workload: Workload, selected: OfferContext, divided: DividedModel, choice: ShardingChoice
     ) -> bool:
-        """Return whether shared products may fit, with one or two traces of up to five.
+        """Return whether tensor parallelism may fit, by one or two of up to five traces.
 
-        A step of several passes also holds sums of gradients: where one sample with them is too much, only the
-        whole batch in one pass is left.
+        Several passes also need accumulated gradients: if one sample does not fit beside them, only the whole
+        batch in one pass remains.
         """
         devices = count_replicas(selected.offer.devices)
 
@@ -133,7 +130,7 @@ class DeviceEstimator:
         return fits(divided.trace_least(workload.batch_size)) or fits(divided.trace_recomputed())
 
     def _get_divided_choice(self, devices: int) -> ShardingChoice:
-        """Return the choice of one sharding, the same object for the same number of devices."""
+        """Return the choice of tensor parallelism over some devices, cached by their number."""
         return self._divided.setdefault(devices, ShardingChoice([Sharding(kind="tensor", ways=devices)]))
 
     def _estimate_phases(
@@ -144,7 +141,7 @@ class DeviceEstimator:
         *,
         recompute: bool | None = None,
     ) -> DeviceEstimate | None:
-        """Estimate all phases as they are, or in passes that fit; None if they do not in any."""
+        """Estimate all phases unchanged, or in passes that fit; None if no pass fits."""
         found = []
         for one in workload.phases:
             phase = self._estimate_phase(one, selected, sharding, recompute=recompute)
@@ -162,7 +159,7 @@ class DeviceEstimator:
         matrix = load_compatibility()
         accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
         copies = self._choice.count_replicas(workload, sharding, devices=selected.offer.devices)
-        parts = "replicas" if sharding.divides_layers or sharding.divides_products else "devices"
+        parts = "replicas" if sharding.divides_products else "devices"
         share = self._spread.split(workload, copies, sharers=parts)
         run = share.run
         fitted = self._fit(share.workload or workload, selected, sharding, recompute=recompute)
@@ -170,17 +167,16 @@ class DeviceEstimator:
             return None
         whole = fitted.workload
         each = self._choice.get_device_workload(whole, sharding, devices=devices)
-        peak_time_s, micro_batch_size = None, None
+        peak_time_s = None
         if accelerator is None:
             step: StepTime | NoPrediction = NoPrediction(
                 f"the catalog does not describe `{selected.offer.accelerator}`"
             )
         else:
-            each, step, micro_batch_size = self._predict_step(
-                share, selected, accelerator, whole=whole, each=each, sharding=sharding
+            step = predict_step_on_devices(
+                share, selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
             )
-            sharers = sharding.ways if sharding.divides_layers else 1
-            peak_time_s = compute_peak_time_s(each, accelerator, share=min(sharers, selected.offer.devices))
+            peak_time_s = compute_peak_time_s(each, accelerator, share=min(1, selected.offer.devices))
             whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
         memory = _check_memory(each, selected, step)
         step = step if isinstance(step, NoPrediction) else repeat_step(step, fitted.passes)
@@ -200,7 +196,7 @@ class DeviceEstimator:
             sharding=sharding,
             replicas=copies,
             passes=fitted.passes,
-            pass_batch_size=whole.batch_size if fitted.passes > 1 else micro_batch_size,
+            pass_batch_size=whole.batch_size if fitted.passes > 1 else None,
             accumulation_steps=whole.gradient_accumulation_steps,
             recomputed=fitted.recomputed,
             tokens_per_sample=workload.tokens_per_sample,
@@ -210,41 +206,12 @@ class DeviceEstimator:
             ),
         )
 
-    def _predict_step(
-        self,
-        share: DeviceShare,
-        selected: OfferContext,
-        accelerator: Accelerator,
-        *,
-        whole: Workload,
-        each: Workload,
-        sharding: Sharding,
-    ) -> tuple[Workload, StepTime | NoPrediction, int | None]:
-        """Return the work of one device, the time of a step, and the size of a pipeline's micro-batches."""
-        if sharding.divides_layers and share.workload is not None:
-            return predict_pipelined_step(
-                whole,
-                sharding,
-                selected,
-                accelerator,
-                self._predictor,
-                resize=self._spread.resize,
-                fits=partial(_fits, selected),
-                known=self._choice.stages,
-            )
-        step = predict_step_on_devices(
-            share, selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
-        )
-        return each, step, None
-
     def _fit(
         self, whole: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
     ) -> FittedStep | None:
-        """Return the step of one device as it is, or in passes that fit; None if it does not in any."""
+        """Return the step of one device unchanged, or in passes that fit; None if no pass fits."""
         if recompute is None or self._ways is None:
             return FittedStep(workload=whole)
-        if sharding.divides_layers:
-            return None  # its micro-batches are passes already
         devices = count_replicas(selected.offer.devices)
 
         def fits(one: Workload) -> bool:
@@ -254,7 +221,7 @@ class DeviceEstimator:
 
 
 def _choose_sharing_devices(devices: int) -> int:
-    """Return the devices of a machine that share products: all, or the largest part up to eight of more [-]."""
+    """Return the tensor-parallel devices of a machine: all, or the largest divisor of up to eight of more [-]."""
     return next(number for number in range(min(devices, MOST_SHARING), 0, -1) if devices % number == 0)
 
 

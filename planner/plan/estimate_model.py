@@ -1,4 +1,4 @@
-"""Estimate of a model on every offer: trace it, predict, price, rank; then what the user asks for besides."""
+"""Estimate of a model on every offer: trace, predict, price and rank; then the optional parts."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _estimate(
 
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:
     """Add to each offer an estimate at the largest batch that fits."""
-    from .execution.best_batch_search import add_best_batch, choose_workloads_to_compile
+    from .execution.best_batch_search import add_best_batch
     from .result.best_batch import choose_batch_sizes, with_run_length_of
 
     own, resized = context.workload, context.resized
@@ -117,8 +117,6 @@ def _at_best_batch(answer: Estimate, context: EstimateContext, question: Questio
 
     largest = {one.device_estimate.memory.largest_batch_size for one in answer.offers}
     sizes = choose_batch_sizes(largest, own=own.batch_size)
-    if context.compile_more is not None:
-        context.compile_more(choose_workloads_to_compile(answer.offers, sizes, resized, own=own.batch_size))
     offers = add_best_batch(answer.offers, sizes, at)
     return replace(answer, offers=tuple(offers))
 

@@ -123,8 +123,8 @@ def _require_run_length(workload: Workload, question: Question) -> None:
 
 
 def _require_training(workload: Workload, question: Question) -> None:
-    """Raise UsageError if gradients, optimizer state or both passes are to be divided without training."""
-    divided = any(one.shards_optimizer or one.divides_layers for one in question.shard or ())
+    """Raise UsageError if gradients or optimizer state are to be divided without training."""
+    divided = any(one.shards_optimizer for one in question.shard or ())
     if workload.mode != "train" and divided:
         raise UsageError(
             "`--shard` divides a training step; inference has no gradients and no optimizer to divide",

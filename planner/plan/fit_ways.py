@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def prepare_fit(
     context: EstimateContext, model: Any, question: Question, *, script_arguments: Sequence[str] = ()
 ) -> tuple[Question, FitWays]:
-    """Return a question that tries every sharding where nothing says how, and the ways to make a step fit.
+    """Return a question that tries every sharding unless one is stated, and the ways to make a step fit.
 
     Args:
         context: Workload and tracing options.
@@ -40,7 +40,7 @@ def prepare_fit(
 
 
 def require_fittable(options: WorkloadOptions, compiling: StepCompiler | None = None) -> None:
-    """Raise UsageError for `--fit` beside a flag that fixes the step, or has no gradients to accumulate.
+    """Raise UsageError for `--fit` together with a flag that fixes the step or computes no gradients.
 
     Args:
         options: Tracing options of the run.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
@@ -88,8 +88,6 @@ class EstimateContext(Frozen):
         terms: Costs and assumptions besides the training.
         resized: Function that returns the workload at another batch size; None if unavailable.
         feed: Input pipeline measured by a profile; None for no limit.
-        compile_more: Function that compiles the step at more batch sizes, by accelerator; None without
-            `--compile`.
     """
 
     workload: Workload
@@ -100,7 +98,6 @@ class EstimateContext(Frozen):
     terms: CostTerms
     resized: Callable[[int], Workload] | None = None
     feed: InputPipeline | None = None
-    compile_more: Callable[[Mapping[str, Sequence[Workload]]], None] | None = None
 
 
 def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError | None:

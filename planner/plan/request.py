@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 FLAG = "--script-timeout"
-COMMAND_TIMEOUT_S = 20.0  # of one client command [s]
 
 
 class ResolvedRequest(Frozen):
@@ -74,7 +73,7 @@ class EstimateRequest(Frozen):
         budget: Highest cost of the run [USD].
         scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for strong
             where the script distributes its model, and weak elsewhere.
-        shard: What several devices hold in parts: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`, `pipeline:N`,
+        shard: What several devices hold in parts: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`,
             several of them with commas, or `auto` for the first four, of which the first that fits is taken; None
             for what the script says.
         sort: Sort criterion of the offers.
@@ -211,28 +210,3 @@ def build_script_terms(settings: Settings, *, timeout: str | float | None = None
     timeout_s = parse_duration_s(timeout, flag=flag) if isinstance(timeout, str) else timeout
     require_positive(timeout_s, what=flag, example="10m", most=MAX_DURATION_S)
     return ScriptOptions(timeout_s=timeout_s, variables=settings.script_env)
-
-
-def refresh_notebook_accounts(settings: Settings, *, timeout_s: float = COMMAND_TIMEOUT_S) -> Iterator[str]:
-    """Query each installed client, store its readings, and yield one line per result.
-
-    If a client is missing, is not signed in or does not respond, previous readings or the dated rows of the
-    catalog remain in use.
-
-    Args:
-        settings: Settings with the data folder and the clients' endpoints.
-        timeout_s: Time limit of one client command [s].
-    """
-    from ..files import get_data_folder
-    from ..offers.refresh.source import RefreshRequest
-    from ..offers.refresh.sources.notebook_clients import NOTEBOOK_PROVIDERS, refresh_notebooks
-    from ..offers.refresh.store import PriceStore
-
-    store = PriceStore(get_data_folder(settings.data_dir))
-    request = RefreshRequest(environ=os.environ, endpoints=settings.endpoint)
-    for provider in NOTEBOOK_PROVIDERS:
-        outcome = refresh_notebooks(provider, store=store, request=request, timeout_s=timeout_s)
-        if outcome.accepted:
-            yield f"{provider}: read now ({outcome.new + outcome.changed + outcome.same} readings)"
-        yield from (f"{provider}: needs {need}" for need in outcome.needs)
-        yield from (f"{provider}: not read: {found.message}" for found in outcome.anomalies)

@@ -24,7 +24,7 @@ def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozense
 
     Args:
         names: `eu`, `eea`, `uk`, or ISO 3166-1 codes, in any case.
-        known: Countries in which anybody rents machines out.
+        known: Countries with offers of machines.
 
     Raises:
         UsageError: A name that is neither, or a country without machines.

@@ -23,10 +23,10 @@ AS_LAID_OUT = (Sharding.SCRIPT,)
 
 
 def follow_script(question: Question, workload: Workload) -> Question:
-    """Return a question with what the script says in the place of what the user left open.
+    """Return a question with the script's distribution where the user stated none.
 
-    The batch of `fit()` is that of all devices, as Keras divides it. A script without a distribution is planned
-    with copies of the model that each keep the batch.
+    Keras divides the batch of `fit()` over all devices. A script without a distribution is planned with replicas
+    that each keep the batch.
     """
     layout = workload.layout
     as_script = UNSHARDED if layout is None or layout.is_data_parallel else AS_LAID_OUT
@@ -38,12 +38,12 @@ def follow_script(question: Question, workload: Workload) -> Question:
 
 
 def plan_copies(question: Question) -> Question:
-    """Return a question about copies of the model for what the user left open, whatever the script says."""
+    """Return a question about replicas where the user stated no sharding, regardless of the script."""
     return replace(question, scaling=question.scaling or "weak", shard=question.shard or UNSHARDED)
 
 
 def shard_to_fit(question: Question, workload: Workload) -> Question:
-    """Return a question that tries every sharding, where neither it nor the script says what is sharded."""
+    """Return a question that tries every sharding unless it or the script states one."""
     if question.shard is not None or workload.layout is not None:
         return question
     return replace(question, shard=EVERY_SHARDING)
@@ -84,7 +84,7 @@ def _choose_traced_devices(filters: Filters, workload: Workload) -> int | None:
 
 
 def count_mesh_devices(offer: Offer) -> float:
-    """Return the devices that a script finds on a machine, such as both cores of a chip of TPU v2 and v3 [-]."""
+    """Return the number of devices that a script sees on a machine; a chip of TPU v2 or v3 is two [-]."""
     return offer.devices * CORES_PER_CHIP.get(offer.accelerator, 1)
 
 

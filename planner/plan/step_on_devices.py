@@ -1,4 +1,4 @@
-"""Time of a step on the devices of an offer: copies of the model, shards of it, or products that devices share."""
+"""Time of a step on the devices of an offer: replicas of the model, shards of it, or tensor parallelism."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def predict_step_on_devices(
     each: Workload,
     sharding: Sharding,
 ) -> StepTime | NoPrediction:
-    """Return the step of an offer's devices; of a batch that has fewer samples than there are devices, none.
+    """Return the step on an offer's devices; no prediction for a batch of fewer samples than devices.
 
     Args:
         share: Run, and the workload of one part of the batch.
@@ -58,7 +58,7 @@ def predict_step_on_devices(
 def _predict_copies(
     each: Workload, selected: OfferContext, accelerator: Accelerator, predictor: StepPredictor
 ) -> StepTime | NoPrediction:
-    """Return the step of devices that each hold the whole model."""
+    """Return the step on devices that each hold the whole model."""
     offer, machine = selected.offer, build_host_spec(selected.links)
     return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts)
 
@@ -70,7 +70,7 @@ def _predict_sharded(
     accelerator: Accelerator,
     predictor: StepPredictor,
 ) -> StepTime | NoPrediction:
-    """Return the step of devices that each hold a part of the model."""
+    """Return the step on devices that each hold a shard of the model."""
     single, offer = predictor.step_time(each, accelerator), selected.offer
     if isinstance(single, NoPrediction):
         return single
@@ -91,7 +91,7 @@ def _predict_divided(
     accelerator: Accelerator,
     predictor: StepPredictor,
 ) -> StepTime | NoPrediction:
-    """Return the step of devices that share the products of a layer; on a number that they do not divide, none."""
+    """Return the step under tensor parallelism; no prediction for a number of devices that it does not divide."""
     offer, divided = selected.offer, each.divided
     if divided is None:
         return NoPrediction(f"no variable of the model can be divided as `{sharding}`", hint=PLAN_COPIES)

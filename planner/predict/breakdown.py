@@ -55,16 +55,16 @@ class StepBreakdown:
     """Time breakdown of a step on one device.
 
     Args:
-        accelerator: Its name.
-        dtype: Of the products, which the peak is of.
+        accelerator: Name of the accelerator.
+        dtype: Number format of the products, for which the peak holds.
         peak_flop_per_s: Datasheet peak of that type [FLOP/s].
         memory_bytes_per_s: Datasheet bandwidth [bytes/s].
         step_s: Central estimate [s].
-        parts_s: What limits it and how much, adding up to it [s].
-        kinds: By kind of work, longest first; with what no kernel is, they add up to the step.
-        layers: By layer, longest first, the shortest together.
-        source: Of the peaks.
-        read_on: When they were read.
+        parts_s: Time by limiter; the parts add up to the step [s].
+        kinds: Time by kind of work, longest first; kernel times plus host time add up to the step.
+        layers: Time by layer, longest first, the shortest combined.
+        source: Source of the peaks.
+        read_on: Date at which the peaks were read.
     """
 
     accelerator: str
@@ -119,33 +119,13 @@ def break_down_step(
     )
 
 
-def share_kernel_times(
-    workload: Workload, accelerator: Accelerator, coefficients: Coefficients
-) -> list[tuple[Op, float]] | None:
-    """Return each operation of a step with its share of the kernels' time; None if limits are unknown [s].
-
-    Args:
-        workload: Traced workload.
-        accelerator: A row of the catalog.
-        coefficients: Fitted coefficients.
-    """
-    execution = find_keras_execution(workload, accelerator)
-    pairs = execution.group_ops(execution.select_ops(workload))
-    busy_s = _busy_s([kernel for kernel, _ in pairs], workload, accelerator, coefficients, with_gaps=True)
-    if busy_s is None:
-        return None
-    return [(op, row.time_s) for op, row in _shares(pairs, busy_s, compiled=workload.compiled)]
-
-
 def _busy_s(
     kernels: Sequence[Kernel],
     workload: Workload,
     accelerator: Accelerator,
     coefficients: Coefficients,
-    *,
-    with_gaps: bool = False,
 ) -> list[float] | None:
-    """Return the time of each kernel, with or without its launch gap; None if limits are unknown [s]."""
+    """Return the time of each kernel without its launch gap; None if limits are unknown [s]."""
     table = find_keras_execution(workload, accelerator).build_table(kernels)
     chip = compute_limits(accelerator, table=table, precision=find_execution_precision(workload, accelerator))
     if isinstance(chip, NoPrediction) or not kernels:
@@ -158,7 +138,7 @@ def _busy_s(
         year=find_release_year(accelerator),
         stack=append_mode(KERAS, workload.mode),
     )
-    return [float(time_s) for time_s in total - (0.0 if with_gaps else launch_s * table.count)]
+    return [float(time_s) for time_s in total - launch_s * table.count]
 
 
 def _shares(

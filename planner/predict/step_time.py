@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .multi_device.interconnect import HostSpec
 
-Basis = Literal["measured", "compiled", "modelled", "datasheet"]
+Basis = Literal["measured", "modelled", "datasheet"]
 Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]
 
 
@@ -79,8 +79,8 @@ class NoPrediction:
     """Reason for a missing prediction (an unknown peak, an unsupported precision).
 
     Args:
-        reason: What is not known.
-        hint: What to ask for instead, where the reason suggests more than another accelerator or precision.
+        reason: Missing information, as a sentence.
+        hint: Advice to the user, if it is more than another accelerator or precision; else empty.
     """
 
     reason: str

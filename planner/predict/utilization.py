@@ -17,9 +17,9 @@ def compute_peak_time_s(workload: Workload, accelerator: Accelerator, *, share: 
     script recomputes counts again, which makes it a utilization by hardware FLOPs.
 
     Args:
-        workload: Step of one device, or of the devices of a pipeline.
+        workload: Step of one device.
         accelerator: Row of the catalog.
-        share: Devices that do this work; less than one for a share of one [-].
+        share: Devices that do this work, at most 1 [-].
     """
     precision = find_execution_precision(workload, accelerator)
     in_tf32 = precision in TF32

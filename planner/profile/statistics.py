@@ -41,7 +41,7 @@ def compute_median_interval(
     The bounds are order statistics, chosen by the binomial distribution of the number of values below the
     median (Conover, 1999, "Practical Nonparametric Statistics", 3rd ed., ISBN 0471160687, section 3.2).
     Values are assumed independent: the interval is too narrow if slow and fast periods alternate, which
-    `drift_of` detects. None if there are too few values.
+    `compute_drift` detects. None if there are too few values.
 
     Example:
         >>> compute_median_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])

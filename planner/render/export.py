@@ -26,19 +26,17 @@ BlockDumper.add_representer(str, _represent_text)
 
 
 def format_export(exported: Mapping[str, Any]) -> str:
-    """Format an export as a file: YAML, a notebook, or Terraform's JSON with its comments under `//`.
+    """Format an export as a file: YAML with comments above, or a notebook.
 
     Args:
         exported: Document of schema `gpuplan.export/1`.
     """
-    document, comments = exported["document"], _build_comments(exported)
+    document = exported["document"]
     if "nbformat" in document:
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    if "terraform" in document:
-        return json.dumps({"//": comments, **document}, indent=2, ensure_ascii=False) + "\n"
-    head = [exported["header"]] if exported["header"] else []
-    above = "".join(f"{line}\n" for line in [*head, *(f"# {line}" for line in comments)])
-    return above + yaml.dump(document, Dumper=BlockDumper, sort_keys=False, width=110)
+    return "".join(f"# {line}\n" for line in _build_comments(exported)) + yaml.dump(
+        document, Dumper=BlockDumper, sort_keys=False, width=110
+    )
 
 
 def _build_comments(exported: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..numbers import format_short
-from ..profile_schema import CompiledStepRecord, MemoryRecord, ProfileDocument, RowRecord
+from ..profile_schema import MemoryRecord, ProfileDocument, RowRecord
 from ..units import GIB, MS_PER_S
 from .output import Column, emit_json, emit_rows, format_json
 
@@ -98,21 +98,7 @@ def iter_summary_sentences(document: ProfileDocument) -> Iterator[str]:
             yield f"{about}: {finding}"
         if row["memory"] is not None:
             yield from _iter_memory_sentences(about, row["memory"])
-    yield from map(_format_compiled_sentence, document.get("compiled") or ())
     yield from document["notes"]
-
-
-def _format_compiled_sentence(one: CompiledStepRecord) -> str:
-    about, time_s = (
-        f"{one['accelerator']}, batch {one['batch_size']} · {one['precision']}",
-        one["step_time_s"],
-    )
-    text = {True: ", fits", False: ", does not fit", None: ""}[one["memory_fits"]]
-    memory = f"{one['memory_bytes'] / GIB:.2f} GiB{text}"
-    if time_s is None:
-        return f"{about}: no time ({one['note']}), {memory}"
-    low, mid, high = (time_s[end] * MS_PER_S for end in ("low", "mid", "high"))
-    return f"{about}: {mid:.3g} ms ({low:.3g} to {high:.3g}, {one['basis']}), {memory}; {one['note']}"
 
 
 def _iter_memory_sentences(about: str, memory: MemoryRecord) -> Iterator[str]:

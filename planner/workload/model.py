@@ -10,10 +10,10 @@ from ..frozen import Frozen
 from ..plain import to_plain
 from .collective import Collective
 from .device_layout import DeviceLayout
-from .layer_calls import LayerCalls
 from .ops import PRODUCTS, Op
 
 FORMAT = "gpuplan.workload/2"
+NOT_READ = ("schema", "layer_calls")  # the second was once saved
 
 
 class Memory(Frozen):
@@ -134,13 +134,11 @@ class FusedAttention(Frozen):
         calls: The distinct calls.
         ops: Table of operations of the step.
         memory: Device memory of the step: scores are not stored.
-        layer_calls: Its calls of layers; None where they are not known.
     """
 
     calls: tuple[AttentionCall, ...]
     ops: tuple[Op, ...]
     memory: Memory
-    layer_calls: LayerCalls | None = None
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> FusedAttention:
@@ -149,7 +147,6 @@ class FusedAttention(Frozen):
             calls=tuple(AttentionCall(**call) for call in data["calls"]),
             ops=tuple(Op.from_json(row) for row in data["ops"]),
             memory=Memory(**data["memory"]),
-            layer_calls=_parse_layer_calls(data),
         )
 
 
@@ -161,7 +158,7 @@ class DividedStep(Frozen):
         ops: Table of operations on its parts of variables and activations.
         memory: Device memory of the step: of its activations; variables as a whole.
         fused_attention: The same step with fused attention; None if no call of it can be fused.
-        collectives: What it exchanges with the other devices.
+        collectives: Collectives with the other devices.
         states_activations: Whether the user's code states how activations are divided.
     """
 
@@ -249,8 +246,6 @@ class Workload(Frozen):
             in every step [-].
         divided: The step of one device that holds parts of the variables, under that layout or by tensor
             parallelism; None where every device holds all of them.
-        layer_calls: Calls of layers between which a pipeline can cut the step; None where they are not known
-            (inference, other backends than JAX, workloads traced before they were introduced).
         quantization: Mode in which most weights are quantized (`int8`, `int4`, `float8`); None for none.
     """
 
@@ -283,7 +278,6 @@ class Workload(Frozen):
     tokens_per_sample: int | None = None
     gradient_accumulation_steps: int = 1
     divided: DividedStep | None = None
-    layer_calls: LayerCalls | None = None
     quantization: str | None = None
 
     @cached_property
@@ -316,9 +310,7 @@ class Workload(Frozen):
         known = self.fused_attention
         if known is None:
             return self
-        return replace(
-            self, ops=known.ops, memory=known.memory, layer_calls=known.layer_calls, fused_attention=None
-        )
+        return replace(self, ops=known.ops, memory=known.memory, fused_attention=None)
 
     @cached_property
     def on_tpu(self) -> Workload:
@@ -355,7 +347,7 @@ class Workload(Frozen):
     @staticmethod
     def from_json(data: dict[str, Any]) -> Workload:
         """Parse the output of `to_json`; KeyError or TypeError on anything else."""
-        fields = {key: value for key, value in data.items() if key != "schema"}
+        fields = {key: value for key, value in data.items() if key not in NOT_READ}
         fields["memory"] = Memory(**fields["memory"])
         fields["ops"] = tuple(Op.from_json(row) for row in fields["ops"])
         if fused := fields.get("fused_attention"):
@@ -369,11 +361,5 @@ class Workload(Frozen):
             fields["layer_sizes"] = LayerSizes(**{part: tuple(row) for part, row in sizes.items()})
         if layout := fields.get("layout"):
             fields["layout"] = DeviceLayout.from_json(layout)
-        fields["layer_calls"] = _parse_layer_calls(fields)
         fields["further"] = tuple(Workload.from_json(one) for one in fields.get("further", ()))
         return Workload(**fields)
-
-
-def _parse_layer_calls(data: dict[str, Any]) -> LayerCalls | None:
-    known = data.get("layer_calls")
-    return None if known is None else LayerCalls.from_json(known)

@@ -103,8 +103,6 @@ class Op:
         composed: Framework that launches its primitives, if nothing is compiled: `tensorflow` (GELU, layer
             normalization), `torch` (Keras's batch normalization on PyTorch); empty if each has a kernel for it.
         loop: Its position in a loop over time; None outside loops.
-        layer_call: Call of a layer that it belongs to, an index into `LayerCalls`; -1 for the update, and where
-            calls are not known [-].
     """
 
     kind: OpKind
@@ -140,11 +138,11 @@ class Op:
     primitives: int = 1
     composed: str = ""
     loop: Loop | None = None
-    layer_call: int = -1
 
     @staticmethod
     def from_json(row: dict[str, Any]) -> Op:
         """Parse the output of `to_json`."""
         windows = {name: tuple(row[name]) for name in ("kernel", "stride", "dilation")}
         loop = None if row["loop"] is None else Loop(**row["loop"])
-        return Op(**{**row, **windows, "kind": OpKind(row["kind"]), "loop": loop})
+        known = {name: value for name, value in row.items() if name != "layer_call"}  # once saved
+        return Op(**{**known, **windows, "kind": OpKind(row["kind"]), "loop": loop})

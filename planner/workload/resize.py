@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
-from .layer_calls import KeptValues, LayerCalls
 from .model import DividedStep, FusedAttention, Memory, Workload
 from .ops import Op
 
@@ -20,7 +19,7 @@ REAL = (
 )  # fmt: skip
 WHOLE = ("m", "n", "k", "batch")
 SAME = (
-    "kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "row_group", "layer_call",
+    "kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "row_group",
 )  # fmt: skip
 SMALLER_BY = 8  # factor to the second trace's batch size, so that most shares of a batch lie between the two
 
@@ -82,7 +81,6 @@ def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> 
         memory=_interpolate_memory(one.memory, other.memory, line),
         fused_attention=_interpolate_fused(one.fused_attention, other.fused_attention, line),
         divided=_interpolate_division(one.divided, other.divided, line),
-        layer_calls=_interpolate_calls(one.layer_calls, other.layer_calls, line),
         steps=steps,
         further=tuple(
             interpolate_workload(a, b, batch_size=batch_size)
@@ -100,29 +98,7 @@ def _interpolate_fused(
         one,
         ops=_interpolate_ops(one.ops, other.ops, line),
         memory=_interpolate_memory(one.memory, other.memory, line),
-        layer_calls=_interpolate_calls(one.layer_calls, other.layer_calls, line),
     )
-
-
-def _interpolate_calls(one: LayerCalls | None, other: LayerCalls | None, line: Line) -> LayerCalls | None:
-    """Return the calls of layers between two batch sizes; what only one of them keeps is zero in the other."""
-    if one is None or other is None:
-        return one
-    kept = ({values.calls: values.size_bytes for values in calls.kept} for calls in (one, other))
-    a, b = kept
-    return replace(
-        one,
-        crossing_bytes=_interpolate_sizes(one.crossing_bytes, other.crossing_bytes, line),
-        transient_bytes=_interpolate_sizes(one.transient_bytes, other.transient_bytes, line),
-        kept=tuple(
-            KeptValues(calls=calls, size_bytes=round(line(a.get(calls, 0), b.get(calls, 0))))
-            for calls in sorted({*a, *b})
-        ),
-    )
-
-
-def _interpolate_sizes(one: Sequence[int], other: Sequence[int], line: Line) -> tuple[int, ...]:
-    return tuple(round(line(a, b)) for a, b in zip(one, other, strict=True))
 
 
 def _interpolate_division(

@@ -42,6 +42,28 @@ def test_a_pipe_gets_tsv(gpuplan: Run, saved: str) -> None:
     assert {row[header.index("purchase")] for row in rows} == {"on_demand", "spot"}
 
 
+def test_a_users_own_hours_win_over_the_catalogs(gpuplan: Run, saved: str) -> None:
+    """`--assume notebook_hours_a_week=9` is the last word."""
+    against = ("--against", "kaggle-free-t4x2", "--json")
+    own = gpuplan("breakeven", saved, *against, "--assume", "notebook_hours_a_week=9")
+
+    assert json.loads(gpuplan("breakeven", saved, *against).out)["ways"][0]["hours_a_week"] == 30.0
+    assert json.loads(own.out)["ways"][0]["hours_a_week"] == 9.0
+
+
+@pytest.mark.parametrize("command", ["estimate", "breakeven"])
+def test_a_query_of_notebook_accounts_names_what_to_type_instead(
+    gpuplan: Run, saved: str, command: str
+) -> None:
+    """`--live` of earlier versions; the test above types what the hint says."""
+    done = gpuplan(command, saved, "--live")
+
+    assert (done.code, done.out) == (2, "")
+    assert "no such option: --live" in done.err.lower()
+    assert "`gpuplan catalog refresh` reads prices" in done.err
+    assert "`--assume notebook_hours_a_week=20` gives your weekly hours" in done.err
+
+
 @pytest.mark.parametrize(
     ("flags", "message", "hint"),
     [

@@ -51,7 +51,7 @@ def test_a_missing_compiler_is_one_line_and_the_row_says_so(
     assert done.code == 0
     assert done.err == (
         "warning: T4: no compiler for T4 is installed (`pip install 'gpuplan[cuda-compile]'`); "
-        "its step is modelled\n"
+        "its memory is modelled\n"
     )
     assert {offer["basis"] for offer in offers} == {"datasheet"}
     assert all("not compiled: no compiler for T4 is installed" in " ".join(o["notes"]) for o in offers)
@@ -74,35 +74,41 @@ def test_accelerators_that_no_compiler_describes_stay_modelled(gpuplan: Run, sav
     assert "no compiler describes these accelerators" in done.err
 
 
-def test_rows_rest_on_what_a_fake_compiler_says(
+def test_memory_is_what_a_fake_compiler_says_and_the_time_is_the_models(
     gpuplan: Run, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1.5 million cycles at 1.5 GHz are a millisecond; 3 GiB are the compiler's, and not the model's."""
+    """3 GiB are the compiler's, and not the model's."""
     lowered = LoweredStep(digest="d", path=tmp_path, batch_size=32)
-    result = CompiledStep(
-        compiler="libtpu 0 jax 0", compile_s=1.0, needed_bytes=3 * GIB, cycles={"kOutput": 1.5e6}
-    )
+    result = CompiledStep(compiler="libtpu 0 jax 0", needed_bytes=3 * GIB)
     monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
     monkeypatch.setattr(compilation, "_lowered", lambda *_: lowered)
     monkeypatch.setattr(compilation, "compile_step", lambda *_, **__: result)
 
-    done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--json")
+    asked = ("estimate", saved, "--accelerator", "TPU-v5e", "--devices", "1", "--retired", "--json")
+    done, without = gpuplan(*asked, "--compile"), gpuplan(*asked)
     document = json.loads(done.out)
     jsonschema.validate(document, json.loads((SCHEMAS / "gpuplan.estimate.json").read_text()))
 
     assert done.code == 0
     assert document["offers"]
-    for offer in document["offers"]:
-        assert offer["basis"] == "compiled"
-        assert offer["step_time_s"]["mid"] == pytest.approx(1e-3)
+    for offer, modelled in zip(document["offers"], json.loads(without.out)["offers"], strict=True):
+        assert (offer["basis"], offer["step_time_s"]) == (modelled["basis"], modelled["step_time_s"])
         assert (offer["memory_bytes"], offer["memory_fits"]) == (3 * GIB, True)
-        assert "its interval assumed" in " ".join(offer["notes"])
+        assert "memory as compiled for TPU-v5e by libtpu 0" in " ".join(offer["notes"])
+
+
+@pytest.mark.parametrize("option", ["--compile", "--accelerator"])
+def test_a_profile_is_compiled_by_estimate(gpuplan: Run, saved: str, option: str) -> None:
+    done = gpuplan("profile", saved, option, "T4")
+
+    assert done.code == 2
+    assert "hint: run `gpuplan estimate MODEL" in done.err
 
 
 def test_each_phase_is_compiled_by_a_fake_compiler(
     gpuplan: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program of each `fit()`: a million cycles with a frozen backbone, three million without, at 1.5 GHz."""
+    """The program of each `fit()`: 3 GiB with a frozen backbone, 5 without; the run needs the larger."""
     frozen = make_workload(ops=(PRODUCT,), fit_call=0, trainable_parameters=1000)
     path = tmp_path / "phases.json"
     path.write_text(json.dumps(make_workload(ops=(PRODUCT,), fit_call=1, further=(frozen,)).to_json()))
@@ -111,8 +117,7 @@ def test_each_phase_is_compiled_by_a_fake_compiler(
         return LoweredStep(digest=str(program.options.fit_call), path=tmp_path, batch_size=32)
 
     def compile_it(*_: object, digest: str, **__: object) -> CompiledStep:
-        cycles = {"kOutput": {"0": 1.0e6, "1": 3.0e6}[digest]}
-        return CompiledStep(compiler="libtpu 0 jax 0", compile_s=1.0, needed_bytes=3 * GIB, cycles=cycles)
+        return CompiledStep(compiler="libtpu 0 jax 0", needed_bytes={"0": 3, "1": 5}[digest] * GIB)
 
     monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
     monkeypatch.setattr(compilation, "_lowered", lower)
@@ -121,8 +126,8 @@ def test_each_phase_is_compiled_by_a_fake_compiler(
     done = gpuplan("estimate", str(path), "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--json")
 
     assert done.code == 0, done.err
-    for offer in json.loads(done.out)["offers"]:
-        assert [phase["step_time_s"]["mid"] for phase in offer["phases"]] == pytest.approx([1e-3 / 1.5, 2e-3])
+    offers = json.loads(done.out)["offers"]
+    assert {(offer["memory_bytes"], offer["memory_fits"]) for offer in offers} == {(5 * GIB, True)}
 
 
 def test_a_fake_compilers_refusal_is_a_row_that_does_not_fit(

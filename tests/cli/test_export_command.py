@@ -52,3 +52,17 @@ def test_an_offer_that_cannot_go_there_names_one_that_can(
     assert "`--rank 2`" in said
     assert run(["export", plan, "--to", "skypilot", "--rank", "2"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["resources"]["instance_type"] == "gpu_1x_a10"
+
+
+@pytest.mark.parametrize("to", [["--to", "terraform"], ["--to=terraform"], ["--to", "cloud-init"]])
+def test_engines_of_earlier_versions_name_what_to_type_instead(
+    to: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hint names a command, which exists and shows the machine of the plan."""
+    plan = str(write_plan(tmp_path, OFFERS["aws"]))
+    assert run(["export", plan, *to, "--source", GIT]) == 2
+    said = capsys.readouterr().err
+    assert f"'{to[-1].removeprefix('--to=')}' is not one of 'skypilot'" in said
+    assert "hint: `gpuplan launch plan.json --dry-run` shows the same machine" in said
+    assert run(["launch", "--help"]) == 0
+    assert "--dry-run" in capsys.readouterr().out

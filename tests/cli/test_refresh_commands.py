@@ -191,3 +191,16 @@ def test_a_damaged_file_is_named(home: Path, server: Vendor, gpuplan: Callable[.
 
     assert done.code == 2
     assert "aws.csv, line 6, `purchase`" in done.err
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("provider", ["colab", "kaggle"])
+def test_notebooks_have_no_price_source(provider: str, gpuplan: Callable[..., Any]) -> None:
+    """The hint names the command that shows their rows, and what gives the hours of an account."""
+    done = gpuplan("catalog", "refresh", "--provider", provider)
+
+    assert (done.code, done.out) == (2, "")
+    assert f"no price source for provider `{provider}`" in done.err
+    assert f"`gpuplan offers --provider {provider}` has its rows" in done.err
+    assert "`--assume notebook_hours_a_week=20` gives your hours" in done.err
+    assert gpuplan("offers", "--provider", provider).code == 0

@@ -20,7 +20,6 @@ Run = Callable[..., Any]
 MOST_SLOTS = 170
 # Flags that go with what they belong to; empty once that is gone.
 LEAVING = {
-    ("estimate", "--live"), ("breakeven", "--live"), ("profile", "--compile"), ("profile", "--accelerator"),
     *(("accuracy", f"--{name}") for name in ("from", "recorded", "memory", "laws", "check", "markdown")),
     *(("calibrate", f"--{name}") for name in ("output", "retrace", "accuracy", "from", "forget")),
 }  # fmt: skip

@@ -270,35 +270,13 @@ def test_frozen_layers_have_no_gradients(gpuplan: Run, folder: Path, monkeypatch
     assert offer["memory_parts_bytes"]["weights"] > head / 8
 
 
-def test_a_pipeline_is_planned(gpuplan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two pipelines of four stages on eight devices."""
-    monkeypatch.chdir(folder)
-    offer = estimate(
-        gpuplan, "model.py:frozen", "--batch-size", "8", "--accelerator", "V100-16GB", "--devices", "8",
-        "--shard", "pipeline:4",
-    )["offers"][0]  # fmt: skip
-
-    assert offer["shard"] == "pipeline:4"
-    assert sum(offer["memory_parts_bytes"].values()) == offer["memory_bytes"]
-    assert any("pipeline:4 over 8 devices, by a schedule of your own" in note for note in offer["notes"])
-    assert offer["step_time_s"]["mid"] > 0
-
-
-def test_a_pipeline_is_for_training(gpuplan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    done = gpuplan("estimate", "model.py:frozen", "--shard", "pipeline:2", "--mode", "infer")
-
-    assert (done.code, done.out) == (2, "")
-    assert "`--shard` divides a training step" in done.err
-
-
 @pytest.mark.parametrize("command", ["estimate", "breakeven", "sweep"])
 @pytest.mark.parametrize(
     ("shard", "message"),
     [
         ("tensor:0", "tensor parallelism needs a number of devices"),
-        ("pipeline:1", "pipeline parallelism needs a number of stages"),
-        ("zero3", "is none of none, zero1, zero2, fsdp, tensor:N, pipeline:N, auto"),
+        ("pipeline:4", "Keras runs no pipelines of layers"),
+        ("zero3", "is none of none, zero1, zero2, fsdp, tensor:N, auto"),
     ],
 )
 def test_what_is_not_modelled_is_refused(

@@ -1,4 +1,4 @@
-"""Every law of the catalog catches the row that breaks it, and says where it is."""
+"""Every law of the catalog, in `gpuplan catalog check` or in `laws`, finds the row that breaks it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
-from gpuplan.offers import invariants
+from data import laws
 from gpuplan.offers.catalog_files import Finding
 from gpuplan.offers.check import check_catalog
 
@@ -25,6 +25,11 @@ def folder(tmp_path: Path) -> Path:
     with as_file(files("gpuplan.catalog")) as packaged:
         shutil.copytree(packaged, tmp_path / "catalog", ignore=shutil.ignore_patterns("__pycache__", "*.py"))
     return tmp_path / "catalog"
+
+
+def find_all(folder: Path) -> list[Finding]:
+    """Return the findings of `gpuplan catalog check` and of the laws of the packaged catalog."""
+    return [*check_catalog(folder, today=TODAY).findings, *laws.find_broken_laws(folder)]
 
 
 def cell(file: str, match: dict[str, str], column: str, value: str) -> Edit:
@@ -164,8 +169,8 @@ CASES = [
          "does not list two or more rows"),
     Case("hosts", text("hosts.toml", 'host = "AMD Turin"', 'host = "AMD Torino"'), "hosts.toml", "host",
          "unknown family `AMD Torino`"),
-    Case("hosts", text("hosts.toml", "all_core_turbo_ghz = 2.8", "all_core_turbo_ghz = 2800"), "hosts.toml",
-         "all_core_turbo_ghz", "outside 0.5 to 7"),
+    Case("check_turbo_clock", text("hosts.toml", "all_core_turbo_ghz = 2.8", "all_core_turbo_ghz = 2800"),
+         "hosts.toml", "all_core_turbo_ghz", "outside 0.5 to 7"),
     Case("notebooks", text("notebooks.toml", 'accelerator = "L4"', 'accelerator = "L5"'), "notebooks.toml",
          "accelerator", "`L5` is not in accelerators.toml"),
     Case("notebooks", text("notebooks.toml", 'plans = ["payg", "pro", "pro-plus"]', 'plans = ["ultra"]'),
@@ -186,7 +191,7 @@ def test_a_broken_law_is_found_with_its_place(folder: Path, case: Case) -> None:
     """One spoiled row gives a finding with the file, the line and the field."""
     line = case.edit(folder)
 
-    findings = check_catalog(folder, today=TODAY).findings
+    findings = find_all(folder)
 
     matching = [
         f for f in findings if f.file == case.file and f.field == case.field and case.message in f.message
@@ -196,12 +201,20 @@ def test_a_broken_law_is_found_with_its_place(folder: Path, case: Case) -> None:
 
 def test_the_untouched_copy_is_clean(folder: Path) -> None:
     """What the cases find comes from their edit alone."""
-    assert check_catalog(folder, today=TODAY).findings == ()
+    assert find_all(folder) == []
 
 
 def test_every_law_has_a_case() -> None:
-    """A law that nothing can break is no law: each public one has a row that breaks it."""
-    assert set(invariants.__all__) <= {case.law for case in CASES}
+    """A law that nothing can break is no law: each has a row that breaks it, here or in `test_price_laws`."""
+    named = {name for name in vars(laws) if name.startswith("check_")}
+    planted = {
+        "check_sources_are_addresses", "check_spot_share", "check_no_exact_tenths",
+        "check_active_dates_have_a_day", "check_names_are_the_vendors", "check_chip_price_across_regions",
+        "check_spot_price_across_regions", "check_chip_price_across_vendors", "check_chips_are_ordered_by_price",
+    }  # fmt: skip
+    assert len(named) == 18
+    assert named - planted <= {case.law for case in CASES}
+    assert planted < named
 
 
 def test_a_marked_spot_price_may_be_above_on_demand(folder: Path) -> None:
@@ -209,7 +222,7 @@ def test_a_marked_spot_price_may_be_above_on_demand(folder: Path) -> None:
     cell("gcp.csv", T4_SPOT, "usd_per_hour", "0.36")(folder)
     cell("gcp.csv", T4_SPOT, "note", "GPU add-on only; above on demand on that day")(folder)
 
-    assert check_catalog(folder, today=TODAY).findings == ()
+    assert find_all(folder) == []
 
 
 def test_a_finding_reads_like_a_compilers() -> None:

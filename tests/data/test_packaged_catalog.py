@@ -7,6 +7,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
+from data.laws import find_broken_laws
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import Catalog, find_device, find_price_files, load_catalog, resolve_accelerator
 from gpuplan.offers.check import check_catalog
@@ -38,6 +39,7 @@ def offer_of(catalog: Catalog, instance_type: str, region: str, purchase: str) -
 
 def test_no_law_is_broken(catalog: Catalog) -> None:
     """Every law of the catalog holds for every packaged row on the day of the test."""
+    assert [str(finding) for finding in find_broken_laws(catalog.folder)] == []
     report = check_catalog(catalog.folder, today=max(date.today(), date(2026, 11, 23)))
 
     assert [str(finding) for finding in report.findings] == []

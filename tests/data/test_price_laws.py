@@ -10,7 +10,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
-from gpuplan.offers.catalog_files import PRICE_COLUMNS
+from data.laws import find_broken_laws
+from gpuplan.offers.catalog_files import PRICE_COLUMNS, Finding
 from gpuplan.offers.check import check_catalog
 
 TODAY = date(2026, 11, 27)
@@ -110,9 +111,14 @@ def plant(folder: Path, planted: Planted) -> None:
         writer.writerows(rows)
 
 
+def find_all(folder: Path) -> list[Finding]:
+    """Return the findings of `gpuplan catalog check` and of the laws of the packaged catalog."""
+    return [*check_catalog(folder, today=TODAY).findings, *find_broken_laws(folder)]
+
+
 def test_twenty_planted_rows_are_all_found_and_no_other(folder: Path) -> None:
     """One finding or more at the line of each of the twenty rows; none anywhere else."""
-    findings = check_catalog(folder, today=TODAY).findings
+    findings = find_all(folder)
     lines = {
         (
             planted.provider,
@@ -134,6 +140,6 @@ def test_a_source_that_is_no_address_is_found(folder: Path) -> None:
     path = folder / "sources.toml"
     path.write_text(path.read_text() + '"made-up" = "owner/repo@1234567 prices.json"\n')
 
-    (found,) = [f for f in check_catalog(folder, today=TODAY).findings if f.file == "sources.toml"]
+    (found,) = [f for f in find_all(folder) if f.file == "sources.toml"]
 
     assert (found.field, found.message) == ("made-up", "does not begin with an address")

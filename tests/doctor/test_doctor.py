@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 SECRET = "wJalrXUtnFEMI-K7MDENG-not-a-real-key"
 SECRET_VARIABLES = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GCP_API_KEY", "GCP_ACCESS_TOKEN",
-    "AZURE_ACCESS_TOKEN", "LAMBDA_API_KEY", "RUNPOD_API_KEY", "KAGGLE_KEY",
+    "AZURE_ACCESS_TOKEN", "LAMBDA_API_KEY", "RUNPOD_API_KEY",
 )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def test_credentials_that_are_nowhere_are_not_found(tmp_path: Path) -> None:
     """An empty variable is none; a file that is named and absent is none, and a finding."""
     environ = {"LAMBDA_API_KEY": "", "GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "gone.json")}
 
-    assert [place.where for place in find_credentials(environ=environ, home=tmp_path)] == [()] * 6
+    assert [place.where for place in find_credentials(environ=environ, home=tmp_path)] == [()] * 5
     assert [finding.text for finding in find_credential_problems(environ)] == [
         "GOOGLE_APPLICATION_CREDENTIALS names a file that does not exist"
     ]

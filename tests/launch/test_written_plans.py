@@ -128,6 +128,17 @@ def test_a_sound_file_is_taken_to_the_letter(desk: Desk, provider: str) -> None:
     assert desk.read(plan.to_json()) == plan
 
 
+def test_a_pipeline_in_a_file_is_refused_in_a_line(desk: Desk) -> None:
+    data = desk.plan("local").to_json()
+    data["request"]["candidates"][0]["shard"] = "pipeline:4"
+
+    with pytest.raises(
+        UsageError, match=r"launch.json: shard pipeline:4`: Keras runs no pipelines"
+    ) as caught:
+        desk.read(data)
+    assert "`--shard fsdp`" in caught.value.hint
+
+
 HOSTILE = [
     ("candidates.0.cap_s", -500), ("candidates.0.cap_s", 119), ("candidates.0.cap_s", 31 * 86400),
     ("candidates.0.cap_s", 3600.5), ("candidates.0.usd_per_hour", "NaN"), ("candidates.0.usd_per_hour", "-1"),

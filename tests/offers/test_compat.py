@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.compat import load_compatibility
@@ -70,3 +72,20 @@ def test_every_gpu_with_a_known_capability_is_judged() -> None:
         if row.vendor == "NVIDIA" and row.compute_capability is not None:
             assert {one.verdict for one in MATRIX.of(row)} <= {"runs", "older", "no"}, row.name
             assert len(MATRIX.of(row)) == 3, row.name
+
+
+def test_a_gpu_newer_than_every_build_is_unknown() -> None:
+    """Compute capability 12.5, above the 12.1 of the newest builds: no verdict and no warning, not a no."""
+    newer = replace(ACCELERATORS["B200"], name="R100", compute_capability="12.5")
+
+    assert [one.verdict for one in MATRIX.of(newer)] == [None, None, None]
+    assert MATRIX.runs_keras(newer) is None
+    assert MATRIX.note(newer, "float32") == ""
+
+
+def test_a_gpu_older_than_every_build_gets_a_whole_sentence() -> None:
+    """Compute capability 3.0, below the 3.5 of the oldest build: nothing is named after a colon."""
+    older = replace(ACCELERATORS["K80"], name="K10", compute_capability="3.0")
+
+    assert MATRIX.runs_keras(older) is False
+    assert MATRIX.note(older, "float32") == "Keras 3 does not support it (compute capability 3.0)"

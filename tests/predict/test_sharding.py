@@ -187,7 +187,7 @@ def test_one_device_shares_with_none_and_an_unknown_network_has_no_time() -> Non
     assert "the rate of the link" in unknown.reason
 
 
-@pytest.mark.parametrize("text", ["none", "zero1", "zero2", "fsdp", "auto", "fsdp,pipeline:4"])
+@pytest.mark.parametrize("text", ["none", "zero1", "zero2", "fsdp", "auto", "fsdp,tensor:4"])
 def test_words_are_read_and_written(text: str) -> None:
     """The words of the contract."""
     assert format_sharding(parse_sharding(text)) == text
@@ -201,7 +201,6 @@ def test_words_are_read_and_written(text: str) -> None:
         ("fsdp", "weights, gradients and optimizer state in parts", "the script must shard them itself"),
         ("tensor:4", "products of layers in parts", "the script must divide them itself"),
         ("script", "in parts what the script's own layout divides", ""),
-        ("pipeline:4", "layers in parts", "the script must run the pipeline itself, which Keras cannot"),
     ],
 )
 def test_a_plan_says_in_a_line_what_its_script_has_to_shard(text: str, held: str, duty: str) -> None:
@@ -240,9 +239,9 @@ def test_copies_have_no_line() -> None:
         ("tensor:1", "tensor parallelism needs a number of devices from 2"),
         ("tensor:x", "tensor parallelism needs a number of devices from 2"),
         ("tensor:2,tensor:4", "has several numbers of devices for tensor parallelism"),
-        ("pipeline", "pipeline parallelism needs a number of stages from 2"),
-        ("pipeline:1", "pipeline parallelism needs a number of stages from 2"),
-        ("zero3", "is none of none, zero1, zero2, fsdp, tensor:N, pipeline:N, auto"),
+        ("pipeline", "Keras runs no pipelines of layers"),
+        ("fsdp,pipeline:4", "Keras runs no pipelines of layers"),
+        ("zero3", "is none of none, zero1, zero2, fsdp, tensor:N, auto"),
         ("", "is none of"),
     ],
 )

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpuplan.predict.compile.parse import parse_facts
 from gpuplan.workload.build.lowering import LoweredStep, load_or_lower_step
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.options import WorkloadOptions
@@ -29,7 +28,7 @@ model = keras.Sequential([keras.Input((64,)), *stack])
 model.compile("adam", "mean_squared_error")
 model.fit(np.zeros((32, 64)), np.zeros((32, 64)), batch_size=16)
 """
-# What XLA makes of a lowered step on four devices of this machine: its text, and the sizes of arguments on one.
+# What XLA makes of a lowered step on four devices of this machine: the sizes of arguments on one.
 COMPILE = """
 import json, sys
 import jax, numpy as np
@@ -41,7 +40,7 @@ places = _build_shardings(exported, jax.devices(), json.loads(sys.argv[2]))
 arrays = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=p) for a, p in zip(exported.in_avals, places)]
 arguments, named = jax.tree.unflatten(exported.in_tree, arrays)
 step = jax.jit(exported.call).trace(*arguments, **named).lower().compile()
-print(json.dumps({"text": step.as_text(), "bytes": step.memory_analysis().argument_size_in_bytes}))
+print(step.memory_analysis().argument_size_in_bytes)
 """
 OPTIONS = WorkloadOptions(devices=4)
 
@@ -66,11 +65,8 @@ def test_the_layout_comes_with_the_step(lowered: LoweredStep) -> None:
     assert (lowered.mesh, lowered.batch_size) == ((("batch", 1), ("model", 4)), 16)
 
 
-def test_a_device_holds_its_share_of_the_weights_and_sends_partial_sums(lowered: LoweredStep) -> None:
-    """Two kernels of 64 x 256 float32 and Adam's two moments of each are shared by four; x, y and scalars are not.
-
-    The second product is summed over the devices, 16 x 64 float32 at least, each of which sends 2 x 3 / 4 of it.
-    """
+def test_a_device_holds_its_share_of_the_weights(lowered: LoweredStep) -> None:
+    """Two kernels of 64 x 256 float32 and Adam's two moments of each are shared by four, x and y are not."""
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
@@ -78,8 +74,6 @@ def test_a_device_holds_its_share_of_the_weights_and_sends_partial_sums(lowered:
     }
     command = [sys.executable, "-c", COMPILE, str(lowered.path), json.dumps(lowered.mesh)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
-    said = json.loads(done.stdout)
 
     kernels, batch = 3 * 2 * 64 * 256 * 4 // 4, 2 * 16 * 64 * 4
-    assert kernels + batch <= said["bytes"] <= kernels + batch + 64
-    assert parse_facts(said["text"], "tpu")["sent_bytes"] >= 2 * 3 / 4 * 16 * 64 * 4
+    assert kernels + batch <= int(done.stdout) <= kernels + batch + 64

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from factories import make_product, make_workload
 from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import LayerSizes, Workload
 from gpuplan.workload.options import WorkloadOptions
@@ -53,3 +54,12 @@ def test_a_workload_that_was_traced_earlier_has_no_sizes(tmp_path: Path) -> None
     del document["layer_sizes"]
 
     assert Workload.from_json(document).layer_sizes is None
+
+
+def test_calls_of_layers_that_were_saved_once_are_not_read() -> None:
+    workload = make_workload(ops=(make_product(),))
+    document = workload.to_json()
+    document["ops"][0]["layer_call"] = 0
+    document["layer_calls"] = {"names": ["dense"]}
+
+    assert Workload.from_json(document) == workload

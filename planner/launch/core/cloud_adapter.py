@@ -208,7 +208,7 @@ class RunOutcome(Data):
 
 
 class Adapter(Protocol):
-    """A provider; see the module's text for what each part promises."""
+    """Adapter of a provider; the module's docstring is the contract of each method."""
 
     provider: str
     remote: bool  # False: this computer, which is queried without cost and without credentials

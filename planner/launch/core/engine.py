@@ -145,7 +145,7 @@ class _Run:
             ) from fault
 
     def _is_let_in(self, past: AttemptHistory) -> bool:
-        """Whether the account can read the machine: then a machine whose cap cannot be armed can be ended."""
+        """Whether the account can read the machine, and can therefore end one whose cap cannot be armed."""
         if past.ref is None:
             return False
         try:
@@ -168,7 +168,7 @@ class _Run:
 
 
 def _described(attempt: Attempt) -> str:
-    """Describe the machine of an attempt in one line, and what it trains in parts."""
+    """Describe the machine of an attempt and its sharding in one line."""
     one = attempt.candidate
     place = attempt.zone or one.region
     machine = f"{one.instance_type} in {place}, {one.purchase.replace('_', ' ')}, ${one.usd_per_hour}/h"

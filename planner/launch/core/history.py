@@ -61,7 +61,7 @@ class AttemptHistory:
 
     @property
     def is_noted(self) -> bool:
-        """Whether its result was looked for, and recorded if found."""
+        """Whether its result was queried, and recorded if there was one."""
         return any(True for _ in self._all("noted"))
 
     @property

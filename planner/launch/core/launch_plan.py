@@ -23,7 +23,7 @@ class CapLayer(Data):
         name: Name that calls have in `arms`: `timer`, `schedule`, `max-run-duration`.
         where: `machine` works without the client, `cloud` also without the machine.
         fires_after_s: Latest time from the start of billing [s].
-        how: Description.
+        how: Description of the mechanism.
         unproven: Part that has not been tested against the real cloud; empty without one.
     """
 
@@ -139,14 +139,14 @@ EventName = Literal[
 
 
 class LaunchEvent(Data):
-    """One event.
+    """Event of a launch.
 
     Args:
         at: Time by this computer's clock, in UTC.
-        event: Its kind.
+        event: Kind of the event.
         run: Name of the run.
-        attempt: Number of the attempt; 0: the whole run.
-        step: Step of the attempt; empty: the whole attempt.
+        attempt: Number of the attempt; 0 for the whole run.
+        step: Step of the attempt; empty for the whole attempt.
         message: One line of text.
         details: Values for scripts.
     """

@@ -1,4 +1,4 @@
-"""The same question to several places of a cloud."""
+"""Queries to several places of a cloud."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 def ask_places(
     places: Iterable[str], ask: Callable[[str], Answer], *, threads: int = 1
 ) -> tuple[dict[str, Answer], dict[str, CloudError]]:
-    """Ask the same of several places; one that does not answer does not stop the others.
+    """Query several places; an error of one does not stop the others.
 
     Args:
         places: Regions, zones, projects or subscriptions.

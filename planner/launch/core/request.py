@@ -62,9 +62,9 @@ class LaunchCandidate(Data):
         planned_usd_per_hour: Price in the estimate, if `usd_per_hour` was read since; None: the same [USD/h].
         price_source: Source of `usd_per_hour`, if it was read for this launch; else empty.
         price_problem: Reason why it could not be read; else empty.
-        shard: What the devices hold in parts: `offers[].shard` of the estimate.
-        micro_batch_size: Samples of a pass on one device; None where that is the whole batch [-].
-        gradient_accumulation_steps: Passes for each update [-].
+        shard: Sharding over the devices: `offers[].shard` of the estimate.
+        micro_batch_size: Samples of a pass on one device; None for the whole batch [-].
+        gradient_accumulation_steps: Passes per optimizer update [-].
         recomputed: Whether layers have to recompute their activations so that the step fits.
     """
 
@@ -89,7 +89,7 @@ class LaunchCandidate(Data):
     recomputed: bool = False
 
     def describe_layout(self, *, hosts: int = 1) -> str:
-        """Return in a line what the devices hold in parts, and what the script must do; empty for nothing."""
+        """Describe the sharding and the changes that the script needs, in one line; empty without any."""
         sharded = describe_sharding(read_sharding(self.shard), devices=self.devices, hosts=hosts)
         changes = describe_changes(
             micro_batch_size=self.micro_batch_size,

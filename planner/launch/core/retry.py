@@ -101,7 +101,7 @@ class CallRunner:
         """Send a call until it is done or refused; return the values that it keeps.
 
         Raises:
-            CloudError: Refused; of a retried kind after the last try; or another thing has its name.
+            CloudError: Refused; of a retried kind after the last try; or its name is taken by another resource.
         """
         try:
             return self._settled(call, known, number=number)

@@ -127,7 +127,7 @@ class Teardown:
             runner.clock.sleep(min(runner.backoff.poll_s, doubt_s))
 
     def _doubt_s(self, started_at: datetime | None, *, since: float) -> float:
-        """Return the remaining time in which an unknown machine may still become visible [s].
+        """Return the remaining time in which a machine whose creation is in doubt may still become visible [s].
 
         Args:
             started_at: Its start by the cloud's clock; None: unknown.

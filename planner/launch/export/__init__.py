@@ -1,64 +1,26 @@
 """Export of a chosen offer as a file for another launcher, with that launcher's own way to stop.
 
     task          from `plan.json` to what all engines need: machine, code, deadline, commands
-    skypilot, dstack, kubernetes, rayjob    pure: a task as the engine's document, and the limits of its stop
-    joined_hosts, tpu_slices, pods    machines that train together, hosts of a TPU slice, pods for their nodes
-    cloud_init, terraform    the same for a bare machine, whose script (`machine`) sets its own timer
-    colab         the same as a notebook
+    engines, kubernetes    pure: the values that an engine's template needs besides the task
+    templates     the engines' documents, with the commands that start and end them and the limits of their stop
+    names         names of accelerators in other engines
 
-Only `skypilot.launch_with_sky` starts a machine. Exported runs are not in gpuplan's ledger: the engine's own tools
+Only `engines.launch_with_sky` starts a machine. Exported runs are not in gpuplan's ledger: the engine's own tools
 list and end them.
 """
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import jinja2
+import yaml
+
 from ..prepare.arguments import LaunchArgs
-from . import cloud_init, colab, dstack, kubernetes, pods, rayjob, skypilot, terraform
-from .task import EngineDocument, ExportTask, build_export_task
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
-    """An engine.
-
-    Args:
-        title: Name for messages.
-        providers: Providers that it can rent from.
-        joins_hosts: Whether it starts several machines for one run.
-        export: Returns the engine's document of a task. Pure.
-    """
-
-    title: str
-    providers: tuple[str, ...]
-    joins_hosts: bool = False
-    export: Callable[[ExportTask], EngineDocument]
-
-
-ENGINES = {
-    "skypilot": Engine(
-        title="SkyPilot",
-        providers=skypilot.PROVIDERS,
-        joins_hosts=True,
-        export=skypilot.build_skypilot_task,
-    ),
-    "dstack": Engine(title="dstack", providers=dstack.PROVIDERS, export=dstack.build_dstack_task),
-    "kubernetes": Engine(
-        title="Kubernetes", providers=pods.PROVIDERS, joins_hosts=True, export=kubernetes.build_jobset
-    ),
-    "terraform": Engine(
-        title="Terraform", providers=terraform.PROVIDERS, export=terraform.build_configuration
-    ),
-    "cloud-init": Engine(
-        title="cloud-init", providers=cloud_init.PROVIDERS, export=cloud_init.build_cloud_config
-    ),
-    "colab": Engine(title="Colab", providers=colab.PROVIDERS, export=colab.build_colab_task),
-    "ray": Engine(title="Ray", providers=pods.PROVIDERS, joins_hosts=True, export=rayjob.build_rayjob),
-}
+from .engines import ENGINES
+from .task import ExportTask, build_export_task
 
 
 def export_offer(
@@ -85,7 +47,8 @@ def export_offer(
         disk_gb=disk_gb,
         image=image,
     )
-    found = chosen.export(task)
+    task.require_source(*chosen.sources, engine=chosen.title)
+    found = _fill_template(chosen.template, task, chosen.find_values(task))
     return {
         "engine": engine,
         "name": task.name,
@@ -94,10 +57,43 @@ def export_offer(
         "offer": task.offer.model_dump(mode="json"),
         "sharding": task.offer.describe_layout(hosts=task.hosts),
         "worst_case_usd": task.worst_case_usd,
-        "apply": found.apply.replace("FILE", shlex.quote(file)),
-        "stop": found.stop,
-        "stops": list(found.stops),
-        "open": list(found.open),
-        "header": found.header,
-        "document": found.document,
+        "apply": found["apply"].replace("FILE", shlex.quote(file)),
+        "stop": found["stop"],
+        "stops": found["stops"],
+        "open": found["open"],
+        "document": found["document"],
     }
+
+
+class _FlowDumper(yaml.SafeDumper):
+    """YAML dumper for values within a line: strings in double quotes, no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_FlowDumper.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+)
+
+
+def _to_yaml(value: Any) -> str:
+    """Return a value as YAML in one line.
+
+    Example:
+        >>> print(_to_yaml({"a": ["x: y", 1, "two" + chr(10) + "lines"]}))
+        {"a": ["x: y", 1, "two\\nlines"]}
+    """
+    text = yaml.dump([value], Dumper=_FlowDumper, default_flow_style=True, sort_keys=False, width=math.inf)
+    return text.strip().removeprefix("[").removesuffix("]")
+
+
+def _fill_template(name: str, task: ExportTask, values: dict[str, Any]) -> dict[str, Any]:
+    """Return a filled template: `apply`, `stop`, `stops`, `open` and `document`."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("gpuplan.launch.export"), undefined=jinja2.StrictUndefined
+    )
+    environment.filters["yaml"] = _to_yaml
+    text = environment.get_template(f"{name}.yaml.j2").render(task=task, **values)
+    filled: dict[str, Any] = yaml.safe_load(text)
+    return filled

@@ -1,102 +1,154 @@
-"""Export to a JobSet of Kubernetes: https://jobset.sigs.k8s.io."""
+"""JobSet and RayJob: their pods, the nodes that may run them, and how several machines find one another."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
-from .joined_hosts import build_join_commands, describe_joining, describe_preemption, require_gpu_hosts
-from .pods import build_pod_template
-from .task import (
-    EngineDocument,
-    ExportTask,
-    build_fetch_commands,
-    build_install_commands,
-    build_run_command,
-)
-from .tpu_slices import count_slice_hosts
+from ...errors import NoAnswerError
+from ..clouds.google.zones import machine_type
+from .task import KILL_AFTER_S, ExportTask, build_join_commands, require_gpu_hosts
 
-KEPT_S = 600  # retention of a finished job and its log
-SPOT_RETRIES = 3
-POD = "train"
-LABELS = {"app.kubernetes.io/managed-by": "gpuplan"}
-# One job, one node pool: jobset.sigs.k8s.io/docs/tasks/tpu_multislice. The links of a slice join no others.
-ONE_NODE_POOL = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
+PROVIDERS = ("aws", "gcp", "azure")
+RAY_VERSION = "2.46.0"
+RAY_IMAGE = f"rayproject/ray:{RAY_VERSION}-py312"  # GPU libraries come with the packages
+RUN_DRIVER = "import os; exec(os.environ['GPUPLAN_DRIVER'])"
+# Node labels: kubernetes.io/docs/reference/labels-annotations-taints, and each cloud's own for spot.
+_SPOT_LABELS = {
+    "aws": {"eks.amazonaws.com/capacityType": "SPOT"},
+    "gcp": {"cloud.google.com/gke-spot": "true"},
+    "azure": {"kubernetes.azure.com/scalesetpriority": "spot"},
+}
+# Topologies by chips. github.com/AI-Hypercomputer/xpk, src/xpk/core/system_characteristics.py, 367c838: labels of
+# GKE's nodes, and the default shape of each size. Slices of one host with 1, 4 and 8 chips of v5e and v6e:
+# cloud.google.com/kubernetes-engine/docs/how-to/tpus.
+_FLAT = {
+    1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16",
+}  # fmt: skip
+_CUBES = {
+    4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8",
+    768: "8x8x12", 1024: "8x8x16", 2048: "8x16x16",
+}  # fmt: skip
+_NODES = {
+    "TPU-v4": ("tpu-v4-podslice", _CUBES),
+    "TPU-v5e": ("tpu-v5-lite-podslice", _FLAT),
+    "TPU-v5p": ("tpu-v5p-slice", _CUBES),
+    "TPU-v6e": ("tpu-v6e-slice", _FLAT),
+}
 
 
-def build_jobset(task: ExportTask) -> EngineDocument:
-    """Return the JobSet: one pod on each node, with a deadline that Kubernetes enforces.
-
-    Pods of several machines are joined by the names that JobSet gives them. Those of a TPU slice find one another
-    by what GKE tells pods of an Indexed job with a headless service, which JobSet makes: `TPU_WORKER_HOSTNAMES`
-    and `TPU_WORKER_ID`, read by JAX (`jax/_src/clusters/cloud_tpu_cluster.py`).
-    """
-    task.require_source("git", "image", engine="Kubernetes")
+def find_jobset_values(task: ExportTask) -> dict[str, Any]:
+    """Return the number of pods, one for each machine or host of a TPU slice, and their template."""
     require_gpu_hosts(task, engine="Kubernetes")
-    name, cap = task.name, task.offer.cap_s
-    in_a_slice = count_slice_hosts(task.offer.accelerator, task.devices) > 1
-    placement = {"annotations": dict(ONE_NODE_POOL)} if in_a_slice else {}
-    document = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "labels": dict(LABELS), **placement},
-        "spec": {
-            "ttlSecondsAfterFinished": KEPT_S,
-            "failurePolicy": {"maxRestarts": 0},
-            "replicatedJobs": [{"name": POD, "replicas": 1, "template": {"spec": _build_job(task)}}],
-        },
-    }
-    return EngineDocument(
-        document=document,
-        apply="kubectl apply -f FILE",
-        stop=f"kubectl delete jobset {name}",
-        stops=(
-            f"Kubernetes ends the job {cap} s after its start, all retries included (`activeDeadlineSeconds`)",
-            f"its objects are removed {KEPT_S} s after its end (`ttlSecondsAfterFinished`)",
-        ),
-        open=(*_list_limits(), *describe_joining(task), *describe_preemption(task)),
-    )
-
-
-def _build_job(task: ExportTask) -> dict[str, Any]:
-    """Return the job: a pod for each machine, or for each host of a TPU slice."""
-    pods = task.hosts * count_slice_hosts(task.offer.accelerator, task.devices)
-    join = _build_join_commands(task) if task.hosts > 1 else ()
-    command = ["bash", "-c", build_container_script(task, join)]
-    template = build_pod_template(task, {"name": "train", "image": task.container, "command": command})
+    first = f"{task.name}-train-0-0.{task.name}"  # the names that JobSet and Indexed jobs give
+    join = build_join_commands(first=first, hosts=str(task.hosts), index='"$JOB_COMPLETION_INDEX"')
+    command = ["bash", "-c", _build_script(task, join)]
+    container = {"name": "train", "image": task.container, "command": command}
     return {
-        "parallelism": pods,
-        "completions": pods,
-        **({"completionMode": "Indexed"} if pods > 1 else {}),
-        "backoffLimit": SPOT_RETRIES if task.offer.purchase == "spot" and pods == 1 else 0,
-        "activeDeadlineSeconds": task.offer.cap_s,
-        "template": {**template, "spec": {"restartPolicy": "Never", **template["spec"]}},
+        "pods": task.hosts * task.slice_hosts,
+        "pod": _build_pod(task, container, restart={"restartPolicy": "Never"}),
     }
 
 
-def build_container_script(task: ExportTask, join: Sequence[str]) -> str:
-    """Return the script of a container.
+def find_rayjob_values(task: ExportTask) -> dict[str, Any]:
+    """Return the templates of head and workers, and the entry point, which runs the driver on the head node."""
+    if task.tpu:
+        raise NoAnswerError(
+            f"cannot export {task.offer.instance_type} to Ray: TPUs are not supported",
+            hint="`--to kubernetes` or `--to skypilot` take TPUs",
+        )
+    gpus = 0 if task.offer.accelerator == "CPU" else task.devices
+    join = build_join_commands(first='"$1"', hosts=str(task.hosts), index='"$2"')
+    driver = files("gpuplan.launch.export").joinpath("ray_driver.py").read_text(encoding="utf-8")
+    variables = {"GPUPLAN_DRIVER": driver, "GPUPLAN_SCRIPT": _build_script(task, join)}
+    container = {
+        "image": task.container if task.source[0] == "image" or task.image else RAY_IMAGE,
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+    }
+    return {
+        "entrypoint": f"{shlex.join(['python', '-c', RUN_DRIVER])} {task.hosts} {gpus}",
+        "ray_version": RAY_VERSION,
+        "head": _build_pod(task, {"name": "ray-head", **container}),
+        "worker": _build_pod(task, {"name": "ray-worker", **container}),
+    }
+
+
+def _build_script(task: ExportTask, join: Sequence[str]) -> str:
+    """Return the script of a container, with the commands that join several machines."""
+    return "\n".join(["set -e", *(join if task.hosts > 1 else ()), *task.commands])
+
+
+def _build_pod(
+    task: ExportTask, container: dict[str, Any], *, restart: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the template of a pod for nodes of this kind, without permissions in the cluster.
+
+    Pods of several machines never share a node: pods that ask for no devices would.
 
     Args:
         task: The task.
-        join: Commands that tell `keras.distribution.initialize()` the other machines.
+        container: Its container, without devices.
+        restart: Restart policy; None where the engine sets it.
     """
-    commands = [*build_fetch_commands(task), *build_install_commands(task), build_run_command(task)]
-    return "\n".join(["set -e", *join, *commands])
+    devices = _count_devices(task)
+    if devices:
+        container = {**container, "resources": {"limits": devices, "requests": devices}}
+    taints = [*devices, *(_SPOT_LABELS["azure"] if task.spot and task.provider == "azure" else ())]
+    spec = {
+        **(restart or {}),
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": KILL_AFTER_S,
+        "nodeSelector": _select_nodes(task),
+        "tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints],
+        "containers": [container],
+    }
+    if task.hosts == 1:
+        return {"spec": spec}
+    labels = {"gpuplan-task": task.name}
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return {"metadata": {"labels": labels}, "spec": {**spec, "affinity": apart}}
 
 
-def _build_join_commands(task: ExportTask) -> list[str]:
-    """Return the commands that join the pods, by the names that JobSet and Indexed jobs give them."""
-    return build_join_commands(
-        first=f"{task.name}-{POD}-0-0.{task.name}", hosts=str(task.hosts), index='"$JOB_COMPLETION_INDEX"'
-    )
+def _count_devices(task: ExportTask) -> dict[str, str]:
+    """Return the device requests of a container."""
+    if task.offer.accelerator == "CPU":
+        return {}
+    if task.tpu:
+        _find_tpu_nodes(task)
+        return {"google.com/tpu": str(task.devices // task.slice_hosts)}
+    return {"nvidia.com/gpu": str(task.devices)}
 
 
-def _list_limits() -> tuple[str, ...]:
-    """Return the limits of Kubernetes."""
-    return (
-        "the cluster must have such nodes: nodes are billed, not jobs, and only the cluster's autoscaler removes "
-        "an idle node",
-        "the deadline counts from the start of the job, including the wait for a node",
-        "no checkpoints: files that the script does not save elsewhere are lost with the pod",
-    )
+def _select_nodes(task: ExportTask) -> dict[str, str]:
+    """Return the node selector."""
+    offer = task.offer
+    found = {} if offer.region == "any" else {"topology.kubernetes.io/region": offer.region}
+    if task.tpu:
+        found |= _find_tpu_nodes(task)
+    elif task.provider == "gcp":
+        base, attached = machine_type(offer.instance_type)
+        found["node.kubernetes.io/instance-type"] = base
+        if attached:
+            found["cloud.google.com/gke-accelerator"] = attached[0]
+    else:
+        found["node.kubernetes.io/instance-type"] = offer.instance_type
+    return {**found, **(_SPOT_LABELS[task.provider] if task.spot else {})}
+
+
+def _find_tpu_nodes(task: ExportTask) -> dict[str, str]:
+    """Return GKE's labels of the nodes of a TPU slice; raise NoAnswerError if they are not known."""
+    offer, chips = task.offer, task.devices
+    label, topologies = _NODES.get(offer.accelerator, ("", {}))
+    if chips not in topologies:
+        raise NoAnswerError(
+            f"cannot export {offer.instance_type} to Kubernetes: no known nodes of GKE with {chips} chips of "
+            f"{offer.accelerator}",
+            hint=f"choose another offer: `--rank N`; known are slices of {', '.join(_NODES)}",
+        )
+    return {
+        "cloud.google.com/gke-tpu-accelerator": label,
+        "cloud.google.com/gke-tpu-topology": topologies[chips],
+    }

@@ -1,4 +1,4 @@
-"""Engine-independent export task from an estimate's `plan.json` and its commands.
+"""Engine-independent task of an export: machine, code, deadline and commands, from an estimate's `plan.json`.
 
 Pure but for reading the file.
 """
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import Any
 
 from ...errors import NoAnswerError, UsageError
 from ..core.launch_plan import compute_cap_s, compute_worst_case_usd
@@ -23,6 +22,11 @@ from ..prepare.shell import pin_versions, quote, quote_all, require_plain_source
 
 BY_ACCELERATOR = ("runpod", "vast")  # engines have other names for their machines
 PYTHON_IMAGE = "python:3.12"  # Debian with git; GPU libraries come with the packages, drivers with the node
+KILL_AFTER_S = 60  # between SIGTERM and SIGKILL, for a last checkpoint
+JOIN_PORT = 12355  # of the coordinator, which runs on the first machine
+CHIPS_PER_HOST = 4
+# Chips that one host can have (ct5lp-hightpu-8t, ct6e-standard-8t): cloud.google.com/tpu/docs/v5e and /v6e
+_ON_ONE_HOST = {"TPU-v5e": 8, "TPU-v6e": 8}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,16 @@ class ExportTask:
         return kind, place
 
     @property
+    def spot(self) -> bool:
+        """Whether the machine is a spot machine."""
+        return self.offer.purchase == "spot"
+
+    @property
+    def tpu(self) -> bool:
+        """Whether the machine is a TPU slice."""
+        return self.offer.accelerator.startswith("TPU")
+
+    @property
     def container(self) -> str:
         """Container to run in, for engines that need one."""
         kind, place = self.source
@@ -71,19 +85,35 @@ class ExportTask:
         return int(self.offer.devices) // self.hosts
 
     @property
+    def slice_hosts(self) -> int:
+        """Hosts of the machine, each of which runs the script; 1 unless it is a larger TPU slice [-]."""
+        return count_slice_hosts(self.offer.accelerator, self.devices)
+
+    @property
     def worst_case_usd(self) -> Decimal:
         """Cost of the machine until its deadline, without boot, disk and traffic [USD]."""
         return compute_worst_case_usd(
             cap_s=self.offer.cap_s, slack_s=0.0, max_usd_per_hour=self.offer.usd_per_hour
         )
 
-    def require_no_tpu(self, *, engine: str) -> None:
-        """Raise NoAnswerError for a TPU slice, which is no machine that one starts like others."""
-        if self.offer.accelerator.startswith("TPU"):
-            raise NoAnswerError(
-                f"cannot export {self.offer.instance_type} to {engine}: only machines with GPUs or CPUs",
-                hint="choose another offer: `--rank N`, or `gpuplan launch`, which takes TPUs",
-            )
+    @property
+    def setup_commands(self) -> list[str]:
+        """Commands that fetch the code, enter its folder and install its packages."""
+        return [*_build_fetch_commands(self), *_build_install_commands(self)]
+
+    @property
+    def run_command(self) -> str:
+        """Command that runs the script: SIGTERM at the deadline, SIGKILL a minute later."""
+        spec = self.spec
+        script = str(PurePosixPath(spec.script))
+        deadline = f"timeout --signal=TERM --kill-after={KILL_AFTER_S} {self.offer.cap_s}"
+        backend = "" if self.source[0] == "image" or spec.requirements else "KERAS_BACKEND=jax "
+        return f"{backend}{deadline} {quote_all(['python', script, *spec.arguments])}"
+
+    @property
+    def commands(self) -> list[str]:
+        """Commands of a whole run."""
+        return [*self.setup_commands, self.run_command]
 
     def require_source(self, *kinds: str, engine: str) -> None:
         """Raise UsageError unless an engine can fetch the source."""
@@ -97,26 +127,6 @@ class ExportTask:
                 if "image" in kinds
                 else "`--source .` or `--source git:https://…`",
             )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineDocument:
-    """Document of an engine.
-
-    Args:
-        document: Content of its file.
-        header: First line of the file, where its format asks for one.
-        apply, stop: Commands that start the run and end it for good.
-        stops: Descriptions of its automatic stops.
-        open: Descriptions of what they do not cover.
-    """
-
-    document: dict[str, Any]
-    apply: str
-    stop: str
-    stops: tuple[str, ...]
-    open: tuple[str, ...]
-    header: str = ""
 
 
 def build_export_task(
@@ -204,11 +214,7 @@ def _name(args: LaunchArgs, spec: RunSpec, provider: str, offer: LaunchCandidate
     return "-".join(filter(None, ("gpuplan", stem, mark)))
 
 
-KILL_AFTER_S = 60  # between SIGTERM and SIGKILL, for a last checkpoint
-_PACKAGES = {"tpu": "jax[tpu]", "cpu": "jax", "gpu": "jax[cuda12]"}
-
-
-def build_fetch_commands(task: ExportTask) -> list[str]:
+def _build_fetch_commands(task: ExportTask) -> list[str]:
     """Return the commands that clone a git source at its revision and enter its folder."""
     kind, place = task.source
     if kind != "git":
@@ -218,26 +224,52 @@ def build_fetch_commands(task: ExportTask) -> list[str]:
     return [*lines, f"git checkout -q {quote(reference)}"] if reference else lines
 
 
-def build_install_commands(task: ExportTask) -> list[str]:
+def _build_install_commands(task: ExportTask) -> list[str]:
     """Return the command that installs packages; none for a container image."""
     if task.spec.requirements:
         return [f"pip install -q -r {quote(task.spec.requirements)}"]
     if task.source[0] == "image":
         return []
-    packages = pin_versions(("keras", _PACKAGES[_kind(task)]), task.spec.packages)
-    return [f"pip install -q {quote_all(packages)}"]
+    jax = "jax[tpu]" if task.tpu else "jax" if task.offer.accelerator == "CPU" else "jax[cuda12]"
+    return [f"pip install -q {quote_all(pin_versions(('keras', jax), task.spec.packages))}"]
 
 
-def build_run_command(task: ExportTask) -> str:
-    """Return the command that runs the script: SIGTERM at the deadline, SIGKILL a minute later."""
-    spec = task.spec
-    script = str(PurePosixPath(spec.script))
-    deadline = f"timeout --signal=TERM --kill-after={KILL_AFTER_S} {task.offer.cap_s}"
-    backend = "" if task.source[0] == "image" or spec.requirements else "KERAS_BACKEND=jax "
-    return f"{backend}{deadline} {quote_all(['python', script, *spec.arguments])}"
+def build_join_commands(*, first: str, hosts: str, index: str) -> list[str]:
+    """Return the commands that set the environment of `keras.distribution.initialize()` (Keras 3.15, JAX).
+
+    Args:
+        first: Shell word for the address of the first machine.
+        hosts: Shell word for the number of machines.
+        index: Shell word for the number of this machine, from 0.
+    """
+    return [
+        f"export KERAS_DISTRIBUTION_JOB_ADDRESSES={first}:{JOIN_PORT}",
+        f"export KERAS_DISTRIBUTION_NUM_PROCESSES={hosts}",
+        f"export KERAS_DISTRIBUTION_PROCESS_ID={index}",
+    ]
 
 
-def _kind(task: ExportTask) -> str:
-    """Return the kind of device: `tpu`, `cpu` or `gpu`."""
-    name = task.offer.accelerator
-    return "tpu" if name.startswith("TPU") else "cpu" if name == "CPU" else "gpu"
+def require_gpu_hosts(task: ExportTask, *, engine: str) -> None:
+    """Raise NoAnswerError for several TPU slices, which find one another without these variables."""
+    if task.hosts > 1 and task.tpu:
+        raise NoAnswerError(
+            f"cannot export {task.hosts} slices of {task.offer.instance_type} to {engine}: only machines with "
+            "GPUs or CPUs are joined",
+            hint="choose another offer: `--rank N`, or a larger slice",
+        )
+
+
+def count_slice_hosts(accelerator: str, chips: float) -> int:
+    """Return the hosts of a TPU slice, each of which runs the script; 1 for other devices [-].
+
+    Args:
+        accelerator: Name in the catalog.
+        chips: Chips of the slice [-].
+
+    Example:
+        >>> count_slice_hosts("TPU-v5e", 8), count_slice_hosts("TPU-v5e", 16), count_slice_hosts("TPU-v5p", 8)
+        (1, 4, 2)
+    """
+    if not accelerator.startswith("TPU") or chips <= _ON_ONE_HOST.get(accelerator, CHIPS_PER_HOST):
+        return 1
+    return int(chips) // CHIPS_PER_HOST

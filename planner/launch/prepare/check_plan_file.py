@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
 
 from ...errors import UsageError
+from ...predict.multi_device.sharding import read_sharding
 from ..clouds import LAUNCHABLE
 from ..core.history import History
 from ..core.launch_plan import SHORTEST_CAP_S, LaunchPlan
@@ -37,9 +38,7 @@ FolderPlace = Annotated[str, StringConstraints(pattern=r"^folder:/[^\x00-\x1f\x7
 Pinned = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.+!_-]*$")
 ]
-Shard = Annotated[
-    str, StringConstraints(pattern=r"^(none|zero1|zero2|fsdp|script|(tensor|pipeline):[1-9][0-9]{0,3})$")
-]
+Shard = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,20}(:[1-9][0-9]{0,3})?$")]
 Usd = Annotated[Decimal, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
 PastSeconds = Annotated[float, Field(ge=0, le=10**10, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=10**5)]
@@ -112,6 +111,8 @@ def read_launch_plan(path: Path) -> LaunchPlan:
         raise UsageError(
             f"{path} is not a valid launch plan of this version: `{where}`: {first['msg']}", hint=_PLAN_AGAIN
         ) from error
+    for one in plan.request.candidates:
+        read_sharding(one.shard, where=f"{path}: shard")
     return plan
 
 

@@ -92,7 +92,7 @@ def select_candidates(
         fallbacks: Maximum number of further offers of the same provider and accelerator.
         engine: Name of the launcher, for messages.
         joins_hosts: Whether the launcher starts several machines for one run.
-        only_recommended: Whether to refuse rather than take the next pick of the decision.
+        only_recommended: Whether to raise an error rather than take the next pick of the decision.
 
     Raises:
         UsageError: The rank does not exist.
@@ -205,8 +205,8 @@ def _why_not(
 def _first_launchable(planned: EstimateOffers, launchable: Sequence[str]) -> str:
     """Return a hint with the best rented offer that can be launched, or else the best of all.
 
-    The best has the least product of time and cost, as the decision's offer in between: neither a day on a CPU
-    for a few cents nor the fastest at any price.
+    The best offer has the lowest product of time and cost, like the decision's compromise: neither a day on a CPU
+    for a few cents nor the fastest machine at any price.
     """
     able = [place for place, offer in enumerate(planned.offers) if not _why_not(offer, launchable)]
     paid = [place for place in able if float(planned.offers[place]["usd_per_hour"]) > 0]
@@ -222,7 +222,7 @@ def _first_launchable(planned: EstimateOffers, launchable: Sequence[str]) -> str
 
 
 def _compute_time_and_cost(offer: Mapping[str, Any]) -> tuple[bool, float]:
-    """Return the product of an offer's time and cost, offers without a quota and of unknown length last."""
+    """Return the sort key time x cost of an offer; too small quotas come last, after unknown times and costs."""
     run, cost, quota = offer.get("run_time_s"), offer.get("cost_usd"), offer.get("quota")
     is_refused = quota is not None and quota["state"] == "too_small"
     return is_refused, run["mid"] * float(cost["mid"]) if run and cost else math.inf
@@ -257,10 +257,9 @@ def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:
 
 
 def _find_micro_batch_size(offer: Mapping[str, Any]) -> int | None:
-    """Return the samples of a pass on one device; None for the whole batch, a micro-batch, or unknown [-]."""
+    """Return the samples of a pass on one device; None for the whole batch, or unknown [-]."""
     size: int | None = offer.get("micro_batch_size")
-    whole = size == offer.get("batch_size_per_device") or _find_sharding(offer).divides_layers
-    return None if whole else size
+    return None if size == offer.get("batch_size_per_device") else size
 
 
 def _find_sharding(offer: Mapping[str, Any]) -> Sharding:

@@ -37,7 +37,7 @@ class BootConfig(Data):
         end: Command that ends the machine when the run is over.
         packages: Names with extras, installed in the plan's versions unless the user gives requirements.
         notices: Provider whose preemption notices are polled; None without preemption.
-        copy: Command that copies a folder to or from the bucket, with `{source}` and `{target}`.
+        copy_: Command that copies a folder to or from the bucket, with `{source}` and `{target}`.
         unpack: Command that writes an archive of the bucket to standard output, with `{source}`.
         bucket: Bucket of checkpoints and logs; empty without one.
     """
@@ -191,7 +191,7 @@ def build_agent_archive() -> str:
 
 
 def _without_texts(source: str) -> str:
-    """Return a module's code without docstrings, comments and argument types: user data is limited.
+    """Return a module's code without docstrings, comments and argument types, to fit the size limit of user data.
 
     Example:
         >>> _without_texts('def f(x: int) -> int:\\n    "A text."\\n    return x # x')

@@ -71,7 +71,7 @@ class HttpClient:
     """HTTP client for all providers, with one session.
 
     Args:
-        patience: Timeouts and retry policy.
+        policy: Timeouts and retry policy.
         sleep: Function that waits between attempts.
         now: Local clock, compared with the providers' clocks.
         say: Called with a line before another attempt.
@@ -101,7 +101,7 @@ class HttpClient:
         self.session.close()
 
     def retry(self, operation: Callable[[], T]) -> T:
-        """Run an operation, and retry after transient errors; a host that cannot be reached is given up soon."""
+        """Run an operation with retries after transient errors; an unreachable host gets fewer attempts."""
         from tenacity import Retrying, retry_if_exception
 
         try:
@@ -233,7 +233,7 @@ class HttpClient:
         return state.attempt_number >= most
 
     def _announce(self, state: RetryCallState) -> None:
-        """Say that there is another attempt, and why."""
+        """Announce another attempt with its reason."""
         error = state.outcome.exception() if state.outcome else None
         self._say(f"{error}: trying again in {state.upcoming_sleep:.1f} s")
 

@@ -29,8 +29,8 @@ class InstanceSpecs:
 
     Args:
         known: Hardware by instance type.
-        families: Accelerator by family, if all known sizes have the same one, and whole ones: of a share of a
-            GPU, price lists count one.
+        families: Accelerator by family, if all known sizes have the same one and no fractions of it, which price
+            lists count as one.
         names: Accelerator names and aliases.
     """
 

@@ -14,6 +14,10 @@ from .source import PriceSource, RefreshRequest
 from .sources.skypilot import SkyPilotCatalog
 
 PROVIDERS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")
+NOTEBOOKS = ("colab", "kaggle")  # publish no price list
+NOTEBOOK_HINT = (
+    "`gpuplan offers --provider {}` has its rows; `--assume notebook_hours_a_week=20` gives your hours"
+)
 
 
 def build_sources(provider: str, specs: InstanceSpecs) -> Sequence[Sequence[PriceSource]]:
@@ -21,7 +25,7 @@ def build_sources(provider: str, specs: InstanceSpecs) -> Sequence[Sequence[Pric
 
     Args:
         provider: One of ``PROVIDERS``.
-        shapes: Its instance types, for sources that list prices of parts.
+        specs: Its instance types, for sources that list prices of parts.
     """
     from .sources.aws_bulk import AwsBulk
     from .sources.aws_sdk import AwsQuery, AwsSpotHistory
@@ -29,7 +33,6 @@ def build_sources(provider: str, specs: InstanceSpecs) -> Sequence[Sequence[Pric
     from .sources.azure import AzureRetail
     from .sources.gcp import GcpBilling
     from .sources.gpu_clouds import LambdaCloud, RunPod, Vast
-    from .sources.skypilot import SkyPilotCatalog
 
     slots: Mapping[str, Sequence[Sequence[PriceSource]]] = {
         "aws": ((AwsQuery(specs), AwsBulk()), (AwsSpotHistory(specs), AwsSpotFeed())),
@@ -67,9 +70,10 @@ def build_jobs(
         _require_importable(file, providers)
     for name in providers:
         if name not in PROVIDERS:
-            hint = near_names_hint(
+            near = near_names_hint(
                 name, PROVIDERS, see_all="gpuplan catalog refresh --help", aliases=PROVIDER_ALIASES
             )
+            hint = NOTEBOOK_HINT.format(name) if name in NOTEBOOKS else near
             raise UsageError(f"no price source for provider `{name}` in `--provider`", hint=hint)
     jobs = []
     for provider in dict.fromkeys(providers or PROVIDERS):

@@ -20,7 +20,7 @@ class RefreshOutcome:
         new, changed, same: Numbers of accepted prices, compared with the previous ones.
         gone: Number of offers that an accepted part no longer lists.
         anomalies: Implausible prices and failures.
-        left_out: What the sources list and the catalog does not have.
+        left_out: Items that the sources list and the catalog lacks.
         needs: Requirements of further sources.
     """
 
@@ -43,7 +43,7 @@ class RefreshOutcome:
 
     @property
     def names_left_out(self) -> dict[LeftOutReason, list[str]]:
-        """Names of what was left out, in order, by reason."""
+        """Sorted names of omitted items, by reason."""
         found: dict[LeftOutReason, list[str]] = {}
         for entry in sorted(self.left_out, key=lambda entry: (entry.reason, entry.name)):
             found.setdefault(entry.reason, []).append(entry.name)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ..invariants import MARK_ABOVE
 from ..rows import Offer
 from .errors import FetchError
 from .instance_types import InstanceSpec, InstanceSpecs
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from .http import HttpClient
 
 CLOCK_TOLERANCE_S = 300.0
+MARK_ABOVE = "above on demand"  # note of a spot price that truly exceeds on demand
 Progress = Callable[[str, int, int], None]
 
 
@@ -30,7 +30,7 @@ class RefreshJob:
     Args:
         provider: Provider to refresh.
         slots: Sources by purpose; of each slot, the first usable source is read, and the next if it fails.
-        shapes: Instance types of the provider.
+        specs: Instance types of the provider.
         packaged: The provider's packaged offers.
         request: Regions, credentials, endpoints.
         accept_moves: Accept large price changes.

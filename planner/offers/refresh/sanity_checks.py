@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from ..invariants import MAX_USD_PER_DEVICE_HOUR, MIN_USD_PER_DEVICE_HOUR
-from ..price_laws import is_exact_tenth
+from ..check import MAX_USD_PER_DEVICE_HOUR, MIN_USD_PER_DEVICE_HOUR
 from ..rows import Offer
 from .instance_types import InstanceSpec, InstanceSpecs
 from .source import LeftOut, ListedPrice, PricePart
@@ -45,7 +44,7 @@ class Anomaly:
         code: Failed check.
         what: Offer or part concerned.
         message: One-line description.
-        refuses: Whether the whole part was rejected; otherwise one row was quarantined.
+        rejects_part: Whether the whole part was rejected; otherwise one row was quarantined.
         sku, url: SKU and source of the price.
     """
 
@@ -67,7 +66,7 @@ class CheckedPart:
     Args:
         accepted: Prices that may replace known ones; empty if the part was rejected.
         anomalies: Findings on prices, or on the part.
-        left_out: Machines that the catalog does not have.
+        left_out: Machines that the catalog lacks.
     """
 
     accepted: tuple[tuple[ListedPrice, InstanceSpec], ...] = ()
@@ -88,7 +87,7 @@ def check_part(
     specs: InstanceSpecs,
     accept_moves: bool = False,
 ) -> CheckedPart:
-    """Check the rows of a part: return those that may replace known prices, and what is wrong with the others.
+    """Check the rows of a part: return those that may replace known prices, and the findings on the others.
 
     Args:
         part: Part that was read.
@@ -190,7 +189,7 @@ def _drop_contradictions(listed: Iterable[ListedPrice], anomalies: list[Anomaly]
 def _find_on_demand_prices(
     rows: Iterable[ListedPrice], old: Mapping[OfferKey, Offer]
 ) -> dict[tuple[str, str], Decimal]:
-    """Return the on-demand price of each machine and region, as listed or else as known before [USD/h]."""
+    """Return the on-demand price of each machine and region: the listed one, or else the previous one [USD/h]."""
     known = {
         key[:2]: offer.usd_per_hour
         for key, offer in old.items()
@@ -210,6 +209,18 @@ def _find_row_anomaly(row: ListedPrice, shape: InstanceSpec, on_demand_usd: Deci
         message = f"costs {row.usd_per_hour} USD/h, exactly a tenth of on demand: nothing is for sale"
         return _build_row_anomaly(row, "placeholder", message)
     return None
+
+
+def is_exact_tenth(spot: Decimal, on_demand: Decimal) -> bool:
+    """Return whether a spot price is a tenth of the on-demand price to its last digit.
+
+    Feeds fill in a tenth, the lowest price that their vendor allows, where nothing is for sale.
+
+    Example:
+        >>> is_exact_tenth(Decimal("0.5733"), Decimal("5.73277")), is_exact_tenth(Decimal("0.61"), Decimal("6"))
+        (True, False)
+    """
+    return (on_demand / 10).quantize(spot) == spot
 
 
 def _find_price_jump(row: ListedPrice, old: Offer | None) -> Anomaly | None:

@@ -1,8 +1,8 @@
 """Interface of price sources: the protocol, the rows they yield, and their errors.
 
 To add a source, write a module with a class that has ``name``, ``provider``, ``missing``, ``parts`` and
-``read``, and list it in ``registry``. A source only reads: the caller checks, completes and stores its
-prices.
+``read``, and list it in ``gpuplan.offers.refresh.jobs.build_sources``. A source only reads: the caller checks,
+completes and stores its prices.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ListedPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Something that a provider lists and that becomes no offer.
+    """Item of a provider's list that becomes no offer.
 
     Args:
         reason: An accelerator that the catalog does not know; a machine, or a share of a GPU, whose accelerators
@@ -138,7 +138,7 @@ class PriceSource(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it lists everything that the provider offers, so that what is missing is gone."""
+        """Whether the source lists everything that the provider offers, so that a missing offer is withdrawn."""
 
     def missing(self, request: RefreshRequest) -> str | None:
         """Return the missing requirement and how to meet it; None if the source is usable."""
@@ -149,7 +149,7 @@ class PriceSource(Protocol):
     def read(
         self, part: PricePart, request: RefreshRequest, http: HttpClient
     ) -> Iterable[ListedPrice | LeftOut]:
-        """Return all prices of a part, and what the source itself must leave out; FetchError unless the response
+        """Return all prices of a part, and the items that the source omits; FetchError unless the response
         is complete and well-formed.
         """
 

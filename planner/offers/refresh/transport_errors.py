@@ -12,8 +12,8 @@ from .errors import FetchError
 def translate_errors(url: str) -> Iterator[None]:
     """Convert errors of requests and urllib3 to FetchErrors.
 
-    A host that accepted no connection is out of reach; one that accepted it and then said nothing, or broke off,
-    may answer at the next attempt.
+    A host that accepted no connection counts as unreachable; after a timeout or a broken connection, the next
+    attempt may succeed.
     """
     import requests
     import urllib3
@@ -34,7 +34,7 @@ def translate_errors(url: str) -> Iterator[None]:
 
 
 def build_connection_error(error: Exception, host: str) -> FetchError:
-    """Build the error of a connection that was not made, or that broke off before an answer.
+    """Build the error of a connection that failed, or that broke before an answer.
 
     Args:
         error: An error of requests or urllib3.

@@ -190,9 +190,9 @@ class AlternativeCostModel:
 
 
 def order_costs(costs: Sequence[AlternativeCost]) -> list[AlternativeCost]:
-    """Return costs best first: by total, but of those that cost the same money the earliest end first.
+    """Sort costs by total; alternatives of equal money rank together, the earliest end first.
 
-    A few minutes less of the user's own time never recommend a day of waiting for the same money.
+    Otherwise a few minutes of the user's time could outweigh a day of waiting for the same money.
     """
     swift: dict[float, AlternativeCost] = {}
     for cost in costs:

@@ -83,7 +83,7 @@ def _find_refused(ranked: RankedOffers, question: Question, terms: CostTerms) ->
 def _pick(
     everything: Sequence[Candidate], ranked: RankedOffers, question: Question, terms: CostTerms
 ) -> Picks:
-    """Return the picks among some offers; of those that keep deadline and budget, if any do."""
+    """Return the picks among some offers, restricted to those within deadline and budget if there are any."""
     kept = [one for one in everything if _keeps_limits(one, question)]
     candidates = {one.key: one for one in kept or everything}
     free = [one for one in candidates.values() if ranked.offers.is_free[one.key]]
@@ -107,7 +107,7 @@ def _keeps_limits(one: Candidate, question: Question) -> bool:
 
 
 def _recommend(free: Sequence[Candidate], paid: Sequence[Candidate], totals: dict[int, float]) -> int | None:
-    """Return the fastest free offer, or a paid one whose total with all hours is below; ties go to the faster."""
+    """Return the fastest free offer, or a paid one of lower total with all hours; ties go to the faster."""
     best_free = fastest(free)
     best_paid = min(paid, key=lambda one: (totals[one.key], one.time_s), default=None)
     if best_paid is None or (best_free is not None and totals[best_free] <= totals[best_paid.key]):

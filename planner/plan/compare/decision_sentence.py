@@ -1,4 +1,4 @@
-"""Sentence of a decision: what to take, what paying buys, and what an hour saved costs."""
+"""Explanation of a decision: the recommended offer, the benefit of paying, and the price of an hour saved."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ANYWHERE = ("any", "local")
 
 
 class Picks(Frozen):
-    """Keys of the picked offers, with everything they were picked from.
+    """Keys of the picked offers, and the candidates that they were picked from.
 
     Args:
         recommended, free, cheapest_paid, in_between, fastest_paid: Keys; None without one.
-        candidates: All offers that could be taken, by key.
-        paid: Those that cost money.
+        candidates: All usable offers, by key.
+        paid: Usable offers that cost money.
     """
 
     recommended: int | None
@@ -58,7 +58,7 @@ def explain_decision(
         workload: Workload of the run.
         currency: Currency of amounts.
         passed_over: Offers that would have been picked if the account's quota allowed them.
-        spot: Comparison of spot with on demand, told where a spot machine is taken.
+        spot: Comparison of spot with on demand, appended if a spot machine is recommended.
     """
     keys = (*picks.candidates, *(one.key for one in passed_over))
     words = _Words(
@@ -160,7 +160,7 @@ def _price_of_hour(slow: Candidate, fast: Candidate) -> float:
 
 
 def _explain_free(picks: Picks, taken: Candidate, words: _Words) -> str:
-    """Return what paying would save."""
+    """Return the time that a paid offer would save, and its cost."""
     faster = [one for one in picks.paid if one.time_s < taken.time_s]
     if not faster or picks.fastest_paid is None:
         return "No paid offer is faster." if picks.paid else ""
@@ -174,7 +174,7 @@ def _explain_free(picks: Picks, taken: Candidate, words: _Words) -> str:
 
 
 def _explain_paid(picks: Picks, taken: Candidate, words: _Words) -> str:
-    """Return what less money or more speed would be had for."""
+    """Return the trade-offs: how much slower a cheaper offer is, and what a faster one costs."""
     parts = []
     if picks.free is not None:
         parts.append(
@@ -194,7 +194,7 @@ def _explain_paid(picks: Picks, taken: Candidate, words: _Words) -> str:
 
 
 def _explain_quota(picks: Picks, passed_over: Sequence[Candidate], words: _Words) -> str:
-    """Return what the quota does not allow, how to ask for it, and whether the pick is known to be allowed."""
+    """Return the offers that the quota rules out, how to request more, and whether it is known for the pick."""
     refused, told = [], set()
     for one in passed_over:
         quota = words.offers[one.key].selected.quota
@@ -208,7 +208,7 @@ def _explain_quota(picks: Picks, passed_over: Sequence[Candidate], words: _Words
 
 
 def _format_values(question: Question) -> str:
-    """Return the values of hours that were counted; empty if none was."""
+    """Return the hourly values used in the decision; empty without any."""
     values = {"your own time": question.hour_value_usd, "waiting": question.wait_value_usd}
     counted = [f"an hour of {what} at ${usd:g}" for what, usd in values.items() if usd]
     return f"This counts {' and '.join(counted)}." if counted else ""

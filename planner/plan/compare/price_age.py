@@ -1,4 +1,4 @@
-"""Whether the order of the paid offers hangs on an old price."""
+"""Sensitivity of the cheapest offer to the age of prices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def explain_price_age(paid: Sequence[Candidate], offers: Sequence[OfferEstimate], terms: CostTerms) -> str:
-    """Return a sentence when the age of a price alone could change the cheapest offer; else an empty text.
+    """Return a warning if the age of a price alone could change the cheapest offer; else empty.
 
     The cheapest offer and a rival change places when ln(rival's cost / its cost) is within the half-width of both
     prices together (`price_range`).

@@ -1,4 +1,4 @@
-"""Order of the offers of an answer, recommended offers, and the sensitivity of the cheapest choice."""
+"""Ranking of offers, recommended offers, and the sensitivity of the cheapest choice."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class RankedOffers(NamedTuple):
 
     Args:
         offers: Best first.
-        time_s: Central estimate; NaN: unknown [s].
-        cost_usd: Central estimate; NaN: unknown [USD].
-        usable: Whether the step can run there, on a complete machine, in one session.
+        time_s: Central estimate; NaN if unknown [s].
+        cost_usd: Central estimate; NaN if unknown [USD].
+        usable: Whether the offer is a complete machine that can run the step, and the whole run in one session.
     """
 
     offers: OfferTable
@@ -38,7 +38,7 @@ class RankedOffers(NamedTuple):
 
 
 def rank_offers(offers: OfferTable, sort: SortBy) -> RankedOffers:
-    """Return offers in order: usable ones first, then known ones, then the best; equal ones keep their order."""
+    """Rank offers: usable ones first, then those with known values, then by the criterion; the sort is stable."""
     import numpy as np
 
     time_s, cost_usd = _compute_times(offers), _compute_costs(offers)
@@ -55,7 +55,7 @@ def rank_offers(offers: OfferTable, sort: SortBy) -> RankedOffers:
 
 
 def _compute_times(offers: OfferTable) -> NDArray[np.float64]:
-    """Return the time of the run or, if its length is unknown, of a sample; NaN: unknown [s]."""
+    """Return the time of the run or, if its length is unknown, of a sample; NaN if unknown [s]."""
     import numpy as np
 
     return np.array([_time_s(run) for run in offers.runs])[offers.run_of]
@@ -69,7 +69,7 @@ def _time_s(run: UnpricedRun) -> float:
 
 
 def _compute_costs(offers: OfferTable) -> NDArray[np.float64]:
-    """Return the cost of the run or, if its length is unknown, of a sample; NaN: unknown [USD]."""
+    """Return the cost of the run or, if its length is unknown, of a sample; NaN if unknown [USD]."""
     import numpy as np
 
     costs = np.full(len(offers), np.nan)
@@ -91,11 +91,11 @@ def _is_usable(run: UnpricedRun) -> bool:
 
 
 def select_candidates(ranked: RankedOffers, *, any_quota: bool = False) -> list[Candidate]:
-    """Return the offers that could be taken, in order; of those that differ in price alone, the cheapest.
+    """Return the usable offers in order; of offers that differ only in price, the cheapest.
 
     Args:
         ranked: Offers in order.
-        any_quota: Whether to include those for which the account's quota is too small.
+        any_quota: Whether to include offers for which the account's quota is too small.
     """
     import numpy as np
 
@@ -115,7 +115,7 @@ def select_candidates(ranked: RankedOffers, *, any_quota: bool = False) -> list[
 
 
 def _number_equal_runs(offers: OfferTable) -> NDArray[np.intp]:
-    """Return a number for each run, the same for runs of one provider under the same fees; -1: length unknown."""
+    """Return a group number per run: equal for runs of one provider under the same fees; -1 for unknown length."""
     import numpy as np
 
     numbers: dict[object, int] = {}
@@ -150,7 +150,7 @@ def _build_candidates(ranked: RankedOffers, rows: NDArray[np.intp]) -> list[Cand
 
 
 def recommend(ranked: RankedOffers, question: Question) -> Recommendation:
-    """Return the offers to take."""
+    """Return the recommended offers."""
     offers = ranked.offers
     is_free = offers.is_free
     free: list[Candidate] = []
@@ -179,8 +179,8 @@ def compute_sensitivity(
 
     Args:
         winner: Position of the cheapest offer.
-        candidates: Offers that could be taken; their keys are positions.
-        offers: All of them.
+        candidates: Usable offers; their keys are positions in `offers`.
+        offers: All offers.
     """
     if winner is None:
         return None
@@ -212,11 +212,11 @@ def _machine(one: OfferEstimate) -> tuple[str, str, float]:
 
 
 class Candidate(NamedTuple):
-    """An offer that could be taken.
+    """Usable offer.
 
     Args:
-        key: Whatever the caller finds the offer by.
-        time_s, cost_usd: Central estimates, of the run or of one sample [s], [USD].
+        key: Caller's key of the offer.
+        time_s, cost_usd: Central estimates of the run or of one sample [s], [USD].
         late_s, dear_usd: Upper ends of the 80 % intervals [s], [USD].
     """
 
@@ -228,23 +228,23 @@ class Candidate(NamedTuple):
 
 
 def cheapest(candidates: Iterable[Candidate]) -> int | None:
-    """Return the candidate of least cost; the faster of two that cost the same. None when there is none."""
+    """Return the cheapest candidate, the fastest of equally cheap ones; None without candidates."""
     best = min(candidates, key=lambda c: (c.cost_usd, c.time_s), default=None)
     return best.key if best else None
 
 
 def fastest(candidates: Iterable[Candidate]) -> int | None:
-    """Return the candidate of least time; the cheaper of two that take the same. None when there is none."""
+    """Return the fastest candidate, the cheapest of equally fast ones; None without candidates."""
     best = min(candidates, key=lambda c: (c.time_s, c.cost_usd), default=None)
     return best.key if best else None
 
 
 def cheapest_within_s(candidates: Iterable[Candidate], deadline_s: float) -> int | None:
-    """Return the cheapest candidate that is done by the deadline even at the upper end of its interval.
+    """Return the cheapest candidate that meets the deadline even at the upper end of its interval.
 
     Args:
         candidates: To choose from.
-        deadline_s: Time from the first step to the last [s].
+        deadline_s: Maximum time of the run [s].
     """
     return cheapest(c for c in candidates if c.late_s <= deadline_s)
 
@@ -254,15 +254,15 @@ def fastest_within_usd(candidates: Iterable[Candidate], budget_usd: float) -> in
 
     Args:
         candidates: To choose from.
-        budget_usd: Of the whole run [USD].
+        budget_usd: Maximum cost of the whole run [USD].
     """
     return fastest(c for c in candidates if c.dear_usd <= budget_usd)
 
 
 def pareto(candidates: Iterable[Candidate]) -> tuple[int, ...]:
-    """Return the candidates that no other beats in time and cost at once, fastest first.
+    """Return the Pareto-optimal candidates in time and cost, fastest first.
 
-    A candidate is beaten by one that is at least as good in both; of equals, the first stays.
+    A candidate is dominated by one that is at least as good in both; the first of equal candidates is kept.
     """
     front: list[int] = []
     least_usd = float("inf")

@@ -9,33 +9,7 @@ from typing import TYPE_CHECKING
 from ..result.best_batch import BestBatch
 
 if TYPE_CHECKING:
-    from ...workload.model import Workload
     from ..result.offer_estimate import OfferEstimate
-
-
-def choose_workloads_to_compile(
-    offers: Sequence[OfferEstimate], sizes: Sequence[int], resized: Callable[[int], Workload], *, own: int
-) -> dict[str, list[Workload]]:
-    """Return the workloads at the smallest and largest batch size tried on each accelerator.
-
-    Steps at batch sizes between two compiled ones are interpolated linearly.
-
-    Args:
-        offers: Estimates at the user's batch size.
-        sizes: Batch sizes to try [-].
-        resized: Function that returns the workload at another batch size.
-        own: The user's batch size, which was compiled [-].
-    """
-    largest: dict[str, int] = {}
-    for one in offers:
-        known = one.device_estimate.memory.largest_batch_size
-        if known is not None:
-            largest[one.offer.accelerator] = max(known, largest.get(one.offer.accelerator, 0))
-    wanted = {}
-    for name, most in largest.items():
-        fitting = [own, *(size for size in sizes if size <= most)]
-        wanted[name] = [resized(size) for size in sorted({min(fitting), max(fitting)} - {own})]
-    return wanted
 
 
 def add_best_batch(

@@ -55,7 +55,7 @@ class FittedStep(Frozen):
 
     Args:
         workload: One pass over a batch, or over a part of it.
-        passes: Passes whose gradients are added up for an update [-].
+        passes: Passes whose gradients are accumulated for an update [-].
         recomputed: Whether layers recompute their activations in the backward pass.
     """
 
@@ -131,7 +131,7 @@ class FitWays:
         return None
 
     def _build_pass(self, whole: Workload, passes: int, resize: Resize) -> Workload:
-        """Return one pass of a step, the same object for the same step."""
+        """Return one pass of a step, cached per step."""
 
         def build() -> Workload:
             smaller = resize(whole.batch_size // passes).get_phase(whole.fit_call)

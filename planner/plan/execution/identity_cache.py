@@ -1,4 +1,4 @@
-"""Results kept for the object that they are computed from, which is too large to be compared."""
+"""Cache of results keyed by the identity of large objects, which are too expensive to compare."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ Result = TypeVar("Result")
 
 
 class IdentityCache(Generic[Result]):
-    """Results by the identity of an object and a key, so that equal requests get the same result object."""
+    """Cache keyed by the identity of an object and a key; equal requests return the same result object."""
 
     def __init__(self) -> None:
-        """Start without results."""
+        """Create an empty cache."""
         self._known: dict[tuple[int, Hashable], tuple[object, Result]] = {}
 
     def get(self, source: object, key: Hashable, build: Callable[[], Result]) -> Result:
         """Return the result for an object and a key, computed on the first request.
 
         Args:
-            source: What it is computed from; it is kept, so that its id stays unique.
-            key: Everything else that it depends on.
-            build: Function that computes it.
+            source: Object that the result is computed from; a reference is kept, so that its id stays unique.
+            key: All other inputs of the result.
+            build: Function that computes the result.
         """
         place = (id(source), key)
         if place not in self._known:

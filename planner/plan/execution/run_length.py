@@ -31,7 +31,7 @@ class RunLength(Frozen):
 
     @property
     def is_recommended(self) -> bool:
-        """Whether so many devices may be recommended: the batch of an optimizer step grows with them."""
+        """Whether this number of devices may be recommended: it does not enlarge the optimizer batch too much."""
         return self.batch_growth <= MOST_BATCH_GROWTH_RECOMMENDED
 
 
@@ -56,7 +56,7 @@ def count_steps_of_epochs(*, samples: int, epochs: int, global_batch_size: int) 
 
 
 def count_steps_of_samples(*, steps_on_one: int, replicas: int) -> int:
-    """Return the steps in which more devices process the same samples: ceil(steps on one / replicas) [-]."""
+    """Return the steps to process the same samples on more devices: ceil(steps on one / replicas) [-]."""
     return -(-steps_on_one // replicas)
 
 
@@ -109,7 +109,7 @@ def compute_strong_run_length(
         batch_size: Samples of a step over all devices [-].
         samples, epochs, steps: As for ``compute_weak_run_length`` on one device.
         devices: GPUs or TPU chips of the offer [-].
-        sharers: What shares the batch, in words.
+        sharers: Name of the units that share the batch, for messages.
     """
     one = compute_weak_run_length(
         batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, devices=1

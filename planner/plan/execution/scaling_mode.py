@@ -22,7 +22,7 @@ ScalingMode = Literal["weak", "strong"]
 def compute_run_length(
     workload: Workload, devices: float, scaling: ScalingMode, *, sharers: str = "devices"
 ) -> RunLength:
-    """Return the run on some devices under weak or strong scaling; predictions have no batch that could grow."""
+    """Return the run on some devices under weak or strong scaling; inference has no optimizer batch to grow."""
     whole = compute_weak_run_length
     if scaling == "strong":
         whole = partial(compute_strong_run_length, sharers=sharers)
@@ -38,7 +38,7 @@ def compute_run_length(
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
-    """Run on some devices and the workload of one; None if the batch has fewer samples than there are devices."""
+    """Run on some devices and the workload of one; the workload is None if there are more devices than samples."""
 
     run: RunLength
     workload: Workload | None
@@ -61,7 +61,7 @@ class BatchScaling(Frozen):
         Args:
             workload: Workload at the batch size of one device.
             devices: GPUs or TPU chips of an offer, or replicas of the model [-].
-            sharers: Which of them, in words.
+            sharers: Name of these units, for messages.
 
         Raises:
             UsageError: The workload is not available at other batch sizes.
@@ -77,12 +77,6 @@ class BatchScaling(Frozen):
                 f"`--scaling strong` needs `{workload.model}` at smaller batch sizes",
                 hint="name the model itself instead of a saved workload",
             )
-        return DeviceShare(run, self.resize(workload, -(-workload.batch_size // replicas)))
-
-    def resize(self, workload: Workload, batch_size: int) -> Workload | None:
-        """Return the same phase at another batch size; None if it is not available at others."""
-        if batch_size == workload.batch_size:
-            return workload
-        if self.resized is None:
-            return None
-        return self.resized(batch_size).get_phase(workload.fit_call)
+        return DeviceShare(
+            run, self.resized(-(-workload.batch_size // replicas)).get_phase(workload.fit_call)
+        )

@@ -27,8 +27,8 @@ def add_serving(
 
     Args:
         offers: Estimates of the forward pass at its batch size.
-        one: The same model at batch size 1; None leaves the latency unknown, as do products that devices share.
-        chosen: Offers with their devices.
+        one: The model at batch size 1; without it, and with tensor parallelism, the latency is unknown.
+        chosen: Offers with their devices, in the same order.
         predictor: Predictor of step times.
     """
     devices = {id(selected.offer): selected.accelerator for selected in chosen}

@@ -22,16 +22,16 @@ HALF = 0.5  # size of the copies that mixed precision computes with, of that of 
 
 
 class DeviceMemory(Frozen):
-    """Memory of one device in a step, by part; what activations and framework take is not sharded [bytes].
+    """Memory of one device in a step, by part, without activations and framework, which are not sharded [bytes].
 
     Args:
-        weights: Variables that are trained, or the device's part of them.
-        frozen: Parameters that are not trained, or the device's part of them.
+        weights: Trainable variables, or the device's shard of them.
+        frozen: Non-trainable parameters, or the device's shard of them.
         gradients: Gradients that are kept until the update.
         optimizer: Optimizer state.
-        state: Statistics, seeds and metrics, which every device holds.
+        state: Statistics, seeds and metrics, replicated on every device.
         gathered: Weights of layers gathered from other devices.
-        buffers: Gradients of layers on their way to the device that keeps them.
+        buffers: Gradients of layers in flight to the device that keeps them.
     """
 
     weights: int
@@ -44,7 +44,7 @@ class DeviceMemory(Frozen):
 
     @property
     def total_bytes(self) -> int:
-        """Everything that does not depend on the batch size [bytes]."""
+        """Memory that does not depend on the batch size [bytes]."""
         return (
             self.weights
             + self.frozen
@@ -57,7 +57,7 @@ class DeviceMemory(Frozen):
 
 
 def compute_shard_bytes(whole_bytes: int, *, devices: int) -> int:
-    """Return the part of one device: ceil(whole / N) [bytes].
+    """Return the shard of one device: ceil(whole / N) [bytes].
 
     Example:
         >>> compute_shard_bytes(100, devices=8)
@@ -70,8 +70,8 @@ def compute_in_flight_bytes(layer_bytes: tuple[int, ...], *, others_bytes: int) 
     """Return the size of the largest layers that are in flight at a time, at most what other devices hold [bytes].
 
     Args:
-        layer_bytes: Size of every layer as it is sent; empty if unknown: all are taken to be in flight [bytes].
-        others_bytes: What the device does not hold itself [bytes].
+        layer_bytes: Size of every layer as sent; empty if unknown, which counts all layers as in flight [bytes].
+        others_bytes: Size of the shards held by other devices [bytes].
 
     Example:
         >>> compute_in_flight_bytes((10, 40, 20), others_bytes=1000)
@@ -85,10 +85,10 @@ def compute_in_flight_bytes(layer_bytes: tuple[int, ...], *, others_bytes: int) 
 def compute_device_memory(workload: Workload, sharding: Sharding, devices: int) -> DeviceMemory:
     """Return the memory of one of N devices besides batch, activations and framework.
 
-    Stage by stage what ZeRO divides by N: optimizer state, gradients, weights (Rajbhandari et al., 2020, section
+    ZeRO divides by N, stage by stage, optimizer state, gradients and weights (Rajbhandari et al., 2020, section
     5, figure 1). The variables are those of Keras: float32 in mixed precision, with copies of half the size that
     are gathered. Frozen parameters have no gradients and no optimizer state, and are divided with the weights.
-    Where devices share the products, variables are divided as the layout says, and gradients like them.
+    With tensor parallelism, variables and their gradients are divided as the layout says.
 
     Args:
         workload: The whole model, at the batch size of one device.
@@ -143,7 +143,7 @@ def _shard_weights(whole: DeviceMemory, workload: Workload, devices: int) -> Dev
 
 
 def _compute_sent_share(workload: Workload) -> float:
-    """Return the size of the copies that a layer computes with, of that of its variables [-].
+    """Return the size of the cast copies of a layer relative to its variables [-].
 
     Keras casts the variables of a layer in mixed precision before they are used; XLA gathers the copies. Integers
     of quantized layers are gathered as they are.
@@ -153,7 +153,7 @@ def _compute_sent_share(workload: Workload) -> float:
 
 
 def build_traffic(workload: Workload, sharding: Sharding) -> ShardedTraffic:
-    """Return what the devices exchange in one step: updated variables or the copies of layers, and gradients.
+    """Return the traffic of one step: updated variables or gathered layers, and gradients.
 
     Args:
         workload: The whole model.
@@ -174,7 +174,7 @@ def build_traffic(workload: Workload, sharding: Sharding) -> ShardedTraffic:
 
 
 def divide_update(ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
-    """Return a device's share of the operations; metrics, which are updated but belong to no layer, stay."""
+    """Return a device's share of the operations; updates of metrics, which belong to no layer, stay whole."""
     if share == 1.0:
         return ops
     return tuple(scale_op(op, share) if op.phase == "update" and op.layer else op for op in ops)
@@ -189,9 +189,9 @@ def build_device_workload(
 ) -> Workload:
     """Return the work and the memory of one of N devices.
 
-    With ZeRO and FSDP, it works on its batch as if alone, and updates its part of the variables; where devices
-    share the products, it runs the step of its own shapes. `state_bytes` of its memory contains gathered weights
-    and gradients on their way.
+    With ZeRO and FSDP, it processes its batch as a single device does, and updates its shard of the variables;
+    with tensor parallelism, it runs the step of its own shapes. `state_bytes` of its memory contains gathered
+    weights and gradients in flight.
 
     Args:
         workload: The whole model, at the batch size of one device or replica.
@@ -214,17 +214,6 @@ def build_device_workload(
         ops=divide(source.ops, update_share),
         memory=_build_memory(source.memory, found),
         fused_attention=fused,
-    )
-
-
-def read_device_memory(memory: Memory) -> DeviceMemory:
-    """Return the memory of a device by part from that of its own workload, whose gradients all wait."""
-    return DeviceMemory(
-        weights=memory.parameter_bytes,
-        frozen=0,
-        gradients=memory.gradient_bytes,
-        optimizer=memory.optimizer_bytes,
-        state=memory.state_bytes,
     )
 
 

@@ -1,4 +1,4 @@
-"""Choice among shardings on the devices of an offer, and the work of one device under each."""
+"""Choice of a sharding for the devices of an offer, and the work of one device under each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from ...predict.multi_device.sharding import EVERY_SHARDING, Sharding
 from .identity_cache import IdentityCache
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict
 from .memory_parts import Remedy, compute_batch_bytes
-from .sharded_memory import build_device_workload, compute_device_memory, divide_update, read_device_memory
-from .stage_memory import StageWorkloads
+from .sharded_memory import build_device_workload, compute_device_memory, divide_update
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
@@ -23,12 +22,11 @@ MOST_DEVICES_TRIED = 4096  # beyond the largest cluster that can be rented [-]
 
 
 class ShardingChoice:
-    """Shardings to try on each offer, with the workloads of one device, which several accelerators share."""
+    """Shardings to try on each offer, with a cache of device workloads shared by all accelerators."""
 
     def __init__(self, shardings: Sequence[Sharding] = UNSHARDED) -> None:
-        """Take the shardings to try."""
+        """Create the choice among some shardings."""
         self.shardings = tuple(shardings)
-        self.stages = StageWorkloads()
         self._workloads: IdentityCache[Workload] = IdentityCache()
         self._divided: IdentityCache[tuple[Op, ...]] = IdentityCache()
 
@@ -38,36 +36,34 @@ class ShardingChoice:
 
     def count_replicas(self, workload: Workload, sharding: Sharding, *, devices: float) -> float:
         """Return the parts into which a batch is divided on the devices of an offer [-]."""
-        if sharding.divides_layers:
-            return count_groups(sharding, devices)
         divided = workload.divided
         if divided is None or not sharding.divides_products:
             return devices
         return divided.layout.replicas * count_groups(sharding, devices)
 
     def get_device_workload(self, workload: Workload, sharding: Sharding, *, devices: int) -> Workload:
-        """Return the work of one device, the same object for the same workload."""
+        """Return the work of one device, cached per workload."""
         build = partial(build_device_workload, workload, sharding, devices, divide=self._divide_update)
         return self._workloads.get(workload, (sharding, devices), build)
 
     def _divide_update(self, ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
-        """Return `divide_update`, the same object for all shardings that divide the update."""
+        """Return the result of `divide_update`, cached and shared by all shardings that divide the update."""
         return self._divided.get(ops, share, partial(divide_update, ops, share))
 
 
 def count_groups(sharding: Sharding, devices: float) -> int:
-    """Return the groups of devices that each share the products or layers of a replica; at least 1 [-]."""
+    """Return the groups of devices that each share the products of a replica; at least 1 [-]."""
     return max(1, int(devices) // sharding.ways) if sharding.ways > 1 else 1
 
 
 def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
     """Return the first estimate that fits, with a margin if one does; without any, the one of least memory.
 
-    Where all that fit do so only by XLA's recomputation, the one of least memory. The predicted times of the
-    shardings differ by less than their errors, so that they do not decide.
+    If all that fit need XLA's recomputation, the one of least memory. Predicted times do not decide, since they
+    differ by less than their errors.
 
     Args:
-        tried: Estimates of one offer, in the order of what they shard.
+        tried: Estimates of one offer, in order of increasing sharding.
     """
     fitting = [one for one in tried if one.memory.fits is not False]
     if not fitting:
@@ -87,7 +83,7 @@ def compute_needed_bytes(workload: Workload, sharding: Sharding, devices: int) -
 
 
 def find_least_sharding(workload: Workload, *, devices: int, limit_bytes: float) -> Sharding | None:
-    """Return the sharding that divides least and fits on each of some devices; None if none does.
+    """Return the mildest sharding with which the step fits on each of some devices; None if none does.
 
     Args:
         workload: The whole model, at the batch size of one device.
@@ -153,14 +149,12 @@ def list_memory_parts(
 
     Args:
         workload: The whole model as executed, at the batch size of one device or replica.
-        each: The work of the device as executed.
+        each: Workload of the device as executed.
         sharding: What is sharded.
         devices: Devices of the offer [-].
         recomputed_bytes: Size of the activations that XLA recomputes to stay below its limit [bytes].
     """
     found, memory = compute_device_memory(workload, sharding, devices), each.memory
-    if sharding.divides_layers:
-        found = read_device_memory(memory)
     return {
         "weights": found.weights + found.frozen,
         "gradients": found.gradients,

@@ -39,16 +39,16 @@ MACHINE = "machine"  # the item of the machine's hours
 
 
 class CostBasis:
-    """A timeline under some fees, before the machine's price: common to the bills of many offers.
+    """Timeline and fees of a run, shared by the bills of all offers that differ only in the machine price.
 
     Args:
-        timeline: Parts of the run.
-        fees: Fees besides the machine's hours.
+        timeline: Timeline of the run.
+        fees: Fees besides the machine price.
 
     Attributes:
-        nanoseconds: Time on the machine at the three bounds [1e-9 s].
+        nanoseconds: Machine time at the three bounds [1e-9 s].
         minimum: Shortest billed time by its item, if the run may be shorter [1e-9 s].
-        fixed: Disk and egress where known, which do not depend on the machine's price [1e-9 USD].
+        fixed: Known costs of disk and egress, independent of the machine price [1e-9 USD].
     """
 
     def __init__(self, timeline: Timeline, fees: Fees = NO_FEES) -> None:
@@ -62,17 +62,17 @@ class CostBasis:
 
     @cached_property
     def phase_nanoseconds(self) -> tuple[Nano, ...]:
-        """Times of the run's parts at the three bounds [1e-9 s]."""
+        """Durations of the run's phases at the three bounds [1e-9 s]."""
         return tuple(nanoseconds_of(phase.time_s) for phase in self.timeline.phases)
 
     @cached_property
     def training(self) -> int | None:
-        """Position of the training among the parts; it takes the remainder of rounding."""
+        """Index of the training phase, which takes the rounding remainder."""
         items = [phase.item for phase in self.timeline.phases]
         return items.index(TRAINING) if TRAINING in items else None
 
     def price_at(self, price_nano: int, bound: int, half_width: float) -> int:
-        """Return the price that counts at one bound of the run's time [1e-9 USD/h].
+        """Return the machine price at one bound of the run's time [1e-9 USD/h].
 
         Args:
             price_nano: Dated price of the machine [1e-9 USD/h].
@@ -142,10 +142,10 @@ def itemize(
 
 
 class Bill:
-    """Lines and their exact sum.
+    """Itemized bill of a run with its exact total.
 
     Args:
-        cost_basis: What is paid for.
+        cost_basis: Timeline and fees.
         usd_per_hour: Price of the machine [USD/h].
         half_width: Half-width of ln(price) for the price's age [-].
     """
@@ -175,17 +175,17 @@ class Bill:
 
     @property
     def machine_nano(self) -> int:
-        """Central estimate of what the machine's hours cost, without other items [1e-9 USD]."""
+        """Central estimate of the machine's cost, without other items [1e-9 USD]."""
         return self._items[1][MACHINE]
 
     @cached_property
     def total(self) -> UsdInterval:
-        """The cost of the run."""
+        """Total cost of the run."""
         return usd_interval_of(self.nano)
 
     @cached_property
     def lines(self) -> tuple[BillLine, ...]:
-        """Every item that takes time or money; they add up to the total to the nano-dollar."""
+        """Items with a duration or an amount; they add up to the total to the nano-dollar."""
         amounts = zip(*(self._price_phases(bound) for bound in range(3)), strict=True)
         lines = [
             BillLine(phase.item, usd_interval_of(nano), phase.because, phase.time_s)
@@ -214,7 +214,7 @@ class Bill:
         return lines + [{"item": item, "usd": nano_text(nano[1])} for item, nano in self._list_other_items()]
 
     def _price_phases(self, bound: int) -> list[int]:
-        """Return the prices of the run's parts at one bound; they add up to the machine's [1e-9 USD]."""
+        """Return the cost of each phase at one bound; they add up to the machine's cost [1e-9 USD]."""
         cost_basis, price = self.cost_basis, self._prices_nano[bound]
         prices = [price_time(nanoseconds[bound], price) for nanoseconds in cost_basis.phase_nanoseconds]
         if cost_basis.training is not None:
@@ -222,20 +222,20 @@ class Bill:
         return prices
 
     def _list_other_items(self) -> list[tuple[str, Nano]]:
-        """Return minimum, disk, egress, discount and tax, those that are not zero [1e-9 USD]."""
+        """Return the nonzero amounts of minimum charge, disk, egress, discount and tax [1e-9 USD]."""
         low, mid, high = self._items
         others = [(item, (low[item], mid[item], high[item])) for item in mid if item != MACHINE]
         return [(item, nano) for item, nano in others if nano[0] or nano[2]]
 
 
 class UnpricedRun(NamedTuple):
-    """A run on a kind of machine, before its price.
+    """Run on a kind of machine, before the machine price.
 
     Args:
-        device_estimate: The workload on the machine's devices.
-        timeline: The run part by part; None when the time of its steps is unknown.
-        cost_basis: What is charged for it; None likewise.
-        preemption_forecast: What interruptions do to the run; None on demand, or when the run's time is unknown.
+        device_estimate: Estimate on the machine's devices.
+        timeline: Timeline of the run; None if the step time is unknown.
+        cost_basis: Timeline and fees; None if the step time is unknown.
+        preemption_forecast: Forecast of preemptions; None on demand, or if the run's time is unknown.
         fees: Fees of the provider.
     """
 
@@ -258,7 +258,7 @@ class UnpricedRun(NamedTuple):
 
 
 class UnpricedOffer(NamedTuple):
-    """An offer with the run on its machine, before its bill."""
+    """Offer with the run on its machine, before its bill."""
 
     selected: OfferContext
     run: UnpricedRun

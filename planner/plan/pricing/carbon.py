@@ -1,9 +1,9 @@
-"""Energy of a run and the carbon dioxide behind it, by board limits, vCPUs and the grid's yearly mean.
+"""Energy and carbon dioxide of a run, from board power limits, vCPUs and the grid's yearly mean intensity.
 
 The method is that of Lacoste et al., 2019, "Quantifying the Carbon Emissions of Machine Learning",
-arXiv:1910.09700 (power x time x intensity), with a share of the limit in place of the whole, and with the host's
-processors and the house's overhead as in the Cloud Carbon Footprint methodology. What it took to build the machine
-is not counted.
+arXiv:1910.09700 (power x time x intensity), with a share of the power limit instead of all of it, and with the
+host's processors and the data centre's overhead (PUE) as in the Cloud Carbon Footprint methodology. Manufacture of
+the machine is not counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
 
     Args:
         selected: The offer and its device.
-        terms: Know the share of the board's limit, the vCPUs and the house.
+        terms: Share of the board's power limit, power of a vCPU, and overhead of the data centre.
     """
     offer, accelerator = selected.offer, selected.accelerator
     cost, share = terms.provider_cost(offer.provider), terms.bounds("power_share", "any")
@@ -45,7 +45,7 @@ def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
 
 
 def _host_w(selected: OfferContext, terms: CostTerms) -> float | None:
-    """Return the power of the vCPUs: in full where they do the training; None if unknown [W]."""
+    """Return the power of the vCPUs: full power if they do the training; None if unknown [W]."""
     offer, cost = selected.offer, terms.provider_cost(selected.offer.provider)
     if cost is None or cost.vcpu_idle_w is None or cost.vcpu_full_w is None or offer.vcpus is None:
         return None
@@ -55,7 +55,7 @@ def _host_w(selected: OfferContext, terms: CostTerms) -> float | None:
 
 
 def energy_kwh(time_s: Interval, power_w: Bounds) -> Interval:
-    """Return the energy of some time at some power, bound by bound [kWh].
+    """Return the energy of a time at a constant power, for each bound [kWh].
 
     Example:
         >>> energy_kwh(Interval(low=3600.0, mid=7200.0, high=7200.0), (500.0, 500.0, 1000.0)).mid
@@ -72,7 +72,7 @@ def co2_kg(energy: Interval, *, g_co2_per_kwh: float) -> Interval:
     """Return the carbon dioxide of some energy [kg].
 
     Args:
-        energy: Taken from the grid [kWh].
+        energy: Energy from the grid [kWh].
         g_co2_per_kwh: Yearly mean of the region's grid, by location, without certificates [g/kWh].
     """
     return energy.scaled(g_co2_per_kwh / G_PER_KG)

@@ -25,15 +25,15 @@ _Machine = tuple[str, str, str, int]  # provider, instance type, region, hosts
 
 
 class Market:
-    """Compares the offers of one answer with each other, and with the terms.
+    """Comparisons between the offers of an estimate.
 
-    Ranking asks for none of it, and most offers are never shown: nothing is computed before it is asked for.
+    Computed on demand, since ranking needs none of them and most offers are never shown.
 
     Args:
-        terms: What is assumed of power and grids.
-        offers: All of them, with their devices.
-        runs: The run on each offer's machine, before its price.
-        pictures: How fast a host would decode images, where nothing was said of the input; None otherwise.
+        terms: Assumptions on power and grids.
+        offers: All offers with their devices.
+        runs: Unpriced run of each offer.
+        pictures: Assumed rate of decoding images, if the user did not describe the input; else None.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Market:
         return self._powers[machine]
 
     def energy_kwh(self, selected: OfferContext, timeline: Timeline | None) -> Interval | None:
-        """Return the energy of a run on an offer, the same for all that share machine and run [kWh]."""
+        """Return the energy of a run on an offer, cached by machine and run [kWh]."""
         offer = selected.offer
         if timeline is None:
             return None
@@ -73,11 +73,11 @@ class Market:
         return self.terms.g_co2_per_kwh(offer.provider, offer.region)
 
     def scaling(self, offer: Offer, device_estimate: DeviceEstimate) -> ScalingEfficiency | None:
-        """Return the speedup of an offer's devices over one; None for one, and where one is not offered."""
+        """Return the speedup of an offer's devices over one; None for one device, or if one is not offered."""
         return compare_with_single_device(offer, device_estimate, self._singles)
 
     def starved(self, selected: OfferContext, device_estimate: DeviceEstimate) -> str:
-        """Return a sentence on a host that would decode images too slowly; empty where none would."""
+        """Return a warning if the host would decode images too slowly; else empty."""
         if self.pictures is None:
             return ""
         offer, accelerator = selected.offer, selected.accelerator
@@ -88,7 +88,7 @@ class Market:
         return self._starved[host]
 
     def saves_share(self, offer: Offer, bill: Bill) -> float | None:
-        """Return the share that an offer saves against the same machine there on demand; None: unknown [-]."""
+        """Return the share saved against the same machine and region on demand; None if unknown [-]."""
         on_demand_nano = self._on_demand_nano(_machine(offer))
         return 1.0 - bill.mid_nano / on_demand_nano if on_demand_nano else None
 
@@ -122,7 +122,7 @@ def _is_billed(one: UnpricedOffer) -> bool:
 
 
 def _machine(offer: Offer) -> _Machine:
-    """Return the key of a machine whose purchase options are compared."""
+    """Return the identity of a machine, equal for its purchase options."""
     return offer.provider, offer.instance_type, offer.region, offer.hosts
 
 

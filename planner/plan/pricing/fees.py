@@ -1,4 +1,4 @@
-"""Charges of a provider besides the machine's hours: minimum, disk, egress; discount and tax."""
+"""Fees of a provider besides the machine price: minimum charge, disk, egress, discount and tax."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PERCENT = Decimal(100)
 
 
 class Fees(Frozen):
-    """Charges besides the machine's hours, each for the shortest, expected and longest run.
+    """Fees besides the machine price, each at the low, central and high end of the run's time.
 
     Args:
-        minimum_billed_s: Shortest time that is charged for [s].
-        disk_usd_per_hour, egress_usd: None: unknown.
-        discount, tax: Share of the machine's price, and of everything [-].
-        reasons: What each rests on, by item.
-        unknown: Items that cannot be told.
+        minimum_billed_s: Minimum billed time [s].
+        disk_usd_per_hour, egress_usd: Price of the disks, and of the final download; None if unknown.
+        discount, tax: Discount on the machine price, and tax on the total, as shares [-].
+        reasons: Basis of each fee, by item.
+        unknown: Items of unknown price.
     """
 
     minimum_billed_s: float = 0.0
@@ -44,7 +44,7 @@ NO_FEES = Fees()
 
 
 def disk_gb(workload: Workload, terms: CostTerms) -> Bounds | None:
-    """Return the disk that a run needs: the system, and the data once; None when that is unknown [GB]."""
+    """Return the disk size of a run: system image plus one copy of the data; None if that is unknown [GB]."""
     given = terms.given("disk_gb")
     if given is not None:
         return (given, given, given)
@@ -53,17 +53,17 @@ def disk_gb(workload: Workload, terms: CostTerms) -> Bounds | None:
 
 
 def egress_gb(workload: Workload, terms: CostTerms) -> float:
-    """Return the size of the final download from the cloud: the weights, once [GB]."""
+    """Return the size of the final download from the cloud: one copy of the weights [GB]."""
     given = terms.given("egress_gb")
     return workload.memory.parameter_bytes / GB if given is None else given
 
 
 class FeeCalculator:
-    """Computes the fees of one workload on any offer; fees that depend only on the provider are cached.
+    """Calculator of the fees of a workload on any offer; fees that depend only on the provider are cached.
 
     Args:
-        workload: What runs.
-        terms: What is assumed, discounted and taxed.
+        workload: Workload of the run.
+        terms: Assumptions, discounts and tax.
     """
 
     def __init__(self, workload: Workload, terms: CostTerms) -> None:

@@ -30,12 +30,12 @@ def nanoseconds_of(time_s: Interval) -> Nano:
 
 
 def compute_price_nano(usd_per_hour: Decimal) -> int:
-    """Return an hourly price in whole nano-dollars; a smaller fraction does not count [1e-9 USD/h]."""
+    """Return an hourly price in whole nano-dollars; smaller fractions are dropped [1e-9 USD/h]."""
     return int(usd_per_hour * NANO)
 
 
 def price_time(nanoseconds: Amount, price_nano: Amount) -> Amount:
-    """Return the price of a time on the machine: time x price / hour, to the nearest [1e-9 USD].
+    """Return the price of some machine time: time x price / hour, rounded to the nearest [1e-9 USD].
 
     Args:
         nanoseconds: Time on the machine, or a column of times [1e-9 s].
@@ -46,7 +46,7 @@ def price_time(nanoseconds: Amount, price_nano: Amount) -> Amount:
 
 
 def compute_share(nano: Amount, share: Decimal) -> Amount:
-    """Return a share of an amount that is not negative, rounded down [1e-9 USD].
+    """Return a share of a non-negative amount, rounded down [1e-9 USD].
 
     Args:
         nano: The amount, or a column of amounts [1e-9 USD].
@@ -62,11 +62,11 @@ def compute_share(nano: Amount, share: Decimal) -> Amount:
 
 
 def compute_rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
-    """Return the price of renting at a constant hourly price, billed to the second's fraction [USD].
+    """Return the price of renting at a constant hourly price, billed by fractions of a second [USD].
 
     Args:
         duration_s: Time for which the machine is held [s].
-        usd_per_hour: Price of everything that is rented, which counts to the nano-dollar [USD/h].
+        usd_per_hour: Total rental price, in whole nano-dollars [USD/h].
 
     Example:
         >>> compute_rental_usd(duration_s=1800.0, usd_per_hour=Decimal("0.526"))
@@ -76,7 +76,7 @@ def compute_rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
 
 
 def compute_rental_nano(*, duration_s: float, price_nano: Amount) -> Amount:
-    """Return the same for a price or a column of prices, to the nearest [1e-9 USD]."""
+    """Return the rental price for an hourly price or a column of them, rounded to the nearest [1e-9 USD]."""
     seconds, parts = duration_s.as_integer_ratio()  # exactly the float
     hour = int(SECONDS_PER_HOUR) * parts
     amount: Amount = (2 * seconds * price_nano + hour) // (2 * hour)
@@ -109,7 +109,7 @@ def usd_of(nano: int) -> Decimal:
 class UsdInterval:
     """Cost at the low end, centre and high end of an 80 % interval over the run's time and the price's age [USD].
 
-    A single line may fall where the run grows (a minimum charge); the total of a bill never does.
+    A single line may fall as the run gets longer (a minimum charge); the total of a bill never does.
     """
 
     low: Decimal
@@ -126,10 +126,10 @@ class BillLine:
     """One item of a bill.
 
     Args:
-        item: What it is called.
-        usd: What it costs; a discount is below zero.
-        because: What the amount rests on.
-        time_s: The time that is paid for; None where no time is [s].
+        item: Label.
+        usd: Amount, negative for a discount.
+        because: Basis of the amount, as a sentence.
+        time_s: Billed time; None for items that are not billed by time [s].
     """
 
     item: str

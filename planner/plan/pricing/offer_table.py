@@ -1,4 +1,4 @@
-"""The offers of an answer as columns of prices; a row becomes an object when it is looked at."""
+"""Offers of an estimate as columns of prices; a row becomes an object on access."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class OfferTable(Sequence[OfferEstimate]):
-    """Offers in order: many rows that share few runs, and differ in their prices.
+    """Offers in order: many rows with different prices that share a few runs.
 
     Args:
-        contexts: The offers with their devices, one a row.
-        runs: A run on each machine kind and purchase option, before its price.
-        run_of: Position in `runs` of each row.
-        price_nano: Hourly price of each row as a Python integer; None: unknown [1e-9 USD/h].
+        contexts: The offers with their devices, one per row.
+        runs: Unpriced run on each machine kind and purchase option.
+        run_of: Index in `runs` of each row.
+        price_nano: Hourly price of each row as a Python integer; None if unknown [1e-9 USD/h].
         market: Comparisons between the offers.
     """
 
@@ -77,7 +77,7 @@ class OfferTable(Sequence[OfferEstimate]):
 
     @cached_property
     def is_free(self) -> NDArray[np.bool_]:
-        """Whether each row can be had for nothing."""
+        """Whether each row is free."""
         free: NDArray[np.bool_] = self.price_nano == 0
         return free
 
@@ -122,12 +122,12 @@ class OfferTable(Sequence[OfferEstimate]):
 def build_offer_table(
     contexts: Sequence[OfferContext], runs: Sequence[UnpricedRun], run_of: Sequence[int], market: Market
 ) -> OfferTable:
-    """Return a table with the prices of some offers.
+    """Build the table of some offers with their prices.
 
     Args:
         contexts: The offers with their devices.
         runs: A run on each machine kind and purchase option.
-        run_of: Position in `runs` of each offer.
+        run_of: Index in `runs` of each offer.
         market: Comparisons between the offers.
     """
     import numpy as np
@@ -148,7 +148,7 @@ def compute_totals(
 
     Args:
         bases: Cost bases.
-        basis_of: Position in `bases` of each bill.
+        basis_of: Index in `bases` of each bill.
         price_nano: Price of each bill's machine [1e-9 USD/h].
         bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
         half_widths: Half-width of ln(price) of each bill for the price's age [-]; None: 0.

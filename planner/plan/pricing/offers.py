@@ -29,12 +29,12 @@ _machine_key = attrgetter(
 
 
 class Pricer:
-    """Computes timelines and fees of one workload on offers.
+    """Calculator of timelines and fees of a workload on offers.
 
     Args:
-        workload: What runs.
-        terms: What is charged and assumed.
-        forecaster: Forecaster of interruptions; None: spot machines are assumed to stay.
+        workload: Workload of the run.
+        terms: Costs and assumptions.
+        forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
     """
 
     def __init__(self, workload: Workload, terms: CostTerms, forecaster: PreemptionForecaster | None) -> None:
@@ -45,7 +45,7 @@ class Pricer:
         self._runs: dict[object, UnpricedRun] = {}
 
     def list_kinds(self, offers: Iterable[Offer]) -> list[object]:
-        """Return the key of each offer's run besides its machine: purchase option, interruptions and discount."""
+        """Return the price-independent key of each run on one machine: purchase, preemption class and discount."""
         buckets = {} if self._forecaster is None else self._forecaster.facts.buckets
         kinds: list[object] = [
             buckets.get((one.provider, one.region, one.instance_type), "spot")
@@ -75,7 +75,7 @@ class Pricer:
         return run
 
     def _find_forecast(self, offer: Offer, device_estimate: DeviceEstimate) -> PreemptionForecast | None:
-        """Return the forecast of interruptions of a spot machine; None if the run length is unknown."""
+        """Return the preemption forecast of a spot machine; None if the run length is unknown."""
         train_time_s = device_estimate.train_time_s
         if self._forecaster is None or train_time_s is None:
             return None
@@ -95,13 +95,13 @@ def price_offers(
     """Return every offer of a selection with its price, in order.
 
     Args:
-        workload: What runs.
-        selection: The offers.
-        terms: What is charged and assumed.
-        spot: What the user says about interruptions.
-        estimate_device: Estimates the workload on an offer's devices; called once for each of them.
-        feed: How fast a host makes samples ready; None: no limit.
-        pictures: How fast it would decode them, where nothing was said and they look like images; else None.
+        workload: Workload of the run.
+        selection: Selected offers.
+        terms: Costs and assumptions.
+        spot: Properties of spot machines stated by the user.
+        estimate_device: Estimates the workload on an offer's devices; called once per kind and number of devices.
+        feed: Input pipeline; None for no limit.
+        pictures: Assumed image pipeline, if the user described no input and it looks like images; else None.
     """
     pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
     runs, run_of = _group_offers(pricer, selection, estimate_device, feed)
@@ -141,7 +141,7 @@ def _estimate_machine(
     feed: InputPipeline | None,
     known: dict[object, DeviceEstimate],
 ) -> DeviceEstimate:
-    """Return the workload on an offer's machine; machines with the same devices share it unless fed by hosts."""
+    """Return the workload on an offer's machine; cached by devices, unless the host limits the input."""
     key = _build_device_key(selected)
     if key not in known:
         known[key] = estimate_device(selected)
@@ -153,7 +153,7 @@ def _estimate_machine(
 def build_preemption_forecaster(
     workload: Workload, selection: Selection, spot: SpotTerms
 ) -> PreemptionForecaster | None:
-    """Build the forecaster of interruptions for a workload; None if the catalog has no data on them."""
+    """Build the forecaster of preemptions for a workload; None if the catalog has no data on them."""
     if selection.spot is None:
         return None
     memory = workload.memory

@@ -1,7 +1,7 @@
-"""The time on the machine, part by part: what a run does beside its training steps, and for how long.
+"""Timeline of a run on a machine: training steps, and everything else that takes machine time.
 
-Each part carries the sentence that it rests on. Where nothing is charged or assumed (``NO_TERMS``), the training
-steps are the whole run.
+Each phase names its basis in a sentence. With no charges and assumptions (``NO_TERMS``), a run consists of its
+training steps.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ NO_TIME = Interval(low=0.0, mid=0.0, high=0.0)
 
 @dataclass(frozen=True, slots=True)
 class TimelinePhase:
-    """One part of the time on the machine.
+    """Phase of a run on its machine.
 
     Args:
-        item: What it is called in the bill.
-        time_s: How long it takes [s].
-        because: What the time rests on.
+        item: Label in the bill.
+        time_s: Duration [s].
+        because: Basis of the duration, as a sentence.
     """
 
     item: str
@@ -47,13 +47,13 @@ class TimelinePhase:
 
 @dataclass(frozen=True)
 class Timeline:
-    """All parts of a run, in their order.
+    """Phases of a run in order.
 
     Args:
-        phases: The parts.
-        total_s: The charged time; all parts are early or late together [s].
-        sessions: How many times a machine is taken, of those that end by themselves [-].
-        waits_s: Time without a machine, after one was taken back [s].
+        phases: Phases in order.
+        total_s: Billed time; the durations of all phases are taken as fully correlated [s].
+        sessions: Number of sessions, on machines with a session limit [-].
+        waits_s: Time without a machine after preemptions [s].
     """
 
     phases: tuple[TimelinePhase, ...]
@@ -63,21 +63,21 @@ class Timeline:
 
     @cached_property
     def wall_s(self) -> Interval:
-        """Time on the clock, waits included [s]."""
+        """Wall time, waits included [s]."""
         return self.total_s.plus(self.waits_s) if self.waits_s else self.total_s
 
     def time_s(self, item: str) -> Interval:
-        """Return the time of a part, nothing when the run has none [s]."""
+        """Return the duration of a phase; 0 if the run does not have it [s]."""
         found = (phase.time_s for phase in self.phases if phase.item == item)
         return next(found, NO_TIME)
 
 
 class TimelineBuilder:
-    """Builds timelines of a workload on offers; parts that do not depend on the offer are computed once.
+    """Builder of timelines of a workload on offers; phases that do not depend on the offer are computed once.
 
     Args:
-        workload: What runs.
-        terms: What is assumed.
+        workload: Workload of the run.
+        terms: Assumed durations.
     """
 
     def __init__(self, workload: Workload, terms: CostTerms) -> None:
@@ -88,7 +88,7 @@ class TimelineBuilder:
 
     @cached_property
     def forward_shares(self) -> tuple[float, ...]:
-        """Share of a training step's arithmetic that is the forward pass, by phase [-]."""
+        """Share of the forward pass in the FLOPs of a training step, by phase [-]."""
         return tuple(forward_share(one) for one in self.workload.phases)
 
     @cached_property
@@ -98,11 +98,11 @@ class TimelineBuilder:
 
     @cached_property
     def compilation(self) -> TimelinePhase:
-        """Start and compilation."""
+        """Start-up and compilation."""
         return _compilation(self.workload, self.terms)
 
     def preparation(self, place: HostKind) -> tuple[tuple[TimelinePhase, ...], Interval]:
-        """Return the phases before the first step at a place, and their sum [s]."""
+        """Return the phases before the first step on a kind of host, and their sum [s]."""
         if self.terms.costs is None:
             return (), NO_TIME
         if place not in self._before:
@@ -111,7 +111,7 @@ class TimelineBuilder:
         return self._before[place]
 
     def tail(self, place: HostKind) -> tuple[TimelinePhase, ...]:
-        """Return the phases after the last step at a place."""
+        """Return the phases after the last step on a kind of host."""
         if place not in self._after:
             self._after[place] = tuple(_from_assumption("idle tail", "idle_tail_s", place, self.terms))
         return self._after[place]
@@ -124,13 +124,13 @@ class TimelineBuilder:
         session_s: float | None = None,
         forecast: PreemptionForecast | None = None,
     ) -> Timeline | None:
-        """Return the parts of the run on some devices; None when the time of its steps is unknown.
+        """Return the timeline of the run on some devices; None if its step time is unknown.
 
         Args:
-            device_estimate: The time of its steps.
-            place: Decides what is assumed.
-            session_s: Longest time that the machine is held in one piece; None: no limit [s].
-            forecast: What interruptions do; None: nothing is known of them, or there are none.
+            device_estimate: Estimate with the step time.
+            place: Kind of host, which selects the assumptions.
+            session_s: Longest session; None for no limit [s].
+            forecast: Forecast of preemptions; None if unknown or on demand.
         """
         train_time_s = device_estimate.train_time_s
         if train_time_s is None:
@@ -156,7 +156,7 @@ class TimelineBuilder:
         return Timeline((*before, *own), _sum(own, start=ready_s), sessions, waits_s)
 
     def _validation(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
-        """Return the passes over the validation data: one after every epoch; none when none is known."""
+        """Return the passes over the validation data, one per epoch; none if their size is unknown."""
         given = self.terms.given("validation_samples")
         found = []
         for workload, share, device_estimate in zip(
@@ -175,7 +175,7 @@ class TimelineBuilder:
         return [TimelinePhase("validation", _sum(found), "; ".join(one.because for one in found))]
 
     def _evaluation(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
-        """Return the forward passes of `evaluate()` and `predict()`; none when the script calls neither."""
+        """Return the forward passes of `evaluate()` and `predict()`; none if the script calls neither."""
         found = []
         for workload, share, device_estimate in zip(
             self.workload.phases, self.forward_shares, phases, strict=False
@@ -195,7 +195,7 @@ class TimelineBuilder:
     def _checkpoints(
         self, train_time_s: Interval, forecast: PreemptionForecast | None
     ) -> list[TimelinePhase]:
-        """Return the time that training waits for checkpoints, the last one included."""
+        """Return the time for which training waits for checkpoints, including the final one."""
         if forecast is not None:
             time_s = train_time_s.scaled(forecast.checkpoint_share)
             return [TimelinePhase("checkpoints", time_s, forecast.checkpoint_note)]
@@ -209,7 +209,7 @@ class TimelineBuilder:
 
     @cached_property
     def _checkpointing(self) -> tuple[Bounds, Bounds, str]:
-        """The pause between two checkpoints, the time of one, and what both rest on [s], [s]."""
+        """Interval between checkpoints, duration of one, and the basis of both [s], [s]."""
         every = self.terms.bounds("checkpoint_every_s", "any") or (math.inf,) * 3
         rate = self.terms.bounds("checkpoint_mb_per_s", "any") or (math.inf,) * 3
         size = self.checkpoint_bytes
@@ -235,13 +235,13 @@ def _arrival(workload: Workload, place: HostKind, terms: CostTerms) -> list[Time
 
 
 def _from_assumption(item: str, key: str, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
-    """Return a part that is one assumed time; none where nothing is assumed."""
+    """Return a phase of an assumed duration; none without an assumption."""
     bounds = terms.bounds(key, place)
     return [] if bounds is None else [TimelinePhase(item, _interval(bounds), terms.because(key, place))]
 
 
 def _download(workload: Workload, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
-    """Return the download of the data: size over rate."""
+    """Return the download of the data: size / rate."""
     rate, size = terms.bounds("download_mb_per_s", place), dataset_gb(workload, terms)
     if rate is None or size is None or min(rate) <= 0:
         return []
@@ -252,7 +252,7 @@ def _download(workload: Workload, place: HostKind, terms: CostTerms) -> list[Tim
 
 
 def _compilation(workload: Workload, terms: CostTerms) -> TimelinePhase:
-    """Return start and compilation: a base and a share of every product and convolution of the step."""
+    """Return start-up and compilation: a constant plus a time per product and convolution of the step."""
     given = terms.given("compile_s")
     if given is not None:
         return TimelinePhase("compile", _interval((given, given, given)), f"compile_s = {given:g}, as given")
@@ -265,7 +265,7 @@ def _compilation(workload: Workload, terms: CostTerms) -> TimelinePhase:
 
 
 def _count_saves(time_s: float, pause_s: float) -> int:
-    """Return the number of checkpoints of some work, the last one included [-]."""
+    """Return the number of checkpoints for some work, including the final one [-]."""
     return 1 + (math.floor(time_s / pause_s) if pause_s > 0 else 0)
 
 
@@ -283,13 +283,13 @@ def _restarts(ready_s: Interval, sessions: int, terms: CostTerms) -> list[Timeli
 
 
 def _interval(bounds: Bounds) -> Interval:
-    """Return three numbers as an interval, in order whatever the user gave."""
+    """Return three numbers as an interval, sorted because users may give them in any order."""
     low, mid, high = sorted(bounds)
     return Interval(low=low, mid=mid, high=high)
 
 
 def _sum(phases: Sequence[TimelinePhase], *, start: Interval = NO_TIME) -> Interval:
-    """Return the sum of some parts and the time before them, bound by bound [s]."""
+    """Return the sum of some phases and a preceding time, for each bound [s]."""
     low, mid, high = start.low, start.mid, start.high
     for phase in phases:
         time_s = phase.time_s

@@ -1,4 +1,4 @@
-"""Decision: what to take, and what paying would buy."""
+"""Decision: the recommended offer, and the alternatives with their trade-offs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Decision(Frozen):
     there are none: then ``recommended`` is None and the others are the best of all.
 
     Args:
-        recommended: The offer to take.
+        recommended: Recommended offer.
         free: Fastest offer that costs nothing, this machine included.
         cheapest_paid: Cheapest paid offer by the whole run, or by sample if the run's length is unknown.
         fastest_paid: Fastest paid offer by the same measure.
-        in_between: Paid offer with the least product of time and cost among the Pareto-optimal ones between
+        in_between: Paid offer with the lowest product of time and cost among the Pareto-optimal ones between
             the cheapest and the fastest.
-        sentence: What to take and why.
+        sentence: Recommendation with its reason.
         spot: Comparison of the recommended machine on spot and on demand, as sentences; empty without both.
         passed_over: Offers that would have been picked if the account's quota allowed them.
     """

@@ -68,7 +68,7 @@ class DeviceEstimate(Frozen):
         sharding: What the devices hold in parts.
         replicas: Parts into which the devices divide a batch, or batches that they work on; None if unknown [-].
         passes: Passes into which a step is divided so that it fits [-].
-        pass_batch_size: Samples of a pass on one device, or of a pipeline's micro-batch; None where it is the
+        pass_batch_size: Samples of a pass on one device; None where it is the
             whole batch [-].
         accumulation_steps: Passes for each update: these, times those of the user's optimizer [-].
         recomputed: Whether layers recompute their activations in the backward pass, where the user's code says
@@ -110,14 +110,14 @@ class DeviceEstimate(Frozen):
 
     @cached_property
     def tokens_per_s(self) -> Interval | None:
-        """Tokens that all devices together process; None for other models, or if unknown [1/s]."""
+        """Throughput of all devices in tokens; None for other models, or if unknown [1/s]."""
         if self.step_time_s is None or self.tokens_per_sample is None:
             return None
         return _divide(self.run.global_batch_size * self.tokens_per_sample, self.step_time_s)
 
     @cached_property
     def mfu(self) -> Interval | None:
-        """Model FLOPs utilization: FLOPs of the products over those of the peak in the same time [-]."""
+        """Model FLOPs utilization: time of the products at the peak rate / step time [-]."""
         if self.step_time_s is None or self.peak_time_s is None:
             return None
         return _divide(self.peak_time_s, self.step_time_s)
@@ -137,7 +137,7 @@ class DeviceEstimate(Frozen):
                 about,
                 self.run.note,
                 describe_changes(
-                    micro_batch_size=self.pass_batch_size if self.passes > 1 else None,
+                    micro_batch_size=self.pass_batch_size,
                     accumulation_steps=self.accumulation_steps,
                     recomputed=self.recomputed,
                 ),
@@ -201,7 +201,7 @@ def _divide(amount: float, time_s: Interval) -> Interval:
 
 
 def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceEstimate:
-    """Return the estimate of a run of several phases; of one, its own.
+    """Return the estimate of a run of several phases; the estimate itself for one phase.
 
     Args:
         phases: Estimates in the order of the script.
@@ -227,7 +227,7 @@ def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceE
 
 
 def _add_times(times: Sequence[Interval]) -> Interval:
-    """Return the sum of times that are early or late together [s]."""
+    """Return the sum of fully correlated times [s]."""
     return Interval(
         low=sum(one.low for one in times),
         mid=sum(one.mid for one in times),

@@ -30,7 +30,7 @@ class Estimate(Frozen):
         workload: Traced workload.
         offers: Estimates, best first by ``options["sort"]``; offers that do not fit or are unknown come last.
         recommendation: Positions in ``offers``.
-        decision: What to take, with positions in ``offers``.
+        decision: Decision, with positions in ``offers``.
         options: The question as plain JSON types.
         terms: Costs and assumptions besides the training.
         catalog_as_of: Date of the newest price; None if unknown.
@@ -66,21 +66,21 @@ class Estimate(Frozen):
 
     @property
     def has_best_batches(self) -> bool:
-        """Whether an offer has a second plan at a larger batch size; a table is priced without."""
+        """Whether an offer has a second plan at a larger batch; False for a table, which is priced without."""
         return not isinstance(self.offers, OfferTable) and any(one.best_batch for one in self.offers)
 
     @property
     def has_serving(self) -> bool:
-        """Whether an offer has an estimate as a server of predictions; a table is priced without."""
+        """Whether an offer has a serving estimate; False for a table, which is priced without."""
         return not isinstance(self.offers, OfferTable) and any(one.serving for one in self.offers)
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
-        """Return the object behind `--json` and `plan.json`, the bills in detail when a breakdown is wanted."""
+        """Return the object behind `--json` and `plan.json`; on request, bills have ranges and reasons."""
         document = self.document(breakdown=breakdown)
         return {**document, "offers": list(document["offers"])}
 
     def document(self, *, breakdown: bool = False) -> dict[str, Any]:
-        """Return the same with an iterator of offers, to be written one by one and never held all at once."""
+        """Return the object of `to_json` with an iterator of offers, to be written one at a time."""
         return {
             "schema": SCHEMA,
             "gpuplan_version": self.version,

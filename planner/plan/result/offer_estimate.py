@@ -1,4 +1,4 @@
-"""One offer of an answer: time, bill and memory of the run, and the comparison with the other offers."""
+"""Estimate on one offer: time, bill and memory of the run, and comparison with other offers."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferEstimate:
-    """One offer of an answer.
+    """Estimate on one offer.
 
     Args:
-        offer: The row of the catalog.
-        selected: The same row with its device, and how long it can be held in one piece.
-        device_estimate: Shared by all offers of the same devices.
-        timeline: The run part by part; None when the time of its steps is unknown.
-        bill: None when the price or the run's time is unknown.
-        unbilled: Items that a real bill has and whose price is unknown here.
-        preemption_forecast: What interruptions do to the run; None on demand, or when the run's time is unknown.
-        market: Comparisons with the other offers, and what holds for all.
-        serving: What the machine does as a server of predictions; None when training was asked for.
-        best_batch: The same run at the largest batch that fits; None: not asked for, or the user's own is best.
+        offer: Row of the catalog.
+        selected: The row with its device and session limit.
+        device_estimate: Estimate shared by all offers of the same devices.
+        timeline: Timeline of the run; None if the step time is unknown.
+        bill: Itemized bill; None if the price or the run's time is unknown.
+        unbilled: Items of a real bill whose price is unknown.
+        preemption_forecast: Forecast of preemptions; None on demand, or if the run's time is unknown.
+        market: Comparisons with the other offers.
+        serving: Serving estimate; None for training.
+        best_batch: The run at the largest batch that fits; None if not requested, or if the user's own is best.
     """
 
     offer: Offer
@@ -56,13 +56,13 @@ class OfferEstimate:
 
     @property
     def usd_per_1000_steps(self) -> Decimal | None:
-        """Central estimate, without minimum charges; None when unknown [USD]."""
+        """Central cost of 1,000 steps, without minimum charges; None if unknown [USD]."""
         nano = self.nano_per_1000_steps
         return None if nano is None else usd_of(nano)
 
     @property
     def nano_per_1000_steps(self) -> int | None:
-        """The same in whole nano-dollars [1e-9 USD]."""
+        """Central cost of 1,000 steps in whole nano-dollars [1e-9 USD]."""
         step_time_s, price = self.device_estimate.step_time_s, self.offer.usd_per_hour
         if step_time_s is None or price is None:
             return None
@@ -70,7 +70,7 @@ class OfferEstimate:
 
     @property
     def samples_per_s(self) -> Interval | None:
-        """Samples that all devices together get through; None when the time of a step is unknown [1/s]."""
+        """Throughput of all devices; None if the step time is unknown [1/s]."""
         step_time_s, samples = self.device_estimate.step_time_s, self.device_estimate.run.global_batch_size
         if step_time_s is None:
             return None
@@ -79,7 +79,7 @@ class OfferEstimate:
 
     @property
     def usd_per_million_samples(self) -> Decimal | None:
-        """Central estimate on a machine that is always busy; None when unknown [USD]."""
+        """Central cost of a million samples on a fully used machine; None if unknown [USD]."""
         per_s, price = self.samples_per_s, self.offer.usd_per_hour
         if per_s is None or price is None:
             return None
@@ -87,7 +87,7 @@ class OfferEstimate:
 
     @property
     def usd_per_million_tokens(self) -> Decimal | None:
-        """Central estimate on a machine that is always busy; None for other models, or if unknown [USD]."""
+        """Central cost of a million tokens on a fully used machine; None for other models, or if unknown [USD]."""
         per_s, price = self.device_estimate.tokens_per_s, self.offer.usd_per_hour
         if per_s is None or price is None:
             return None
@@ -95,17 +95,17 @@ class OfferEstimate:
 
     @property
     def session_s(self) -> float | None:
-        """Longest time the machine can be held in one piece; None when no limit is known [s]."""
+        """Longest session of the machine; None without a known limit [s]."""
         return self.selected.session_s
 
     @property
     def run_time_s(self) -> Interval | None:
-        """Time of the whole run, from the first charged second to the last, waits included; None: unknown [s]."""
+        """Time of the whole run, from the first billed second to the last, waits included; None if unknown [s]."""
         return None if self.timeline is None else self.timeline.wall_s
 
     @property
     def is_free(self) -> bool:
-        """Whether it can be had for nothing: a free notebook, this machine."""
+        """Whether the offer is free: a free notebook, or this machine."""
         return self.offer.usd_per_hour == 0
 
     @property
@@ -115,7 +115,7 @@ class OfferEstimate:
 
     @property
     def spot(self) -> PreemptionForecast | None:
-        """The forecast, compared with the same machine on demand; None on demand, or when the time is unknown."""
+        """Forecast of preemptions, with savings against on demand; None on demand, or if the time is unknown."""
         preemption_forecast, saves_share = self.preemption_forecast, self.saves_share
         return (
             preemption_forecast
@@ -125,31 +125,31 @@ class OfferEstimate:
 
     @property
     def saves_share(self) -> float | None:
-        """Share saved against the same machine there on demand; None: unknown [-]."""
+        """Share saved against the same machine and region on demand; None if unknown [-]."""
         return None if self.bill is None else self.market.saves_share(self.offer, self.bill)
 
     @property
     def scaling(self) -> ScalingEfficiency | None:
-        """Speedup of several devices over one; None for one device, and where one is not offered."""
+        """Speedup of several devices over one; None for one device, or if one is not offered."""
         return self.market.scaling(self.offer, self.device_estimate)
 
     @property
     def power_w(self) -> Bounds | None:
-        """Power drawn during training, data-centre overhead included; None: unknown [W]."""
+        """Power drawn during training, data-centre overhead included; None if unknown [W]."""
         return self.market.power_w(self.selected)
 
     @property
     def energy_kwh(self) -> Interval | None:
-        """Energy of the run; None when unknown [kWh]."""
+        """Energy of the run; None if unknown [kWh]."""
         return self.market.energy_kwh(self.selected, self.timeline)
 
     @property
     def co2_kg(self) -> Interval | None:
-        """Carbon dioxide of that energy; None when unknown [kg]."""
+        """Carbon dioxide of the run; None if unknown [kg]."""
         return self.co2_of(self.energy_kwh)
 
     def co2_of(self, energy: Interval | None) -> Interval | None:
-        """Return the carbon dioxide of some energy where the offer is; None when unknown [kg]."""
+        """Return the carbon dioxide of some energy in the offer's region; None if unknown [kg]."""
         g_co2_per_kwh = None if energy is None else self.market.g_co2_per_kwh(self.offer)
         if energy is None or g_co2_per_kwh is None:
             return None
@@ -162,11 +162,11 @@ class OfferEstimate:
         return self.notes_of(None if spot is None else spot.note, self.scaling)
 
     def notes_of(self, spot: str | None, scaling: ScalingEfficiency | None) -> tuple[str, ...]:
-        """Return the notes with what is to be said of interruptions and of several devices, once that is known."""
+        """Return the notes, including those on preemptions and on several devices."""
         return (*self.device_estimate.notes, *self.own_notes(spot, scaling))
 
     def own_notes(self, spot: str | None, scaling: ScalingEfficiency | None) -> list[str]:
-        """Return the notes that are not those of all offers of its devices."""
+        """Return the notes that are specific to this offer."""
         sessions, session_s = self.sessions, self.session_s
         interrupted = ""
         if session_s is not None and sessions is not None and sessions > 1:
@@ -186,7 +186,7 @@ class OfferEstimate:
         return [note for note in own if note]
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
-        """Return one entry of `offers[]`; its bill with ranges and reasons when a breakdown is wanted."""
+        """Return one entry of `offers[]`; on request, its bill has ranges and reasons."""
         first, shared, last = self.json_parts(breakdown=breakdown)
         return {**first, **shared, **last}
 

@@ -237,7 +237,7 @@ class PreemptionForecaster:
         return self._by_machine[machine]
 
     def _find_forecast(self, offer: Offer, work_s: float) -> PreemptionForecast | None:
-        """Return the forecast for some work, the same object for machines with equal preemption statistics."""
+        """Return the forecast for some work, cached by preemption statistics."""
         from ...offers.spot import find_preemption_statistics
 
         hazard = _combine_hazards(self._as_given(find_preemption_statistics(offer, self.facts)), offer.hosts)

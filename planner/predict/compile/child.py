@@ -5,13 +5,10 @@ python -m gpuplan.predict.compile.child request.json answer.json
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ from ...files import write_atomically
 from .compiled import CompiledStep, CompileFault, result_to_json
 
 # Options that speed up compilation without changing the program or its memory: kernel code is not optimized,
-# since it is neither run nor read. ResNet-50 for an A100: 18 s of processor time instead of 24.
+# since it is not run. ResNet-50 for an A100: 18 s of processor time instead of 24.
 UNOPTIMIZED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 FAST_OPTIONS: dict[str, dict[str, Any]] = {"cuda": UNOPTIMIZED, "tpu": {}}
 PREFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -38,40 +35,8 @@ def main(request_path: str, answer_path: str) -> None:
 
 
 def _build_compiled(request: Mapping[str, Any]) -> CompiledStep:
-    from .parse import parse_facts
-
-    said = _read_stored_answer(request["kept"]) or _run_compiler(request)
-    return CompiledStep(
-        compiler=request["compiler"],
-        compile_s=said["compile_s"],
-        needed_bytes=said["needed_bytes"],
-        **parse_facts(said["text"], request["platform"]),
-    )
-
-
-def _read_stored_answer(path: str) -> dict[str, Any] | None:
-    """Read the stored compiler answer for this step, target and version; None if there is none."""
-    try:
-        found: dict[str, Any] = json.loads(gzip.decompress(Path(path).read_bytes()))
-    except (OSError, EOFError, ValueError):
-        return None
-    return found
-
-
-def _run_compiler(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Run the compiler and store its answer, so that it can be parsed again by a later version."""
-    started_s = time.monotonic()
-    step = _compile(request)
-    said = {
-        "compile_s": time.monotonic() - started_s,
-        "needed_bytes": _compute_needed_bytes(step.memory_analysis()),
-        "text": step.as_text(),
-    }
-    if request["kept"]:
-        with suppress(OSError):
-            Path(request["kept"]).parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(Path(request["kept"]), gzip.compress(json.dumps(said).encode(), compresslevel=6))
-    return said
+    needed_bytes = _compute_needed_bytes(_compile(request).memory_analysis())
+    return CompiledStep(compiler=request["compiler"], needed_bytes=needed_bytes)
 
 
 def _compile(request: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,7 @@ from ...workload.device_mesh import Mesh
 from .compiled import (
     CompiledStep,
     CompileFault,
-    build_answer_path,
     compute_result_key,
-    drop_oldest,
     load_result,
     parse_result,
     store_result,
@@ -47,9 +45,7 @@ class CompileLimits:
 @dataclass(frozen=True, slots=True)
 class _Options:
     limits: CompileLimits
-    tell: Callable[[float], None]
     child: str
-    kept: str  # cache path of the compiler's answer; empty to disable
     mesh: Mesh
 
 
@@ -60,7 +56,6 @@ def compile_step(
     target: CompileTarget,
     limits: CompileLimits | None = None,
     use_cache: bool = True,
-    tell: Callable[[float], None] = lambda _: None,
     child: str = MODULE,
     mesh: Mesh = (),
 ) -> CompiledStep | CompileFault:
@@ -72,7 +67,6 @@ def compile_step(
         target: Compilation target.
         limits: Limits of time and memory.
         use_cache: Whether a cached result may be used.
-        tell: Callback a few times per second with the elapsed seconds.
         child: Module that compiles.
         mesh: Axes of the device mesh of a sharded step; empty for one device.
     """
@@ -83,12 +77,9 @@ def compile_step(
     known = load_result(key) if use_cache else None
     if known is not None:
         return known
-    kept = build_answer_path(module=digest, target=target.digest, compiler=compiler) if use_cache else None
-    how = _Options(limits or CompileLimits(), tell, child, str(kept or ""), mesh)
-    result = _run_child(module, target, compiler, how)
+    result = _run_child(module, target, compiler, _Options(limits or CompileLimits(), child, mesh))
     if use_cache:
         store_result(key, result)
-        drop_oldest()
     return result
 
 
@@ -103,7 +94,7 @@ def _run_child(
 ) -> CompiledStep | CompileFault:
     with tempfile.TemporaryDirectory(prefix="gpuplan-compile-") as folder:
         request, answer, said = (Path(folder, name) for name in ("request.json", "answer.json", "said.txt"))
-        facts = {"module": str(module), "compiler": compiler, "kept": how.kept, "mesh": how.mesh}
+        facts = {"module": str(module), "compiler": compiler, "mesh": how.mesh}
         facts |= {name: getattr(target, name) for name in ("platform", "topology", "description")}
         request.write_text(json.dumps(facts), encoding="utf-8")
         with said.open("wb") as output:
@@ -116,7 +107,7 @@ def _run_child(
                 env=_build_environment(folder),
             )
             try:
-                ended = _watch(process, how.limits, how.tell)
+                ended = _watch(process, how.limits)
             finally:
                 _stop(process)
         if answer.is_file():
@@ -140,9 +131,7 @@ def _build_environment(folder: str) -> dict[str, str]:
     }
 
 
-def _watch(
-    process: subprocess.Popen[bytes], limits: CompileLimits, tell: Callable[[float], None]
-) -> CompileFault | None:
+def _watch(process: subprocess.Popen[bytes], limits: CompileLimits) -> CompileFault | None:
     """Wait for the process to end, or return the exceeded limit."""
     import psutil
 
@@ -154,7 +143,6 @@ def _watch(
             return None
         except subprocess.TimeoutExpired:
             gone_s = time.monotonic() - started_s
-        tell(gone_s)
         if gone_s > limits.seconds:
             message = f"the compiler took more than {limits.seconds:.0f} s and was stopped"
             return CompileFault(

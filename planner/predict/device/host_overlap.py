@@ -45,7 +45,7 @@ def compute_step_s(
         host: Coefficients of the host: `fixed_s`, `dispatch_s`, `feed_bytes_per_s`.
         shared: Shared coefficients: `pressure_slope`, `host_sharpness`.
         xp: Array module.
-        paging_s: What `compute_paging_s` returns; None: nothing is paged, as in the fit [s].
+        paging_s: Result of `compute_paging_s`; None without paging, as in the fit [s].
     """
     growth = shared.pressure_slope * xp.maximum(pressure - 1.0, 0.0)
     starved_s = device_s * xp.exp(xp.minimum(growth, _NEVER_REACHED))

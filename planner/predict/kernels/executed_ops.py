@@ -20,7 +20,7 @@ class ArraySweep(NamedTuple):
     """An operation on all gradients, on all weights or on the batch, which a script runs beside the step.
 
     Args:
-        name: What the kernels are called.
+        name: Name of the kernels.
         read, written: Arrays of the size of all gradients, or of the batch [-].
         times: In one pass [-].
         each: Whether there is a kernel for each variable; otherwise one sweeps over all.

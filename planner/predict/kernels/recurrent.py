@@ -118,7 +118,6 @@ def _pointwise(product: Op, group: int, *, flops: float, moved_bytes: float) -> 
         layer_bytes_read=moved_bytes,
         fused_bytes_read=moved_bytes,
         loop=product.loop,
-        layer_call=product.layer_call,
     )
 
 

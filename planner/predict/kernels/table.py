@@ -106,7 +106,7 @@ def build_kernel_table(
     Args:
         kernels: Of a step.
         converted: Operand types that tensor units multiply and that come to convolutions with channels first.
-        attention_kernel: What computes passes of fused attention.
+        attention_kernel: Kernel that computes passes of fused attention.
     """
     import numpy as np
 

@@ -15,9 +15,9 @@ def ring_all_reduce_s(
     doi:10.1016/j.jpdc.2008.09.002, section 3. Valid for one message at a time over equal links.
 
     Args:
-        message_bytes: What every device holds and wants summed [bytes].
+        message_bytes: Size of the operand on every device [bytes].
         devices: Number of devices; 1 and less need no link [-].
-        link_bytes_per_s: What a device can send in one direction [bytes/s].
+        link_bytes_per_s: Bandwidth of a device in one direction [bytes/s].
         latency_s: Of one step of the ring [s].
 
     Example:
@@ -39,7 +39,7 @@ def ring_pass_s(*, message_bytes: float, devices: float, link_bytes_per_s: float
     Args:
         message_bytes: Size of the whole, of which a device holds 1 / N before or after [bytes].
         devices: Number of devices, N; 1 and less need no link [-].
-        link_bytes_per_s: What a device can send in one direction [bytes/s].
+        link_bytes_per_s: Bandwidth of a device in one direction [bytes/s].
 
     Example:
         >>> ring_pass_s(message_bytes=100e6, devices=4, link_bytes_per_s=10e9)

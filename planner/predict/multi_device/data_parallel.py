@@ -50,7 +50,7 @@ class MethodCoefficients(Frozen):
     Args:
         slowdown: Relative growth of the device's own work with each doubling of the devices: waiting for the
             slowest, memory and multiprocessors shared with the exchange [-].
-        sync_s: Added once an exchange, whatever its size [s].
+        sync_s: Fixed time per exchange [s].
         overlap: Share of the backward pass in which the exchange can hide, 0..1 [-].
     """
 
@@ -163,16 +163,16 @@ def compute_overhead_parts_s(
 
 
 def compute_waiting_s(single_s: float, *, devices: float, way: MethodCoefficients) -> float:
-    """Return what a device's own work takes longer beside others: work x slowdown x log2(N) [s]."""
+    """Return the slowdown of a device's own work next to others: work x slowdown x log2(N) [s]."""
     return single_s * way.slowdown * math.log2(devices)
 
 
 def ratio_scale(ratio: float) -> float:
     """Return the scale of the residuals of a ratio of steps, `LEAST_SCALE` + log(ratio) [-].
 
-    What several devices add is known to a share of itself: a step that they hardly lengthen is known well. The
-    residuals of left-out publishers are likelier with this scale than with one that grows with the number of
-    devices.
+    The error of the time added by several devices is a share of that time, so a step that they hardly lengthen is
+    well known. The residuals of left-out publishers are likelier with this scale than with one that grows with the
+    number of devices.
 
     Args:
         ratio: Predicted step on several devices over that on one, at least 1 [-].
@@ -263,9 +263,9 @@ def extend_step(
 
     Args:
         single: The step of one device.
-        added_s: What several devices add, by part [s].
+        added_s: Time added by several devices, by part [s].
         parallel: Constants with the interval of the ratio of both steps.
-        note: What is exchanged.
+        note: Sentence on the exchanged data.
     """
     parts = {**single.parts_s}
     for name, part_s in added_s.items():

@@ -152,8 +152,8 @@ def scale_to_divided_devices(
 
     Args:
         single: The work of one device.
-        sharding: What is divided.
-        collectives: What it exchanges in a step.
+        sharding: Sharding of the model.
+        collectives: Collectives of a step.
         accelerator: Each of the devices.
         devices: Of all machines [-].
         machine: How the devices of a host are joined; by default as the accelerator usually is.

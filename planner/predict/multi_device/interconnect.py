@@ -81,7 +81,7 @@ class Link(Frozen):
 
     Args:
         kind: Which share of its datasheet rate a collective reaches is fitted by kind.
-        bytes_per_s: What a device can send in one direction, by datasheet [bytes/s].
+        bytes_per_s: Bandwidth of a device in one direction, by datasheet [bytes/s].
     """
 
     kind: LinkKind

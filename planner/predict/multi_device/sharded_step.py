@@ -46,7 +46,7 @@ class ShardedTraffic(Frozen):
     """Data that the devices exchange in one step.
 
     Args:
-        sharding: What is sharded.
+        sharding: Sharding of the model.
         reduced_bytes: Gradients of the whole model, as they are summed [bytes].
         gathered_bytes: Weights of the whole model, as they are gathered once [bytes].
         messages: Messages in which they are sent, each way [-].
@@ -134,7 +134,7 @@ def compute_sharded_link_s(
     Args:
         single_s: Work of a device on its batch, with its part of the update [s].
         devices: Of all machines [-].
-        traffic: What is sent.
+        traffic: Data exchanged in a step.
         link: The slowest of the ring.
         inside: Kind of the links within a machine.
         parallel: Constants fitted on all-reduces: shares of the rates, overlap, waiting, start.
@@ -182,7 +182,7 @@ def scale_to_sharded_devices(
 
     Args:
         single: The work of one device: forward and backward pass, and its part of the update.
-        traffic: What is sent.
+        traffic: Data exchanged in a step.
         accelerator: Each of the devices.
         devices: Of all hosts; 1 and less: the single step [-].
         parallel: Fitted constants; None: the packaged ones of an all-reduce.

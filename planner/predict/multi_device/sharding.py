@@ -3,34 +3,31 @@
 ZeRO: Rajbhandari et al., 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC20,
 arXiv:1910.02054, section 5. FSDP: Zhao et al., 2023, "PyTorch FSDP: Experiences on Scaling Fully Sharded Data
 Parallel", VLDB 16(12), arXiv:2304.11277. Tensor parallelism: Shoeybi et al., 2019, "Megatron-LM: Training
-Multi-Billion Parameter Language Models Using Model Parallelism", arXiv:1909.08053, section 3. Pipelines: Narayanan
-et al., 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv:2104.04473,
-section 2.2.
+Multi-Billion Parameter Language Models Using Model Parallelism", arXiv:1909.08053, section 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from ...errors import UsageError, near_names_hint
 from ...frozen import Frozen
 from ...limits import MAX_DEVICES
 
-ShardingKind = Literal["none", "zero1", "zero2", "fsdp", "script", "tensor", "pipeline"]
+ShardingKind = Literal["none", "zero1", "zero2", "fsdp", "script", "tensor"]
 
 
 class Sharding(Frozen):
     """State of a training step that devices hold in parts instead of as copies.
 
-    Batches are divided among the devices in any case; with `tensor` and `pipeline`, among groups of devices, and
-    under a layout of the user's code, as its mesh says.
+    Batches are divided among the devices in any case; with `tensor`, among groups of devices, and under a layout
+    of the user's code, as its mesh says.
 
     Args:
         kind: `none`: nothing; `zero1`: optimizer state; `zero2`: gradients too; `fsdp`: weights too (ZeRO stage
-            3); `tensor`: products, by their heads or features; `pipeline`: layers, in stages; `script`: what the
-            user's code divides.
-        ways: Devices that share each product, or the layers; 1 but for `tensor` and `pipeline` [-].
+            3); `tensor`: products, by their heads or features; `script`: what the user's code divides.
+        ways: Devices that share each product; 1 but for `tensor` [-].
 
     Example:
         >>> str(Sharding.FSDP), str(Sharding(kind="tensor", ways=4))
@@ -70,17 +67,10 @@ class Sharding(Frozen):
         return self.kind in ("script", "tensor")
 
     @property
-    def divides_layers(self) -> bool:
-        """Whether each device runs some of the layers, on micro-batches in turn."""
-        return self.kind == "pipeline"
-
-    @property
     def duty(self) -> str:
         """What the script must do for it, since neither Keras nor gpuplan does; empty if nothing, or done."""
         if self.shards_optimizer:
             return "the script must shard them itself"
-        if self.divides_layers:
-            return "the script must run the pipeline itself, which Keras cannot"
         return "the script must divide them itself" if self.kind == "tensor" else ""
 
 
@@ -93,18 +83,13 @@ Sharding.SCRIPT = Sharding(kind="script")
 EVERY_SHARDING = (Sharding.NONE, Sharding.ZERO1, Sharding.ZERO2, Sharding.FSDP)  # on any number of devices
 AUTO = "auto"
 TENSOR: ShardingKind = "tensor"
-COUNTED: Mapping[ShardingKind, str] = {  # those with a number, and what it counts
-    TENSOR: "tensor parallelism needs a number of devices",
-    "pipeline": "pipeline parallelism needs a number of stages",
-}
 
 
 def parse_sharding(text: str, *, flag: str = "--shard") -> tuple[Sharding, ...]:
     """Return the shardings to try: the named ones, or all that suit any number of devices for `auto`.
 
     Args:
-        text: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`, `pipeline:N`, or several of them with commas; or
-            `auto`.
+        text: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`, or several of them with commas; or `auto`.
         flag: Name of the flag in an error.
 
     Raises:
@@ -130,21 +115,29 @@ def _parse_one(name: str, text: str, flag: str) -> Sharding:
     if name in known:
         return known[name]
     kind, _, number = name.partition(":")
-    counted = next((one for one in COUNTED if one == kind), None)
-    if counted is not None:
+    if kind == "pipeline":
+        raise UsageError(
+            f"`{flag} {text}`: Keras runs no pipelines of layers",
+            hint="plan with `--shard fsdp`, `--shard tensor:N` or `--shard auto`",
+        )
+    if kind == TENSOR:
         if not number.isdecimal() or not 2 <= int(number) <= MAX_DEVICES:
-            needs = f"{COUNTED[counted]} from 2 to {MAX_DEVICES:,}"
-            raise UsageError(f"`{flag} {text}`: {needs}", hint=f"`{flag} {counted}:4`")
-        return Sharding(kind=counted, ways=int(number))
-    names = [*known, *(f"{one}:N" for one in COUNTED), AUTO]
+            needs = f"tensor parallelism needs a number of devices from 2 to {MAX_DEVICES:,}"
+            raise UsageError(f"`{flag} {text}`: {needs}", hint=f"`{flag} tensor:4`")
+        return Sharding(kind=TENSOR, ways=int(number))
+    names = [*known, "tensor:N", AUTO]
     raise UsageError(
         f"`{flag} {text}` is none of {', '.join(names)}",
         hint=near_names_hint(name, names, see_all="gpuplan estimate --help"),
     )
 
 
-def read_sharding(text: str) -> Sharding:
-    """Return the sharding of an estimate's `offers[].shard`.
+def read_sharding(text: str, *, where: str = "offers[].shard") -> Sharding:
+    """Return the sharding of an offer of an estimate or a launch plan.
+
+    Args:
+        text: Text of the sharding.
+        where: Name of the value in an error.
 
     Raises:
         UsageError: The text is of no sharding.
@@ -155,7 +148,7 @@ def read_sharding(text: str) -> Sharding:
     """
     if text == str(Sharding.SCRIPT):
         return Sharding.SCRIPT
-    return _parse_one(text, text, "offers[].shard")
+    return _parse_one(text, text, where)
 
 
 def find_tensor_ways(shardings: Sequence[Sharding]) -> int | None:
@@ -183,7 +176,6 @@ _HELD: dict[ShardingKind, str] = {
     "zero2": "gradients and optimizer state in parts",
     "fsdp": "weights, gradients and optimizer state in parts",
     "tensor": "products of layers in parts",
-    "pipeline": "layers in parts, as stages of a pipeline",
     "script": "in parts what the script's own layout divides",
 }
 
@@ -205,5 +197,4 @@ def describe_sharding(sharding: Sharding, *, devices: float, hosts: int) -> str:
     held = f"{format_place(sharding, devices=devices, hosts=hosts)}: {_HELD[sharding.kind]}"
     if not sharding.duty:
         return held
-    tool = "" if sharding.divides_layers else " (`keras.distribution`)"
-    return f"{held}; {sharding.duty}{tool}, it is started as it is"
+    return f"{held}; {sharding.duty} (`keras.distribution`), it is started as it is"

@@ -14,7 +14,7 @@ MAX_DISTINCT_SHARE = 0.6  # share of distinct values up to which a column is dic
 
 
 def encode_columns(values: Sequence[Any]) -> dict[str, Any]:
-    """Encode JSON values by column; decoded by `rows_of` here and `rowsOf` in report.js.
+    """Encode JSON values by column; decoded by `decode_columns` here and `rowsOf` in report.js.
 
     Example:
         >>> encode_columns([{"a": 1, "b": "x"}, {"a": 2, "b": "x"}])

@@ -243,7 +243,6 @@ def _build_workload(
         layer_sizes=find_layer_sizes(model),
         tokens_per_sample=find_tokens_per_sample(found.x, found.output),
         divided=_describe_division(model, traced.divided, found.placement, options),
-        layer_calls=traced.layer_calls,
     )
     return build_accumulation_pass(workload, found.accumulation_steps, has_sums=True)
 

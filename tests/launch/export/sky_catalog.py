@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gpuplan.errors import NoAnswerError
 from gpuplan.launch.clouds.google.zones import list_zones, machine_type
-from gpuplan.launch.export.skypilot_names import find_skypilot_name
+from gpuplan.launch.export.names import find_skypilot_name
 from gpuplan.offers.rows import Offer
 
 __all__ = ["aws_zone_id", "write_catalogs"]

@@ -91,7 +91,7 @@ def names(_: Any) -> dict[str, dict[str, str]]:
 
 def _picked(sky: Any, estimator: Any, path: str) -> dict[str, Any]:
     """Return what is picked from all devices that AWS has in the plan."""
-    from gpuplan.launch.export.skypilot_names import find_skypilot_name
+    from gpuplan.launch.export.names import find_skypilot_name
 
     offers = json.loads(Path(path).read_text())["offers"]
     devices = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import NoAnswerError
-from gpuplan.launch.export.skypilot_names import describe_ambiguity, find_skypilot_name
+from gpuplan.launch.export.names import describe_ambiguity, find_skypilot_name
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Offer
 from launch.export.plans import export_planned, offer

@@ -19,7 +19,7 @@ import pytest
 import requests
 from gpuplan.errors import NoAnswerError
 from gpuplan.launch.clouds.google.zones import machine_type
-from gpuplan.launch.export.skypilot_names import find_skypilot_name
+from gpuplan.launch.export.names import find_skypilot_name
 from gpuplan.offers.catalog import load_catalog
 from launch.aws_world import AwsServer, aws_environment
 from launch.export.plans import GIT, OFFERS, export_of, export_plan, write_sharded_plan

@@ -56,7 +56,7 @@ def test_the_price_of_two_machines_is_twice_that_of_one(tmp_path: Path) -> None:
     assert found["offer"]["cap_s"] == int(200 / usd_per_hour * 3600)
 
 
-@pytest.mark.parametrize("engine", ["skypilot", "dstack", "kubernetes", "ray", "terraform", "cloud-init"])
+@pytest.mark.parametrize("engine", ["skypilot", "dstack", "kubernetes", "ray"])
 def test_every_engine_says_what_one_machine_has_to_shard(engine: str, tmp_path: Path) -> None:
     """In the comment above the document; nothing for copies."""
     sharded = {**OFFERS["aws-spot"], "shard": "tensor:4"}

@@ -1,4 +1,4 @@
-"""Steps from compilations, by hand."""
+"""Memory of steps from compilations, by hand."""
 
 from __future__ import annotations
 
@@ -7,63 +7,69 @@ from dataclasses import replace
 import pytest
 from factories import FakePredictor, make_accelerator, make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.compile import compiled_predictor as predicting
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
 from gpuplan.predict.compile.compiled_predictor import Compilation, CompiledPredictor
-from gpuplan.predict.compile.constants import load_constants
-from gpuplan.predict.compile.targets import find_target
+from gpuplan.predict.compile.targets import CompileTarget, build_sharded_target, find_target
 from gpuplan.predict.step_time import StepTime
+from gpuplan.units import GIB
 
-V3 = replace(load_catalog().accelerators["TPU-v3"], fp32_tflop_per_s=10.0)
-TARGET = find_target(V3)
-assert TARGET is not None
-CYCLES = CompiledStep(compiler="libtpu 1", compile_s=1.0, needed_bytes=3 * 2**30, cycles={"kOutput": 94e6})
+CATALOG = load_catalog().accelerators
+V3 = replace(CATALOG["TPU-v3"], fp32_tflop_per_s=10.0)
+FITS = CompiledStep(compiler="libtpu 1 jax 2", needed_bytes=3 * GIB)
+REFUSED = CompileFault(kind="does not fit", message="", needed_bytes=17 * GIB)
+ALONE = FakePredictor().step_time(make_workload(), V3)
 
 
-def predicted(result: CompiledStep | CompileFault, *, devices: float = 1) -> StepTime:
-    workload = make_workload()
-    assert TARGET is not None
-    predictor = CompiledPredictor(FakePredictor(), workload, {"TPU-v3": Compilation(TARGET, result)})
-    step = predictor.step_time(workload, V3, devices=devices)
+def get_target(name: str = "TPU-v3") -> CompileTarget:
+    target = find_target(CATALOG[name])
+    assert target is not None
+    return target
+
+
+def predicted(
+    result: CompiledStep | CompileFault, *, name: str = "TPU-v3", batch_size: int = 32, devices: float = 1
+) -> StepTime:
+    """Return a step at a batch size, of a workload that was compiled at 32."""
+    predictor = CompiledPredictor(FakePredictor(), make_workload(batch_size=32))
+    predictor.learn(Compilation(get_target(name), 32, result))
+    accelerator = V3 if name == "TPU-v3" else CATALOG[name]
+    step = predictor.step_time(make_workload(batch_size=batch_size), accelerator, devices=devices)
     assert isinstance(step, StepTime)
     return step
 
 
-def test_cycles_over_clock_and_what_was_fitted() -> None:
-    """94 million cycles at 940 MHz are 0.1 s."""
-    constants, step = load_constants()["tpu"], predicted(CYCLES)
+@pytest.mark.parametrize("devices", [1, 4])
+def test_memory_is_the_compilers_for_both_cores_of_a_chip_and_the_time_the_models(devices: int) -> None:
+    step = predicted(FITS, devices=devices)
 
-    assert step.basis == "compiled"
-    assert step.parts_s["compute"] == pytest.approx(0.1 * constants.slowdown)
-    assert sum(step.parts_s.values()) == pytest.approx(step.time_s.mid)
+    assert isinstance(ALONE, StepTime)
+    assert (step.time_s, step.basis) == (ALONE.time_s, "modelled")
+    assert step.memory is not None
+    assert (step.memory.needed_bytes, step.memory.fits) == (6 * GIB, True)
+    assert step.note == "memory as compiled for TPU-v3 by libtpu 1"
 
 
-def test_memory_is_the_compilers_for_both_cores_of_a_chip() -> None:
-    step = predicted(CYCLES)
+def test_a_gpus_size_decides_whether_it_fits() -> None:
+    step = predicted(FITS, name="T4")
 
     assert step.memory is not None
-    assert (step.memory.needed_bytes, step.memory.fits) == (6 * 2**30, True)
+    assert (step.memory.needed_bytes, step.memory.fits) == (3 * GIB, None)
 
 
-def test_more_chips_only_add_the_sum_of_gradients() -> None:
-    one, four = predicted(CYCLES), predicted(CYCLES, devices=4)
+@pytest.mark.parametrize("batch_size", [32, 64])
+def test_a_failed_compilation_leaves_the_model_and_says_so(batch_size: int) -> None:
+    fault = CompileFault(kind="killed", message="the compiler was killed by signal 9")
+    step = predicted(fault, batch_size=batch_size)
 
-    assert four.parts_s["compute"] == one.parts_s["compute"]
-    assert four.parts_s["link"] > one.parts_s["link"] > 0
-
-
-def test_a_failed_compilation_leaves_the_model_and_says_so() -> None:
-    step = predicted(CompileFault(kind="killed", message="the compiler was killed by signal 9"))
-
-    assert step.basis == "modelled"
+    assert step.memory is None
     assert step.note == "not compiled: the compiler was killed by signal 9"
 
 
 def test_the_compilers_refusal_is_the_verdict_on_memory() -> None:
-    step = predicted(CompileFault(kind="does not fit", message="", needed_bytes=17 * 2**30))
+    step = predicted(REFUSED)
 
     assert step.memory is not None
-    assert (step.memory.needed_bytes, step.memory.fits) == (34 * 2**30, False)
+    assert (step.memory.needed_bytes, step.memory.fits) == (34 * GIB, False)
     assert "does not fit" in step.note
 
 
@@ -74,62 +80,40 @@ def test_a_refusal_without_a_size_is_a_refusal() -> None:
     assert (step.memory.needed_bytes, step.memory.fits) == (None, False)
 
 
-def test_far_from_the_model_both_are_told_with_where_the_time_goes() -> None:
-    """FakePredictor says 80 to 150 ms; ten times the cycles take a second."""
-    slow = CompiledStep(
-        compiler="libtpu 1", compile_s=1.0, needed_bytes=1, cycles={"kOutput": 9e8, "copy": 1e8}
-    )
+@pytest.mark.parametrize(("batch_size", "known"), [(16, False), (64, True)])
+def test_what_does_not_fit_does_not_at_larger_batch_sizes_either(batch_size: int, known: bool) -> None:
+    memory = predicted(REFUSED, batch_size=batch_size).memory
 
-    assert "modelled says 80 to 150 ms" in predicted(slow).note
-    assert "90% of the compiler's cycles are kOutput" in predicted(slow).note
-    assert "modelled says" not in predicted(CYCLES).note
+    assert (memory is not None) is known
+    assert memory is None or (memory.needed_bytes, memory.fits) == (None, False)
+
+
+@pytest.mark.parametrize("batch_size", [16, 64])
+def test_memory_at_other_batch_sizes_is_the_models(batch_size: int) -> None:
+    step = predicted(FITS, batch_size=batch_size)
+
+    assert (step.memory, step.note) == (None, "")
+
+
+def test_a_program_sharded_over_chips_has_the_memory_of_one_of_them() -> None:
+    whole = build_sharded_target(get_target(), 4)
+    assert whole is not None
+    predictor = CompiledPredictor(FakePredictor(), make_workload())
+    predictor.learn(Compilation(get_target(), 32, REFUSED))
+    predictor.learn(Compilation(whole, 32, FITS), devices=4)
+    step = predictor.step_time(make_workload(batch_size=32), V3, devices=4)
+
+    assert isinstance(step, StepTime)
+    assert step.memory is not None
+    assert (step.memory.needed_bytes, step.memory.fits) == (6 * GIB, True)
+    assert "sharded over 8 devices by the model's own code" in step.note
 
 
 def test_another_workload_is_predicted_as_before() -> None:
-    predictor = CompiledPredictor(FakePredictor(), make_workload(), {})
+    predictor = CompiledPredictor(FakePredictor(), make_workload())
+    predictor.learn(Compilation(get_target("T4"), 32, FITS))
 
-    step = predictor.step_time(make_workload(), make_accelerator("T4"))
+    step = predictor.step_time(make_workload(parameters=7), make_accelerator("T4"))
 
     assert isinstance(step, StepTime)
-    assert step.basis == "modelled"
-
-
-KERNEL = {
-    "category": "dot", "dtype": "float32", "count": 1.0, "flops": 2.0 * 1024**3, "bytes_moved": 3.0 * 2**22,
-    "m": 1024, "n": 1024, "k": 1024, "batch": 1, "winograd": False, "streamed": False,
-}  # fmt: skip
-
-
-def on_t4(monkeypatch: pytest.MonkeyPatch, *, rows: int) -> StepTime:
-    """Return one product of 1024 x 1024 float32 matrices, with constants that rest on so many rows."""
-    constants = replace(load_constants()["cuda"], fitted_on={"rows": rows})
-    monkeypatch.setattr(predicting, "load_constants", lambda: {"cuda": constants})
-    t4 = load_catalog().accelerators["T4"]
-    result = CompiledStep(compiler="xla 1", compile_s=1.0, needed_bytes=2**30, kernels=(KERNEL,))
-    workload, target = make_workload(), find_target(t4)
-    assert target is not None
-    step = CompiledPredictor(FakePredictor(), workload, {"T4": Compilation(target, result)}).step_time(
-        workload, t4
-    )
-    assert isinstance(step, StepTime)
-    assert step.memory is not None
-    assert (step.memory.needed_bytes, step.memory.fits) == (2**30, None)
-    return step
-
-
-def test_unchecked_kernels_of_a_gpu_give_their_memory_and_leave_the_time_to_the_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    step = on_t4(monkeypatch, rows=0)
-
-    assert step.basis == "modelled"
-    assert "memory as compiled for T4; its kernels take" in step.note
-
-
-def test_kernels_that_were_checked_on_published_steps_give_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """2 x 1024^3 FLOP take 0.26 ms or more at the 8.1 TFLOP/s of a T4's data sheet."""
-    step = on_t4(monkeypatch, rows=20)
-
-    assert step.basis == "compiled"
-    assert step.parts_s["compute"] > 2.0 * 1024**3 / 8.2e12
-    assert "interval assumed" not in step.note
+    assert (step.memory, step.note) == (None, "")

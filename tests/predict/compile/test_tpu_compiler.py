@@ -37,7 +37,6 @@ def test_a_step_compiles_for_a_tpu_that_is_not_there(tmp_path: Path) -> None:
     result = compile_step(step.path, digest=step.digest, target=V5E)
 
     assert isinstance(result, CompiledStep)
-    assert result.total_cycles > 0
     assert 3 * 2**20 < result.needed_bytes < 2**30
 
 

@@ -1,5 +1,5 @@
 """AWS on-demand prices without credentials: a region's bulk offer file, a CSV of hundreds of MB, parsed as a
-stream: it is never held as a whole, so that memory stays small whatever the number of regions.
+stream, so that memory use does not depend on the file size or the number of regions.
 
 https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-the-aws-price-list-bulk-api.html: five
 lines of preamble (FormatVersion, Disclaimer, Publication Date, Version, OfferCode), then a header, then one

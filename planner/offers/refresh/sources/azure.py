@@ -55,11 +55,11 @@ def read_listed(
     """Return the Linux prices of a region as they are listed now.
 
     Args:
-        request: Names the endpoint.
-        http: The client.
-        region: In Azure's own spelling (`eastus`).
-        size: The only size to read; None: all.
-        now: Prices that begin later, or ended before, are left out.
+        request: Refresh request with the endpoint.
+        http: HTTP client.
+        region: Region in Azure's spelling (`eastus`).
+        size: The only size to read; None for all.
+        now: Time at which prices must be valid.
     """
     base = f"{request.endpoint(AzureRetail.name, ENDPOINT)}/api/retail/prices"
     items = [item for page in _read_pages(base, region, http, size=size) for item in page]
@@ -130,7 +130,7 @@ def parse_items(items: Iterable[dict[str, Any]], *, url: str, now: datetime) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Meter:
-    """A price with what tells whether it applies."""
+    """Price of a meter with the fields that decide whether it applies."""
 
     price: ListedPrice
     is_primary: bool
@@ -162,12 +162,12 @@ def _is_linux_vm(item: dict[str, Any]) -> bool:
 
 
 def _names(item: dict[str, Any]) -> str:
-    """Return the names of SKU and meter: either may tell a kind of purchase."""
+    """Return the names of SKU and meter, either of which may state the purchase option."""
     return f"{item.get('skuName', '')}; {item.get('meterName', '')}"
 
 
 def _date(item: dict[str, Any], name: str) -> datetime:
-    """Return a date of a price; FetchError when it is missing or cannot be read."""
+    """Return a date of a price; FetchError if it is missing or invalid."""
     try:
         date = datetime.fromisoformat(str(item[name]).replace("Z", "+00:00"))
     except (KeyError, ValueError) as error:

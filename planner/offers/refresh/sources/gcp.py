@@ -64,7 +64,7 @@ class GcpBilling:
     def read(
         self, part: PricePart, request: RefreshRequest, http: HttpClient
     ) -> Iterable[ListedPrice | LeftOut]:
-        """Return every known machine of all regions, or of the part's region, and what else has a price."""
+        """Return every known machine of all regions, or of the part's region, and other priced items."""
         if self._rows is None:
             endpoint = request.endpoint(self.name, ENDPOINT)
             with _open_client(endpoint, request) as client:
@@ -135,7 +135,7 @@ def _fetch_page(client: Any, service: str, token: str, http: HttpClient) -> Any:
 
 
 def _convert_sku(sku: Any) -> GoogleSku:
-    """Convert a SKU of Google's client: its latest price, which is the last, past an amount that is free."""
+    """Convert a SKU of Google's client at its latest price, in the first tier that is not free."""
     expression = sku.pricing_info[-1].pricing_expression if sku.pricing_info else None
     rates = [tier.unit_price for tier in expression.tiered_rates] if expression else []
     rate = next((rate for rate in rates if rate.units or rate.nanos), rates[0] if rates else None)

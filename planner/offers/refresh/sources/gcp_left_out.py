@@ -1,4 +1,4 @@
-"""Accelerators and series of machines that Google prices and that are in no machine of the catalog."""
+"""Accelerators and machine series in Google's price list that no machine of the catalog has."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ACCELERATOR_SERIES = re.compile(r"[ag][2-9]\w*[- ]")
 
 
 def find_left_out(skus: Iterable[GoogleSku], specs: InstanceSpecs) -> Iterator[LeftOut]:
-    """Yield accelerators and series of machines that are priced and in no machine of the catalog.
+    """Yield the priced accelerators and machine series that no machine of the catalog has.
 
-    Google prices no machine types: a new size of a known series is not seen.
+    Google does not price machine types, so new sizes of a known series are not found.
     """
     used = {part for name, spec in specs.known.items() for part in find_priced_parts(name, spec) or ()}
     for sku in filter(is_in_scope, skus):
@@ -45,7 +45,7 @@ def _is_known(name: str, names: AcceleratorNames) -> bool:
 
 
 def _name_part(description: str) -> str:
-    """Return Google's name of a part, without its place and purchase option.
+    """Return Google's name of a part, without its region and purchase option.
 
     Example:
         >>> _name_part("Nvidia L40 GPU attached to Spot Preemptible VMs running in Iowa")

@@ -134,7 +134,7 @@ def compute_part_prices(skus: Iterable[GoogleSku]) -> dict[tuple[str, str, Purch
 
 
 def is_in_scope(sku: GoogleSku) -> bool:
-    """Return whether a SKU has a price on demand or on spot."""
+    """Return whether a SKU is priced on demand or as spot."""
     is_other = sku.usage_type.startswith("Commit") or LEFT_OUT.search(sku.description)
     return sku.usd != 0 and not is_other
 
@@ -200,7 +200,7 @@ def assemble_machines(
 ) -> Iterator[ListedPrice]:
     """Yield every known machine in every region where all of its parts have a price.
 
-    If a part has several prices, so has the machine; the sanity checks report it.
+    A part with several prices gives a machine with several prices, which the sanity checks report.
     """
     places = sorted({(region, purchase) for _, region, purchase in prices})
     for instance_type, shape in known.items():

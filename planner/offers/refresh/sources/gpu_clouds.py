@@ -50,7 +50,7 @@ class _Marketplace:
     """Base class of marketplaces: one list for all regions.
 
     Args:
-        shapes: Instance types, with the catalog's accelerator names.
+        specs: Instance types, with the catalog's accelerator names.
     """
 
     provider: str
@@ -77,7 +77,7 @@ class RunPod(_Marketplace):
     def read(
         self, _part: PricePart, request: RefreshRequest, http: HttpClient
     ) -> Iterable[ListedPrice | LeftOut]:
-        """Return all GPU types in stock, and the names of the others."""
+        """Return all GPU types in stock, and the names of those out of stock."""
         url = f"{request.endpoint(self.name, RUNPOD)}/graphql"
         headers = {"Authorization": f"Bearer {request.environ[RUNPOD_KEY]}"}
         answer = http.json(url, headers=headers, body={"query": RUNPOD_QUERY})
@@ -143,7 +143,7 @@ class Vast(_Marketplace):
             )
 
     def _identify(self, name: str, memory_gb: int | None) -> tuple[str, str | None]:
-        """Return Vast's name, with the memory where it does not tell the variant, and the catalog's name."""
+        """Return Vast's name, with the memory if the name alone is ambiguous, and the catalog's name."""
         accelerator = _resolve(self._specs.names, name, memory_gb)
         needs_memory = accelerator is not None and _resolve(self._specs.names, name, None) != accelerator
         return (f"{name} {memory_gb}GB" if needs_memory else name), accelerator
@@ -152,7 +152,7 @@ class Vast(_Marketplace):
 def _read_vast_offers(url: str, http: HttpClient) -> Iterator[dict[str, Any]]:
     """Yield all offers once, page by page in order of price; FetchError if they are not in that order.
 
-    The search has no page number: a page begins at the price at which the one before it ended.
+    The search has no page numbers: each page begins at the last price of the previous one.
     """
     seen: set[Any] = set()
     floor = 0.0
@@ -199,7 +199,7 @@ def _build_price(
 
 
 def _resolve(names: AcceleratorNames, name: str, memory_gb: int | None, form: str = "") -> str | None:
-    """Return the catalog's name of a GPU: the most precise spelling that has one meaning; None if none has."""
+    """Return the catalog's name of a GPU by its most precise unambiguous spelling; None without one."""
     memory = f"-{memory_gb}GB" if memory_gb else ""
     variant = f"-{form}" if form else ""
     for spelling in (f"{name}{memory}{variant}", f"{name}{variant}", f"{name}{memory}", name):

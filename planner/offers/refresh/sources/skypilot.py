@@ -51,7 +51,7 @@ class SkyPilotCatalog:
 
     Args:
         provider: The provider, which is also SkyPilot's name of the cloud.
-        shapes: Instance types, to assemble machines that SkyPilot lists in parts.
+        specs: Instance types, to assemble machines that SkyPilot lists in parts.
         file: A local file to use instead of the hosted catalog.
     """
 

@@ -49,7 +49,6 @@ class Node:
         composed: Framework without a kernel for the call that it belongs to: `tensorflow`, `torch`, or empty.
         attention: Whether it belongs to a call of `keras.ops.dot_product_attention`.
         product: Matrix product that it stands for, if its equation does not say so: a fused kernel.
-        layer_call: Number of the call of a layer that it belongs to; -1 for none [-].
         role: Role in fusion.
     """
 
@@ -71,7 +70,6 @@ class Node:
     composed: str = ""
     attention: bool = False
     product: Contraction | None = None
-    layer_call: int = -1
     role: Role = field(init=False)
 
     def __post_init__(self) -> None:

@@ -45,19 +45,6 @@ class MemoryPeaks:
     tpu: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallMemory:
-    """Memory of the calls of a training step.
-
-    Args:
-        kept: Results of the forward pass that the backward pass reads, by the calls that do [bytes].
-        transient_bytes: Peak of everything else during the two passes of each call [bytes].
-    """
-
-    kept: dict[tuple[int, ...], int]
-    transient_bytes: tuple[int, ...]
-
-
 def fuse_compiled(graph: Graph) -> Fusion:
     """Return the kernels of a step as XLA keeps its values between the passes."""
     return fuse(graph, kept=KEPT_BY_XLA)
@@ -144,35 +131,7 @@ def _compute_peak(
         ends.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
     again = _end_recomputed(graph, fusion, ends) if recompute else 0
     live = _walk(graph, fusion, ends, skipped, workspaces=workspaces)
-    return again + max((size for _, size in live), default=0)
-
-
-def compute_call_memory(graph: Graph, fusion: Fusion, *, calls: int) -> CallMemory:
-    """Return the memory of each call of a training step.
-
-    Args:
-        graph: The simplified step, its nodes with the number of their call.
-        fusion: Its kernels.
-        calls: Number of calls [-].
-    """
-    ends = _find_last_uses(graph, fusion)
-    skipped = set(graph.inputs) | set(graph.outputs) | _find_gradients(graph, fusion)
-    forward = {value for node in graph.nodes if node.phase == "forward" for value in node.outputs}
-    readers: dict[int, set[int]] = {}
-    for kernel in fusion.kernels:
-        root = graph.nodes[kernel.root]
-        for value in kernel.reads if root.phase == "backward" else ():
-            readers.setdefault(graph.parents[value], set()).add(root.layer_call)
-    kept: dict[tuple[int, ...], int] = {}
-    for value in (readers.keys() & forward & fusion.stored) - skipped:
-        key = tuple(sorted(readers[value]))
-        kept[key] = kept.get(key, 0) + graph.sizes[value]
-        skipped.add(value)
-    transient = [0] * calls
-    for index, live in _walk(graph, fusion, ends, skipped, workspaces=True):
-        call = graph.nodes[index].layer_call
-        transient[call] = max(transient[call], live) if call >= 0 else transient[call]
-    return CallMemory(kept=kept, transient_bytes=tuple(transient))
+    return again + max(live, default=0)
 
 
 def _find_last_uses(graph: Graph, fusion: Fusion) -> dict[int, int]:
@@ -280,8 +239,8 @@ def _find_gradients(graph: Graph, fusion: Fusion) -> set[int]:
 
 def _walk(
     graph: Graph, fusion: Fusion, ends: dict[int, int], skipped: Set[int], *, workspaces: bool
-) -> Iterator[tuple[int, int]]:
-    """Yield the index of each node and the memory while it runs [bytes]."""
+) -> Iterator[int]:
+    """Yield the memory while each node runs [bytes]."""
     counted = (ends.keys() & fusion.stored) - skipped
     freed = [0] * (len(graph.nodes) + 1)  # by the last use of values that were made before
     live = 0
@@ -293,7 +252,7 @@ def _walk(
             over = node.role is Role.POINTWISE or node.name.startswith("scatter")
             needed = size - min(size, freed[index]) if over else size
             needed += _compute_workspace(graph, node) if workspaces else 0
-        yield index, live + needed
+        yield live + needed
         live -= freed[index]
         for value in made:
             if ends[value] > index:

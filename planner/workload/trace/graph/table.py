@@ -204,7 +204,6 @@ def _build_op(
         primitives=launched.kernels,
         composed=next((node.composed for node in row.nodes if node.composed), ""),
         loop=main.loop,
-        layer_call=main.layer_call,
     )
 
 

@@ -11,14 +11,12 @@ from typing import Any, Literal, NamedTuple, cast
 
 from ...array_spec import ArraySpec, SpecTree, iter_specs, map_specs
 from ...collective import Collective, CollectiveKind
-from ...layer_calls import LayerCalls
 from ...model import AttentionCall, FusedAttention, Memory, Unmodelled
 from ...ops import Op, OpKind
 from ..division.placement import Placement, divide_as_placed
 from ..graph.fused_attention import fuse_attention
 from ..graph.fusion import fuse
 from ..graph.graph import Graph
-from ..graph.layer_calls import LayerNames, describe_layer_calls, number_layer_calls
 from ..graph.layers import group_layers
 from ..graph.liveness import MemoryPeaks, compute_peaks, fuse_compiled
 from ..graph.table import find_unmodelled, tabulate
@@ -45,7 +43,6 @@ class TracedStep:
     notes: tuple[str, ...]
     fused_attention: FusedAttention | None = None
     divided: DividedTables | None = None
-    layer_calls: LayerCalls | None = None
 
 
 def trace_step(
@@ -77,7 +74,6 @@ def trace_step(
     train = mode == "train"
     fed = iter_specs(specs if train else x_spec)
     inputs = sum(compute_array_bytes((batch_size, *spec.shape), spec.dtype) for spec in fed)
-    names = LayerNames.read(model)
 
     def tabulate_step(
         closed: Any, attention: Mapping[int, AttentionCall], shared: Placement | None = None
@@ -86,25 +82,19 @@ def trace_step(
         trained, frozen = len(model.trainable_variables), len(model.non_trainable_variables)
         graph.parameters, graph.frozen = graph.inputs[:trained], graph.inputs[trained : trained + frozen]
         simplify(graph, has_update=train)
-        layer_calls = number_layer_calls(graph, names) if train and shared is None else ()
-        ops, memory, described = tabulate_graph(graph, shared, layer_calls)
+        ops, memory = tabulate_graph(graph, shared)
         fused, calls = fuse_attention(graph, attention)
         alternative = None
         if calls:
-            fused_ops, fused_memory, fused_calls = tabulate_graph(fused, shared, layer_calls)
-            alternative = FusedAttention(
-                calls=calls, ops=fused_ops, memory=fused_memory, layer_calls=fused_calls
-            )
-        return _Tabulated(graph, ops, memory, alternative, described)
+            fused_ops, fused_memory = tabulate_graph(fused, shared)
+            alternative = FusedAttention(calls=calls, ops=fused_ops, memory=fused_memory)
+        return _Tabulated(graph, ops, memory, alternative)
 
-    def tabulate_graph(
-        graph: Graph, shared: Placement | None, calls: tuple[str, ...]
-    ) -> tuple[tuple[Op, ...], Memory, LayerCalls | None]:
+    def tabulate_graph(graph: Graph, shared: Placement | None) -> tuple[tuple[Op, ...], Memory]:
         fusion, layers, compiled = fuse(graph), group_layers(graph), fuse_compiled(graph)
         peaks = compute_peaks(graph, layers, fusion, compiled, donated=train)
         memory = compute_memory(model, train=train, input_bytes=inputs, peaks=peaks, placement=shared)
-        described = describe_layer_calls(graph, compiled, calls=calls, names=names)
-        return tabulate(graph, layers, fusion), memory, described
+        return tabulate(graph, layers, fusion), memory
 
     with (
         _quick_tracing(),
@@ -127,9 +117,7 @@ def trace_step(
             else _build_divided_step(tabulate_step(local, step.attention, placement), step.closed)
         )
     notes = (*dict.fromkeys(remark.text for remark in whole.graph.remarks), *step.notes)
-    return TracedStep(
-        whole.ops, whole.memory, missing, notes, whole.fused_attention, divided, whole.layer_calls
-    )
+    return TracedStep(whole.ops, whole.memory, missing, notes, whole.fused_attention, divided)
 
 
 class _Tabulated(NamedTuple):
@@ -139,7 +127,6 @@ class _Tabulated(NamedTuple):
     ops: tuple[Op, ...]
     memory: Memory
     fused_attention: FusedAttention | None
-    layer_calls: LayerCalls | None
 
 
 class WholeStep(NamedTuple):

@@ -1,6 +1,6 @@
-"""SkyPilot's names of accelerators, which differ by cloud.
+"""Names of accelerators in SkyPilot, which differ by cloud, and dstack. One without a known name is not exported.
 
-Sources, in github.com/skypilot-org:
+Sources of SkyPilot's, in github.com/skypilot-org:
 
 * names by cloud: skypilot-catalog, commit 001ca549, `catalogs/v8/common/accelerators.csv`
 * RunPod: skypilot, commit 02b01447, `sky/provision/runpod/utils.py`, `GPU_NAME_MAP`
@@ -13,8 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .engine_names import COMMON_NAMES, describe_shared_name, find_engine_name
+from ...errors import NoAnswerError
 
+COMMON_NAMES = {
+    "K80": "K80", "P4": "P4", "P40": "P40", "P100-PCIe": "P100", "P100-SXM2": "P100", "V100-16GB": "V100",
+    "V100-16GB-PCIe": "V100", "T4": "T4", "A10": "A10", "A10G": "A10G", "A40": "A40", "L4": "L4", "L40": "L40",
+    "L40S": "L40S", "H100-PCIe": "H100", "H200": "H200", "B200": "B200", "RTX3090": "RTX3090",
+    "RTX4090": "RTX4090", "RTX5090": "RTX5090",
+}  # fmt: skip
+# github.com/dstackai/gpuhunt: KNOWN_NVIDIA_GPUS, and for NVL src/gpuhunt/providers/runpod.py, commit 0272c27a;
+# memory after a colon where it distinguishes
+DSTACK = {
+    **COMMON_NAMES, "V100-16GB": "V100:16GB", "V100-16GB-PCIe": "V100:16GB", "V100-32GB": "V100:32GB",
+    "A6000": "A6000", "A100-40GB": "A100:40GB", "A100-40GB-PCIe": "A100:40GB", "A100-80GB": "A100:80GB",
+    "A100-80GB-PCIe": "A100:80GB", "H100-SXM": "H100", "H100-NVL": "H100NVL", "H200-NVL": "H200NVL",
+    "RTX6000Ada": "RTX6000Ada",
+}  # fmt: skip
 _NAMES = {
     **COMMON_NAMES, "M60": "M60", "V100-32GB": "V100-32GB", "A100-40GB": "A100", "A100-40GB-PCIe": "A100",
     "A100-80GB": "A100-80GB", "A100-80GB-PCIe": "A100-80GB", "H100-SXM": "H100", "RTXPRO6000": "RTXPRO6000",
@@ -37,6 +51,42 @@ _VAST = {
     "RTXPRO6000": "RTXPRO6000S",
 }  # fmt: skip
 _BY_PROVIDER: Mapping[str, Mapping[str, str]] = {"lambda": _LAMBDA, "runpod": _RUNPOD, "vast": _VAST}
+
+
+def find_engine_name(accelerator: str, names: Mapping[str, str], *, engine: str) -> str:
+    """Return the name of an accelerator in an engine.
+
+    Raises:
+        NoAnswerError: No name is known.
+
+    Example:
+        >>> find_engine_name("A100-80GB", DSTACK, engine="dstack")
+        'A100:80GB'
+    """
+    if accelerator not in names:
+        raise NoAnswerError(
+            f"no known name of {accelerator} in {engine}",
+            hint="choose an offer with another accelerator: `--rank N`",
+        )
+    return names[accelerator]
+
+
+def describe_shared_name(accelerator: str, names: Mapping[str, str], *, engine: str) -> tuple[str, ...]:
+    """Return a note if an engine has the same name for other accelerators, which it may start instead, or nothing.
+
+    Example:
+        >>> describe_shared_name("A100-80GB", DSTACK, engine="dstack")
+        ("dstack's name `A100:80GB` also means A100-80GB-PCIe: check what it offers before you confirm",)
+        >>> describe_shared_name("T4", DSTACK, engine="dstack")
+        ()
+    """
+    name = names.get(accelerator)
+    others = sorted(one for one in names if names[one] == name and one != accelerator)
+    if not others:
+        return ()
+    return (
+        f"{engine}'s name `{name}` also means {', '.join(others)}: check what it offers before you confirm",
+    )
 
 
 def find_skypilot_name(provider: str, instance_type: str, accelerator: str) -> str:
