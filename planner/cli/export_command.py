@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from .messages import WITHOUT_DRY_RUN, suggest_next
-from .plan_flags import MaxHours, MaxUsd, Rank, Script
-from .work_flags import ScriptArguments
+from .work_flags import MaxHours, MaxUsd, Rank, Script, ScriptArguments
 
 if TYPE_CHECKING:
     from ..launch.prepare.arguments import LaunchArgs

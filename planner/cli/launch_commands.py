@@ -13,8 +13,7 @@ from ..errors import NoAnswerError, UsageError
 from ..plain import to_plain
 from .launch_apply import apply_plan, format_cost_limit, plan_launch
 from .messages import DRY_RUN, format_command, suggest_next
-from .plan_flags import MaxHours, MaxUsd, Rank, Script
-from .work_flags import ScriptArguments
+from .work_flags import MaxHours, MaxUsd, Rank, Script, ScriptArguments
 
 if TYPE_CHECKING:
     from ..launch.core.service import Launcher

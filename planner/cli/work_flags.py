@@ -1,4 +1,4 @@
-"""Arguments and flags that say what is trained: the model, its script, the run."""
+"""Arguments and flags that say what is trained, the model, its script, the run, and what starts a plan."""
 
 from __future__ import annotations
 
@@ -44,6 +44,12 @@ ScriptArguments = Annotated[
         callback=_require_separator,
     ),
 ]
+Rank = Annotated[
+    int | None, typer.Option(help="Number of the offer in the plan, from 1. Default: the recommended one.")
+]
+Script = Annotated[str | None, typer.Option(help="Script to run if the plan's MODEL is not one.")]
+MaxUsd = Annotated[float | None, typer.Option(help="Maximum cost of the run, all attempts together.")]
+MaxHours = Annotated[float | None, typer.Option(help="Maximum lifetime of the machine.")]
 FitFlag = Annotated[
     bool,
     typer.Option(

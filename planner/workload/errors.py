@@ -104,10 +104,7 @@ def _build_hint(error: BaseException, script: str) -> str:
     if not script.endswith(".py"):
         return "build it in Python to see the full traceback"
     if isinstance(error, KeyError) and _is_missing_variable(error):
-        return (
-            "gpuplan withholds most environment variables; "
-            f"`GPUPLAN_SCRIPT_ENV={error.args[0]}` passes this one on"
-        )
+        return f"gpuplan withholds most environment variables; `GPUPLAN_SCRIPT_ENV={error.args[0]}` passes this on"
     if isinstance(error, EOFError):
         return f"it waits for input(), which gpuplan does not provide; {WAY_OUT.format(name=script)}"
     if isinstance(error, OSError):

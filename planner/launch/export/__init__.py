@@ -23,16 +23,12 @@ from .engines import ENGINES
 from .task import ExportTask, build_export_task
 
 
-def export_offer(
-    args: LaunchArgs, *, engine: str, file: str, disk_gb: int = 100, image: str | None = None
-) -> dict[str, Any]:
+def export_offer(args: LaunchArgs, *, engine: str, file: str) -> dict[str, Any]:
     """Return a plan's offer as an engine's document, with commands and limits.
 
     Args:
         args: The flags.
         engine: One of ``ENGINES``.
-        disk_gb: Size of the disk [GB].
-        image: Container to run in; None: the engine's default.
         file: Path of the document.
 
     Raises:
@@ -44,8 +40,6 @@ def export_offer(
         engine=chosen.title,
         providers=chosen.providers,
         joins_hosts=chosen.joins_hosts,
-        disk_gb=disk_gb,
-        image=image,
     )
     task.require_source(*chosen.sources, engine=chosen.title)
     found = _fill_template(chosen.template, task, chosen.find_values(task))

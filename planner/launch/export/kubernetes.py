@@ -64,7 +64,7 @@ def find_rayjob_values(task: ExportTask) -> dict[str, Any]:
     driver = files("gpuplan.launch.export").joinpath("ray_driver.py").read_text(encoding="utf-8")
     variables = {"GPUPLAN_DRIVER": driver, "GPUPLAN_SCRIPT": _build_script(task, join)}
     container = {
-        "image": task.container if task.source[0] == "image" or task.image else RAY_IMAGE,
+        "image": task.container if task.source[0] == "image" else RAY_IMAGE,
         "env": [{"name": name, "value": value} for name, value in variables.items()],
     }
     return {

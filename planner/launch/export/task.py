@@ -40,7 +40,6 @@ class ExportTask:
         spec: Script to run.
         hosts: Machines that train one model together; the offer's devices and price are those of all [-].
         disk_gb: Size of the disk of each [GB].
-        image: Container to run in; None: the engine's default, or a plain Python image.
     """
 
     name: str
@@ -49,7 +48,6 @@ class ExportTask:
     spec: RunSpec
     hosts: int = 1
     disk_gb: int = 100
-    image: str | None = None
 
     @property
     def source(self) -> tuple[str, str]:
@@ -71,7 +69,7 @@ class ExportTask:
     def container(self) -> str:
         """Container to run in, for engines that need one."""
         kind, place = self.source
-        return place if kind == "image" else self.image or PYTHON_IMAGE
+        return place if kind == "image" else PYTHON_IMAGE
 
     @property
     def devices(self) -> int:
@@ -135,8 +133,6 @@ def build_export_task(
     engine: str,
     providers: Sequence[str],
     joins_hosts: bool = False,
-    disk_gb: int = 100,
-    image: str | None = None,
 ) -> ExportTask:
     """Return the export task of an estimate.
 
@@ -145,8 +141,6 @@ def build_export_task(
         engine: Name of the engine, for messages.
         providers: Providers that it can rent from.
         joins_hosts: Whether it starts several machines for one run.
-        disk_gb: Size of the disk [GB].
-        image: Container to run in.
 
     Raises:
         UsageError: The file is not an estimate, or has no script.
@@ -188,8 +182,6 @@ def build_export_task(
         provider=provider,
         spec=spec,
         hosts=hosts,
-        disk_gb=disk_gb,
-        image=image,
         offer=first.model_copy(update={"cap_s": life_s}),
     )
 
