@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -152,37 +151,20 @@ def calibrate(
     accuracy: Annotated[
         bool, typer.Option("--accuracy", help="Also score every setting, and write the record and the page.")
     ] = False,
-    from_: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--from", help="CSV of your own measurements: update your own coefficients; repeatable."
-        ),
-    ] = None,
-    forget: Annotated[bool, typer.Option("--forget", help="Delete your own coefficients, and exit.")] = False,
 ) -> None:
-    """Update your own coefficients from measurements, or rebuild the packaged calibration files.
+    """Rebuild the packaged calibration files.
 
-    With --from, the coefficients of each accelerator among your rows are fitted again, pulled towards the packaged
-    ones, and kept in your data folder; later estimates on that accelerator use them and say so. Give all rows of
-    an accelerator in one command: it replaces the previous update.
-
-    Without it, all files that depend on the published measurements are rebuilt: the kernels of every run, the
+    All files that depend on the published measurements are rebuilt: the kernels of every run, the
     gradients, the coefficients with their intervals, the lookup of published steps, the covariance of errors
     between accelerators, and the constants of several devices.
     Files are written only after all are complete.
 
     Examples:
 
-      gpuplan calibrate --from rows.csv
-
       gpuplan calibrate --accuracy
 
       gpuplan calibrate --retrace -o /tmp/profiles
     """
-    if from_ or forget:
-        _keep_own(from_ or (), forget=forget, others=retrace or accuracy)
-        suggest_next(format_command("estimate", "MODEL"))
-        return
     _rebuild_profiles(output, retrace=retrace, accuracy=accuracy)
 
 
@@ -215,20 +197,3 @@ def _rebuild_profiles(output: Path, *, retrace: bool, accuracy: bool) -> None:
         return
     page = "gpuplan accuracy --recorded --markdown > docs/accuracy.md"
     suggest_next(f"{format_command('accuracy', o=output / 'accuracy.json')}, then {page}")
-
-
-def _keep_own(files: Sequence[Path], *, forget: bool, others: bool) -> None:
-    """Update or delete the user's own coefficients; UsageError for flags that exclude each other."""
-    from ..errors import UsageError
-    from .own_calibration import forget_own_coefficients, update_own_coefficients
-
-    if others or (files and forget):
-        raise UsageError(
-            "`--from` and `--forget` concern your own coefficients and exclude each other, `--retrace` and"
-            " `--accuracy`",
-            hint="leave out one of them",
-        )
-    if forget:
-        forget_own_coefficients()
-    else:
-        update_own_coefficients(files)

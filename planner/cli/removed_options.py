@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
+CORRECTION = "a profile corrects your own chip: `gpuplan profile MODEL -o FILE`, then `gpuplan estimate FILE`"
+
 # (command, or "" for all commands; the removed option, value or command) -> the hint of the error.
 REMOVED: dict[tuple[str, str], str] = {
     ("", "--live"): "run `gpuplan catalog refresh` before the command",
+    ("calibrate", "--from"): CORRECTION,
+    ("calibrate", "--forget"): CORRECTION,
 }
 
 

@@ -13,7 +13,6 @@ from ..predict.keras_defaults import select_executed_workload
 from ..predict.predictor import Predictor
 from ..predict.step_time import NoPrediction, StepTime
 from ..predict.xla_recomputation import compute_recomputed_bytes
-from ..settings import load_settings
 from ..workload.model import Workload
 from .compilation import ProgramSource, StepCompiler
 from .execution.memory import available_bytes, memory_verdict, stated_verdict
@@ -60,7 +59,7 @@ def add_compiled(
         compiling: Compiler of steps.
     """
     known = ProfiledPredictor(
-        Predictor.load(load_settings()),
+        Predictor.load(),
         read_profile_rows(document, source="this profile"),
         own_cpu=None,
         accelerators=catalog.accelerators,
