@@ -10,22 +10,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from compiled_rows import beside_update, known, programs, suitable
-from gpuplan.lab.kernel_store import build_run_key, load_store
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.coefficients import load_coefficients
+from gpuplan.predict.coefficients import LAST_YEAR, load_coefficients
 from gpuplan.predict.compile.compiled import CompiledStep
 from gpuplan.predict.device.accelerator_limits import compute_limits, find_generation
 from gpuplan.predict.kernels.table import CATEGORIES, Kernel, build_kernel_table
 from gpuplan.predict.library_kernels import find_xla_converted_dtypes
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.modelled_step import compute_kernel_times_s
-from gpuplan.predict.priors import LAST_YEAR
 from gpuplan.predict.run_config import find_software_year
 from scipy.optimize import linprog
+
+sys.path.append(str(Path(__file__).parents[1]))  # where lab/ is
+from lab.kernel_store import build_run_key, load_store
 
 KINDS = ("convolution", "product", "depthwise", "other")
 WORST = 5  # steps that are named [-]

@@ -27,12 +27,9 @@ from typing import Any
 
 from gpuplan.errors import GpuplanError
 from gpuplan.files import write_atomically
-from gpuplan.lab.kernel_store import TracedRun, build_run_key, load_store
-from gpuplan.lab.multi_device.data import pair_measurements
-from gpuplan.lab.multi_device.fit import predict_pair_s
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.coefficients import load_coefficients
+from gpuplan.predict.coefficients import LAST_YEAR, load_coefficients
 from gpuplan.predict.compile.compiled import CompiledStep, CompileFault, parse_result, result_to_json
 from gpuplan.predict.compile.cuda import compute_gpu_parts_s
 from gpuplan.predict.compile.targets import CompileTarget, find_target
@@ -43,11 +40,11 @@ from gpuplan.predict.interval.quantiles import weighted_quantile
 from gpuplan.predict.kernels.executed_ops import list_array_sweeps
 from gpuplan.predict.kernels.table import Kernel, build_kernel_table
 from gpuplan.predict.library_kernels import find_converted_dtypes, find_unfused_parts
+from gpuplan.predict.measured_run import TracedRun
 from gpuplan.predict.measurements import Measurement, load_published_measurements
 from gpuplan.predict.modelled_step import model_step
 from gpuplan.predict.multi_device.collectives import ring_all_reduce_s
 from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficients
-from gpuplan.predict.priors import LAST_YEAR
 from gpuplan.predict.run_config import (
     compute_memory_pressure,
     find_software_year,
@@ -57,6 +54,11 @@ from gpuplan.predict.run_config import (
 from gpuplan.units import GIB, GIGA, MEGA
 from gpuplan.workload.build.lowering import load_or_lower_step
 from gpuplan.workload.options import WorkloadOptions, get_keras_policy
+
+sys.path.append(str(Path(__file__).parents[1]))  # where lab/ is
+from lab.kernel_store import build_run_key, load_store
+from lab.multi_device.data import pair_measurements
+from lab.multi_device.fit import predict_pair_s
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "profiles" / "compiled.json"

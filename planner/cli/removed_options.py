@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
-CORRECTION = "a profile corrects your own chip: `gpuplan profile MODEL -o FILE`, then `gpuplan estimate FILE`"
-
 # (command, or "" for all commands; the removed option, value or command) -> the hint of the error.
 REMOVED: dict[tuple[str, str], str] = {
     ("", "--live"): "run `gpuplan catalog refresh` before the command",
-    ("calibrate", "--from"): CORRECTION,
-    ("calibrate", "--forget"): CORRECTION,
+    ("accuracy", "--recorded"): "leave it out: `gpuplan accuracy` prints the record",
+    **{
+        ("accuracy", flag): f"`python -m lab accuracy {flag}` in a clone computes it"
+        for flag in ("--from", "--memory", "--laws", "--check", "--markdown", "--output", "-o")
+    },
+    ("calibrate", "calibrate"): (
+        "`python -m lab calibrate` in a clone rebuilds the packaged files; for your own chip,"
+        " `gpuplan profile MODEL -o FILE` and then `gpuplan estimate FILE`"
+    ),
 }
 
 

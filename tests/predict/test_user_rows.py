@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 from factories import make_workload
 from gpuplan.errors import UsageError
-from gpuplan.lab import user_rows
-from gpuplan.lab.accuracy import score_measurements
-from gpuplan.lab.dataset import load_measured_workload
-from gpuplan.lab.fit import FitSample
-from gpuplan.lab.user_rows import (
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan import user_rows
+from gpuplan.plan.accuracy import score_measurements
+from gpuplan.plan.user_rows import (
     find_fitted_publications,
     predict_traced_row,
     predict_user_rows,
     resolve_defaults,
 )
-from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.measured_run import FitSample, load_measured_workload
 from gpuplan.predict.measurements import Measurement, read_measurements, read_published_file
 from gpuplan.predict.multi_device.interconnect import HOST_SPECS, UNKNOWN_HOST
 from gpuplan.predict.predictor import Predictor

@@ -248,7 +248,7 @@ def predict_from_profile(
 
 @cache
 def load_error_model(path: Path | None = None) -> ErrorModel:
-    """Read the packaged error model, or a file written by `gpuplan calibrate`.
+    """Read the packaged error model, or a file written by `python -m lab calibrate`.
 
     Raises:
         UsageError: The file is missing or has another format.
@@ -259,5 +259,5 @@ def load_error_model(path: Path | None = None) -> ErrorModel:
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
             f"cannot read transfer coefficients from `{path or packaged}`: {problem!r}",
-            hint="rebuild them with `gpuplan calibrate`",
+            hint="rebuild them in a clone with `python -m lab calibrate`",
         ) from problem

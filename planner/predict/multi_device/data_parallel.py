@@ -119,7 +119,7 @@ def load_parallel_coefficients(path: Path | None = None) -> dict[str, ParallelCo
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
             f"cannot read constants of several devices from `{path or packaged}`: {problem!r}",
-            hint="rebuild them with `gpuplan calibrate`",
+            hint="rebuild them in a clone with `python -m lab calibrate`",
         ) from problem
 
 
