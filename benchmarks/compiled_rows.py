@@ -36,7 +36,6 @@ from gpuplan.predict.compile.targets import CompileTarget, find_target
 from gpuplan.predict.compile.tpu import LINK_SHARE, compute_core_s
 from gpuplan.predict.compile.worker import CompileLimits, compile_step
 from gpuplan.predict.device.accelerator_limits import compute_limits, find_generation
-from gpuplan.predict.interval.quantiles import weighted_quantile
 from gpuplan.predict.kernels.executed_ops import list_array_sweeps
 from gpuplan.predict.kernels.table import Kernel, build_kernel_table
 from gpuplan.predict.library_kernels import find_converted_dtypes, find_unfused_parts
@@ -59,6 +58,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # where lab/ is
 from lab.kernel_store import build_run_key, load_store
 from lab.multi_device.data import pair_measurements
 from lab.multi_device.fit import predict_pair_s
+from lab.quantiles import weighted_quantile
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "profiles" / "compiled.json"

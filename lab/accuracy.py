@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from gpuplan.offers.query import CLOUDS, find_reference_prices
-from gpuplan.offers.rows import Offer
+from gpuplan.offers.rows import CPU, Offer, Status
 from gpuplan.plain import to_plain
 from gpuplan.plan.accuracy import HEADLINE, Scoreboard
 from gpuplan.predict.measurements import Measurement
@@ -19,6 +18,47 @@ from .evaluation_protocols import EvaluationSetting
 from .regret import PriceOf, build_options, evaluate_choices, summarize_decisions
 
 Progress = Callable[[str], None]
+
+
+CLOUDS = ("aws", "azure", "gcp")
+PREFERENCE: tuple[Status, ...] = ("active", "legacy", "retired", "historical")
+
+
+def _sort_key(offer: Offer) -> tuple[object, ...]:
+    return (
+        PREFERENCE.index(offer.status),
+        offer.usd_per_hour,
+        offer.provider,
+        offer.instance_type,
+        offer.region,
+    )
+
+
+def find_reference_prices(
+    offers: Iterable[Offer], *, providers: Container[str] | None = None
+) -> dict[tuple[str, float], Offer]:
+    """Return the cheapest complete on-demand machine for each accelerator and number of devices.
+
+    Active offers are preferred to legacy ones, and those to retired ones, so that a retired chip has its last
+    listed price. CPU hosts are excluded.
+
+    Args:
+        offers: Current and former offers.
+        providers: Accepted providers; all if None.
+    """
+    best: dict[tuple[str, float], Offer] = {}
+    for offer in offers:
+        counts = offer.purchase == "on_demand" and offer.complete and offer.usd_per_hour
+        if (
+            not counts
+            or offer.accelerator == CPU
+            or (providers is not None and offer.provider not in providers)
+        ):
+            continue
+        key = (offer.accelerator, offer.devices)
+        if key not in best or _sort_key(offer) < _sort_key(best[key]):
+            best[key] = offer
+    return best
 
 
 @dataclass(frozen=True, kw_only=True)

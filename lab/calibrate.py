@@ -17,7 +17,7 @@ from gpuplan.predict.device.measured_lookup import FORMAT as MEASURED_FORMAT
 from gpuplan.predict.device.measured_lookup import compute_fingerprint
 from gpuplan.predict.measured_run import TracedRun
 from gpuplan.predict.measurements import STACKS, Measurement
-from gpuplan.predict.run_config import append_mode, name_measured_run_kind, name_user_stack, split_mode
+from gpuplan.predict.run_config import append_mode, name_run_kind, name_user_stack
 
 from .cross_validation import CrossValidation, LabelledSample, assign_folds, cross_validate
 from .fit import fit
@@ -222,3 +222,19 @@ def build_measured_index(
 def write_json(path: Path, data: Any, *, indent: int | None = 2) -> None:
     """Write a JSON file: a reader sees the old one or the new one."""
     write_atomically(path, json.dumps(data, indent=indent) + "\n")
+
+
+def name_measured_run_kind(m: Measurement) -> str:
+    """Return the kind of run of a measurement."""
+    return append_mode(name_run_kind(m.accelerator, m.precision, compiled=m.compiled), m.mode)
+
+
+def split_mode(name: str) -> tuple[str, str]:
+    """Return the name without the suffix of `append_mode`, and the mode.
+
+    Example:
+        >>> split_mode("keras"), split_mode("keras infer")
+        (('keras', 'train'), ('keras', 'infer'))
+    """
+    trained = name.removesuffix(" infer")
+    return trained, "train" if trained == name else "infer"

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpuplan.predict.interval.adaptive import FEATURES, OTHER_VENDOR_LOG, IntervalModel
-from gpuplan.predict.interval.quantiles import compute_nested_log_bounds
+from gpuplan.predict.interval.adaptive import FEATURES, IntervalModel
+
+from .quantiles import compute_nested_log_bounds
 
 RIDGE = 0.02  # weight of the squared slopes beside the mean loss of a residual: about one in fifty residuals
 LEAST_LOG = 0.01  # smallest absolute residual that counts: the noise of repeated measurements is 1 %
+
+# Widening for vendors without a published step in the fit, as a factor of the scale: an assumption, since no
+# residual of such a chip exists. Published shares of the matrix peak of AMD's and NVIDIA's chips are 0.51 to 0.60
+# and 0.73 to 0.87 (catalog/accelerators.toml, `matmul_share`), a factor of 1.5 apart.
+OTHER_VENDOR_LOG = math.log(1.5)
 
 
 class FeaturedResidual(NamedTuple):

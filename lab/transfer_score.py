@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gpuplan.predict.coefficients import FittedCoefficients
-from gpuplan.predict.from_profile.error_covariance import StepSummary, build_features, fit_error_covariance
+from gpuplan.predict.from_profile.error_covariance import StepSummary, build_features
 from gpuplan.predict.from_profile.error_model import BatchProfile, ErrorModel, TrainingErrors
-from gpuplan.predict.interval.quantiles import compute_log_bounds, interval_around
+from gpuplan.predict.interval.adaptive import interval_around
 from gpuplan.predict.measured_run import model_sample
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.scores import ScoredRow
 
+from .covariance_fit import fit_error_covariance
 from .cross_validation import CrossValidation, LabelledSample
+from .quantiles import compute_log_bounds
 
 Batches = Literal["all", "two"]
 Keep = Callable[[Measurement], bool]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuplan.plain import to_plain
-from gpuplan.predict.interval.quantiles import compute_nested_log_bounds, interval_around
+from gpuplan.predict.interval.adaptive import interval_around
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.multi_device.data_parallel import (
     ANY_METHOD,
@@ -20,11 +20,12 @@ from gpuplan.predict.multi_device.data_parallel import (
     ExchangeCoefficients,
     MethodCoefficients,
     ParallelCoefficients,
-    compute_parallel_step_s,
+    compute_overhead_parts_s,
     ratio_scale,
 )
 from gpuplan.predict.scores import ScoredRow
 
+from ..quantiles import compute_nested_log_bounds
 from .data import EXCHANGE_FORMS, ScalingPair
 
 # Starting point and prior spread in log units. Links: NCCL's own tests reach 0.8 of NVLink and half of PCIe on
@@ -46,6 +47,11 @@ SPREAD_LOG = 0.4  # prior spread of one method around the mean, in log units
 ROBUST_LOG = 0.05  # residuals beyond this count linearly (soft L1), so that odd rows do not rule
 EVALUATIONS = 60
 TOLERANCE = 1e-4  # of the cost: a step beyond it moves no prediction by a tenth of a percent
+
+
+def compute_parallel_step_s(*, single_s: float, **circumstances: Any) -> float:
+    """Return the step on several devices, each with the batch of the one [s]; see `compute_overhead_parts_s`."""
+    return single_s + sum(compute_overhead_parts_s(single_s=single_s, **circumstances).values())
 
 
 def _unpack(logs: Any, methods: Sequence[str]) -> ParallelCoefficients:

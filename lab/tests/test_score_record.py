@@ -15,7 +15,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.plain import to_plain
 from gpuplan.plan.accuracy import load_packaged_record, read_record
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
-from gpuplan.predict.interval.quantiles import interval_around
+from gpuplan.predict.interval.adaptive import interval_around
 from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.scores import ScoredRow, summarize
 

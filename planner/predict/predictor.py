@@ -13,7 +13,7 @@ from .coefficients import AcceleratorLimits, Coefficients
 from .device.accelerator_limits import compute_limits, find_generation, find_release_year
 from .device.measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .execution import Execution, find_keras_execution
-from .interval.quantiles import interval_around
+from .interval.adaptive import interval_around
 from .keras_defaults import (
     choose_attention,
     describe_composed_normalization,

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.interval.quantiles import compute_nested_log_bounds
 from gpuplan.predict.multi_device.collectives import exposed_s, ring_all_reduce_s
 from gpuplan.predict.multi_device.data_parallel import (
     ExchangeCoefficients,
     MethodCoefficients,
     ParallelCoefficients,
     compute_overhead_parts_s,
-    compute_parallel_step_s,
     load_parallel_coefficients,
     ratio_scale,
     scale_to_devices,
@@ -27,6 +25,9 @@ from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval
 from hypothesis import given
 from hypothesis import strategies as st
+
+from lab.multi_device.fit import compute_parallel_step_s
+from lab.quantiles import compute_nested_log_bounds
 
 ACCELERATORS = load_catalog().accelerators
 NVLINK = Link(kind="nvlink", bytes_per_s=100e9)

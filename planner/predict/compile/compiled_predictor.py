@@ -9,7 +9,7 @@ from typing import cast
 from ...offers.rows import Accelerator
 from ...units import GIGA, MEGA, MS_PER_S
 from ...workload.model import Workload
-from ..interval.quantiles import interval_around
+from ..interval.adaptive import interval_around
 from ..keras_defaults import find_execution_precision
 from ..multi_device.data_parallel import scale_to_devices
 from ..multi_device.interconnect import UNKNOWN_HOST, HostSpec

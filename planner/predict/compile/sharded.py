@@ -7,7 +7,7 @@ from typing import cast
 
 from ...offers.rows import Accelerator
 from ...units import GIGA, MEGA
-from ..interval.quantiles import interval_around
+from ..interval.adaptive import interval_around
 from ..step_time import Limiter, NoPrediction, StatedMemory, StepTime, join_notes
 from .compiled import CompiledStep, CompileFault
 from .constants import load_constants

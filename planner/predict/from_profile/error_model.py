@@ -14,7 +14,7 @@ from typing import Any, cast
 from ...errors import UsageError
 from ...plain import to_plain
 from ...units import MS_PER_S
-from ..interval.quantiles import interval_around
+from ..interval.adaptive import interval_around
 from ..step_time import Limiter, StepTime
 from .error_covariance import (
     PARTS,

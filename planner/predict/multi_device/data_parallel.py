@@ -198,11 +198,6 @@ def _beyond(device_s: float, feed_s: float, sharpness: float) -> float:
     return device_s * float((1.0 + share**sharpness) ** (1.0 / sharpness) - 1.0)
 
 
-def compute_parallel_step_s(*, single_s: float, **circumstances: Any) -> float:
-    """Return the step on several devices, each with the batch of the one [s]; see `compute_overhead_parts_s`."""
-    return single_s + sum(compute_overhead_parts_s(single_s=single_s, **circumstances).values())
-
-
 def scale_to_devices(
     single: StepTime,
     *,

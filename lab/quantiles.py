@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
-
-from ...units import Interval
 
 LEVEL = 0.8
 TAIL = (1.0 - LEVEL) / 2.0
@@ -45,18 +42,6 @@ def equal_weights(groups: Iterable[str]) -> list[float]:
     names = list(groups)
     sizes = Counter(names)
     return [1.0 / sizes[name] for name in names]
-
-
-def interval_around(mid_s: float, log_low: float, log_high: float) -> Interval:
-    """Return the interval [mid * exp(min(log_low, 0)), mid * exp(max(log_high, 0))], which contains mid.
-
-    Args:
-        mid_s: Central estimate [s].
-        log_low, log_high: Bounds of log(measured / predicted) [-].
-    """
-    return Interval(
-        low=mid_s * math.exp(min(log_low, 0.0)), mid=mid_s, high=mid_s * math.exp(max(log_high, 0.0))
-    )
 
 
 def union(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:

@@ -6,8 +6,9 @@ from decimal import Decimal
 from typing import Any
 
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.offers.query import CLOUDS, find_reference_prices
 from gpuplan.offers.rows import Offer
+
+from lab.accuracy import CLOUDS, find_reference_prices
 
 
 def offer(usd: str | None, **other: Any) -> Offer:
