@@ -60,9 +60,9 @@ def test_a_form_asks_for_the_doctor(path: Path) -> None:
     "page", ["CONTRIBUTING.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
 )
 def test_files_that_a_page_names_exist(page: str) -> None:
-    """Paths below `planner/`, `tests/` and `benchmarks/` in backticks."""
+    """Paths below `planner/`, `lab/`, `tests/` and `benchmarks/` in backticks."""
     named = re.findall(
-        r"`((?:planner|tests|benchmarks)/[\w/]+\.\w+)`", (ROOT / page).read_text(encoding="utf-8")
+        r"`((?:planner|lab|tests|benchmarks)/[\w/]+\.\w+)`", (ROOT / page).read_text(encoding="utf-8")
     )
     assert [path for path in named if not (ROOT / path).exists()] == []
 

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pytest
-from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plain import to_plain
-from gpuplan.plan.accuracy import load_packaged_record, read_record
+from gpuplan.plan.accuracy import load_packaged_record
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
 from gpuplan.predict.interval.adaptive import interval_around
 from gpuplan.predict.measurements import read_published_file
@@ -107,18 +105,6 @@ def test_a_record_keeps_what_was_not_computed_again() -> None:
     assert list(record["settings"]) == ["a", "b"]
     assert record["settings"]["a"] == {"n": 4, "x": 0.1235, "inputs": inputs_fingerprint()}
     assert record["settings"]["b"] == {"n": 1}
-
-
-@pytest.mark.parametrize("text", [None, "{", '{"schema": "other/1"}', "{}"])
-def test_what_is_no_record_is_one_line(tmp_path: Path, text: str | None) -> None:
-    """A missing, broken or different file: the error has its path and the command to rebuild it."""
-    path = tmp_path / "accuracy.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(UsageError, match="cannot read the record of accuracy") as raised:
-        read_record(path)
-    assert str(path) in str(raised.value)
-    assert "--output" in (raised.value.hint or "")
 
 
 def test_the_packaged_record_is_of_these_rows_and_coefficients() -> None:
