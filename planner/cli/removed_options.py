@@ -18,6 +18,15 @@ REMOVED: dict[tuple[str, str], str] = {
         "",
         "--live",
     ): "`gpuplan catalog refresh` reads prices, `--assume notebook_hours_a_week=20` gives your weekly hours",
+    ("accuracy", "--recorded"): "leave it out: `gpuplan accuracy` prints the record",
+    **{
+        ("accuracy", flag): f"`python -m lab accuracy {flag}` in a clone computes it"
+        for flag in ("--from", "--memory", "--laws", "--check", "--markdown", "--output", "-o")
+    },
+    ("calibrate", "calibrate"): (
+        "`python -m lab calibrate` in a clone rebuilds the packaged files; for your own chip,"
+        " `gpuplan profile MODEL -o FILE` and then `gpuplan estimate FILE`"
+    ),
 }
 
 
