@@ -5,18 +5,22 @@ The constants that it prints are those of `gpuplan.predict.device.fused_attentio
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
-from gpuplan.lab.attention_fit import (
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.device.fused_attention import ATTENTION, AttentionCoefficients
+from gpuplan.units import TERA
+
+sys.path.append(str(Path(__file__).parents[1]))  # where lab/ is
+from lab.attention_fit import (
     AttentionKernel,
     fit_attention,
     predict_attention_s,
     read_attention_kernels,
 )
-from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.device.fused_attention import ATTENTION, AttentionCoefficients
-from gpuplan.units import TERA
 
 USUAL_SHARE = 0.9  # of the peak, for large products where none is published
 

@@ -17,13 +17,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
-from gpuplan.lab.cross_validation import model_sample
-from gpuplan.lab.dataset import load_measured_workload
-from gpuplan.lab.user_rows import predict_traced_row
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan.user_rows import predict_traced_row
 from gpuplan.predict.coefficients import HostCoefficients, SharedCoefficients
 from gpuplan.predict.device.host_overlap import compute_step_s, count_dispatches
 from gpuplan.predict.keras_torch_host import DISPATCH_S, STEP_S
+from gpuplan.predict.measured_run import load_measured_workload, model_sample
 from gpuplan.predict.measurements import Measurement, read_measurements
 from gpuplan.predict.predictor import Predictor
 from measuring.models import ROOT

@@ -11,21 +11,24 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from gpuplan.lab.dataset import trace_measured_rows
-from gpuplan.lab.systolic_fit import (
-    build_systolic_steps,
-    predict_left_out_s,
-    select_fitted_rows,
-)
-from gpuplan.lab.user_rows import predict_traced_row
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan.user_rows import predict_traced_row
 from gpuplan.predict.measurements import Measurement, load_published_measurements
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.units import TERA
 from gpuplan.workload.model import Workload
 from gpuplan.workload.reference import parse_reference
+
+sys.path.append(str(Path(__file__).parents[1]))  # where lab/ is
+from lab.dataset import trace_measured_rows
+from lab.systolic_fit import (
+    build_systolic_steps,
+    predict_left_out_s,
+    select_fitted_rows,
+)
 
 AIM_ERROR = 0.15
 AIM_POINTS = 5.0

@@ -7,20 +7,23 @@ minutes on two cores, the first time.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
-from gpuplan.lab.dataset import trace_measured_rows
-from gpuplan.lab.systolic_fit import (
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.device.systolic_array import SHARES, SystolicShares
+from gpuplan.predict.measurements import load_published_measurements
+from gpuplan.predict.predictor import Predictor
+
+sys.path.append(str(Path(__file__).parents[1]))  # where lab/ is
+from lab.dataset import trace_measured_rows
+from lab.systolic_fit import (
     build_systolic_steps,
     fit_systolic,
     predict_left_out_s,
     predict_systolic_s,
     select_fitted_rows,
 )
-from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.device.systolic_array import SHARES, SystolicShares
-from gpuplan.predict.measurements import load_published_measurements
-from gpuplan.predict.predictor import Predictor
 
 DATASHEET = SystolicShares(products={"": 1.0}, attention=1.0)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import statistics
 import sys
+from pathlib import Path
 
-from gpuplan.lab.end_to_end import load_published_runs, predict_runs
 from gpuplan.offers.catalog import load_catalog
+
+sys.path.append(str(Path(__file__).parents[1]))  # where lab/ is
+from lab.end_to_end import load_published_runs, predict_runs
 
 ENOUGH = 0.25
 

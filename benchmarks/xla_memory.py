@@ -2,7 +2,7 @@
 
     pip install 'jax[cuda12]'                                    # about 5 GB; no driver and no GPU are needed
     python benchmarks/xla_memory.py -o profiles/xla_memory.csv   # about 30 s per row; resumes where it stopped
-    gpuplan accuracy --memory                                    # predictions of gpuplan for the rows
+    python -m lab accuracy --memory                              # predictions of gpuplan for the rows
 
 Each row is compiled in a separate process. The descriptions of the targets hold data-sheet values in XLA's format.
 """

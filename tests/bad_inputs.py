@@ -208,7 +208,6 @@ BY_HAND = (
     BadInput(("reconcile",), says="plan"),
     BadInput(("reconcile", "{good.json}", "no-run"), says="good.json"),
     BadInput(("report",), says="plan"),
-    BadInput(("calibrate", "--nope"), says="--nope"),
     BadInput(("accuracy", "--protocol", "nope"), (USAGE,)),
     BadInput(("quota", "--provider", "gcp", "--region", "r"), (CREDENTIALS,), says="GCP_ACCESS_TOKEN"),
     BadInput(("quota", "--provider", "azure", "--region", "r"), (CREDENTIALS,), says="AZURE_ACCESS_TOKEN"),

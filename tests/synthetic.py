@@ -6,7 +6,8 @@ from typing import Any
 
 from gpuplan.predict.coefficients import Coefficients
 from gpuplan.predict.interval.adaptive import FEATURES, IntervalModel
-from gpuplan.predict.priors import ERA_SPREAD_LOG, GROUPS
+
+from lab.priors import ERA_SPREAD_LOG, GROUPS
 
 __all__ = ["build_synthetic_coefficients"]
 

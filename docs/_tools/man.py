@@ -14,7 +14,7 @@ EXIT_CODES = (
 )  # fmt: skip
 ENVIRONMENT = (
     ("GPUPLAN_CACHE_DIR", "folder of traced workloads, and of the catalog as it was read"),
-    ("GPUPLAN_DATA_DIR", "folder of refreshed prices, measured runs and own coefficients"),
+    ("GPUPLAN_DATA_DIR", "folder of refreshed prices and measured runs"),
     ("GPUPLAN_CATALOG_DIR", "a catalog of your own"),
     ("GPUPLAN_STATE_DIR", "folder of launched runs"),
     ("GPUPLAN_PROVIDERS, GPUPLAN_REGIONS", "whose offers to look at, separated by commas"),

@@ -43,8 +43,7 @@ NOT_RUN = {
     "launch plan.json --via": "an installed SkyPilot", "export": "a plan for a cloud; tests/launch/export runs it",
     "reconcile plan.json RUN": "a run",
     "profile ResNet50": "minutes", "profile train.py --data": "a script that reads --images",
-    "calibrate": "an hour", "benchmark": "minutes", "accuracy rows.csv": "rows of `gpuplan benchmark`",
-    "accuracy --setting": "minutes", "accuracy --laws": "minutes",
+    "benchmark": "minutes", "accuracy rows.csv": "rows of `gpuplan benchmark`",
     **dict.fromkeys(
         (
             "estimate keras_hub:gemma_2b_en?sequence_length=512",
@@ -54,7 +53,6 @@ NOT_RUN = {
         ),
         "Keras Hub; tests/workload/test_keras_hub.py builds them",
     ),
-    "accuracy --check": "a quarter of an hour", "accuracy --output": "a quarter of an hour",
 }  # fmt: skip
 GOOD = (0, 3)  # done, or the answer is no
 
@@ -78,8 +76,6 @@ class Snippet:
         reasons = (
             reason for begin, reason in NOT_RUN.items() if line == begin or line.startswith(f"{begin} ")
         )
-        if self.words == ("accuracy",):
-            return "a quarter of an hour"
         if "--open" in self.words:
             return "a browser"
         return next(reasons, None)

@@ -1,121 +1,87 @@
-"""`gpuplan accuracy` and `gpuplan calibrate`."""
+"""`gpuplan accuracy`: the recorded errors of the predictions, and those on a user's measurements."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import GpuplanError
-from .accuracy_settings import SettingFlags
-from .flag_groups import expand_flag_groups
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
-    from ..lab.accuracy import Scoreboard
-
-
-def is_packaged(profiles: Path) -> bool:
-    """Return whether the program reads its profiles from a folder."""
-    return profiles.resolve() == Path(str(resources.files("gpuplan.profiles"))).resolve()
-
-
-def record_accuracy(profiles: Path) -> None:
-    """Score every setting and write the record, and the documentation page if its folder exists.
-
-    GpuplanError if scoring fails, after its messages on standard error.
-    """
-    from ..files import write_atomically
-
-    record = profiles / "accuracy.json"
-    _gpuplan("accuracy", "--output", str(record))
-    typer.echo(f"wrote {record}", err=True)
-    page = profiles.resolve().parent / "docs" / "accuracy.md"
-    if page.parent.is_dir():
-        write_atomically(page, _gpuplan("accuracy", "--recorded", "--markdown"))
-        typer.echo(f"wrote {page}", err=True)
-
-
-def _gpuplan(*arguments: str) -> bytes:
-    """Run a gpuplan command and return its output."""
-    done = subprocess.run([sys.executable, "-m", "gpuplan", *arguments], stdout=subprocess.PIPE, check=False)
-    if done.returncode:
-        raise GpuplanError(f"`gpuplan {' '.join(arguments)}` failed", hint="see its output above")
-    return done.stdout
+    from ..plan.accuracy import Scoreboard
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to an application."""
+    """Add the command to an application."""
     app.command()(accuracy)
-    app.command()(calibrate)
 
 
-@expand_flag_groups
 def accuracy(
     file: Annotated[
-        Path | None, typer.Argument(help="CSV of your own measurements; without it, the packaged corpus.")
+        Path | None, typer.Argument(help="CSV of your own measurements; without it, the packaged record.")
     ] = None,
     *,
-    flags: SettingFlags,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(help="One setting (architecture, profet, source, accelerator ...); repeatable."),
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Print prediction errors on held-out data.
 
-    Without FILE, the published measurements are predicted in several settings, each with coefficients fitted
-    without one architecture, source or accelerator, and compared with three rules of thumb. With FILE your
-    measurements are predicted with the packaged coefficients. `--laws` measures nothing: it predicts twelve models
-    on every accelerator and looks for a better chip, unit or compiler that would be slower.
+    Without FILE, the recorded errors on published measurements: each setting predicts them with coefficients
+    fitted without one architecture, source or accelerator, beside three rules of thumb. With FILE your
+    measurements are predicted with the packaged coefficients.
 
     Examples:
 
-      gpuplan accuracy --recorded
+      gpuplan accuracy
 
       gpuplan accuracy --setting source --setting accelerator
 
-      gpuplan accuracy --from T4
-
-      gpuplan accuracy --memory --recorded
-
-      gpuplan accuracy --laws
-
       gpuplan accuracy my_runs.csv --json
     """
-    from .accuracy_settings import (
-        compute_board,
-        emit_settings,
-        load_recorded_board,
-        score_file,
-        score_from_profile,
-    )
-
-    flags.refuse(file)
-    if file is not None:
-        _emit_own(score_file(file), as_json=flags.json_)
-        suggest_next(format_command("accuracy", "--recorded"), as_json=flags.json_)
+    if file is None:
+        _emit_recorded(setting or [], as_json=json_)
+        suggest_next(format_command("profile", "MODEL", o="profile.json"), as_json=json_)
         return
-    if flags.memory:
-        from .accuracy_settings import report_memory_accuracy
+    if setting:
+        from ..errors import UsageError
 
-        report_memory_accuracy(flags)
-        return
-    if flags.laws:
-        from .accuracy_settings import report_laws
+        raise UsageError(
+            f"`--setting` applies to the published measurements, not to `{file}`",
+            hint="leave out `--setting`, or the file",
+        )
+    _emit_own(_score_file(file), as_json=json_)
+    suggest_next(format_command("accuracy"), as_json=json_)
 
-        report_laws(as_json=flags.json_)
-        return
-    if flags.from_ is not None:
-        board = score_from_profile(flags.from_)
+
+def _emit_recorded(settings: list[str], *, as_json: bool) -> None:
+    from ..plan.accuracy import load_recorded_board
+    from ..render.accuracy import build_setting_columns, build_setting_rows
+    from ..render.output import emit_json, emit_rows
+
+    board = load_recorded_board(settings)
+    if as_json:
+        emit_json("gpuplan.accuracy/1", board)
     else:
-        board = (load_recorded_board if flags.recorded else compute_board)(flags.setting or [])
-    emit_settings(board, output=flags.output, markdown=flags.markdown, as_json=flags.json_)
-    if flags.check:
-        _stop_when_worse(board)
-    if not flags.markdown:
-        suggest_next(format_command("profile", "MODEL", o="profile.json"), as_json=flags.json_)
+        emit_rows(build_setting_columns(), build_setting_rows(board["settings"]))
+
+
+def _score_file(file: Path) -> Scoreboard:
+    from ..offers.catalog import load_catalog, resolve_accelerator
+    from ..plan.accuracy import score_measurements
+    from ..predict.measurements import read_measurements
+    from ..predict.predictor import Predictor
+    from ..render.progress import status
+
+    catalog, rows = load_catalog(), read_measurements(file)
+    with status("predicting") as progress:
+        return score_measurements(
+            rows, lambda name: resolve_accelerator(catalog, name), Predictor.load(), progress=progress
+        )
 
 
 def _emit_own(board: Scoreboard, *, as_json: bool) -> None:
@@ -128,107 +94,3 @@ def _emit_own(board: Scoreboard, *, as_json: bool) -> None:
         emit_rows(build_scoreboard_columns(), build_scoreboard_rows(board), title=board.protocol)
     for measurement, reason in board.unpredicted:
         typer.echo(f"not predicted: {measurement.model} on {measurement.accelerator}: {reason}", err=True)
-
-
-def _stop_when_worse(board: dict[str, Any]) -> None:
-    """Raise NoAnswerError (exit code 3) if a score is worse than the packaged record by more than noise."""
-    from ..errors import NoAnswerError
-    from ..lab.score_record import find_regressions, load_packaged_record
-
-    lines = find_regressions(load_packaged_record()["settings"], board["settings"])
-    if lines:
-        hint = "if intended, record it with `gpuplan accuracy --output profiles/accuracy.json`"
-        raise NoAnswerError("worse than recorded: " + "; ".join(lines), hint=hint)
-
-
-def calibrate(
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="Folder of the profiles, laid out as in the repository."),
-    ] = Path("profiles"),
-    retrace: Annotated[
-        bool, typer.Option("--retrace", help="Trace every model again, after a change of the tracer.")
-    ] = False,
-    accuracy: Annotated[
-        bool, typer.Option("--accuracy", help="Also score every setting, and write the record and the page.")
-    ] = False,
-    from_: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--from", help="CSV of your own measurements: update your own coefficients; repeatable."
-        ),
-    ] = None,
-    forget: Annotated[bool, typer.Option("--forget", help="Delete your own coefficients, and exit.")] = False,
-) -> None:
-    """Update your own coefficients from measurements, or rebuild the packaged calibration files.
-
-    With --from, the coefficients of each accelerator among your rows are fitted again, pulled towards the packaged
-    ones, and kept in your data folder; later estimates on that accelerator use them and say so. Give all rows of
-    an accelerator in one command: it replaces the previous update.
-
-    Without it, all files that depend on the published measurements are rebuilt: the kernels of every run, the
-    gradients, the coefficients with their intervals, the lookup of published steps, the covariance of errors
-    between accelerators, and the constants of several devices.
-    Files are written only after all are complete.
-
-    Examples:
-
-      gpuplan calibrate --from rows.csv
-
-      gpuplan calibrate --accuracy
-
-      gpuplan calibrate --retrace -o /tmp/profiles
-    """
-    if from_ or forget:
-        _keep_own(from_ or (), forget=forget, others=retrace or accuracy)
-        suggest_next(format_command("estimate", "MODEL"))
-        return
-    _rebuild_profiles(output, retrace=retrace, accuracy=accuracy)
-
-
-def _rebuild_profiles(output: Path, *, retrace: bool, accuracy: bool) -> None:
-    """Rebuild and write all calibration files of a folder of profiles."""
-    from ..errors import UsageError
-    from ..lab.recalibrate import PARTS, rebuild_profiles, write_profiles
-    from ..offers.catalog import load_catalog
-    from ..predict.measurements import load_published_measurements
-    from ..render.progress import parts
-
-    if not output.is_dir():
-        raise UsageError(f"`{output}` is not a folder", hint="create it, or name another with `-o`")
-    if accuracy and not is_packaged(output):
-        hint = "leave out `--accuracy`, or run it in a clone that is installed with `pip install -e .`"
-        raise UsageError(f"`--accuracy` scores what is installed, not `{output}`", hint=hint)
-    with parts(len(PARTS)) as (part, progress):
-        files = rebuild_profiles(
-            load_published_measurements(),
-            load_catalog().accelerators,
-            retrace=retrace,
-            progress=progress,
-            part=lambda name: part(PARTS[name]),
-        )
-    write_profiles(files, output)
-    typer.echo("\n".join(f"wrote {output / name}" for name in files), err=True)
-    if accuracy:
-        record_accuracy(output)
-        suggest_next(format_command("accuracy", "--recorded"))
-        return
-    page = "gpuplan accuracy --recorded --markdown > docs/accuracy.md"
-    suggest_next(f"{format_command('accuracy', o=output / 'accuracy.json')}, then {page}")
-
-
-def _keep_own(files: Sequence[Path], *, forget: bool, others: bool) -> None:
-    """Update or delete the user's own coefficients; UsageError for flags that exclude each other."""
-    from ..errors import UsageError
-    from .own_calibration import forget_own_coefficients, update_own_coefficients
-
-    if others or (files and forget):
-        raise UsageError(
-            "`--from` and `--forget` concern your own coefficients and exclude each other, `--retrace` and"
-            " `--accuracy`",
-            hint="leave out one of them",
-        )
-    if forget:
-        forget_own_coefficients()
-    else:
-        update_own_coefficients(files)

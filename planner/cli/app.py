@@ -33,7 +33,7 @@ COMMANDS = {
     "rig_command": ("rig",),
     "sweep_command": ("sweep",),
     "catalog_commands": ("offers", "accelerators", "quota", "catalog"),
-    "accuracy_commands": ("accuracy", "calibrate"),
+    "accuracy_commands": ("accuracy",),
     "profile_command": ("profile",),
     "reconcile_command": ("reconcile",),
     "benchmark_command": ("benchmark",),

@@ -36,8 +36,8 @@ def benchmark(
 
     Each workload runs in its own process. Its time is the median of windows of steps of fit() or predict(), after
     compilation and warm-up. On a CPU the workloads are smaller. What does not fit in the memory or in the time is
-    named and left out. Ctrl-C keeps what was measured. The rows update your own coefficients, and have the form of
-    a contribution to profiles/published/.
+    named and left out. Ctrl-C keeps what was measured. The rows have the form of a contribution to
+    profiles/published/.
 
     Workloads: mlp, resnet50-mixed, bert-128, resnet50-float32, lstm-text, gpt-512, mobilenet-v2, unet,
     resnet50-infer, bert-512, resnet50-mixed-small, vgg16-small-images, bert-128-infer, efficientnet-b0,
@@ -68,7 +68,7 @@ def benchmark(
     _report(found, output)
     step = "add `-o rows.csv` to keep the rows"
     if output is not None:
-        step = format_command("calibrate", "--from", str(output))
+        step = format_command("accuracy", str(output))
     suggest_next(step, as_json=json_)
 
 

@@ -136,6 +136,15 @@ REMOVED: dict[tuple[str, str], str] = {
         for command in commands
         for option, hint in hints.items()
     },
+    ("accuracy", "--recorded"): "leave it out: `gpuplan accuracy` prints the record",
+    **{
+        ("accuracy", flag): f"`python -m lab accuracy {flag}` in a clone computes it"
+        for flag in ("--from", "--memory", "--laws", "--check", "--markdown", "--output", "-o")
+    },
+    ("calibrate", "calibrate"): (
+        "`python -m lab calibrate` in a clone rebuilds the packaged files; for your own chip,"
+        " `gpuplan profile MODEL -o FILE` and then `gpuplan estimate FILE`"
+    ),
 }
 
 

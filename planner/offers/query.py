@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
 from .aliases import PROVIDER_ALIASES, AcceleratorNames
 from .catalog import load_catalog
-from .rows import CPU, Offer, Status
+from .rows import Offer, Status
 
 PURCHASES = ("any", "on-demand", "spot")
 UNAVAILABLE: tuple[Status, ...] = ("retired", "historical")  # listed, but no longer available
@@ -106,44 +106,3 @@ def _parse_purchase(purchase: str) -> str | None:
         choices = ", ".join(f"`{choice}`" for choice in PURCHASES)
         raise UsageError(f"unknown purchase option `{purchase}`", hint=f"choose one of {choices}")
     return None if purchase == "any" else purchase.replace("-", "_")
-
-
-CLOUDS = ("aws", "azure", "gcp")
-PREFERENCE: tuple[Status, ...] = ("active", "legacy", "retired", "historical")
-
-
-def _sort_key(offer: Offer) -> tuple[object, ...]:
-    return (
-        PREFERENCE.index(offer.status),
-        offer.usd_per_hour,
-        offer.provider,
-        offer.instance_type,
-        offer.region,
-    )
-
-
-def find_reference_prices(
-    offers: Iterable[Offer], *, providers: Container[str] | None = None
-) -> dict[tuple[str, float], Offer]:
-    """Return the cheapest complete on-demand machine for each accelerator and number of devices.
-
-    Active offers are preferred to legacy ones, and those to retired ones, so that a retired chip has its last
-    listed price. CPU hosts are excluded.
-
-    Args:
-        offers: Current and former offers.
-        providers: Accepted providers; all if None.
-    """
-    best: dict[tuple[str, float], Offer] = {}
-    for offer in offers:
-        counts = offer.purchase == "on_demand" and offer.complete and offer.usd_per_hour
-        if (
-            not counts
-            or offer.accelerator == CPU
-            or (providers is not None and offer.provider not in providers)
-        ):
-            continue
-        key = (offer.accelerator, offer.devices)
-        if key not in best or _sort_key(offer) < _sort_key(best[key]):
-            best[key] = offer
-    return best

@@ -57,7 +57,7 @@ def build_context(
     options = replace(options, tensor=find_tensor_ways(question.shard or ()))
     settings = load_settings()
     measurements = _measurements(model, profiles, settings)
-    packaged = Predictor.load(settings, accelerators=selection.accelerators)
+    packaged = Predictor.load(accelerators=selection.accelerators)
     predictor: StepPredictor = _add_measurements(packaged, measurements, catalog, selection)
     if compiling is not None:
         from .compilation import count_visible_devices

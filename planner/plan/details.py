@@ -11,7 +11,6 @@ from ..errors import NoAnswerError
 from ..predict.breakdown import StepBreakdown, break_down_step
 from ..predict.predictor import Predictor
 from ..predict.step_time import StepTime
-from ..settings import load_settings
 from .compare.alternative_costs import Crossover, find_crossovers
 from .compare.breakeven import BreakevenQuery, build_cost_model
 from .result.estimate import CostCurve, ReportDetails
@@ -54,15 +53,13 @@ def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -
     """Break down the step on one device of each of the first distinct accelerators of some offers."""
     wanted = [estimate.offers[index].selected.accelerator for index in shown]
     found: dict[str, StepBreakdown] = {}
-    known = Predictor.load(load_settings())
+    known = Predictor.load()
     for accelerator in sorted((one for one in wanted if one is not None), key=lambda one: one.kind == "cpu"):
         if accelerator.name in found:
             continue
         step = context.predictor.step_time(context.workload, accelerator, devices=1)
         if isinstance(step, StepTime):
-            taken = break_down_step(
-                context.workload, accelerator, step, known.get_coefficients(accelerator)[0]
-            )
+            taken = break_down_step(context.workload, accelerator, step, known.coefficients)
             found |= {} if taken is None else {accelerator.name: taken}
         if len(found) == ACCELERATORS_SHOWN:
             break

@@ -15,6 +15,9 @@ from ..plain import to_plain
 from .interval.adaptive import IntervalModel
 
 FORMAT = "gpuplan.efficiency/9"
+# From Volta on, first-level cache and shared memory are one, and threads of a warp are scheduled each on its own.
+ERA_BEGAN = 2017
+LAST_YEAR = 2020  # of the measured chips
 
 
 class GenerationCoefficients(Frozen):
@@ -169,6 +172,16 @@ class AcceleratorLimits(Frozen):
     warpgroup_sharing: Any = 1.0
 
 
+class FittedCoefficients(Frozen):
+    """Coefficients that a fit found."""
+
+    generations: dict[str, GenerationCoefficients]
+    era: dict[str, float]
+    shared: SharedCoefficients
+    stacks: dict[str, StackCoefficients]
+    hosts: dict[str, HostCoefficients]
+
+
 class Coefficients(Frozen):
     """All fitted coefficients, prediction intervals, and the data of the fit."""
 
@@ -202,6 +215,16 @@ class Coefficients(Frozen):
         )
 
 
+def era_sign(year: int) -> float:
+    """Return 1 for chips of Volta's year and later ones, -1 for older ones [-].
+
+    Example:
+        >>> era_sign(2016), era_sign(2024)
+        (-1.0, 1.0)
+    """
+    return 1.0 if year >= ERA_BEGAN else -1.0
+
+
 def field_names(
     kind: type[GenerationCoefficients]
     | type[SharedCoefficients]
@@ -215,7 +238,7 @@ def field_names(
 
 @cache
 def load_coefficients(path: Path | None = None) -> Coefficients:
-    """Read the packaged coefficients, or a file that `gpuplan calibrate` wrote.
+    """Read the packaged coefficients, or a file that `python -m lab calibrate` wrote.
 
     Raises:
         UsageError: The file is missing or is not such a file.
@@ -227,5 +250,5 @@ def load_coefficients(path: Path | None = None) -> Coefficients:
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
             f"cannot read coefficients from `{path or packaged}`: {problem!r}",
-            hint="rebuild them with `gpuplan calibrate`",
+            hint="rebuild them in a clone with `python -m lab calibrate`",
         ) from problem

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..frozen import Frozen
 from .coefficients import (
     AcceleratorLimits,
     Coefficients,
+    FittedCoefficients,
     GenerationCoefficients,
     SharedCoefficients,
     StackCoefficients,
+    era_sign,
     field_names,
 )
 from .device.concatenation import concatenate_kernels
@@ -23,10 +25,6 @@ from .device.systolic_array import systolic_parts_s
 from .framework_versions import NEWEST_SOFTWARE
 from .interval.time_breakdown import TimeBreakdown, compute_time_breakdown
 from .kernels.table import KernelTable
-from .priors import era_sign
-
-if TYPE_CHECKING:
-    from .parameter_vector import FittedCoefficients
 
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
 # Gap of a launch, and of each kernel the total, arithmetic and memory time, arrays of [kernels] [s].

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
@@ -14,7 +13,7 @@ from .coefficients import AcceleratorLimits, Coefficients
 from .device.accelerator_limits import compute_limits, find_generation, find_release_year
 from .device.measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
 from .execution import Execution, find_keras_execution
-from .interval.quantiles import interval_around
+from .interval.adaptive import interval_around
 from .keras_defaults import (
     choose_attention,
     describe_composed_normalization,
@@ -30,7 +29,6 @@ from .kernels.table import Kernel, KernelTable
 from .modelled_step import KernelTimes, StepOnChip, compute_all_kernel_times_s, model_step
 from .multi_device.data_parallel import scale_to_devices
 from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
-from .own_coefficients import OwnCoefficients, load_own_coefficients
 from .run_config import (
     compute_memory_pressure,
     compute_paging_s,
@@ -45,9 +43,6 @@ from .step_description import (
 from .step_time import NoPrediction, StepTime, join_notes
 from .xla_recomputation import compute_recomputed_bytes
 
-if TYPE_CHECKING:
-    from ..settings import Settings
-
 BITS_PER_BYTE = 8.0
 MEAN = ""  # key of the mean over measured members, used for unmeasured ones
 _StepKey = tuple[int, int, float, str, bool]  # workload, accelerator, share of it, stack, feed
@@ -60,31 +55,21 @@ class Predictor:
     Args:
         coefficients: Packaged coefficients.
         measured: Packaged measurements.
-        own: The user's own coefficients, by the name of the accelerator that they were measured on.
         accelerators: Those whose kernel times are computed together, once a workload is predicted on one of them.
     """
 
     coefficients: Coefficients
     measured: MeasuredSteps
-    own: Mapping[str, OwnCoefficients] = field(default_factory=dict)
     accelerators: tuple[Accelerator, ...] = ()
 
     @classmethod
-    def load(cls, settings: Settings | None = None, *, accelerators: Iterable[Accelerator] = ()) -> Predictor:
+    def load(cls, *, accelerators: Iterable[Accelerator] = ()) -> Predictor:
         """Return the predictor with the packaged coefficients and measurements.
 
         Args:
-            settings: Settings whose data folder may hold the user's own coefficients; None leaves them out.
             accelerators: Accelerators on which each workload will be predicted.
         """
-        packaged = load_user_coefficients()
-        own = {} if settings is None else load_own_coefficients(settings, packaged)
-        return cls(packaged, load_measured_steps(), own, tuple(accelerators))
-
-    def get_coefficients(self, accelerator: Accelerator) -> tuple[Coefficients, str]:
-        """Return the coefficients of an accelerator, and a note if they are the user's own."""
-        own = self.own.get(accelerator.name)
-        return (self.coefficients, "") if own is None else (own.coefficients, own.note)
+        return cls(load_user_coefficients(), load_measured_steps(), tuple(accelerators))
 
     # Results by id of what they belong to, which is kept beside them, so that the id stays unique.
 
@@ -214,7 +199,7 @@ class Predictor:
         names = name_user_run(
             stack, torch=workload.backend == "torch", mode=workload.mode, compiled=workload.compiled
         )
-        coefficients, own_note = self.get_coefficients(accelerator)
+        coefficients = self.coefficients
         executed = select_executed_workload(workload, accelerator)
         memory_bytes = executed.memory.total_bytes - compute_recomputed_bytes(executed, accelerator)
         step = model_step(
@@ -256,7 +241,6 @@ class Predictor:
                 describe_unaligned_products(workload, accelerator),
                 choose_attention(workload, accelerator).note,
                 note,
-                own_note,
             ),
         )
 
@@ -282,13 +266,13 @@ class Predictor:
         """
         key = (id(workload), id(accelerator), stack)
         if key not in self._times_s:
-            peers = [one for one in self.accelerators if one.name not in self.own]
+            peers = self.accelerators
             if not any(one is accelerator for one in peers):
-                peers = [accelerator]
+                peers = (accelerator,)
             limits = ((one, self._compute_limits(workload, one)) for one in peers)
             known = [(one, found) for one, found in limits if not isinstance(found, NoPrediction)]
-            coefficients, _ = self.get_coefficients(accelerator)
-            times_s = compute_all_kernel_times_s([found for _, found in known], coefficients, stack=stack)
+            steps = [found for _, found in known]
+            times_s = compute_all_kernel_times_s(steps, self.coefficients, stack=stack)
             for (one, _), found_s in zip(known, times_s, strict=True):
                 self._times_s[id(workload), id(one), stack] = (workload, one, found_s)
         return self._times_s[key][2]

@@ -119,17 +119,6 @@ def append_mode(name: str, mode: str) -> str:
     return f"{name} {mode}" if mode == "infer" else name
 
 
-def split_mode(name: str) -> tuple[str, str]:
-    """Return the name without the suffix of `append_mode`, and the mode.
-
-    Example:
-        >>> split_mode("keras"), split_mode("keras infer")
-        (('keras', 'train'), ('keras', 'infer'))
-    """
-    trained = name.removesuffix(" infer")
-    return trained, "train" if trained == name else "infer"
-
-
 def name_host(m: Measurement) -> str:
     """Return the name of the host: the instance type for plain Keras, else the stack."""
     return append_mode(m.host, m.mode) if m.stack == "keras" and m.host else name_stack(m)
@@ -143,11 +132,6 @@ def name_run_kind(accelerator: str, precision: str, *, compiled: bool) -> str:
         'T4 float32 with XLA'
     """
     return f"{accelerator} {precision}{' with XLA' if compiled else ''}"
-
-
-def name_measured_run_kind(m: Measurement) -> str:
-    """Return the kind of run of a measurement."""
-    return append_mode(name_run_kind(m.accelerator, m.precision, compiled=m.compiled), m.mode)
 
 
 def is_fed_from_host(m: Measurement) -> bool:

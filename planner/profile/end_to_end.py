@@ -192,7 +192,6 @@ def _predict(document: ProfileDocument, batch_size: int, model: Any) -> StepTime
     from ..offers.local import probe_local_offer
     from ..offers.rows import CPU
     from ..predict.predictor import Predictor
-    from ..settings import load_settings
     from ..workload.load import trace_keras_model
     from ..workload.options import WorkloadOptions
 
@@ -207,7 +206,7 @@ def _predict(document: ProfileDocument, batch_size: int, model: Any) -> StepTime
         accelerator = own if own.name == CPU else None
     if accelerator is None:
         return None
-    found = Predictor.load(load_settings()).step_time(
+    found = Predictor.load().step_time(
         workload,
         accelerator,
         devices=document["devices"],

@@ -9,8 +9,8 @@ from ..plain import to_plain
 from .output import Column
 
 if TYPE_CHECKING:
-    from ..lab.accuracy import Scoreboard
-    from ..lab.scores import Summary
+    from ..plan.accuracy import Scoreboard
+    from ..predict.scores import Summary
 
 Scores = Mapping[str, Any]
 GROUPS = ("source", "accelerator", "precision", "stack", "network", "model")

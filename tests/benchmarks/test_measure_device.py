@@ -90,7 +90,7 @@ def test_a_second_run_measures_nothing_again(measured: tuple[Path, dict[str, Any
 
 def test_its_rows_are_traced_as_what_was_timed(measured: tuple[Path, dict[str, Any]]) -> None:
     """The CSV's reference leads gpuplan to a model of the same number of parameters, in the same precision."""
-    from gpuplan.lab.dataset import load_measured_workload
+    from gpuplan.predict.measured_run import load_measured_workload
     from gpuplan.predict.measurements import read_measurements
 
     folder, _ = measured

@@ -36,7 +36,7 @@ ANSWERS = {
     "catalog diff": "gpuplan catalog refresh",
     "catalog history g4dn.xlarge": "gpuplan catalog refresh --provider aws",
     "catalog path": "gpuplan catalog age",
-    "accuracy --recorded": "gpuplan profile MODEL",
+    "accuracy": "gpuplan profile MODEL",
     "doctor --quick": "gpuplan estimate ResNet50",
     "report {plan} -o {folder}/report.html": "gpuplan launch {plan} --dry-run",
     "launch {plan} --rank 1 --script train.py --dry-run": "the same without `--dry-run`",
@@ -46,7 +46,7 @@ ANSWERS = {
     "export {cloud} --to skypilot --source {git} -o {folder}/task.yaml": "sky launch",
     "reconcile --forget": "gpuplan estimate MODEL",
 }
-NOT_RUN = {"profile", "benchmark", "quota", "calibrate", "stop", "reap", "catalog refresh"}
+NOT_RUN = {"profile", "benchmark", "quota", "stop", "reap", "catalog refresh"}
 # Speaks a protocol on standard input and output.
 SERVERS = {"mcp"}
 

@@ -18,11 +18,6 @@ from gpuplan.settings import Settings, load_settings
 
 Run = Callable[..., Any]
 MOST_SLOTS = 170
-# Flags that go with what they belong to; empty once that is gone.
-LEAVING = {
-    *(("accuracy", f"--{name}") for name in ("from", "recorded", "memory", "laws", "check", "markdown")),
-    *(("calibrate", f"--{name}") for name in ("output", "retrace", "accuracy", "from", "forget")),
-}  # fmt: skip
 OPTIONS = sorted(key for key in REMOVED if key[0] and key[1].startswith("--"))
 NEEDED = {  # what a command requires besides the flag
     "estimate": "ResNet50", "breakeven": "ResNet50", "sweep": "ResNet50", "profile": "ResNet50",
@@ -54,7 +49,7 @@ def list_flags() -> list[tuple[str, str]]:
 
 def test_flags_stay_few() -> None:
     """The sum over all commands of their flags."""
-    assert len([slot for slot in list_flags() if slot not in LEAVING]) <= MOST_SLOTS
+    assert len(list_flags()) <= MOST_SLOTS
 
 
 @pytest.mark.parametrize(("command", "flag"), OPTIONS)

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpuplan.lab.user_rows import predict_user_rows
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan.user_rows import predict_user_rows
 from gpuplan.predict.measurements import read_measurements
 from gpuplan.predict.predictor import Predictor
 

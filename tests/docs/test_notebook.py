@@ -62,7 +62,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
 
 
 def test_the_benchmark_runs(tmp_path: Path) -> None:
-    """One workload on this CPU: its row is shown and kept; a CPU's updates nothing, and the notebook goes on."""
+    """One workload on this CPU: its row is shown and kept; a CPU's is not predicted, and the notebook goes on."""
     short = tmp_path / "short.ipynb"
     text = BENCHMARK.read_text(encoding="utf-8")
     assert "MINUTES = 10" in text

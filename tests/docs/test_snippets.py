@@ -18,7 +18,7 @@ QUICK = (
     "offers",
     "accelerators",
     "epochs",
-    "accuracy --recorded",
+    "accuracy",
     "catalog",
 )
 

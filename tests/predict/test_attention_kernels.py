@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from gpuplan.lab.attention_fit import (
-    AttentionKernel,
-    fit_attention,
-    predict_attention_s,
-    read_attention_kernels,
-)
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.device.accelerator_limits import compute_limits
 from gpuplan.predict.device.fused_attention import ATTENTION, compute_attention_s
@@ -20,8 +14,12 @@ from gpuplan.predict.library_kernels import find_attention_kernel
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.step_time import NoPrediction
 
+from lab.attention_fit import (
+    AttentionKernel,
+    predict_attention_s,
+)
+
 ACCELERATORS = load_catalog().accelerators
-PUBLISHED = read_attention_kernels()
 ONE = AttentionKernel(
     accelerator="A100-80GB", kernel="FlashAttention-2", backward=False, head_size=64, causal=False,
     batch=16, heads=16, length=2048, flop_per_s=1e12, source="",
@@ -31,50 +29,6 @@ ONE = AttentionKernel(
 def predict_s(**changes: object) -> float:
     """Return the modelled time of one kernel [s]."""
     return float(predict_attention_s([replace(ONE, **changes)], ACCELERATORS, ATTENTION)[0])  # type: ignore[arg-type]
-
-
-def mean_error(rows: list[AttentionKernel], coefficients: object = ATTENTION) -> float:
-    """Return the mean of |predicted / measured - 1|."""
-    predicted_s = predict_attention_s(rows, ACCELERATORS, coefficients)  # type: ignore[arg-type]
-    return float(np.abs(predicted_s / [row.time_s for row in rows] - 1.0).mean())
-
-
-def test_the_packaged_constants_are_those_of_the_fit() -> None:
-    """`python benchmarks/attention_kernels.py` prints them."""
-    fitted = fit_attention(PUBLISHED, ACCELERATORS)
-
-    for field in fields(ATTENTION):
-        assert getattr(ATTENTION, field.name) == pytest.approx(getattr(fitted, field.name), rel=0.01)
-
-
-def test_published_kernels_are_within_a_tenth_in_the_mean() -> None:
-    """238 kernels on eight chips; as matrix products of their size they are predicted 38 % too fast."""
-    assert len(PUBLISHED) == 238
-    assert mean_error(list(PUBLISHED)) < 0.10
-
-
-@pytest.mark.parametrize("chip", sorted({row.accelerator for row in PUBLISHED}))
-def test_a_chip_that_is_left_out_is_within_a_quarter(chip: str) -> None:
-    """The constants are not those of one chip; 6 % on an H200 to 26 % on a B200 in the mean."""
-    rest = [row for row in PUBLISHED if row.accelerator != chip]
-    own = [row for row in PUBLISHED if row.accelerator == chip]
-
-    assert mean_error(own, fit_attention(rest, ACCELERATORS)) < 0.27
-
-
-def test_a_published_rate_is_read_with_half_of_the_work_under_a_causal_mask() -> None:
-    """4 B h T^2 H FLOP forward, 2.5 times as many backward: FlashAttention-2 on an H100, 2048 tokens."""
-    found = {
-        (row.backward, row.causal): row.time_s
-        for row in PUBLISHED
-        if (row.accelerator, row.kernel, row.head_size, row.length)
-        == ("H100-SXM", "FlashAttention-2", 128, 2048)
-    }
-    by_hand = 4.0 * 8 * 16 * 2048**2 * 128
-
-    assert found[False, False] == pytest.approx(by_hand / 362e12)
-    assert found[False, True] == pytest.approx(by_hand / 2 / 298e12)
-    assert found[True, False] == pytest.approx(by_hand * 2.5 / 291e12)
 
 
 def test_triton_takes_longer_by_what_was_published() -> None:

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from factories import make_workload
-from gpuplan.lab.dataset import build_samples
-from gpuplan.lab.kernel_store import load_store
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.device.accelerator_limits import compute_limits, tensor_dtypes
@@ -20,6 +18,9 @@ from gpuplan.predict.kernels.table import CATEGORIES, Kernel, build_kernel_table
 from gpuplan.predict.library_kernels import find_converted_dtypes, find_xla_converted_dtypes
 from gpuplan.predict.measurements import Measurement, read_published_file
 from gpuplan.predict.step_time import NoPrediction
+
+from lab.dataset import build_samples
+from lab.kernel_store import load_store
 
 ACCELERATORS = load_catalog().accelerators
 CONVOLUTION = Kernel(

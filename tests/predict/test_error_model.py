@@ -10,9 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.lab.evaluation import Evaluator
-from gpuplan.lab.evaluation_protocols import SETTINGS
-from gpuplan.lab.scores import summarize
 from gpuplan.predict.from_profile.error_covariance import (
     PARTS,
     WINSOR_LOG,
@@ -20,7 +17,6 @@ from gpuplan.predict.from_profile.error_covariance import (
     StepSummary,
     build_features,
     compute_covariance,
-    fit_error_covariance,
     posterior,
     winsorize,
 )
@@ -34,9 +30,6 @@ from gpuplan.predict.from_profile.error_model import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-
-# One process works out what both files look at.
-pytestmark = pytest.mark.xdist_group("held out")
 
 NOTHING = (0.0, 0.0, 0.0, 0.0)
 ENDS = {"few": (-1.3, 1.3), "many": (-1.2, 1.2)}
@@ -207,28 +200,6 @@ def test_noiseless_measurements_are_reproduced() -> None:
     assert spread.tolist() == [[0.0, 0.0], [0.0, 0.75]]
 
 
-def test_the_law_learns_what_carries_over() -> None:
-    """Forty workloads whose error is made to be all common, or all of one accelerator: the fit tells which."""
-    random = np.random.default_rng(7)
-    compute = (0.97, 0.01, 0.01, 0.01)
-    chips = ("T4", "V100", "K80")
-    steps = [step(chip, work=str(work), parts=compute) for work in range(40) for chip in chips]
-    common = np.repeat(random.normal(0.0, 0.25, 40), len(chips))
-    own = random.normal(0.0, 0.25, 40 * len(chips))
-    shared, apart = (
-        fit_error_covariance(build_features(steps), list(common)),
-        fit_error_covariance(build_features(steps), list(own)),
-    )
-
-    def predictions(covariance_model: ErrorCovariance) -> float:
-        errors = error_model(covariance_model).corrections([steps[0]], [0.1 * math.exp(0.2)], [steps[1]])
-        return errors[0].log_ratio / 0.2
-
-    library_free = {"alike_common": 0.0, "alike_own": 0.0}
-    assert predictions(replace(shared, **library_free)) > 0.9
-    assert predictions(replace(apart, **library_free)) < 0.25
-
-
 def test_a_prediction_says_what_it_rests_on() -> None:
     """Parts add up to the estimate, which lies in its interval; the note names accelerator, sizes and parts."""
     profile = BatchProfile(accelerator="T4", steps=((16, 0.020), (64, 0.050)))
@@ -274,34 +245,3 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"transfer\.json") as raised:
         load_error_model(path)
     assert "calibrate" in (raised.value.hint or "")
-
-
-@pytest.mark.slow
-def test_from_a_profile_on_t4_to_architectures_left_out(profet_bench: Evaluator) -> None:
-    """PROFET's rows on K80, M60 and V100, beside 11.8 % mean that PROFET publishes for its own predictions."""
-    predicted = SETTINGS["from-t4"].predict(profet_bench)
-    scores = summarize(predicted.rows)
-    assert scores.n == 632
-    assert scores.mean_ape <= 0.088
-    assert scores.median_ape <= 0.048
-    assert 0.74 <= scores.coverage_80 <= 0.86
-    for rows in predicted.baselines.values():
-        assert summarize(rows).mean_ape > 2 * scores.mean_ape
-
-
-@pytest.mark.slow
-def test_from_two_batch_sizes_on_any_other_gpu(profet_bench: Evaluator) -> None:
-    """All twelve ordered pairs, beside 13.6 % mean for PROFET itself; no pair is hopeless."""
-    rows = SETTINGS["from-each"].predict(profet_bench).rows
-    scores = summarize(rows)
-    assert scores.n == 3 * 849
-    assert scores.mean_ape <= 0.084
-    assert scores.median_ape <= 0.055
-    assert 0.74 <= scores.coverage_80 <= 0.86
-    pairs = {(row.basis, row.measurement.accelerator) for row in rows}
-    assert len(pairs) == 12
-    worst = max(
-        summarize([r for r in rows if (r.basis, r.measurement.accelerator) == pair]).mean_ape
-        for pair in pairs
-    )
-    assert worst <= 0.15

@@ -7,8 +7,9 @@ from datetime import date
 from importlib import resources
 
 import pytest
-from gpuplan.lab.evaluation import judged_rows
 from gpuplan.predict.framework_versions import NEWEST_SOFTWARE, SOFTWARE, SOFTWARE_EPOCH, software_year
+
+from lab.evaluation import judged_rows
 
 NO_DATE = {"PaddlePaddle"}  # published without a version
 

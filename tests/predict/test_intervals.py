@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuplan.lab.interval_fit import FeaturedResidual, fit_interval_model
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.device.accelerator_limits import is_modern_data_center_gpu
@@ -54,27 +52,6 @@ def test_a_widest_ratio_narrows_both_sides() -> None:
 
     assert found.high / found.low == pytest.approx(1.2)
     assert math.log(found.high / 10) / math.log(10 / found.low) == pytest.approx(2.0)
-
-
-def test_the_fit_finds_which_steps_are_harder() -> None:
-    """Residuals three times as large on products of tensor units: the scale is, and four fifths are inside."""
-    rng = random.Random(1)
-    easy = compute_features(
-        TimeBreakdown(0.0, 0.0, 1.0, 0.0),
-        on_tensor_units=False, mode="train", compiled=False, step_s=1.0, chip_year=2017, is_chip_measured=True,
-    )  # fmt: skip
-    hard = {**easy, "tensor products": 1.0}
-    rows = [
-        FeaturedResidual(rng.gauss(0.0, size), f"publisher {i % 8}", features)
-        for i in range(800)
-        for size, features in ((0.1, easy), (0.3, hard))
-    ]
-    model = fit_interval_model(rows)
-    ratio = model.compute_scale(hard) / model.compute_scale(easy)
-    inside = [model.low <= one.log / model.compute_scale(one.features) <= model.high for one in rows]
-
-    assert ratio == pytest.approx(3.0, rel=0.35)
-    assert sum(inside) / len(rows) == pytest.approx(0.8, abs=0.04)
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,6 @@ def test_a_compiled_step_is_never_slower_than_kernel_by_kernel(workload: Workloa
 
 
 def test_coefficients_survive_a_round_trip(tmp_path: Path) -> None:
-    """What calibrate writes is what predict reads."""
+    """What `python -m lab calibrate` writes is what predict reads."""
     coefficients = load_coefficients()
     assert Coefficients.from_json(coefficients.to_json()) == coefficients

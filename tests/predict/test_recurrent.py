@@ -8,7 +8,6 @@ from functools import cache
 from typing import Literal
 
 import pytest
-from gpuplan.lab.kernel_store import build_run_key
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.device.host_overlap import count_dispatches
@@ -26,6 +25,8 @@ from gpuplan.workload.load import trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import OpKind
 from gpuplan.workload.options import WorkloadOptions
+
+from lab.kernel_store import build_run_key
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from gpuplan.predict.device.roofline import soft_max
 from gpuplan.predict.device.tiling import SPLITS, TILES, Products, best_tiling_s, tile_rate, tiling_s
-from gpuplan.predict.interval.quantiles import equal_weights, interval_around, weighted_quantile
+from gpuplan.predict.interval.adaptive import interval_around
 from gpuplan.predict.multi_device.collectives import ring_all_reduce_s
 from hypothesis import given
 from hypothesis import strategies as st
+
+from lab.quantiles import equal_weights, weighted_quantile
 
 sizes = st.integers(1, 8192).map(float)
 

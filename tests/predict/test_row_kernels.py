@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from gpuplan.lab.kernel_store import build_traced_run
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.execution import find_keras_execution
 from gpuplan.predict.kernels.launches import build_kernels
 from gpuplan.predict.library_kernels import has_row_kernels
+from gpuplan.predict.measured_run import build_traced_run
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.workload.load import trace_keras_model
 from gpuplan.workload.model import Workload

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.lab.scores import ScoredRow, row_to_json, summarize, summarize_by
 from gpuplan.predict.measurements import (
     COLUMNS,
     Measurement,
@@ -14,6 +13,7 @@ from gpuplan.predict.measurements import (
     read_measurements,
     read_published_file,
 )
+from gpuplan.predict.scores import ScoredRow, row_to_json, summarize, summarize_by
 from gpuplan.units import Interval
 
 

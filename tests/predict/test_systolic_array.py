@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from gpuplan.lab.systolic_fit import SystolicStep, fit_systolic, predict_systolic_s
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import AcceleratorLimits
 from gpuplan.predict.device.accelerator_limits import compute_limits
 from gpuplan.predict.device.systolic_array import (
-    READ_SHARES,
     SHARES,
-    SystolicShares,
     padded_flops,
     systolic_parts_s,
 )
 from gpuplan.predict.kernels.executed_ops import CORES_PER_CHIP, repeat_updates
 from gpuplan.predict.kernels.launches import build_kernels
 from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_table
-from gpuplan.predict.measurements import read_published_file
 from gpuplan.workload.ops import Op, OpKind
 
 
@@ -100,29 +93,6 @@ def test_products_reach_the_share_of_their_chip_and_fused_attention_one_of_its_o
     limits = chip("TPU-v6e", fused)
     _, compute, _ = systolic_parts_s(fused, limits, xp=np)
     assert compute[0] == pytest.approx(2 * 8192**3 / (SHARES.attention * 918e12))
-
-
-def test_shares_are_found_again_in_steps_made_with_them() -> None:
-    """The fit of steps that were computed with known shares; other chips keep what was read."""
-    published = read_published_file("tpu_recipes_maxtext_language")[0]
-    true = SystolicShares(products={"": 0.0, "TPU-v5e": 0.85, "TPU-v6e": 0.6}, attention=0.3)
-
-    def build(name: str, batch: int) -> SystolicStep:
-        dots = [kernel(4096 * batch, 8192, 8192), kernel(8192, 4096 * batch, 8192)]
-        table = build_kernel_table([*dots, kernel(4096 * batch, 128, 2048, category="attention_fprop")])
-        row = replace(published, accelerator=name, model=f"language.py:llama?layers={batch}")
-        step = SystolicStep(measurement=row, table=table, chip=chip(name, table), beside_s=1e-4)
-        return replace(step, measurement=replace(row, step_s=float(predict_systolic_s([step], true)[0])))
-
-    steps = [build(name, batch) for name in ("TPU-v5e", "TPU-v6e") for batch in (1, 2, 4)]
-    found = fit_systolic(steps)
-
-    assert found.products["TPU-v5e"] == pytest.approx(0.85, rel=0.02)
-    assert found.products["TPU-v6e"] == pytest.approx(0.6, rel=0.02)
-    assert found.products["TPU-v5p"] == READ_SHARES["TPU-v5p"]
-    mean = math.prod(found.products[name] for name in ("TPU-v5e", "TPU-v5p", "TPU-v6e")) ** (1 / 3)
-    assert found.products[""] == pytest.approx(mean)
-    assert predict_systolic_s(steps, found) == pytest.approx([s.measurement.step_s for s in steps], rel=0.01)
 
 
 @pytest.mark.parametrize(("name", "copies"), [("TPU-v2", 2), ("TPU-v3", 2), ("TPU-v4", 1), ("A100-40GB", 1)])

@@ -9,7 +9,6 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from gpuplan.lab.kernel_store import build_run_key
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.execution import find_keras_execution
 from gpuplan.predict.kernels.launches import UnfusedPart, build_kernels
@@ -25,6 +24,8 @@ from gpuplan.workload.load import load_workload, trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import Op
 from gpuplan.workload.options import WorkloadOptions
+
+from lab.kernel_store import build_run_key
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from ...offers.rows import Accelerator
 from ...units import GIGA, MEGA, MIB, TERA
-from ..coefficients import AcceleratorLimits
+from ..coefficients import LAST_YEAR, AcceleratorLimits
 from ..kernels.grouped import SIXTEEN_BIT
 from ..kernels.table import CONTRACTIONS, CONVOLUTIONS, KernelTable
-from ..priors import LAST_YEAR
 from ..step_time import NoPrediction
 from .systolic_array import SHARES
 

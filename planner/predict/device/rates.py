@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ..coefficients import (
+    ERA_BEGAN,
     AcceleratorLimits,
     GenerationCoefficients,
     SharedCoefficients,
@@ -13,7 +14,6 @@ from ..coefficients import (
 )
 from ..framework_versions import SCALAR_EPOCH, SCALAR_PLATEAU, SOFTWARE_EPOCH, SOFTWARE_PLATEAU
 from ..kernels.table import KernelTable, find_products
-from ..priors import ERA_BEGAN
 from .roofline import soft_min
 
 _CLOCK_SHARPNESS = 6.0  # of the transition from the boost clock to the power-limited clock

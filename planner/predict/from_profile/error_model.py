@@ -14,7 +14,7 @@ from typing import Any, cast
 from ...errors import UsageError
 from ...plain import to_plain
 from ...units import MS_PER_S
-from ..interval.quantiles import interval_around
+from ..interval.adaptive import interval_around
 from ..step_time import Limiter, StepTime
 from .error_covariance import (
     PARTS,
@@ -248,7 +248,7 @@ def predict_from_profile(
 
 @cache
 def load_error_model(path: Path | None = None) -> ErrorModel:
-    """Read the packaged error model, or a file written by `gpuplan calibrate`.
+    """Read the packaged error model, or a file written by `python -m lab calibrate`.
 
     Raises:
         UsageError: The file is missing or has another format.
@@ -259,5 +259,5 @@ def load_error_model(path: Path | None = None) -> ErrorModel:
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
             f"cannot read transfer coefficients from `{path or packaged}`: {problem!r}",
-            hint="rebuild them with `gpuplan calibrate`",
+            hint="rebuild them in a clone with `python -m lab calibrate`",
         ) from problem

@@ -12,7 +12,7 @@ from ...offers.aliases import get_chip_name
 from ...profile_schema import PROFILE_SCHEMA, ProfileDocument, RowRecord
 from ...units import Interval
 from ...workload.model import Workload
-from ..interval.quantiles import interval_around
+from ..interval.adaptive import interval_around
 from ..multi_device.data_parallel import scale_to_devices
 from ..multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from ..predictor import Predictor

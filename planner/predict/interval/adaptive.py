@@ -14,7 +14,6 @@ from typing import Any
 from ...frozen import Frozen
 from ...units import Interval
 from ..framework_versions import NEWEST_SOFTWARE, SCALAR_EPOCH, SCALAR_PLATEAU
-from .quantiles import interval_around
 from .time_breakdown import TimeBreakdown
 
 # Features of the logarithm of the scale. Shares of the step's time by kind of work and unit, and what the step is.
@@ -33,16 +32,24 @@ FEATURES = (
     "known publisher",
     "other vendor",
 )
-# Widening for vendors without a published step in the fit, as a factor of the scale: an assumption, since no
-# residual of such a chip exists. Published shares of the matrix peak of AMD's and NVIDIA's chips are 0.51 to 0.60
-# and 0.73 to 0.87 (catalog/accelerators.toml, `matmul_share`), a factor of 1.5 apart.
-OTHER_VENDOR_LOG = math.log(1.5)
 # First year of Pascal (P100). Most published steps on older chips are of software that no longer supports them.
 PASCAL_YEAR = 2016
 # Range of the size of a step whose logarithm is a feature: nine tenths of the published steps lie in it [s].
 SIZES_S = (1e-3, 1.0)
 # Widest interval of a data-centre GPU of NVIDIA since Volta, high over low [-].
 WIDEST = 3.0
+
+
+def interval_around(mid_s: float, log_low: float, log_high: float) -> Interval:
+    """Return the interval [mid * exp(min(log_low, 0)), mid * exp(max(log_high, 0))], which contains mid.
+
+    Args:
+        mid_s: Central estimate [s].
+        log_low, log_high: Bounds of log(measured / predicted) [-].
+    """
+    return Interval(
+        low=mid_s * math.exp(min(log_low, 0.0)), mid=mid_s, high=mid_s * math.exp(max(log_high, 0.0))
+    )
 
 
 def compute_features(

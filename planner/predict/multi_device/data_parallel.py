@@ -119,7 +119,7 @@ def load_parallel_coefficients(path: Path | None = None) -> dict[str, ParallelCo
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise UsageError(
             f"cannot read constants of several devices from `{path or packaged}`: {problem!r}",
-            hint="rebuild them with `gpuplan calibrate`",
+            hint="rebuild them in a clone with `python -m lab calibrate`",
         ) from problem
 
 
@@ -196,11 +196,6 @@ def _beyond(device_s: float, feed_s: float, sharpness: float) -> float:
     """Return (device^p + feed^p)^(1/p) - device, the time added by the input pipeline [s]."""
     share = feed_s / device_s
     return device_s * float((1.0 + share**sharpness) ** (1.0 / sharpness) - 1.0)
-
-
-def compute_parallel_step_s(*, single_s: float, **circumstances: Any) -> float:
-    """Return the step on several devices, each with the batch of the one [s]; see `compute_overhead_parts_s`."""
-    return single_s + sum(compute_overhead_parts_s(single_s=single_s, **circumstances).values())
 
 
 def scale_to_devices(

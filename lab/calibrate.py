@@ -1,0 +1,240 @@
+"""Calibration: fit of all coefficients and intervals on the packaged measurements."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from gpuplan.files import write_atomically
+from gpuplan.offers.rows import Accelerator
+from gpuplan.predict.coefficients import Coefficients, FittedCoefficients, StackCoefficients
+from gpuplan.predict.device.measured_lookup import FORMAT as MEASURED_FORMAT
+from gpuplan.predict.device.measured_lookup import compute_fingerprint
+from gpuplan.predict.measured_run import TracedRun
+from gpuplan.predict.measurements import STACKS, Measurement
+from gpuplan.predict.run_config import append_mode, name_run_kind, name_user_stack
+
+from .cross_validation import CrossValidation, LabelledSample, assign_folds, cross_validate
+from .fit import fit
+from .interval_fit import FeaturedResidual, fit_interval_model
+from .kernel_store import build_run_key
+
+Progress = Callable[[str], None]
+
+# Repeats of one PROFET workload on one instance spread by 1.25 % (coefficient of variation, median over the
+# workloads; 90th percentile 3.9 %: nine repeats each, ddps-lab/profet@e69477fe6ea4). An 80 % interval of a
+# normal distribution is 1.28 standard deviations wide; the 90th percentile is taken as the deviation.
+REPEAT_NOISE = 0.039
+ALONE_FROM = 120  # least rows of a family of architectures for a separate fold
+FOLDS = 4  # for the others
+MEASURED_LOG = math.log1p(1.28 * REPEAT_NOISE)
+
+
+def cross_validate_architectures(
+    samples: Sequence[LabelledSample], *, progress: Progress, whole: FittedCoefficients | None = None
+) -> CrossValidation:
+    """Predict every family of architectures by a fit that has seen none of it, on no chip and in no source."""
+    folds = assign_folds([e.measurement.family for e in samples], alone_from=ALONE_FROM, folds=FOLDS)
+    return cross_validate(
+        samples, group_of=lambda e: folds[e.measurement.family], progress=progress, whole=whole
+    )
+
+
+def cross_validate_accelerators(
+    samples: Sequence[LabelledSample], *, progress: Progress, whole: FittedCoefficients | None = None
+) -> CrossValidation:
+    """Predict every accelerator from its datasheet alone; a generation that only it had gets the mean."""
+    return cross_validate(samples, group_of=lambda e: e.measurement.chip, progress=progress, whole=whole)
+
+
+def cross_validate_sources(
+    samples: Sequence[LabelledSample], *, progress: Progress, whole: FittedCoefficients | None = None
+) -> CrossValidation:
+    """Predict every source by a fit without it."""
+    folds = assign_folds([e.measurement.origin for e in samples], alone_from=ALONE_FROM // 3, folds=2)
+    return cross_validate(
+        samples, group_of=lambda e: folds[e.measurement.origin], progress=progress, whole=whole
+    )
+
+
+def select_single_gpu_rows(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return the rows that are fitted on: training steps and inference calls of one GPU.
+
+    An inference call is a forward pass alone: it tells what the forward pass takes of a training step.
+    """
+    return [
+        m
+        for m in measurements
+        if m.devices == 1 and m.accelerator != "CPU" and not m.accelerator.startswith("TPU")
+    ]
+
+
+def is_training(m: Measurement) -> bool:
+    """Return True for a measured training step."""
+    return m.mode == "train"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Fitted coefficients, and the intermediate results from which other files are built.
+
+    Args:
+        coefficients: With their intervals, as they are packaged.
+        fitted: The fit of everything.
+        models: Fits without each architecture.
+        chips: Fits without each chip.
+        sources: Fits without each publisher.
+    """
+
+    coefficients: Coefficients
+    fitted: FittedCoefficients
+    models: CrossValidation
+    chips: CrossValidation
+    sources: CrossValidation
+
+
+def calibrate(
+    samples: Sequence[LabelledSample], accelerators: Mapping[str, Accelerator], *, progress: Progress
+) -> Calibration:
+    """Fit on all rows of one GPU; calibrate the intervals on residuals of what was left out.
+
+    A user's runs are of no publisher in the fit, so residuals of left-out publishers give the scale; those of
+    left-out chips give how much wider it is on a chip without measurements.
+    """
+    progress("everything")
+    fitted = fit([sample.fit_sample for sample in samples])
+    models = cross_validate_architectures(samples, progress=progress, whole=fitted)
+    chips = cross_validate_accelerators(samples, progress=progress, whole=fitted)
+    sources = cross_validate_sources(samples, progress=progress, whole=fitted)
+    intervals = fit_interval_model(_list_user_residuals((sources, chips)))
+    rows = [sample.measurement for sample in samples]
+    coefficients = Coefficients(
+        generations=fitted.generations,
+        era=fitted.era,
+        shared=fitted.shared,
+        stacks=complete_stacks(fitted.stacks),
+        hosts=fitted.hosts | compute_class_means(fitted.hosts),
+        measured_log=MEASURED_LOG,
+        intervals=intervals,
+        fitted_on={
+            "runs": sorted({name_measured_run_kind(m) for m in rows}),
+            "chips": sorted({m.chip for m in rows}),
+            "vendors": sorted({accelerators[m.accelerator].vendor for m in rows}),
+            "architectures": sorted({m.architecture for m in rows}),
+            "sources": dict(sorted(Counter(m.origin for m in rows).items())),
+            "rows": len(rows),
+        },
+    )
+    return Calibration(coefficients=coefficients, fitted=fitted, models=models, chips=chips, sources=sources)
+
+
+def _list_user_residuals(validations: Sequence[CrossValidation]) -> list[FeaturedResidual]:
+    """Return the residuals that calibrate a user's intervals, grouped by publisher.
+
+    No measurement of a user is in the fit. Residuals on left-out chips are of known publishers, and nearly no
+    others are on unmeasured chips: the two effects cannot be separated, and all of it is attributed to the chip.
+    """
+    return [
+        one._replace(group=sample.measurement.origin, features={**one.features, "known publisher": 0.0})
+        for validation in validations
+        for one, sample in zip(validation.residuals, validation.samples, strict=True)
+    ]
+
+
+def complete_stacks(stacks: Mapping[str, StackCoefficients]) -> dict[str, StackCoefficients]:
+    """Return the fitted stacks with the mean of tuned ones, and XLA's with a rate of convolutions on tensor units.
+
+    No published row of XLA has such a convolution. XLA and TensorFlow call the same library for them, so the rate
+    is that of Keras on TensorFlow.
+    """
+    found = dict(stacks) | compute_class_means(stacks, classes=("tuned",))
+    compiled, launched = (name_user_stack("keras", mode="train", compiled=choice) for choice in (True, False))
+    if {compiled, launched} <= found.keys():
+        found[compiled] = replace(found[compiled], tensor=found[launched].tensor)
+    return found
+
+
+def compute_class_means(members: Mapping[str, Any], *, classes: Sequence[str] = STACKS) -> dict[str, Any]:
+    """Return the geometric mean over each of the classes that a user can name, for training and for inference.
+
+    Hosts named by an instance type ran Keras, and so did those of XLA. Discontinued backends (MXNet, CNTK,
+    TensorFlow 1) are excluded; for an empty class the mean of all other classes of its mode is taken.
+    """
+    found = {}
+    named = [(*split_mode(name), value) for name, value in members.items() if name]
+    for mode in ("train", "infer"):
+        ours = [(_class_in(name), value) for name, of, value in named if of == mode]
+        for kind in classes:
+            alike = [value for own, value in ours if own == kind] or [value for own, value in ours if own]
+            if alike:
+                found[append_mode(kind, mode)] = _geometric_mean(alike)
+    return found
+
+
+def _class_in(name: str) -> str | None:
+    """Return the class of a stack or a host; None if it does not represent a current one."""
+    if " keras" in name:  # odd layouts have a word more
+        return "keras" if name.startswith("tensorflow2") else None
+    if name == "inductor":
+        return "eager"
+    return next((kind for kind in STACKS if f" {kind}" in name), "keras")
+
+
+def _geometric_mean(members: Sequence[Any]) -> Any:
+    logs = {f.name: [math.log(getattr(one, f.name)) for one in members] for f in fields(members[0])}
+    return type(members[0])(**{name: math.exp(sum(each) / len(each)) for name, each in logs.items()})
+
+
+def is_plain_fit(m: Measurement) -> bool:
+    """Return True for plain Keras `fit` of TensorFlow 2 on arrays and one GPU, as a user would run it.
+
+    Only such measurements are looked up for a user's `fit` on the same chip.
+    """
+    plain = m.stack == "keras" and m.framework == "tensorflow2" and m.feed == "numpy"
+    return plain and m.work == m.mode == "train" and m.devices == 1 and m.accelerator != "CPU"
+
+
+def build_measured_index(
+    measurements: Sequence[Measurement], traces: Mapping[str, TracedRun]
+) -> dict[str, Any]:
+    """Return the look-up table of measured steps as plain JSON types.
+
+    Args:
+        measurements: Whatever was published; what was no plain `fit` is not looked up.
+        traces: What they launch, by `build_run_key`.
+    """
+    sources: list[str] = []
+    steps: dict[str, list[list[Any]]] = {}
+    for m in filter(is_plain_fit, measurements):
+        source = m.source.rsplit(" (", 1)[0]
+        if source not in sources:
+            sources.append(source)
+        row = [m.accelerator, float(f"{m.step_s:.6g}"), sources.index(source)]
+        steps.setdefault(compute_fingerprint(m, traces[build_run_key(m)].kernels), []).append(row)
+    return {"schema": MEASURED_FORMAT, "sources": sources, "steps": dict(sorted(steps.items()))}
+
+
+def write_json(path: Path, data: Any, *, indent: int | None = 2) -> None:
+    """Write a JSON file: a reader sees the old one or the new one."""
+    write_atomically(path, json.dumps(data, indent=indent) + "\n")
+
+
+def name_measured_run_kind(m: Measurement) -> str:
+    """Return the kind of run of a measurement."""
+    return append_mode(name_run_kind(m.accelerator, m.precision, compiled=m.compiled), m.mode)
+
+
+def split_mode(name: str) -> tuple[str, str]:
+    """Return the name without the suffix of `append_mode`, and the mode.
+
+    Example:
+        >>> split_mode("keras"), split_mode("keras infer")
+        (('keras', 'train'), ('keras', 'infer'))
+    """
+    trained = name.removesuffix(" infer")
+    return trained, "train" if trained == name else "infer"

@@ -1,0 +1,145 @@
+"""Held-out predictions of rows outside the fit: several devices, inference, other chips.
+
+The formulas are fitted on steps and calls of one GPU. What they make of other rows is judged by the same rule: the
+fit that predicts a row has seen nothing of what is left out with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from gpuplan.offers.rows import Accelerator
+from gpuplan.predict.device.accelerator_limits import find_release_year
+from gpuplan.predict.interval.adaptive import IntervalModel, compute_features
+from gpuplan.predict.interval.time_breakdown import TimeBreakdown
+from gpuplan.predict.measured_run import model_sample
+from gpuplan.predict.measurements import Measurement
+from gpuplan.predict.run_config import find_wait_factor
+from gpuplan.predict.scores import ScoredRow
+
+from .cross_validation import CrossValidation, cross_validate_baselines, predict_sample_s
+from .dataset import build_samples
+from .multi_device.data import ScalingPair, pair_measurements
+from .multi_device.fit import cross_validate_scaling
+
+# Of steps on several devices, whose kernels are those of one: only what the step is decides on their interval.
+NO_BREAKDOWN = TimeBreakdown(convolutions=0.0, products=0.0, traffic=1.0, waiting=0.0)
+
+Progress = Callable[[str], None]
+NameOf = Callable[[Measurement], str]
+
+
+def select_inference_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
+    """Return the inference calls on GPUs; several devices work each for itself, and exchange nothing."""
+    return [m for m in corpus if m.mode == "infer" and m.accelerator != "CPU"]
+
+
+def select_multi_gpu_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
+    """Return the training steps on several GPUs."""
+    others = ("CPU", "TPU")
+    return [m for m in corpus if m.mode == "train" and m.devices > 1 and not m.accelerator.startswith(others)]
+
+
+def select_tpu_rows(corpus: Sequence[Measurement]) -> list[Measurement]:
+    """Return the training steps on TPU slices, without those whose weights are sharded: they are not modelled."""
+    tpus = (m for m in corpus if m.mode == "train" and m.accelerator.startswith("TPU"))
+    return [m for m in tpus if m.distribution != "fsdp"]
+
+
+def _family(m: Measurement) -> str:
+    return m.family
+
+
+def predict_inference(
+    validation: CrossValidation,
+    rows: Sequence[Measurement],
+    accelerators: Mapping[str, Accelerator],
+    *,
+    progress: Progress,
+) -> CrossValidation:
+    """Predict the forward pass of every architecture by a fit without it.
+
+    Args:
+        validation: Fits without each architecture.
+        rows: Inference calls.
+        accelerators: The catalog's, by name.
+        progress: Is told what is being done.
+    """
+    samples = build_samples(rows, accelerators, progress=progress)
+    families = tuple(m.family for m in rows)
+    steps = [model_sample(e.fit_sample, validation.fit_without(e.measurement, _family)) for e in samples]
+    return CrossValidation(
+        samples=tuple(samples),
+        groups=families,
+        predicted_s=tuple(step.total_s for step in steps),
+        breakdowns=tuple(step.breakdown for step in steps),
+        baseline_s=cross_validate_baselines(samples, families) if len(set(families)) > 1 else {},
+    )
+
+
+def model_pairs(
+    validation: CrossValidation,
+    rows: Sequence[Measurement],
+    accelerators: Mapping[str, Accelerator],
+    *,
+    name_of: NameOf,
+    progress: Progress,
+) -> list[ScalingPair]:
+    """Return steps on several devices with what the model says of one, by a fit without each row's name.
+
+    Args:
+        validation: Fits without each name.
+        rows: Training steps on several devices.
+        accelerators: The catalog's, by name.
+        name_of: What is left out with a row: its source, or its architecture.
+        progress: Is told what is being done.
+    """
+    samples = build_samples(rows, accelerators, progress=progress)
+    single_s = {
+        id(e.measurement): predict_sample_s(e.fit_sample, validation.fit_without(e.measurement, name_of))
+        for e in samples
+    }
+    return pair_measurements(rows, accelerators, single_s_of=lambda m: single_s[id(m)])[0]
+
+
+def predict_new_accelerators(
+    validation: CrossValidation,
+    rows: Sequence[Measurement],
+    accelerators: Mapping[str, Accelerator],
+    *,
+    scaling: Sequence[ScalingPair],
+    intervals: IntervalModel,
+    progress: Progress,
+) -> list[ScoredRow]:
+    """Predict steps on slices of chips that no fit has seen, from their datasheets.
+
+    Args:
+        validation: Fits on GPUs without each architecture.
+        rows: Training steps on several such chips.
+        accelerators: The catalog's, by name.
+        scaling: Published pairs of all-reduces, which several devices are fitted on without each row's source.
+        intervals: Of steps on chips that were left out.
+        progress: Is told what is being done.
+    """
+    judged = model_pairs(validation, rows, accelerators, name_of=_family, progress=progress)
+    found = cross_validate_scaling(scaling, judged=judged)
+    return [
+        ScoredRow(
+            measurement=pair.measurement,
+            basis="datasheet",
+            predicted_s=intervals.compute_interval(
+                mid_s * find_wait_factor(pair.measurement),
+                compute_features(
+                    NO_BREAKDOWN,
+                    on_tensor_units=True,
+                    mode=pair.measurement.mode,
+                    compiled=pair.measurement.compiled,
+                    step_s=mid_s,
+                    chip_year=find_release_year(accelerators[pair.measurement.accelerator]),
+                    is_chip_measured=False,
+                    is_vendor_measured=False,
+                ),
+            ),
+        )
+        for pair, mid_s in zip(judged, found.predicted_s, strict=True)
+    ]

@@ -1,0 +1,32 @@
+"""Widths of intervals, fitted on residuals."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from gpuplan.predict.interval.adaptive import compute_features
+from gpuplan.predict.interval.time_breakdown import TimeBreakdown
+
+from lab.interval_fit import FeaturedResidual, fit_interval_model
+
+
+def test_the_fit_finds_which_steps_are_harder() -> None:
+    """Residuals three times as large on products of tensor units: the scale is, and four fifths are inside."""
+    rng = random.Random(1)
+    easy = compute_features(
+        TimeBreakdown(0.0, 0.0, 1.0, 0.0),
+        on_tensor_units=False, mode="train", compiled=False, step_s=1.0, chip_year=2017, is_chip_measured=True,
+    )  # fmt: skip
+    hard = {**easy, "tensor products": 1.0}
+    rows = [
+        FeaturedResidual(rng.gauss(0.0, size), f"publisher {i % 8}", features)
+        for i in range(800)
+        for size, features in ((0.1, easy), (0.3, hard))
+    ]
+    model = fit_interval_model(rows)
+    ratio = model.compute_scale(hard) / model.compute_scale(easy)
+    inside = [model.low <= one.log / model.compute_scale(one.features) <= model.high for one in rows]
+
+    assert ratio == pytest.approx(3.0, rel=0.35)
+    assert sum(inside) / len(rows) == pytest.approx(0.8, abs=0.04)

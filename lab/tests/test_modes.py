@@ -1,0 +1,93 @@
+"""Inference calls are fitted beside training steps, with rates of their own, and judged apart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.coefficients import StackCoefficients, load_coefficients
+from gpuplan.predict.measurements import read_published_file
+from gpuplan.predict.run_config import name_user_stack
+
+from lab.calibrate import complete_stacks, compute_class_means
+from lab.cross_validation import CrossValidation, cross_validate
+from lab.dataset import build_samples
+
+pytestmark = pytest.mark.slow
+
+
+def rates(value: float) -> StackCoefficients:
+    return StackCoefficients(contraction=value, tensor=value, stream=value, launch=value)
+
+
+def test_a_class_that_nobody_inferred_with_is_the_mean_of_the_others() -> None:
+    """By hand: Keras on TensorFlow 1 is no guide to Keras today; 1 and 4 have the mean 2 where 3 was trained."""
+    found = compute_class_means({
+        "": rates(9.0), "tensorflow2 keras": rates(3.0), "pytorch eager": rates(1.5), "mxnet tuned": rates(2.0),
+        "tensorflow1 keras infer": rates(7.0), "pytorch eager infer": rates(1.0), "mxnet tuned infer": rates(4.0),
+    })  # fmt: skip
+
+    assert found["keras"].tensor == pytest.approx(3.0)
+    assert found["eager infer"].tensor == pytest.approx(1.0)
+    assert found["keras infer"].tensor == pytest.approx(2.0)
+
+
+def test_xla_has_the_convolutions_on_tensor_units_of_keras_on_tensorflow() -> None:
+    """No published row of XLA has one; everything else of XLA is fitted."""
+    fitted = {"": rates(1.0), "xla": rates(2.0), "tensorflow2 keras": rates(3.0), "mxnet tuned": rates(4.0)}
+
+    assert complete_stacks(fitted)["xla"] == replace(rates(2.0), tensor=3.0)
+    assert complete_stacks({name: fitted[name] for name in ("", "xla")})["xla"] == rates(2.0)
+
+
+def test_the_packaged_rates_tell_training_from_inference() -> None:
+    """Each class of stacks and of hosts is there for both."""
+    coefficients = load_coefficients()
+    for stack in ("keras", "eager", "tuned"):
+        assert coefficients.hosts[stack] != coefficients.hosts[f"{stack} infer"]
+        for compiled in (True, False):
+            step, call = (name_user_stack(stack, mode=mode, compiled=compiled) for mode in ("train", "infer"))
+            mean = coefficients.stacks[""]  # of a stack that was measured in one mode only
+            assert coefficients.stacks.get(step, mean) != coefficients.stacks.get(call, mean)
+
+
+@pytest.fixture(scope="module")
+def torch7() -> CrossValidation:
+    """Torch7's rows of two networks, each predicted by a fit of the other: training and inference together."""
+    rows = [m for m in read_published_file("cnn_benchmarks_cloud") if m.family in ("resnet50", "vgg16")]
+    samples = build_samples(rows, load_catalog().accelerators, progress=lambda _: None)
+    return cross_validate(samples, group_of=lambda e: e.measurement.family, progress=lambda _: None)
+
+
+def test_what_is_left_out_is_left_out_in_both_modes(torch7: CrossValidation) -> None:
+    """A fit without a network has seen neither its steps nor its calls: both have the group's fit."""
+    modes = {(group, e.measurement.mode) for group, e in zip(torch7.groups, torch7.samples, strict=True)}
+    assert modes == {(family, mode) for family in ("resnet50", "vgg16") for mode in ("train", "infer")}
+    assert set(torch7.fits) == {"", "resnet50", "vgg16"}
+    assert {"torch7 eager", "torch7 eager infer"} < set(torch7.fits["vgg16"].stacks)
+
+
+def test_a_rule_of_thumb_has_a_constant_for_each_mode(torch7: CrossValidation) -> None:
+    """By hand: FLOPs over peak of the one network, times the other's median ratio at the same mode."""
+    for mode in ("train", "infer"):
+
+        def ratio(i: int) -> float:
+            fit_sample = torch7.samples[i].fit_sample
+            flops = float((fit_sample.table.flops * fit_sample.table.count).sum())
+            return fit_sample.step_s / (flops / float(fit_sample.chip.peak_flop_per_s.max()))
+
+        of = {
+            family: [
+                i
+                for i, e in enumerate(torch7.samples)
+                if e.measurement.family == family and e.measurement.mode == mode
+            ]
+            for family in ("resnet50", "vgg16")
+        }
+        ratios = sorted(map(ratio, of["vgg16"]))
+        middle = math.sqrt(ratios[(len(ratios) - 1) // 2] * ratios[len(ratios) // 2])
+        for i in of["resnet50"]:
+            rule_s = torch7.baseline_s["flops_ratio"][i]
+            assert rule_s == pytest.approx(torch7.samples[i].fit_sample.step_s / ratio(i) * middle)

@@ -1,0 +1,171 @@
+"""A measured run as the model takes it: traced, with its kernels, its chip and its machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..offers.rows import Accelerator
+from ..workload.load import load_workload
+from ..workload.model import Workload
+from ..workload.options import WorkloadOptions
+from .coefficients import AcceleratorLimits, Coefficients, FittedCoefficients
+from .device.accelerator_limits import compute_limits, find_generation, find_release_year
+from .execution import find_measured_execution
+from .framework_versions import NEWEST_SOFTWARE
+from .kernels.executed_ops import select_executed_ops
+from .kernels.table import Kernel, KernelTable
+from .measurements import Measurement
+from .modelled_step import ModelledStep, model_step
+from .multi_device.interconnect import HOST_SPECS, UNKNOWN_HOST, HostSpec
+from .run_config import (
+    compute_memory_pressure,
+    find_software_year,
+    is_fed_from_host,
+    name_host,
+    name_stack,
+)
+from .step_time import NoPrediction
+
+# Machines that a collection ran on where its rows do not name them: (collection, accelerator) -> machine.
+# The collections' own pages: Lambda's logs are named after two EPYC 7742 and after V100-SXM3 boards (DGX-2);
+# DLPerf's four nodes hold eight V100-SXM2-16GB, 24 cores and 100 Gbit/s InfiniBand (Oneflow-Inc/DLPerf,
+# reports/dlperf_benchmark_test_report_v1_cn.md, section 3.3). llm-foundry's tables are headed "A100
+# 80GB with 1600 Gbps node-node interconnect (RoCE)" (mosaicml/llm-foundry, scripts/train/benchmarking/README.md).
+COLLECTION_MACHINES: Mapping[tuple[str, str], HostSpec] = {
+    ("lambda_tensorflow", "A100-40GB"): HostSpec(topology="switch", cpu_cores=128),
+    ("lambda_tensorflow", "A100-40GB-PCIe"): HostSpec(topology="pcie", cpu_cores=128),
+    ("lambda_tensorflow", "V100-SXM3-32GB"): HOST_SPECS["DGX-2"],
+    ("dlperf", "V100-16GB"): HostSpec(topology="cube mesh", cpu_cores=24, network_gbit_per_s=100.0),
+    ("llm_foundry", "A100-40GB"): HostSpec(topology="switch", network_gbit_per_s=1600.0),
+    ("llm_foundry", "A100-80GB"): HostSpec(topology="switch", network_gbit_per_s=1600.0),
+    ("tensorpack_benchmarks", "P100-SXM2"): HostSpec(topology="cube mesh", cpu_cores=40),
+}
+
+
+def load_measured_workload(measurement: Measurement) -> Workload:
+    """Build and trace what was measured (from the cache when it was traced before)."""
+    options = WorkloadOptions(
+        batch_size=measurement.batch_size,
+        precision=measurement.precision,
+        mode=measurement.mode,
+        compiled=measurement.compiled,
+    )
+    return load_workload(measurement.model, options=options, base=measurement.base)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedRun:
+    """Kernels and sizes of a traced run.
+
+    Args:
+        kernels: As the run launched them.
+        input_bytes: One batch of data [bytes].
+        gradient_bytes: What devices that share a step have to sum [bytes].
+        memory_bytes: Everything that a step keeps on the device [bytes].
+    """
+
+    kernels: tuple[Kernel, ...]
+    input_bytes: int
+    gradient_bytes: int
+    memory_bytes: int
+
+
+def build_traced_run(m: Measurement, workload: Workload, accelerator: Accelerator | None = None) -> TracedRun:
+    """Return the kernels and sizes of a traced workload, executed as it was measured.
+
+    Args:
+        m: What was measured.
+        workload: Its traced step.
+        accelerator: See `find_measured_execution`.
+    """
+    executed = workload.with_fused_attention if m.has_fused_attention else workload
+    return TracedRun(
+        kernels=find_measured_execution(m, accelerator).build_kernels(select_executed_ops(m, workload)),
+        input_bytes=workload.memory.input_bytes,
+        gradient_bytes=workload.memory.gradient_bytes,
+        memory_bytes=executed.memory.total_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitSample:
+    """One measured step, ready to fit: its kernels, its chip and its time.
+
+    Args:
+        table: Kernels of the step.
+        chip: What the accelerator can attain for them.
+        generation, stack, host: Which coefficients apply.
+        year: When the accelerator came out.
+        compiled: Whether the host launches one program, or every kernel.
+        input_bytes: What comes from the host in a step [bytes].
+        pressure: Memory needed over memory usable [-].
+        step_s: Measured time [s].
+        software_year: When the framework was released, with a fraction [years].
+    """
+
+    table: KernelTable
+    chip: AcceleratorLimits
+    generation: str
+    stack: str
+    host: str
+    year: int
+    compiled: bool
+    input_bytes: float
+    pressure: float
+    step_s: float
+    software_year: float = NEWEST_SOFTWARE
+
+
+def build_fit_sample(
+    m: Measurement, traced: TracedRun, accelerator: Accelerator, *, table: KernelTable | None = None
+) -> FitSample | NoPrediction:
+    """Return a measured run as inputs of the model, or the reason if data of the accelerator is missing.
+
+    Args:
+        m: What was measured.
+        traced: Its kernels.
+        accelerator: What it ran on.
+        table: The kernels as a table, if it was built already.
+    """
+    if table is None:
+        table = find_measured_execution(m, accelerator).build_table(traced.kernels)
+    chip = compute_limits(accelerator, table=table, precision=m.precision)
+    if isinstance(chip, NoPrediction):
+        return chip
+    return FitSample(
+        table=table,
+        chip=chip,
+        generation=find_generation(accelerator),
+        stack=name_stack(m),
+        host=name_host(m),
+        year=find_release_year(accelerator),
+        compiled=m.compiled,
+        input_bytes=traced.input_bytes if is_fed_from_host(m) else 0,
+        pressure=compute_memory_pressure(traced.memory_bytes, accelerator),
+        step_s=m.step_s,
+        software_year=find_software_year(m),
+    )
+
+
+def model_sample(sample: FitSample, fitted: FittedCoefficients | Coefficients) -> ModelledStep:
+    """Return the modelled step of a sample; members that were not fitted get the mean of their group."""
+    return model_step(
+        sample.table,
+        sample.chip,
+        fitted,
+        generation=sample.generation,
+        stack=sample.stack,
+        host=sample.host,
+        year=sample.year,
+        compiled=sample.compiled,
+        input_bytes=sample.input_bytes,
+        pressure=sample.pressure,
+        software_year=sample.software_year,
+    )
+
+
+def find_host_spec(measurement: Measurement) -> HostSpec:
+    """Return the known properties of a measurement's host."""
+    by_collection = COLLECTION_MACHINES.get((measurement.series, measurement.accelerator), UNKNOWN_HOST)
+    return HOST_SPECS.get(measurement.host, by_collection)

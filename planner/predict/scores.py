@@ -1,0 +1,104 @@
+"""Scores of predictions against measurements: pure arithmetic on rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..plain import to_plain
+from ..units import MS_PER_S, Interval
+from .measurements import Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredRow:
+    """A measurement with its prediction."""
+
+    measurement: Measurement
+    predicted_s: Interval
+    basis: str
+
+    @property
+    def absolute_error(self) -> float:
+        """Absolute error as a share of the measurement [-]."""
+        return abs(self.predicted_s.mid - self.measurement.step_s) / self.measurement.step_s
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval holds the measurement."""
+        return self.predicted_s.low <= self.measurement.step_s <= self.predicted_s.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Scores of some rows.
+
+    Args:
+        n: Rows [-].
+        median_ape, mean_ape, p90_ape: Absolute error as a share of the measurement [-].
+        coverage_80: Share of measurements inside their 80 % interval [-].
+        bias: Geometric mean of predicted / measured, minus 1 [-].
+        median_log_ratio, mean_log_ratio: Of |log(predicted / measured)|, symmetric in factors of 1/2 and 2 [-].
+    """
+
+    n: int
+    median_ape: float
+    mean_ape: float
+    p90_ape: float
+    coverage_80: float
+    bias: float
+    median_log_ratio: float
+    mean_log_ratio: float
+
+
+def percentile(values: Sequence[float], probability: float) -> float:
+    """Return the percentile with linear interpolation between order statistics."""
+    ordered = sorted(values)
+    position = probability * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def summarize(rows: Sequence[ScoredRow]) -> Summary:
+    """Return the scores of at least one row."""
+    errors = [row.absolute_error for row in rows]
+    logs = [math.log(row.predicted_s.mid / row.measurement.step_s) for row in rows]
+    return Summary(
+        n=len(rows),
+        median_ape=percentile(errors, 0.5),
+        mean_ape=sum(errors) / len(errors),
+        p90_ape=percentile(errors, 0.9),
+        coverage_80=sum(row.covered for row in rows) / len(rows),
+        bias=math.expm1(sum(logs) / len(logs)),
+        median_log_ratio=percentile([abs(log) for log in logs], 0.5),
+        mean_log_ratio=sum(abs(log) for log in logs) / len(logs),
+    )
+
+
+def summarize_by(rows: Sequence[ScoredRow], key: Callable[[Measurement], str]) -> dict[str, Summary]:
+    """Return a summary for each value of a key, sorted by it."""
+    names = sorted({key(row.measurement) for row in rows})
+    return {name: summarize([row for row in rows if key(row.measurement) == name]) for name in names}
+
+
+def row_to_json(row: ScoredRow) -> dict[str, Any]:
+    """Return one row under the keys of the JSON contract."""
+    m = row.measurement
+    return {
+        "model": m.model,
+        "batch_size": m.batch_size,
+        "accelerator": m.accelerator,
+        "devices": m.devices,
+        "mode": m.mode,
+        "precision": m.precision,
+        "compiled": m.compiled,
+        "stack": m.stack,
+        "step_ms": m.step_s * MS_PER_S,
+        "source": m.source,
+        "predicted_ms": to_plain(row.predicted_s.scaled(MS_PER_S)),
+        "ape": row.absolute_error,
+        "basis": row.basis,
+    }
