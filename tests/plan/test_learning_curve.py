@@ -34,6 +34,17 @@ def test_noise_widens_the_interval() -> None:
     assert found.high is None or found.high >= 30
 
 
+def test_a_target_that_was_not_reached_takes_one_epoch_more_at_least() -> None:
+    """Noise of two epochs' progress, and a target just above the best: not before the first epoch to come."""
+    noise = [0.01, -0.01] * 6
+    values = [0.95 - 0.5 * n**-0.5 + e for n, e in zip(range(1, 13), noise, strict=True)]
+    found = forecast_epochs({"val_accuracy": values}, metric="val_accuracy", target=max(values) + 0.001)
+
+    assert found.low == 13
+    assert found.epochs is not None
+    assert found.epochs >= found.low
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [

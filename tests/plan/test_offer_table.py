@@ -88,7 +88,7 @@ def test_the_order_is_that_of_the_offers_own_numbers(
 
 
 def test_a_discount_of_one_region_is_not_given_to_another() -> None:
-    """By hand: a quarter off the machine's hours at $1 in one region, nothing in the other, whichever comes first."""
+    """By hand: a quarter off the machine's hours at $1 in one region, nothing in the other, in either order."""
     east, west = (make_offer("T4", region=region) for region in ("us-east-1", "us-west-2"))
     discount = Discount(provider="lambda", region="us-west-2", percent=Decimal(25))
     for offers in ((east, west), (west, east)):
