@@ -134,7 +134,7 @@ def test_rings_side_by_side_share_the_network_of_a_machine() -> None:
 
 
 def test_copies_of_a_mesh_sum_their_gradients() -> None:
-    """Three meshes of eight devices: one more all-reduce over three, eight devices apart; none of a single mesh."""
+    """Three meshes of eight devices: one more all-reduce over three, eight devices apart; none for one mesh."""
     own = make_collective(message_bytes=64)
     memory = make_workload().memory
     divided = DividedStep(layout=DIVIDED, ops=(), memory=memory, fused_attention=None, collectives=(own,))
