@@ -35,7 +35,7 @@ def test_noise_widens_the_interval() -> None:
 
 
 def test_a_target_that_was_not_reached_takes_one_epoch_more_at_least() -> None:
-    """Noise of two epochs' progress, a target just above the best of eight: not before the ninth, and maybe late."""
+    """Noise of two epochs' progress, a target just above the best of eight: the ninth at the earliest."""
     values = [0.95 - 0.5 * n**-0.5 - 0.02 * (-1) ** n for n in range(1, 9)]
     found = forecast_epochs({"val_accuracy": values}, metric="val_accuracy", target=max(values) + 0.001)
 
