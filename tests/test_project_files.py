@@ -61,10 +61,18 @@ def test_a_form_asks_for_the_doctor(path: Path) -> None:
 )
 def test_files_that_a_page_names_exist(page: str) -> None:
     """Paths below `planner/`, `tests/` and `benchmarks/` in backticks."""
-    named = re.findall(
-        r"`((?:planner|tests|benchmarks)/[\w/]+\.\w+)`", (ROOT / page).read_text(encoding="utf-8")
-    )
-    assert [path for path in named if not (ROOT / path).exists()] == []
+    assert [path for path in files_named_by(page) if not (ROOT / path).exists()] == []
+
+
+def test_pages_name_files() -> None:
+    """There is something to look for: without a match the test above would hold whatever pages say."""
+    assert len(files_named_by("CONTRIBUTING.md")) > 3
+
+
+def files_named_by(page: str) -> list[str]:
+    """Return the paths of the project that a page names."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"`((?:planner|tests|benchmarks)/[\w/]+\.\w+)`", text)
 
 
 def test_the_citation_is_of_this_version() -> None:

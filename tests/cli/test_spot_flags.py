@@ -51,6 +51,7 @@ def test_shorter_lives_cost_more(gpuplan: Run, saved: str) -> None:
         return [float(row["cost_usd"]["mid"]) for row in rows]
 
     short, long = cost("30m"), cost("20h")
+    assert short
     assert all(a > b for a, b in zip(short, long, strict=True))
 
 

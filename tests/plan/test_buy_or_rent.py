@@ -46,6 +46,16 @@ def test_break_even_by_hand() -> None:
     assert rent == pytest.approx(0.5 * HOURS_A_MONTH * months)
 
 
+def test_twice_the_rent_breaks_even_earlier() -> None:
+    """A machine of $2,000: both rents are known to cross, at the higher one in less than half of the months."""
+    rig = OwnedMachine(purchase_usd=2000, power_w=500)
+    low, high = (months_to_break_even(rig, usd_per_hour=usd) for usd in (1.0, 2.0))
+
+    assert low is not None
+    assert high is not None
+    assert 1.0 < high < 0.5 * low
+
+
 @given(rig=rigs, usd=prices, dearer=st.floats(1.0, 10.0))
 def test_a_higher_rent_never_breaks_even_later(rig: OwnedMachine, usd: float, dearer: float) -> None:
     """Law: the higher the rent, the earlier owning breaks even."""

@@ -25,7 +25,9 @@ def test_a_dozen_workloads_of_all_kinds() -> None:
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
 def test_every_reference_names_a_function_with_its_arguments(platform: str) -> None:
     """The grammar of MODEL reads it, and the function takes what follows `?`."""
-    for one in configure_suite(SUITE, platform, has_tf32=False):  # type: ignore[arg-type]
+    configured = configure_suite(SUITE, platform, has_tf32=False)  # type: ignore[arg-type]
+    assert len(configured) >= len(SUITE)
+    for one in configured:
         reference = parse_reference(one.model, base=Path("/"))
         assert reference.module == "gpuplan.profile.benchmark_models"
         inspect.signature(getattr(benchmark_models, reference.name)).bind(**reference.arguments)
