@@ -66,6 +66,10 @@ def test_a_restless_machine_ends_the_warm_up_and_the_measurement_by_time() -> No
     assert meter.settled is False
     assert meter.why == "time"
     assert (meter.summary().width or 0.0) > RULES.width
+    counted_s = [step_s * count for step_s, count in zip(meter.steps_s, meter.counts, strict=True)]
+    assert (
+        sum(counted_s[:-1]) < RULES.most_s <= sum(counted_s)
+    )  # the window that passed the limit is the last
 
 
 def test_steps_longer_than_the_budget_still_give_an_interval() -> None:
