@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import random
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
@@ -145,12 +146,22 @@ def _walk(node: Any, scope: tuple[str, ...]) -> Iterator[tuple[ast.AST, tuple[st
 
 
 def pick_mutants(package: Path, rooms: Sequence[str], *, count: int, seed: int) -> list[Mutant]:
-    """Return as many mutants of each room, drawn evenly over its places."""
+    """Return as many mutants of each room, drawn evenly over its lines, at most one of a line.
+
+    Raises:
+        SystemExit: A folder or file of a room is not there.
+    """
     drawn, by_room = random.Random(seed), list[list[Mutant]]()
     for room in rooms:
-        paths = [*sorted((package / room).rglob("*.py")), *package.glob(f"{room}.py")]
-        texts = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in paths}
-        by_room.append([one for file, text in texts.items() for one in find_mutants(file, text)])
+        by_line: dict[tuple[str, int], list[Mutant]] = defaultdict(list)
+        for place in room.split():
+            paths = [*sorted((package / place).rglob("*.py")), *package.glob(f"{place}.py")]
+            if not paths:
+                raise SystemExit(f"error: no `{place}` in {package}: change ROOMS")
+            for path in paths:
+                for one in find_mutants(path.relative_to(package).as_posix(), path.read_text("utf-8")):
+                    by_line[one.file, one.line].append(one)
+        by_room.append([drawn.choice(several) for several in by_line.values()])
         drawn.shuffle(by_room[-1])
     picked: list[Mutant] = []
     while len(picked) < count and any(by_room):

@@ -33,10 +33,10 @@ from mutation_tests import TRACER
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "planner"
-# Folders with all below them, or files without their ending; what is not there is left out.
+# As many mutants of each. A room is one or more folders with all below them, or files without their ending.
 ROOMS = (
-    "plan", "predict", "offers", "workload/trace", "profile/statistics", "profile/windows", "launch/core",
-    "launch/prepare", "render/estimate",
+    "plan", "predict", "offers", "workload/trace/rules workload/trace/graph", "profile/statistics profile/windows",
+    "launch/core launch/prepare", "render/estimate",
 )  # fmt: skip
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 MAP = ROOT / ".pytest_cache" / "mutation-map.json"
