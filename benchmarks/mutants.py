@@ -79,10 +79,7 @@ def find_mutants(file: str, source: str) -> list[Mutant]:
     for node, scope in _walk(ast.parse(source), ()):
         name = ".".join(scope[:-1]) if scope[-1:] == (FUNCTION,) else IMPORT
         for start, end, new in (*_edit_operators(node, text), *_edit_values(node, text)):
-            mutant = Mutant(file, source.count("\n", 0, start) + 1, name, start, end, new)
-            with suppress(SyntaxError):
-                ast.parse(mutant.apply(source))
-                found.append(mutant)
+            found.append(Mutant(file, source.count("\n", 0, start) + 1, name, start, end, new))
     return found
 
 
@@ -165,5 +162,8 @@ def pick_mutants(package: Path, rooms: Sequence[str], *, count: int, seed: int) 
         drawn.shuffle(by_room[-1])
     picked: list[Mutant] = []
     while len(picked) < count and any(by_room):
-        picked += [room.pop() for room in by_room if room]
+        for mutant in [room.pop() for room in by_room if room]:
+            with suppress(SyntaxError):
+                ast.parse(mutant.apply((package / mutant.file).read_text("utf-8")))
+                picked.append(mutant)
     return picked[:count]

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from mutants import IMPORT, Mutant, pick_mutants
-from mutation_tests import TRACER
+from mutation_tests import SLOWEST_S, TRACER
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "planner"
@@ -41,7 +41,7 @@ ROOMS = (
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 MAP = ROOT / ".pytest_cache" / "mutation-map.json"
 START_S = 60.0  # allowed for the start of a test process on a busy machine [s]
-SLOWEST_S = 30.0  # slower tests are not run for a mutant [s]
+UNMAPPED = {"docs", "examples", "action", "benchmarks", "golden", "contract", "vendors"}  # folders of tests
 
 
 class Copy:
@@ -191,7 +191,9 @@ def select_tests(mutant: Mutant, tests: dict[str, Any], *, budget_s: float) -> t
     """Return tests for a mutant and their seconds: those of its function, then of its file; fast files first."""
     groups: tuple[list[str], list[str]] = [], []
     for name, entry in tests.items():
-        if entry["s"] <= SLOWEST_S and any(call.startswith(f"{mutant.file}::") for call in entry["calls"]):
+        if entry["s"] <= 4 * SLOWEST_S and any(
+            call.startswith(f"{mutant.file}::") for call in entry["calls"]
+        ):
             groups[mutant.scope != IMPORT and f"{mutant.file}::{mutant.scope}" not in entry["calls"]].append(
                 name
             )
@@ -244,7 +246,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mutants", type=int, default=120)
     parser.add_argument("--rooms", nargs="+", default=ROOMS, help="folders below the package")
-    parser.add_argument("--tests", nargs="+", default=["tests", PACKAGE], help="where to look for tests")
+    parser.add_argument(
+        "--tests", nargs="+", help="where to look for tests; by default most folders and doctests"
+    )
     parser.add_argument(
         "--seconds", type=float, default=40.0, help="of tests for a mutant (default: %(default)s)"
     )
@@ -257,6 +261,11 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         "--keep-map", action="store_true", help="use the file though code or tests have changed"
     )
     asked = parser.parse_args(arguments)
+    if not asked.tests:
+        folders = sorted(
+            path for path in root.glob("tests/[a-z]*") if path.is_dir() and path.name not in UNMAPPED
+        )
+        asked.tests = [*(path.relative_to(root).as_posix() for path in folders), PACKAGE]
     mutants = pick_mutants(root / PACKAGE, asked.rooms, count=asked.mutants, seed=asked.seed)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="mutation-", ignore_cleanup_errors=True) as folder:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+SLOWEST_S = 10.0  # tests that are recorded as slower are left out [s]
+DURATIONS = Path("tests/durations.json")  # in the copy of the working tree
 # Runs at the start of every Python process of the tests; writes each function once, until `seen` is cleared.
 TRACER = """
 import os, sys, threading
@@ -50,6 +52,11 @@ class Recorder:
                 found.update(file.read().splitlines())
                 self.read_to[path.name] = file.tell()
         return found
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Leave out the slowest."""
+        seconds = json.loads(DURATIONS.read_text("utf-8")) if DURATIONS.exists() else {}
+        items[:] = [one for one in items if seconds.get(one.nodeid, 0.0) <= SLOWEST_S]
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Begin a test: every function counts as not called yet."""
