@@ -94,6 +94,7 @@ def test_inference_of_a_network_it_knows_is_a_third_of_training_or_less(
     """No backward pass and no optimizer are in the forward pass: it moves half the bytes at most."""
     known = {(e.measurement.model, e.measurement.accelerator): e for e in without_resnet50.samples}
     rows = [m for m in read_published_file("cnn_benchmarks_cloud") if m.mode == "infer"]
+    assert rows
     for sample in build_samples(rows, ACCELERATORS, progress=quiet):
         training = known[sample.measurement.model, sample.measurement.accelerator].fit_sample.table
         table = sample.fit_sample.table

@@ -88,6 +88,7 @@ def test_a_rule_of_thumb_has_a_constant_for_each_mode(torch7: CrossValidation) -
         }
         ratios = sorted(map(ratio, of["vgg16"]))
         middle = math.sqrt(ratios[(len(ratios) - 1) // 2] * ratios[len(ratios) // 2])
+        assert of["resnet50"]
         for i in of["resnet50"]:
             rule_s = torch7.baseline_s["flops_ratio"][i]
             assert rule_s == pytest.approx(torch7.samples[i].fit_sample.step_s / ratio(i) * middle)

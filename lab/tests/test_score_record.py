@@ -143,6 +143,7 @@ def test_the_page_names_every_setting_with_its_rows_and_rules() -> None:
     """A heading, the protocol, the command and the number of rows for each; the rules beside it."""
     settings = load_packaged_record()["settings"]
     page = format_accuracy_page(settings)
+    assert len(settings) > 3
     for name, setting in settings.items():
         assert f"## {setting['title']}\n" in page
         assert f"python -m lab accuracy --setting {name}\n" in page

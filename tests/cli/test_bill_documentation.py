@@ -57,5 +57,7 @@ def test_assumptions_of_the_page_exist() -> None:
 
 def test_links_of_the_page_lead_somewhere() -> None:
     """Files that the page points to are there."""
-    for target in re.findall(r"\]\(([^)#]+)", PAGE):
+    targets = re.findall(r"\]\(([^)#]+)", PAGE)
+    assert targets
+    for target in targets:
         assert (ROOT / "docs" / target).exists(), target

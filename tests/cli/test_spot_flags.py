@@ -58,6 +58,7 @@ def test_shorter_lives_cost_more(gpuplan: Run, saved: str) -> None:
         return [float(row["cost_usd"]["mid"]) for row in rows]
 
     short, long = cost(0.5), cost(20)
+    assert short
     assert all(a > b for a, b in zip(short, long, strict=True))
 
 

@@ -156,10 +156,26 @@ HOSTILE = [
     ("spec.source", "folder:/root"), ("spec.source", "folder:/"), ("spec.source", "folder:/etc"),
     ("spec.source", "folder:/home/someone"), ("spec.source", "folder:relative"), ("spec.source", "ftp:x"),
     ("spec.source", "git:https://example.org/x\ny"), ("spec.checkpoint_every_s", -1),
-    ("spec.checkpoint_every_s", 0), ("spec.restarts", -1), ("spec.stop_loss.factor", -2.0),
+    ("spec.checkpoint_every_s", 0), ("spec.checkpoint_every_s", 0.9), ("spec.restarts", -1),
+    ("spec.restarts", 1001), ("spec.stop_loss.factor", -2.0), ("spec.stop_loss.factor", 0.9),
+    ("spec.stop_loss.factor", 1000.5), ("spec.stop_loss.steps", 0),
     ("spec.packages", ["keras"]), ("spec.packages", ["keras==1; reboot"]), ("spec.packages", ["--index-url=x"]),
     ("options", {"unknown": "x"}), ("options", {"a b\n": "x"}),
 ]  # fmt: skip
+
+
+LIMITS = [
+    ("spec.checkpoint_every_s", 1.0), ("spec.checkpoint_every_s", 30 * 86400.0), ("spec.restarts", 0),
+    ("spec.restarts", 1000), ("spec.stop_loss.factor", 1.0), ("spec.stop_loss.factor", 1000.0),
+    ("spec.stop_loss.steps", 1), ("candidates.0.cap_s", 30 * 86400), ("max_usd", "1000000"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "value"), LIMITS)
+def test_a_value_at_its_limit_is_taken(desk: Desk, where: str, value: Any) -> None:
+    data = changed(desk.plan("aws"), where, value, desk)
+
+    assert desk.read(data).to_json() == data
 
 
 @pytest.mark.parametrize("provider", ["local", "aws"])

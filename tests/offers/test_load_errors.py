@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.offers.catalog_files import CatalogError
+from gpuplan.offers.catalog_files import CatalogError, Table
 
 
 @pytest.fixture
@@ -136,3 +136,40 @@ def test_a_copy_of_the_catalog_is_the_same_catalog(folder: Path) -> None:
     assert mine.offers == packaged.offers
     assert mine.hosts == packaged.hosts
     assert mine.accelerators == packaged.accelerators
+
+
+TOML = """as_of = 2026-01-01
+
+[[chip]]
+name = "one"
+memory = 1
+
+[[chip]]
+"name" = "two"
+[other]
+memory = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("array", "index", "field", "line"),
+    [
+        ("chip", 0, None, 3),
+        ("chip", 0, "memory", 5),
+        ("chip", 1, None, 7),
+        ("chip", 1, "name", 8),
+        ("chip", 1, "memory", 7),  # the one in line 10 is of another table
+        ("chip", 2, None, 1),  # written inline, or not there
+        ("none", 0, "name", 1),
+    ],
+)
+def test_the_line_of_a_row_and_of_its_field(array: str, index: int, field: str | None, line: int) -> None:
+    """Counted by hand in a file of ten lines; a field that is missing has the line of its row."""
+    assert Table("made-up.toml", TOML).line_of(array, index, field) == line
+
+
+def test_the_line_of_a_key() -> None:
+    """The first of that name; the first line of the file for one that is missing."""
+    table = Table("made-up.toml", TOML)
+
+    assert [table.line_of_key(key) for key in ("as_of", "memory", "name", "none")] == [1, 5, 4, 1]

@@ -46,6 +46,18 @@ def test_break_even_by_hand() -> None:
     assert rent == pytest.approx(0.5 * HOURS_A_MONTH * months)
 
 
+def test_half_as_much_more_rent_breaks_even_earlier() -> None:
+    """A machine of $2,000 against 40 and 60 cents an hour: both cross, after five years and after two."""
+    rig = OwnedMachine(purchase_usd=2000, power_w=500)
+    low, high = (months_to_break_even(rig, usd_per_hour=usd) for usd in (0.4, 0.6))
+
+    assert low == pytest.approx(61.2, abs=0.1)
+    assert high == pytest.approx(20.0, abs=0.1)
+    for months, usd in ((61.15350, 0.4), (20.04693, 0.6)):
+        rent = renting_usd(usd_per_hour=usd, hours_a_week=20.0, speed=1.0, months=months)
+        assert owning_usd(rig, months=months) == pytest.approx(rent, rel=1e-5)
+
+
 @given(rig=rigs, usd=prices, dearer=st.floats(1.0, 10.0))
 def test_a_higher_rent_never_breaks_even_later(rig: OwnedMachine, usd: float, dearer: float) -> None:
     """Law: the higher the rent, the earlier owning breaks even."""

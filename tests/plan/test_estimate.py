@@ -169,6 +169,7 @@ def test_more_epochs_cost_more_in_proportion(factor: int) -> None:
     """Law: n times the epochs, n times the cost, to a nano-dollar a bill."""
     once, more = run(BOTH), run(BOTH, workload=make_workload(epochs=36 * factor, steps=3600 * factor))
 
+    assert len(once.offers) == 2
     for before, after in zip(once.offers, more.offers, strict=True):
         assert before.bill is not None
         assert after.bill is not None

@@ -34,6 +34,17 @@ def test_noise_widens_the_interval() -> None:
     assert found.high is None or found.high >= 30
 
 
+def test_a_target_that_was_not_reached_takes_one_epoch_more_at_least() -> None:
+    """Noise of two epochs' progress, a target just above the best of eight: the ninth at the earliest."""
+    values = [0.95 - 0.5 * n**-0.5 - 0.02 * (-1) ** n for n in range(1, 9)]
+    found = forecast_epochs({"val_accuracy": values}, metric="val_accuracy", target=max(values) + 0.001)
+
+    assert found.low == 9
+    assert found.epochs == 10
+    assert found.high is not None
+    assert found.high > 20
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [

@@ -87,6 +87,25 @@ def test_the_order_is_that_of_the_offers_own_numbers(
     assert len({key[2:] for key in keys}) > 100
 
 
+def test_a_discount_of_one_region_is_not_given_to_another() -> None:
+    """By hand: a quarter off the machine's hours at $1 in one region, nothing in the other, in either order."""
+    east, west = (make_offer("T4", region=region) for region in ("us-east-1", "us-west-2"))
+    discount = Discount(provider="lambda", region="us-west-2", percent=Decimal(25))
+    for offers in ((east, west), (west, east)):
+        answer = estimate_workload(
+            make_workload(),
+            selection=make_selection(*((offer, CATALOG.accelerators["T4"]) for offer in offers)),
+            predictor=FakePredictor(),
+            question=Question(),
+            terms=replace(PLAIN, discounts=(discount,), today=date(2026, 1, 1)),
+        )
+        bills = {one.offer.region: one.bill for one in answer.offers}
+        off = {line.item: line.usd.mid for line in bills["us-west-2"].lines}["discount"]
+        hours = Decimal(answer.offers[0].run_time_s.mid) / 3600
+        assert off == pytest.approx(Decimal("-0.25") * hours, abs=Decimal("1e-8"))
+        assert bills["us-east-1"].total.mid == bills["us-west-2"].total.mid - off
+
+
 def test_the_cheapest_and_the_fastest_are_those_of_the_objects() -> None:
     """Law: no usable paid offer that fits and may be recommended is cheaper or faster."""
     answer = estimate()

@@ -66,6 +66,8 @@ def test_more_uncertainty_never_narrows(ratio: float, narrow: float, more: float
     assert (
         (second >= first * (1 - 1e-12) >= 1 - 1e-9) if upper else (second <= first * (1 + 1e-12) <= 1 + 1e-9)
     )
+    if more > 0.1:
+        assert second > first if upper else second < first
 
 
 def test_the_rate_of_googles_spot_prices() -> None:

@@ -13,7 +13,7 @@ from gpuplan.plan.question import Question
 from gpuplan.plan.script_layout import count_mesh_devices, follow_script, plan_copies, select_mesh_offers
 from gpuplan.plan.select import Filters, select
 from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficients
-from gpuplan.predict.multi_device.divided_step import RingLinks, compute_divided_link_s
+from gpuplan.predict.multi_device.divided_step import RingLinks, add_replicas, compute_divided_link_s
 from gpuplan.predict.multi_device.interconnect import Link
 from gpuplan.predict.multi_device.sharding import Sharding
 from gpuplan.workload.collective import Collective
@@ -131,3 +131,16 @@ def test_rings_side_by_side_share_the_network_of_a_machine() -> None:
     shares = parallel.shares.links
     assert links.compute_transfer_s(group) == pytest.approx(1.5e9 / (100e9 * shares["nvlink"]))
     assert links.compute_transfer_s(between) == pytest.approx(4 * 1.5e9 / (50e9 * shares["network"]))
+
+
+def test_copies_of_a_mesh_sum_their_gradients() -> None:
+    """Three meshes of eight devices: one more all-reduce over three, eight devices apart; none for one mesh."""
+    own = make_collective(message_bytes=64)
+    memory = make_workload().memory
+    divided = DividedStep(layout=DIVIDED, ops=(), memory=memory, fused_attention=None, collectives=(own,))
+
+    assert add_replicas(divided, 4096, copies=1) == (own,)
+    assert add_replicas(divided, 0, copies=3) == (own,)
+    expected = make_collective(devices=3, stride=8, message_bytes=4096, phase="backward", replicas=True)
+    assert add_replicas(divided, 4096, copies=3) == (own, expected)
+    assert add_replicas(divided, 4096, copies=2) == (own, replace(expected, devices=2))

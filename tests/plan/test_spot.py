@@ -10,11 +10,17 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.offers.spot import MIN_PREEMPTIONS, find_preemption_statistics, load_preemption_data
+from gpuplan.offers.spot import (
+    MIN_PREEMPTIONS,
+    PreemptionStatistics,
+    find_preemption_statistics,
+    load_preemption_data,
+)
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.plan.spot.checkpoints import (
+    RunMoments,
     SegmentedRun,
     checkpoint_interval_s,
     compute_exponential_moments,
@@ -30,7 +36,8 @@ from gpuplan.plan.spot.lifetime_distributions import (
     build_lifetime_distribution,
     compute_p90_s,
 )
-from gpuplan.plan.spot.preemption import SpotTerms
+from gpuplan.plan.spot.preemption import PreemptionForecast, SpotTerms
+from gpuplan.units import Interval
 from hypothesis import given
 from hypothesis import strategies as st
 from plan.simulate_preemption import draw_lifetimes, simulate
@@ -262,6 +269,36 @@ def test_interruptions_are_lines_of_the_bill() -> None:
     assert float(items["rework and restarts"]) == pytest.approx(0.4 * (billed_s - 3 * segment_s) / 3600)
     assert spot.bill.total.mid == sum(items.values())
     assert spot.spot.moments.preemptions == pytest.approx(billed_s / life_s)
+
+
+def test_parts_of_a_run_on_spot_are_shares_of_its_work() -> None:
+    """By hand: 1000 s of work in 4 segments of 260 s with 10 s checkpoints; 1240 s billed, 1740 s on the clock."""
+    forecast = PreemptionForecast(
+        hazard=PreemptionStatistics(up_hours=2.0, down_hours=0.5, basis="assumed", source="made up"),
+        run=SegmentedRun(count=4, segment_s=260.0, save_s=10.0, restart_s=300.0, wait_s=1800.0),
+        moments=RunMoments(
+            billed_s=1240.0, billed_s2=0.0, wall_s=1740.0, wall_s2=0.0, preemptions=0.2, undisturbed=0.8
+        ),
+        work_s=1000.0,
+    )
+    train_time_s = Interval(low=500.0, mid=1000.0, high=2000.0)
+
+    assert forecast.interval_s == 250.0
+    assert forecast.checkpoint_share == pytest.approx(0.04)
+    assert forecast.rework_share == pytest.approx(0.2)  # 1240 - 4 x 260
+    assert forecast.waiting_share == pytest.approx(0.5)
+    assert forecast.billed_s(train_time_s).to_json() == {"low": 620.0, "mid": 1240.0, "high": 2480.0}
+    assert forecast.wall_s(train_time_s).to_json() == {"low": 870.0, "mid": 1740.0, "high": 3480.0}
+
+
+def test_a_run_on_spot_waits_for_each_next_machine() -> None:
+    """An hour of work with waits of half an hour: on the clock it takes a wait for every preemption longer."""
+    _, spot = both("0.4", up_hours=2.0, interval_s=1200.0, save_s=30.0, restart_s=300.0)
+
+    forecast, run = spot.spot, spot.run_time_s
+    wait_s = forecast.moments.preemptions * forecast.hazard.down_hours * HOUR_S
+    assert wait_s > 60.0
+    assert run.mid == pytest.approx(forecast.moments.billed_s + wait_s)
 
 
 def test_spot_loses_here_is_said() -> None:

@@ -72,16 +72,18 @@ def test_accelerators_that_are_predicted_together_have_the_steps_that_each_has_a
         replace(workload, compiled=True),
         replace(workload, mode="infer", precision="tf32"),
     ):
-        together, alone = Predictor.load(accelerators=catalog), Predictor.load()
+        predicted, together, alone = 0, Predictor.load(accelerators=catalog), Predictor.load()
         for accelerator in catalog:
             found, expected = (each.step_time(one, accelerator, look_up=False) for each in (together, alone))
             if isinstance(expected, NoPrediction):
                 assert found == expected
                 continue
+            predicted += 1
             assert isinstance(found, StepTime)
             assert found.time_s.low == pytest.approx(expected.time_s.low, rel=1e-12)
             assert found.time_s.high == pytest.approx(expected.time_s.high, rel=1e-12)
             assert found.parts_s == pytest.approx(expected.parts_s, rel=1e-12)
+        assert predicted > 20
 
 
 def test_every_gpu_of_the_catalog_gets_a_time_or_a_reason(workload: Workload) -> None:

@@ -6,9 +6,16 @@ import random
 import statistics
 
 import pytest
-from gpuplan.profile.statistics import compute_drift, compute_median_interval, is_settled, summarize
+from gpuplan.profile.statistics import (
+    T_975,
+    compute_drift,
+    compute_median_interval,
+    is_settled,
+    summarize,
+)
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 
 @pytest.mark.parametrize(
@@ -62,3 +69,8 @@ def test_a_step_change_is_drift_and_no_rest() -> None:
 def test_the_mean_weighs_windows_by_their_steps() -> None:
     """One step of 3 s and three of 1 s are four steps in 6 s."""
     assert summarize([3.0, 1.0], [1, 3]).mean_s == pytest.approx(1.5)
+
+
+def test_quantiles_are_those_of_students_distribution() -> None:
+    """`scipy.stats`, to the three decimals of the published table, from one degree of freedom on."""
+    assert pytest.approx(stats.t.ppf(0.975, range(1, 16)), abs=5e-4) == T_975

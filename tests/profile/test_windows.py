@@ -66,6 +66,10 @@ def test_a_restless_machine_ends_the_warm_up_and_the_measurement_by_time() -> No
     assert meter.settled is False
     assert meter.why == "time"
     assert (meter.summary().width or 0.0) > RULES.width
+    counted_s = [step_s * count for step_s, count in zip(meter.steps_s, meter.counts, strict=True)]
+    assert (
+        sum(counted_s[:-1]) < RULES.most_s <= sum(counted_s)
+    )  # the window that passed the limit is the last
 
 
 def test_steps_longer_than_the_budget_still_give_an_interval() -> None:
@@ -148,6 +152,37 @@ def test_every_step_of_an_epoch_counts(steps: int) -> None:
         meter.pause()
 
     assert meter.summary().mean_s == pytest.approx(statistics.fmean(times_s), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("rest", "counts", "is_window"),
+    [(4, [10, 14], False), (5, [10, 10, 5], True), (0, [10, 10], False)],
+)
+def test_a_rest_of_half_a_window_is_one_and_less_joins_the_last(
+    rest: int, counts: list[int], is_window: bool
+) -> None:
+    """By hand: windows of ten steps of 10 ms, twice, and then a few steps of 20 ms until the pause."""
+    meter = Meter(MeasurementRules(window_s=0.098, settle_windows=6, least_s=100.0, most_s=100.0))
+    ends = itertools.accumulate([0.0, *[0.01] * (6 * 10 + 20), *[0.02] * rest])
+    _ends(ends, meter)
+    assert (meter.settled, meter.counts) == (True, [10, 10])
+
+    assert meter.pause() is is_window
+    assert meter.counts == counts
+    last = {0: 0.01, 4: (10 * 0.01 + 4 * 0.02) / 14, 5: 0.02}[rest]
+    assert meter.steps_s == pytest.approx([*[0.01] * (len(counts) - 1), last])
+
+
+def test_a_short_epoch_is_a_window_of_its_own() -> None:
+    """Three steps between two pauses, far from the ten of a window: they are all that there are."""
+    meter = Meter(MeasurementRules(window_s=0.098))
+    _ends(itertools.accumulate([0.0, *[0.01] * 10]), meter)
+    meter.pause()
+    _ends(itertools.accumulate([10.0, *[0.01] * 3]), meter)
+
+    assert meter.pause() is True
+    assert meter.warm == pytest.approx([0.01, 0.01])
+    assert meter.pause() is False
 
 
 def test_windows_are_of_one_length() -> None:

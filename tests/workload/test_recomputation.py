@@ -93,7 +93,9 @@ def test_the_users_model_is_not_changed() -> None:
 
     trace(model, remat=True)
 
-    assert all(layer._remat_mode is None for layer in model._flatten_layers())
+    modes = [layer._remat_mode for layer in model._flatten_layers()]
+    assert len(modes) > 1
+    assert set(modes) == {None}
 
 
 def test_inference_has_nothing_to_recompute_for() -> None:

@@ -69,8 +69,12 @@ def test_no_capacity_and_quota_go_on_as_they_should(cloud: Cloud) -> None:
 def test_an_answer_lost_after_the_instance_was_made(cloud: Cloud, what: str) -> None:
     """The same token brings the same instance: one, not two."""
     cloud.fault("RunInstances", "after", what, times=2)
+    before = cloud.server.post("meter")["log"].count("RunInstances")
     cloud.launcher.launch(cloud.plan())
 
+    assert (
+        cloud.server.post("meter")["log"].count("RunInstances") == before + 3
+    )  # two answers lost, the third read
     assert len(cloud.server.meter()) == 1
 
 

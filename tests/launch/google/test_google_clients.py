@@ -79,6 +79,7 @@ def test_a_name_that_the_client_does_not_know_is_not_sent(bench: Bench) -> None:
 @pytest.mark.parametrize("purchase", ["spot", "on_demand"])
 def test_what_the_plan_prints_is_what_the_client_sends(purchase: str) -> None:
     """Parameters to a message of the client and back: nothing is lost, renamed or added."""
+    compared = set()
     for kind in ("compute", "tpu"):
         plan = build_launch_plan(kind, purchase=purchase, service_account="a@p1.iam.gserviceaccount.com")
         for call in plan.attempts[0].calls:
@@ -86,6 +87,8 @@ def test_what_the_plan_prints_is_what_the_client_sends(purchase: str) -> None:
             if method:
                 message = _message(_request_class(method), call.params)
                 assert _plain(message) == call.params
+                compared.add(call.operation)
+    assert "instances.insert" in compared
 
 
 def _request_class(method: Any) -> Any:

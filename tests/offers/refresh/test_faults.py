@@ -31,6 +31,8 @@ def test_what_passes_is_waited_for(tmp_path: Path, fault: str) -> None:
 
     with vendor(azure.answer, faults=[fault] * 3) as server:
         outcome = run(store, server.url, "azure", regions=("eastus",), read_s=READ_S.get(fault, 5.0))
+        assert not server.faults
+        assert len({(asked.path, str(asked.query)) for asked in server.asked[:4]}) == 1
 
     assert outcome.refused == []
     assert {(o.instance_type, o.purchase) for o in store.offers("azure")} == {

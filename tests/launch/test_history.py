@@ -1,0 +1,106 @@
+"""What a run's records say of its machines and of their cost, by hand."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from gpuplan.launch.core.cloud_adapter import CloudMachine
+from gpuplan.launch.core.history import AttemptHistory, History
+from gpuplan.launch.core.request import parse_tags
+from launch.conftest import Bench
+from launch.fake_cloud import START
+
+BEGUN = {"event": "intent", "attempt": 1, "step": "machine"}
+MADE = {"event": "done", "attempt": 1, "step": "machine", "kept": {"id": "m-1", "started": START.isoformat()}}
+WORST_USD = Decimal(
+    "1.525"
+)  # $1.50 an hour for its cap of an hour and the minute until the cloud has ended it
+
+
+def ended(lived_s: str | None, attempt: int = 1) -> dict[str, Any]:
+    """Return the record of an attempt whose resources are gone."""
+    return {"event": "ended", "attempt": attempt, "lived_s": lived_s}
+
+
+def attempt_of(bench: Bench, *records: dict[str, Any]) -> AttemptHistory:
+    """Return the history of the first attempt of a plan with these records."""
+    plan = bench.plan()
+    return AttemptHistory(attempt=plan.attempts[0], plan=plan, records=records)
+
+
+@pytest.mark.parametrize(
+    ("records", "usd"),
+    [
+        ((), 0),  # nothing was sent
+        ((BEGUN,), WORST_USD),  # no answer: there may be a machine
+        ((BEGUN, ended(None)), 0),  # it is over, and no machine was ever on record
+        ((BEGUN, MADE), WORST_USD),
+        ((BEGUN, MADE, ended(None)), WORST_USD),  # nobody knows how long it lived
+        ((BEGUN, MADE, ended("1800")), "0.75"),  # half an hour
+        ((BEGUN, MADE, ended("7200")), WORST_USD),  # beyond its cap nothing is charged
+    ],
+)
+def test_an_attempt_costs_its_life_at_most_and_never_more_than_its_cap(
+    bench: Bench, records: tuple[dict[str, Any], ...], usd: Decimal | str | int
+) -> None:
+    assert attempt_of(bench, *records).cost_at_most_usd == Decimal(usd)
+
+
+def test_what_a_run_has_spent_is_the_sum_of_its_attempts(bench: Bench) -> None:
+    """The first lived half an hour, of the second nothing is known, the third was not begun: $0.75 + $1.525."""
+    plan = bench.plan("here", "there", "here")
+    records = (BEGUN, MADE, ended("1800"), {**BEGUN, "attempt": 2})
+    history = History(run="r1", plans=(plan,), records=records)
+
+    assert plan.worst_case_usd == WORST_USD
+    assert history.spent_at_most_usd == Decimal("2.275")
+    assert history.next_attempt == 3
+
+
+def machine(**changes: Any) -> CloudMachine:
+    """Return a machine with the tags of the first attempt of run `r1`."""
+    known = {
+        "id": "m-9", "provider": "fake", "region": "here", "instance_type": "big", "purchase": "on_demand",
+        "state": "running", "started_at": START, "seen_at": START, "cap_at": None, "run": "r1", "attempt": 1,
+        "owner": "me", "usd_per_hour": None,
+    }  # fmt: skip
+    return CloudMachine(**{**known, **changes})
+
+
+@pytest.mark.parametrize("changes", [{"run": "r2"}, {"attempt": 2}, {"owner": "you"}, {"provider": "other"}])
+def test_a_machine_without_an_id_on_record_is_known_by_all_of_its_tags(
+    bench: Bench, changes: dict[str, Any]
+) -> None:
+    """Run, attempt and owner; one of them alone makes no machine ours."""
+    asked = attempt_of(bench, BEGUN)
+
+    assert asked.made(machine())
+    assert not asked.made(machine(**changes))
+
+
+def test_a_machine_with_an_id_on_record_is_known_by_it_alone(bench: Bench) -> None:
+    known = attempt_of(bench, BEGUN, MADE)
+
+    assert known.made(machine(id="m-1", run="", attempt=0, owner=""))
+    assert not known.made(machine(id="m-9"))
+    assert not known.made(machine(id="m-1", provider="other"))
+
+
+def test_the_cap_of_a_queued_machine_begins_after_its_longest_wait() -> None:
+    """Started at 12:00 with a cap of an hour: it ends at 13:00, after half an hour of waiting at 13:30."""
+    tags = {"gpuplan-cap-s": "3600", "gpuplan-microusd-per-hour": "1500000", "gpuplan-owner-name": "ana"}
+
+    assert parse_tags(tags, started_at=START)["cap_at"] == START + timedelta(hours=1)
+    queued = parse_tags(tags, started_at=START, wait_s=1800.0)
+    assert queued == {
+        "run": "",
+        "attempt": 0,
+        "owner": "",
+        "owner_name": "ana",
+        "usd_per_hour": Decimal("1.5"),
+        "cap_at": START + timedelta(hours=1.5),
+    }
+    assert parse_tags({"gpuplan-cap-s": "soon"}, started_at=START)["cap_at"] is None
