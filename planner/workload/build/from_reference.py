@@ -14,6 +14,22 @@ from typing import Any
 from ...errors import GpuplanError, UsageError, near_names_hint
 from ..errors import CaptureError, build_user_code_error
 from ..reference import KERAS_HUB, Reference
+from .saved_model import build_saved_model
+
+
+def build_model(reference: Reference, *, base: Path, precision: str | None) -> Any:
+    """Build the model of a reference other than a script.
+
+    Args:
+        reference: A function, application, preset or saved model.
+        base: Base folder of references.
+        precision: Dtype policy to use instead of a saved model's own, if any.
+    """
+    if reference.kind == "application":
+        return build_application(reference)
+    if reference.kind == "saved_model" and reference.path is not None:
+        return build_saved_model(reference.path, precision=precision)
+    return build_function(reference, folder=base)
 
 
 def build_application(reference: Reference) -> Any:
