@@ -155,9 +155,11 @@ def _build_row(operation: Any, times: float) -> Op | None:
     written = sum(
         prod(s) * t.dtype.size for s, t in zip(shapes, operation.outputs, strict=True) if s is not None
     )
+    backward = "gradient_tape" in operation.name or "gradients" in operation.name
+    phase: Phase = "backward" if backward else "forward"
     return build_unfused_op(
         name=name,
-        phase=_infer_phase(operation.name),
+        phase=phase,
         dtype=operation.outputs[0].dtype.name,
         count=times,
         bytes_read=float(sum(prod(shape) * dtype.size for shape, dtype in inputs)),
@@ -172,12 +174,6 @@ def _get_shape(tensor: Any) -> tuple[int, ...] | None:
     if tensor.dtype.size == 0 or shape.rank is None or any(n is None for n in shape):
         return None
     return tuple(int(n) for n in shape)
-
-
-def _infer_phase(name: str) -> Phase:
-    if "gradient_tape" in name or "gradients" in name:
-        return "backward"
-    return "forward"
 
 
 def _find_kind(name: str) -> OpKind:

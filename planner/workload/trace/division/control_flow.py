@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from ..jax.control import select_most_expensive_branch
+from ..rules.cost_rule import Equation
 from .local_jaxpr import LocalClosedJaxpr, LocalJaxpr, Value, build_constants, build_value, rename
 from .operands import Operands
 from .spec import Spec
 
-if TYPE_CHECKING:
-    from .divider import Divider
-
 MOST_PASSES = 4  # over the body of a loop, until what it carries is divided alike before and after [-]
 
 
-def divide_call(divider: Divider, operands: Operands, jaxpr: Any, body: LocalJaxpr) -> list[Value]:
+class BodyDivider(Protocol):
+    """Interface of `divider.Divider` for bodies of functions, branches and loops."""
+
+    def divide_body(
+        self, jaxpr: Any, constants: Sequence[Value], arguments: Sequence[Value]
+    ) -> tuple[LocalJaxpr, list[Value]]:
+        """Return a jaxpr at local shapes, and its results."""
+
+    def conform(self, value: Value, spec: Spec | None, equation: Equation, body: LocalJaxpr) -> Value:
+        """Return a value summed and divided as it is wanted."""
+
+
+def divide_call(divider: BodyDivider, operands: Operands, jaxpr: Any, body: LocalJaxpr) -> list[Value]:
     """Divide the body of a called function."""
     inner, results = divider.divide_body(jaxpr, build_constants(jaxpr), operands.values)
     outside = [rename(value) for value in results]
@@ -23,7 +34,7 @@ def divide_call(divider: Divider, operands: Operands, jaxpr: Any, body: LocalJax
     return outside
 
 
-def divide_branches(divider: Divider, operands: Operands, body: LocalJaxpr) -> list[Value]:
+def divide_branches(divider: BodyDivider, operands: Operands, body: LocalJaxpr) -> list[Value]:
     """Divide all branches, whose results are divided like those of the most expensive one."""
     equation = operands.equation
     expensive = select_most_expensive_branch(equation)
@@ -43,7 +54,7 @@ def divide_branches(divider: Divider, operands: Operands, body: LocalJaxpr) -> l
     return outside
 
 
-def divide_scan(divider: Divider, operands: Operands, body: LocalJaxpr) -> list[Value]:
+def divide_scan(divider: BodyDivider, operands: Operands, body: LocalJaxpr) -> list[Value]:
     """Divide a loop, whose carried values are divided alike before and after each iteration."""
     equation, params = operands.equation, operands.equation.params
     jaxpr, consts, carries = params["jaxpr"].jaxpr, params["num_consts"], params["num_carry"]

@@ -18,6 +18,11 @@ from .row_kernels import find_row_kernels
 _BROADCAST = "broadcast_in_dim"
 _PRODUCTS = ("mul", "div", "square", "integer_pow")
 _SUMS = ("add", "sub", "add_any")
+_FUSED_BYTES = ("fused_bytes_read", "fused_bytes_written", "fused_bytes_reread")
+_UNFUSED_BYTES = (
+    "bytes_read", "bytes_written",
+    "layer_bytes_read", "layer_bytes_written", "layer_bytes_reread", "layer_bytes_max",
+)  # fmt: skip
 
 
 def _count_launches(nodes: Sequence[Node], taken_in: Set[int]) -> tuple[int, float, float]:
@@ -124,31 +129,10 @@ def _build_ops(
     op = _build_op(row, key, fusion, weights, taken_in)
     if op is None or op.count == 1 or key[1] not in fusion.shared:
         return [op] if op else []
-    read, written = op.fused_bytes_read * op.count, op.fused_bytes_written * op.count
-    together = replace(
-        op,
-        count=1.0,
-        flops=0.0,
-        primitives=0,
-        layer_group=-1,
-        bytes_read=0.0,
-        bytes_written=0.0,
-        layer_bytes_read=0.0,
-        layer_bytes_written=0.0,
-        layer_bytes_reread=0.0,
-        layer_bytes_max=0.0,
-        fused_bytes_read=read,
-        fused_bytes_written=written,
-        fused_bytes_reread=op.fused_bytes_reread * op.count,
-    )
-    apart = replace(
-        op,
-        fused_group=-1,
-        row_group=-1,
-        fused_bytes_read=0.0,
-        fused_bytes_written=0.0,
-        fused_bytes_reread=0.0,
-    )
+    whole = {name: getattr(op, name) * op.count for name in _FUSED_BYTES}
+    launches = {"count": 1.0, "flops": 0.0, "primitives": 0, "layer_group": -1}
+    together = replace(op, **launches, **dict.fromkeys(_UNFUSED_BYTES, 0.0), **whole)  # type: ignore[arg-type]
+    apart = replace(op, fused_group=-1, row_group=-1, **dict.fromkeys(_FUSED_BYTES, 0.0))  # type: ignore[arg-type]
     return [apart, together]
 
 
