@@ -80,8 +80,8 @@ def replace_training_calls(
 
     patches = _Patches()
 
-    def route(name: str, owner: type = keras.Model) -> None:
-        original = getattr(owner, name)
+    def route(name: str) -> None:
+        original = getattr(keras.Model, name)
         signature, replacement = inspect.signature(original), getattr(calls, name)
 
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -90,7 +90,7 @@ def replace_training_calls(
             with patches.suspended(), _kept(faults):
                 return replacement(self, dict(bound.arguments))
 
-        patches.replace(owner, name, call)
+        patches.replace(keras.Model, name, call)
 
     for name in ("fit", "evaluate", "predict"):
         route(name)
