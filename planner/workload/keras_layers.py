@@ -34,6 +34,12 @@ def replacing(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
 
     Args:
         replacements: Owner, name and value of each attribute; one that the owner does not have itself is added.
+
+    Example:
+        >>> import math
+        >>> with replacing((math, "tau", 6)):
+        ...     print(math.tau)
+        6
     """
     absent = object()
     before = [(owner, name, vars(owner).get(name, absent)) for owner, name, _ in replacements]
@@ -51,8 +57,6 @@ def replacing(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
 
 
 def _get_setters(owner: Any) -> tuple[Callable[[Any, str, Any], None], Callable[[Any, str], None]]:
-    return (
-        (setattr, delattr)
-        if isinstance(owner, type | ModuleType)
-        else (object.__setattr__, object.__delattr__)
-    )
+    if isinstance(owner, type | ModuleType):
+        return setattr, delattr
+    return object.__setattr__, object.__delattr__

@@ -44,7 +44,8 @@ def build_application(reference: Reference) -> Any:
         return build_preset(reference)
     import keras
 
-    known = _list_application_names(keras.applications)
+    rooms = keras.applications
+    known = [name for name in dir(rooms) if name[:1].isupper() and callable(getattr(rooms, name))]
     if reference.name not in known:
         raise UsageError(
             f"unknown Keras application `{reference.name}`",
@@ -59,10 +60,6 @@ def build_application(reference: Reference) -> Any:
         raise build_user_code_error(
             error, name=reference.text, doing="cannot be built", folders=()
         ) from error
-
-
-def _list_application_names(applications: ModuleType) -> list[str]:
-    return [n for n in dir(applications) if n[:1].isupper() and callable(getattr(applications, n))]
 
 
 def build_function(reference: Reference, *, folder: Path) -> Any:
