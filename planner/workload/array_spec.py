@@ -23,34 +23,29 @@ class ArraySpec:
     dtype: str
 
 
-def map_specs(function: Callable[[ArraySpec], Any], tree: SpecTree) -> Any:
-    """Apply a function to every spec of a nested structure; None stays None.
+def map_specs(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Apply a function to every leaf of a nested structure: specs, or the arrays of data; None stays None.
 
     Example:
         >>> map_specs(lambda spec: spec.shape, {"a": ArraySpec((2,), "int32"), "b": None})
         {'a': (2,), 'b': None}
     """
-    if isinstance(tree, ArraySpec):
-        return function(tree)
     if isinstance(tree, dict):
         return {key: map_specs(function, value) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
         return type(tree)([map_specs(function, value) for value in tree])
-    return None
+    return None if tree is None else function(tree)
 
 
-def iter_specs(tree: SpecTree) -> Iterator[ArraySpec]:
-    """Yield every spec of a nested structure, in order.
+def iter_specs(tree: Any) -> Iterator[Any]:
+    """Yield every leaf of a nested structure, in order: specs, or the arrays of data.
 
     Example:
         >>> [leaf.dtype for leaf in iter_specs((ArraySpec((), "int32"), [ArraySpec((3,), "float32")]))]
         ['int32', 'float32']
     """
-    if isinstance(tree, ArraySpec):
+    if isinstance(tree, (dict, list, tuple)):
+        for value in tree.values() if isinstance(tree, dict) else tree:
+            yield from iter_specs(value)
+    elif tree is not None:
         yield tree
-    elif isinstance(tree, dict):
-        for value in tree.values():
-            yield from iter_specs(value)
-    elif isinstance(tree, (list, tuple)):
-        for value in tree:
-            yield from iter_specs(value)

@@ -74,19 +74,14 @@ def read_entry(key: str) -> dict[str, Any] | None:
     path = get_cache_folder("workloads") / f"{key}.json"
     try:
         entry = json.loads(path.read_bytes())
-        if entry["schema"] != SCHEMA or not _are_unchanged(entry["files"]):
+        if entry["schema"] != SCHEMA:
+            return None
+        if any(hash_file(Path(file)) != digest for file, digest in entry["files"].items()):
             return None
         workload: dict[str, Any] = entry["workload"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None  # missing or damaged: trace and rewrite
     return workload
-
-
-def _are_unchanged(files: dict[str, str]) -> bool:
-    try:
-        return all(hash_file(Path(file)) == digest for file, digest in files.items())
-    except OSError:
-        return False
 
 
 def write_entry(key: str, *, workload: dict[str, Any], files: dict[str, str]) -> None:
@@ -98,8 +93,4 @@ def write_entry(key: str, *, workload: dict[str, Any], files: dict[str, str]) ->
         write_atomically(folder / f"{key}.json", json.dumps(entry, separators=(",", ":")))
         delete_oldest(folder, "*.json", size_bytes=LARGEST_CACHE_BYTES)
     except OSError as error:
-        _warn(f"the trace is not cached: {error.strerror or error} ({folder})")
-
-
-def _warn(text: str) -> None:
-    sys.stderr.write(f"warning: {text}\n")
+        sys.stderr.write(f"warning: the trace is not cached: {error.strerror or error} ({folder})\n")

@@ -6,6 +6,7 @@ import os
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from ..errors import GpuplanError
 
@@ -64,6 +65,13 @@ def is_own_file(filename: str, folder: str) -> bool:
     if filename.startswith("<") or "site-packages" in path or path.startswith(_INSTALLED):
         return False
     return path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def find_own_frame(frame: FrameType | None, folder: str) -> FrameType | None:
+    """Return the innermost frame in the user's own files, of those that called a frame; None if there is none."""
+    while frame is not None and not is_own_file(frame.f_code.co_filename, folder):
+        frame = frame.f_back
+    return frame
 
 
 def build_user_code_error(

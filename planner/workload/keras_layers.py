@@ -1,8 +1,10 @@
-"""Layers that a Keras model is made of."""
+"""Layers that a Keras model is made of, and attributes of Keras that are replaced for a while."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 
@@ -24,3 +26,37 @@ def iterate_layers(model: Any) -> Iterator[Any]:
         for layer in owner._flatten_layers(include_self=False, recursive=False):
             if not isinstance(layer, keras.Model | keras.layers.InputLayer):
                 yield layer
+
+
+@contextmanager
+def replacing(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
+    """Context in which attributes of modules, classes and objects have other values, past the tracking of Keras.
+
+    Args:
+        replacements: Owner, name and value of each attribute; one that the owner does not have itself is added.
+
+    Example:
+        >>> import math
+        >>> with replacing((math, "tau", 6)):
+        ...     print(math.tau)
+        6
+    """
+    absent = object()
+    before = [(owner, name, vars(owner).get(name, absent)) for owner, name, _ in replacements]
+    try:
+        for owner, name, value in replacements:
+            _get_setters(owner)[0](owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            put, remove = _get_setters(owner)
+            if value is not absent:
+                put(owner, name, value)
+            elif name in vars(owner):
+                remove(owner, name)
+
+
+def _get_setters(owner: Any) -> tuple[Callable[[Any, str, Any], None], Callable[[Any, str], None]]:
+    if isinstance(owner, type | ModuleType):
+        return setattr, delattr
+    return object.__setattr__, object.__delattr__

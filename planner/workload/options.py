@@ -35,10 +35,6 @@ _MOST = {
 }
 
 
-def _silent(line: str) -> None:
-    """Ignore progress."""
-
-
 class ScriptOptions(Frozen):
     """Options for a process that runs the user's code.
 
@@ -50,7 +46,7 @@ class ScriptOptions(Frozen):
 
     timeout_s: float = DEFAULT_TIMEOUT_S
     variables: tuple[str, ...] = ()
-    tell: Callable[[str], None] = _silent
+    tell: Callable[[str], None] = lambda line: None
 
 
 class WorkloadOptions(Frozen):

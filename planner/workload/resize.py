@@ -125,14 +125,10 @@ def _interpolate_ops(one: Sequence[Op], other: Sequence[Op], line: Line) -> tupl
 
 def _interpolate_op(a: Op, b: Op, line: Line) -> Op:
     changed: dict[str, float] = {}
-    for name in REAL:
+    for name in (*REAL, *WHOLE):
         x, y = getattr(a, name), getattr(b, name)
         if x != y:
-            changed[name] = line(x, y)
-    for name in WHOLE:
-        x, y = getattr(a, name), getattr(b, name)
-        if x != y:
-            changed[name] = max(1, round(line(x, y)))
+            changed[name] = line(x, y) if name in REAL else max(1, round(line(x, y)))
     return replace(a, **changed) if changed else a  # type: ignore[arg-type]
 
 
@@ -176,8 +172,7 @@ class Resizer:
         return self._trace(batch_size)
 
     def _trace(self, batch_size: int) -> Workload:
-        found = self._tracer(batch_size)
-        return _with_length_of(found, self.workload)
+        return _with_length_of(self._tracer(batch_size), self.workload)
 
 
 def _with_length_of(workload: Workload, own: Workload) -> Workload:

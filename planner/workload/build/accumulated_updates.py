@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..keras_layers import replacing
+
 NAME = "gradient_accumulation_steps"
 
 
@@ -16,15 +18,10 @@ def updating_in_every_step(model: Any) -> Iterator[int]:
     Keras updates in one branch of a condition that is known on the device alone; without it, the update can be
     traced. The sums of gradients stay among the optimizer's variables.
     """
-    accumulating = [one for one in _iterate_optimizers(model) if getattr(one, NAME, None)]
-    known = [getattr(one, NAME) for one in accumulating]
-    for one in accumulating:
-        setattr(one, NAME, None)
-    try:
-        yield known[0] if known else 1
-    finally:
-        for one, steps in zip(accumulating, known, strict=True):
-            setattr(one, NAME, steps)
+    known = [(one, getattr(one, NAME, None)) for one in _iterate_optimizers(model)]
+    accumulating = [(one, steps) for one, steps in known if steps]
+    with replacing(*((one, NAME, None) for one, _ in accumulating)):
+        yield accumulating[0][1] if accumulating else 1
 
 
 def _iterate_optimizers(model: Any) -> Iterator[Any]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +13,7 @@ from ..accumulation import build_accumulation_pass
 from ..array_spec import ArraySpec, SpecTree, map_specs
 from ..device_mesh import get_distribution_name
 from ..errors import build_user_code_error
+from ..keras_layers import replacing
 from ..model import DividedStep, Workload
 from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
 from .accumulated_updates import note_accumulation, updating_in_every_step
@@ -80,7 +80,7 @@ class ModelAssembler:
             run: Properties of the run.
         """
         self.model, self.run = model, run
-        self._compiled: _Compiled | None = None
+        self._compiled: tuple[SpecTree, list[str]] | None = None  # its targets, and notes
         self._names: dict[str, int] | None = None
         self._traced: dict[bool, KnownSteps] = {}
 
@@ -114,7 +114,7 @@ class ModelAssembler:
             output = build_symbolic_output(model, x, batch_size)
             y = self._compile(output, options)
             if self._compiled is not None:
-                notes += self._compiled.notes
+                notes += self._compiled[1]
             if options.mode == "train":
                 build_training_state(model, y, output)
             placement = scripted = find_distribution(model, mode=options.mode)
@@ -135,8 +135,8 @@ class ModelAssembler:
         if self._compiled is None:
             notes: list[str] = []
             y = compile_model(self.model, output, y, options=options, given=feed is not None, notes=notes)
-            self._compiled = _Compiled(y, tuple(notes))
-        return self._compiled.targets
+            self._compiled = y, notes
+        return self._compiled[0]
 
     def _trace(
         self,
@@ -151,21 +151,12 @@ class ModelAssembler:
 
         return trace_on_backend(
             self.model,
-            x_spec=x,
-            y_spec=y,
-            sample_weight_spec=self.run.feed.sample_weight if self.run.feed is not None else None,
+            (x, y, self.run.feed.sample_weight if self.run.feed is not None else None),
             batch_size=batch_size,
             mode=options.mode,
             placement=placement,
             known=self._traced.setdefault(options.remat, {}),
         )
-
-
-class _Compiled(NamedTuple):
-    """Targets of a compiled model, and notes on how it was compiled."""
-
-    targets: SpecTree
-    notes: tuple[str, ...]
 
 
 class _TracedModel(NamedTuple):
@@ -404,21 +395,13 @@ def build_training_state(model: Any, y: SpecTree, output: Any) -> None:
         model.optimizer.build(model.trainable_variables)
 
 
-@contextmanager
-def without_device_pinning(model: Any) -> Iterator[None]:
+def without_device_pinning(model: Any) -> AbstractContextManager[None]:
     """Keep older Keras (e.g. 3.9) from pinning results to the devices of the variables' values.
 
     Abstract variables have no value, and therefore no device.
     """
     name = "_enforce_jax_state_sharding"
-    if not hasattr(type(model), name):
-        yield
-        return
-    object.__setattr__(model, name, lambda *parts: parts)
-    try:
-        yield
-    finally:
-        object.__delattr__(model, name)
+    return replacing((model, name, lambda *parts: parts)) if hasattr(type(model), name) else nullcontext()
 
 
 # --- facts ------------------------------------------------------------------------------------------------

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..array_spec import ArraySpec, SpecTree
+from ..array_spec import ArraySpec, SpecTree, iter_specs, map_specs
 from ..errors import CaptureError, to_one_line
 from ..options import DEFAULT_BATCH_SIZE
 
@@ -64,19 +63,8 @@ def read_fit_inputs(arguments: dict[str, Any]) -> FitInputs:
 
 
 def _is_arrays(data: Any) -> bool:
-    leaves = list(_iter_leaves(data))
+    leaves = list(iter_specs(data))
     return bool(leaves) and all(hasattr(leaf, "shape") and hasattr(leaf, "__getitem__") for leaf in leaves)
-
-
-def _iter_leaves(data: Any) -> Iterable[Any]:
-    if isinstance(data, dict):
-        for value in data.values():
-            yield from _iter_leaves(value)
-    elif isinstance(data, (list, tuple)):
-        for value in data:
-            yield from _iter_leaves(value)
-    elif data is not None:
-        yield data
 
 
 def _describe_arrays(data: Any, arguments: dict[str, Any]) -> FitInputs:
@@ -86,9 +74,9 @@ def _describe_arrays(data: Any, arguments: dict[str, Any]) -> FitInputs:
     if steps:
         samples = steps * batch_size
     return FitInputs(
-        x=_build_specs(data),
-        y=_build_specs(arguments.get("y")),
-        sample_weight=_build_specs(arguments.get("sample_weight")),
+        x=map_specs(_build_spec, data),
+        y=map_specs(_build_spec, arguments.get("y")),
+        sample_weight=map_specs(_build_spec, arguments.get("sample_weight")),
         batch_size=batch_size,
         samples=samples,
         steps_per_epoch=steps or math.ceil(samples / batch_size),
@@ -96,7 +84,7 @@ def _describe_arrays(data: Any, arguments: dict[str, Any]) -> FitInputs:
 
 
 def _count_samples(data: Any) -> int:
-    lengths = {int(leaf.shape[0]) for leaf in _iter_leaves(data)}
+    lengths = {int(leaf.shape[0]) for leaf in iter_specs(data)}
     if len(lengths) != 1 or lengths == {0}:
         raise CaptureError(f"fit() was given arrays of {sorted(lengths)} samples", hint="give equal lengths")
     return lengths.pop()
@@ -145,9 +133,9 @@ def _describe_batches(data: Any, *, steps_per_epoch: int | None) -> FitInputs:
     batch_size = _count_samples(x)
     steps = steps_per_epoch or batches
     return FitInputs(
-        x=_build_specs(x),
-        y=_build_specs(y),
-        sample_weight=_build_specs(sample_weight),
+        x=map_specs(_build_spec, x),
+        y=map_specs(_build_spec, y),
+        sample_weight=map_specs(_build_spec, sample_weight),
         batch_size=batch_size,
         samples=steps * batch_size if steps else None,
         steps_per_epoch=steps,
@@ -183,14 +171,6 @@ def _count_batches(data: Any) -> int | None:
 
 
 # --- shapes and types -------------------------------------------------------------------------------------
-
-
-def _build_specs(data: Any) -> SpecTree:
-    if isinstance(data, dict):
-        return {key: _build_specs(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return type(data)([_build_specs(value) for value in data])
-    return None if data is None else _build_spec(data)
 
 
 def _build_spec(array: Any) -> ArraySpec:

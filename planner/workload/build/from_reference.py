@@ -14,6 +14,22 @@ from typing import Any
 from ...errors import GpuplanError, UsageError, near_names_hint
 from ..errors import CaptureError, build_user_code_error
 from ..reference import KERAS_HUB, Reference
+from .saved_model import build_saved_model
+
+
+def build_model(reference: Reference, *, base: Path, precision: str | None) -> Any:
+    """Build the model of a reference other than a script.
+
+    Args:
+        reference: A function, application, preset or saved model.
+        base: Base folder of references.
+        precision: Dtype policy to use instead of a saved model's own, if any.
+    """
+    if reference.kind == "application":
+        return build_application(reference)
+    if reference.kind == "saved_model" and reference.path is not None:
+        return build_saved_model(reference.path, precision=precision)
+    return build_function(reference, folder=base)
 
 
 def build_application(reference: Reference) -> Any:
@@ -28,7 +44,8 @@ def build_application(reference: Reference) -> Any:
         return build_preset(reference)
     import keras
 
-    known = _list_application_names(keras.applications)
+    rooms = keras.applications
+    known = [name for name in dir(rooms) if name[:1].isupper() and callable(getattr(rooms, name))]
     if reference.name not in known:
         raise UsageError(
             f"unknown Keras application `{reference.name}`",
@@ -43,10 +60,6 @@ def build_application(reference: Reference) -> Any:
         raise build_user_code_error(
             error, name=reference.text, doing="cannot be built", folders=()
         ) from error
-
-
-def _list_application_names(applications: ModuleType) -> list[str]:
-    return [n for n in dir(applications) if n[:1].isupper() and callable(getattr(applications, n))]
 
 
 def build_function(reference: Reference, *, folder: Path) -> Any:

@@ -10,10 +10,10 @@ import functools
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
 from ...errors import UsageError
+from ..keras_layers import replacing
 
 CALIBRATED = ("gptq", "awq")
 
@@ -21,18 +21,12 @@ CALIBRATED = ("gptq", "awq")
 @contextmanager
 def change_layers_on_shapes() -> Iterator[None]:
     """Let layers that are created in this context be quantized and adapted without values; JAX backend only."""
-    originals = [(owner, name, vars(owner)[name]) for owner, name in _iter_methods()]
-    for owner, name, method in originals:
-        setattr(owner, name, _WRAPPERS[name](method))
-    try:
+    with replacing(*_iter_wrapped_methods()):
         yield
-    finally:
-        for owner, name, method in originals:
-            setattr(owner, name, method)
 
 
-def _iter_methods() -> Iterator[tuple[type, str]]:
-    """Yield every layer class with the names of the methods that it defines itself.
+def _iter_wrapped_methods() -> Iterator[tuple[type, str, Callable[..., None]]]:
+    """Yield every layer class with the names of the methods that it defines itself, and what replaces them.
 
     Models are left out: theirs call those of their layers.
     """
@@ -45,7 +39,8 @@ def _iter_methods() -> Iterator[tuple[type, str]]:
             continue
         seen.add(owner)
         pending += owner.__subclasses__()
-        yield from ((owner, name) for name in _WRAPPERS if name in vars(owner))
+        own = vars(owner)
+        yield from ((owner, name, wrap(own[name])) for name, wrap in _WRAPPERS.items() if name in own)
 
 
 def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
@@ -65,7 +60,7 @@ def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
                 method(*args, **kwargs)
 
         try:
-            with _replacing(
+            with replacing(
                 (quantizers.quantizers, "np", jax.numpy),  # Keras computes with NumPy to save memory of a GPU
                 (backend, "convert_to_numpy", backend.convert_to_tensor),
                 (quantizers, "pack_int4", _pack_as_shape),
@@ -89,7 +84,7 @@ def _adapt_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
     def enable_lora(*args: Any, **kwargs: Any) -> None:
         from keras.src import quantizers
 
-        with _replacing((quantizers, "unpack_int4", _unpack_as_shape)):
+        with replacing((quantizers, "unpack_int4", _unpack_as_shape)):
             method(*args, **kwargs)
 
     return enable_lora
@@ -126,20 +121,6 @@ def _refuse_calibration(method: Callable[..., None]) -> Callable[..., None]:
         method(layer, shape, mode, *args, **kwargs)
 
     return quantized_build
-
-
-@contextmanager
-def _replacing(*replacements: tuple[ModuleType, str, Any]) -> Iterator[None]:
-    """Replace attributes of modules in this context; those that the installed Keras does not have stay away."""
-    known = [one for one in replacements if hasattr(one[0], one[1])]
-    originals = [(module, name, getattr(module, name)) for module, name, _ in known]
-    try:
-        for module, name, replacement in known:
-            setattr(module, name, replacement)
-        yield
-    finally:
-        for module, name, original in originals:
-            setattr(module, name, original)
 
 
 _WRAPPERS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {

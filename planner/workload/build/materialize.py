@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ...errors import GpuplanError
 from ..array_spec import SpecTree
 from ..errors import build_user_code_error
+from ..keras_layers import replacing
 from ..options import WorkloadOptions, get_keras_policy
 from ..reference import Reference
 from ..trace.jax.instrumentation import recompute_with_flags
@@ -51,7 +52,7 @@ class ExecutableModel:
     batch_size: int
     samples: int | None
     arguments: dict[str, Any] | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 def set_precision(precision: str | None) -> None:
@@ -89,8 +90,7 @@ def build_and_use(
     """
     from ..capture.run_script import follow_script, skip_pretrained_weights
     from ..capture.single_fit import SingleFit
-    from .from_reference import build_application, build_function
-    from .saved_model import build_saved_model
+    from .from_reference import build_model
 
     validate_names(loss=options.loss, optimizer=options.optimizer)
     folder = reference.folder(base)
@@ -104,12 +104,7 @@ def build_and_use(
         calls = SingleFit(on_fit, fit_call=options.fit_call, own=folder)
         follow_script(reference.path, text=reference.text, argv=argv, calls=calls)
         raise calls.build_missing_error(reference.text)
-    if reference.kind == "application":
-        model = build_application(reference)
-    elif reference.kind == "saved_model" and reference.path is not None:
-        model = build_saved_model(reference.path, precision=options.precision)
-    else:
-        model = build_function(reference, folder=base)
+    model = build_model(reference, base=base, precision=options.precision)
     use(build_executable(model, RunProperties(text=reference.text, folders=(str(folder),)), options, None))
 
 
@@ -158,25 +153,16 @@ def abstract_variables() -> Iterator[bool]:
     """
     import keras
 
-    replaced = _list_methods(keras.Variable)
+    lineage = keras.Variable.__mro__
+    replaced = [
+        (cls, name, new) for cls in lineage for name, new in _REPLACEMENTS.items() if name in vars(cls)
+    ]
     if {name for _, name, _ in replaced} != set(_REPLACEMENTS):
         yield False
         return
-    for owner, name, _ in replaced:
-        setattr(owner, name, _REPLACEMENTS[name])
-    try:
-        # A layer's shapes are found by tracing its call.
-        with recompute_with_flags(), change_layers_on_shapes():
-            yield True
-    finally:
-        for owner, name, original in replaced:
-            setattr(owner, name, original)
-
-
-def _list_methods(variable_class: type) -> list[tuple[type, str, Any]]:
-    """Return every definition of the methods to replace: owner, name, function."""
-    lineage = variable_class.__mro__
-    return [(cls, name, vars(cls)[name]) for cls in lineage for name in _REPLACEMENTS if name in vars(cls)]
+    # A layer's shapes are found by tracing its call.
+    with replacing(*replaced), recompute_with_flags(), change_layers_on_shapes():
+        yield True
 
 
 def _keep_initializer(variable: Any, initializer: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..keras_layers import iterate_layers
+from ..keras_layers import iterate_layers, replacing
 from ..options import WorkloadOptions
 
 RECOMPUTED = (
@@ -38,9 +38,6 @@ def recompute_layers(model: Any, options: WorkloadOptions) -> tuple[str, ...]:
 @contextmanager
 def recomputing_layers(model: Any, options: WorkloadOptions) -> Iterator[tuple[str, ...]]:
     """Context of `recompute_layers`, after which the layers are as before; yields its note."""
-    before = [layer for layer in iterate_layers(model) if layer._remat_mode is None] if options.remat else []
-    try:
+    layers = iterate_layers(model) if options.remat else ()
+    with replacing(*((layer, "_remat_mode", layer._remat_mode) for layer in layers)):
         yield recompute_layers(model, options)
-    finally:
-        for layer in before:
-            object.__setattr__(layer, "_remat_mode", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,43 +36,38 @@ def build_saved_model(path: Path, *, precision: str | None) -> Any:
         require_no_code(part, name=path.name)
     if precision is not None:
         config = replace_dtype_policy(config, get_keras_policy(precision))
-    try:
+    faults = (ValueError, TypeError, KeyError, AttributeError, ImportError)
+    with _refusing(f"`{path.name}` cannot be built", *faults):
         if path.suffix == ".keras":
             return _build_from_config(config)
         return _build_from_legacy_config(config, training)
-    except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
-        raise UsageError(f"`{path.name}` cannot be built: {to_one_line(error)}", hint=BY_FUNCTION) from error
+
+
+@contextmanager
+def _refusing(what: str, *faults: type[Exception]) -> Iterator[None]:
+    """Convert exceptions to a UsageError that says what is wrong."""
+    try:
+        yield
+    except faults as error:
+        raise UsageError(f"{what}: {to_one_line(error)}", hint=BY_FUNCTION) from error
 
 
 def _read_archive(path: Path) -> dict[str, Any]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            config = parse_json(archive.read("config.json"))
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
-        raise UsageError(
-            f"`{path.name}` is not a .keras file: {to_one_line(error)}", hint=BY_FUNCTION
-        ) from error
+    faults = (zipfile.BadZipFile, KeyError, ValueError, OSError)
+    with _refusing(f"`{path.name}` is not a .keras file", *faults), zipfile.ZipFile(path) as archive:
+        config = parse_json(archive.read("config.json"))
     return _require_object(config, path)
 
 
 def _read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     import h5py  # type: ignore[import-untyped]
 
-    try:
-        with h5py.File(path, "r") as file:
-            config, training = file.attrs.get("model_config"), file.attrs.get("training_config")
-    except OSError as error:
-        raise UsageError(
-            f"`{path.name}` is not an HDF5 file: {to_one_line(error)}", hint=BY_FUNCTION
-        ) from error
+    with _refusing(f"`{path.name}` is not an HDF5 file", OSError), h5py.File(path, "r") as file:
+        config, training = file.attrs.get("model_config"), file.attrs.get("training_config")
     if config is None:
         raise UsageError(f"`{path.name}` contains only weights, no model", hint=BY_FUNCTION)
-    try:
+    with _refusing(f"the model in `{path.name}` cannot be read", ValueError):
         parsed = parse_json(config), None if training is None else parse_json(training)
-    except ValueError as error:
-        raise UsageError(
-            f"the model in `{path.name}` cannot be read: {to_one_line(error)}", hint=BY_FUNCTION
-        ) from error
     return _require_object(parsed[0], path), parsed[1]
 
 

@@ -16,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import GpuplanError, UsageError
 from ..cache import hash_file
@@ -100,10 +100,13 @@ def _answer(request: dict[str, Any], result_path: Path, asked: SimpleQueue[bytes
         notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
         if reference.kind == "script":
             _run_script(reference, request, options, notes, result_path)
-        built = _build_model(reference, request, options, notes)
-        answer = _build_answer(built, request, options)
+        from ..build.lowering import build_answer
+
+        assembler = _build_model(reference, request, options, notes)
+        answer = build_answer(assembler, options=options, request=request)
+        answer["files"] = _local_files(reference)
         if request.get("keeps") and on_jax:
-            _answer_more(built, answer, result_path, asked)
+            _answer_more(assembler, answer, result_path, asked)
         return answer
 
 
@@ -204,40 +207,30 @@ def _fit_notes(model: Any, arguments: dict[str, Any], feed: FitInputs) -> tuple[
     return tuple(notes)
 
 
-class _BuiltModel(NamedTuple):
-    """The model of a reference other than a script."""
-
-    reference: Reference
-    assembler: ModelAssembler
-
-
 def _build_model(
     reference: Reference, request: dict[str, Any], options: WorkloadOptions, notes: tuple[str, ...]
-) -> _BuiltModel:
+) -> ModelAssembler:
+    """Build the model of a reference other than a script."""
     from ..build.assemble import ModelAssembler, RunProperties
+    from ..build.from_reference import build_model
+    from .run_script import skip_pretrained_weights
 
     base = Path(request["base"])
-    model, extra = _build(reference, base=base, options=options)
+    skipped = skip_pretrained_weights()
+    model = build_model(reference, base=base, precision=options.precision)
     backend, compiled = _backend_note()
     run = RunProperties(
         text=reference.text,
         folders=(str(reference.folder(base)),),
         compiled=compiled,
-        notes=(*notes, backend, *extra),
+        notes=(*notes, backend, *((PRETRAINED,) if skipped() else ())),
         states_devices=request["states_devices"],
     )
-    return _BuiltModel(reference, ModelAssembler(model, run=run))
-
-
-def _build_answer(built: _BuiltModel, request: dict[str, Any], options: WorkloadOptions) -> dict[str, Any]:
-    from ..build.lowering import build_answer
-
-    answer = build_answer(built.assembler, options=options, request=request)
-    return {**answer, "files": _local_files(built.reference)}
+    return ModelAssembler(model, run=run)
 
 
 def _answer_more(
-    built: _BuiltModel, first: dict[str, Any], result_path: Path, asked: SimpleQueue[bytes]
+    assembler: ModelAssembler, first: dict[str, Any], result_path: Path, asked: SimpleQueue[bytes]
 ) -> NoReturn:
     """Write the first answer, and one for each further request about the same model, until the parent ends."""
     _write(first, result_path)
@@ -247,26 +240,11 @@ def _answer_more(
         number += 1
         request = (result_path.parent / f"request-{number}.json").read_bytes()
         try:
-            workload = built.assembler.assemble(WorkloadOptions.from_json(json.loads(request)))
+            workload = assembler.assemble(WorkloadOptions.from_json(json.loads(request)))
             answer = {"workload": workload.to_json(), "files": first["files"]}
         except GpuplanError as error:
             answer = _build_error_answer(error)
         _write(answer, result_path.parent / f"result-{number}.json")
-
-
-def _build(reference: Reference, *, base: Path, options: WorkloadOptions) -> tuple[Any, tuple[str, ...]]:
-    """Build the model of a reference other than a script; return it with notes."""
-    from ..build.from_reference import build_application, build_function
-    from ..build.saved_model import build_saved_model
-    from .run_script import skip_pretrained_weights
-
-    if reference.kind == "application":
-        return build_application(reference), ()
-    if reference.kind == "saved_model" and reference.path is not None:
-        return build_saved_model(reference.path, precision=options.precision), ()
-    skipped = skip_pretrained_weights()
-    model = build_function(reference, folder=base)
-    return model, (PRETRAINED,) if skipped() else ()
 
 
 def _local_files(reference: Reference) -> dict[str, str]:

@@ -48,7 +48,11 @@ def build_script_environment(
         empty: Empty folder in which SDKs look for credentials.
         environ: Environment of this process.
     """
-    seen = {name: value for name, value in environ.items() if _is_needed(name)}
+    seen = {
+        name: value
+        for name, value in environ.items()
+        if name in _NAMES or (name.startswith(_PREFIXES) and not _SECRET.search(name.upper()))
+    }
     seen |= {
         name: _strip_credentials(environ[name]) for name in environ if name.lower() in _PROXIES
     } | _hide_credential_files(empty)
@@ -67,10 +71,6 @@ def require_variables(variables: tuple[str, ...], *, environ: Mapping[str, str] 
                 f"script_env: the variable `{name}` is not set",
                 hint=f"set it first, as in `export {name.partition('=')[0]}=VALUE`, and give its name alone",
             )
-
-
-def _is_needed(name: str) -> bool:
-    return name in _NAMES or (name.startswith(_PREFIXES) and not _SECRET.search(name.upper()))
 
 
 def _strip_credentials(proxy: str) -> str:

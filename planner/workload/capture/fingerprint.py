@@ -6,11 +6,11 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from ..build.fit_inputs import FitInputs
+from ..keras_layers import replacing
 
 # Facts that differ between equal models, or do not change the time of a step.
 _IRRELEVANT = re.compile(
@@ -42,20 +42,14 @@ def compute_step_key(model: Any, feed: FitInputs) -> str:
     return hashlib.sha256(_IRRELEVANT.sub("", text).encode()).hexdigest()
 
 
-@contextmanager
-def _without_tensorflow() -> Iterator[None]:
+def _without_tensorflow() -> AbstractContextManager[None]:
     """Keep Keras from importing TensorFlow, which takes seconds, to tell whether an object is one of its own."""
     from keras.src.utils import module_utils
 
     lazy = getattr(module_utils, "tensorflow", None)
     if lazy is None or "tensorflow" in sys.modules or getattr(lazy, "_available", True) is not None:
-        yield
-        return
-    lazy._available = False
-    try:
-        yield
-    finally:
-        lazy._available = None
+        return nullcontext()
+    return replacing((lazy, "_available", False))
 
 
 def _is_plain(name: str, value: Any) -> bool:

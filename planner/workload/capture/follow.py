@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ...errors import GpuplanError
 from ..build.assemble import RunProperties, assemble_workload
 from ..build.fit_inputs import FitInputs, read_fit_inputs
-from ..errors import BackendError, is_own_file, to_one_line
+from ..errors import BackendError, find_own_frame, to_one_line
 from ..model import Workload
 from ..options import WorkloadOptions
 from .phases import PhaseRecorder, count_epochs
@@ -151,9 +151,7 @@ class ScriptFollower:
 
     def _line(self, what: str) -> str:
         """Return a call with its line in the user's files."""
-        frame: Any = sys._getframe(1)
-        while frame is not None and not is_own_file(frame.f_code.co_filename, self._own):
-            frame = frame.f_back
+        frame = find_own_frame(sys._getframe(1), self._own)
         if frame is None:
             return what
         return f"{what} at {os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}"

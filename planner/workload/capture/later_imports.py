@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
@@ -29,21 +29,11 @@ class _Finder(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._function)
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self._function(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
-
-
-class _Loader(Loader):
-    def __init__(self, inner: Any, function: Callable[[Any], None]) -> None:
-        self._inner, self._function = inner, function
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self._inner.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._inner.exec_module(module)
-        self._function(module)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -197,12 +197,12 @@ class ScriptProcess:
 
     def stop(self) -> None:
         """End the process and its descendants; may be called repeatedly."""
-        others = self._build_killers()
+        others = self._find_descendants()
         self._signal_group(signal.SIGTERM)
         self._over.wait(SECONDS_TO_STOP)
         self._signal_group(signal.SIGKILL)
-        for end in others:
-            end()
+        for one in others:
+            _kill(one)
         self._over.wait()
         with suppress(OSError):
             if self.process.stdin is not None:
@@ -212,22 +212,19 @@ class ScriptProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
-    def _build_killers(self) -> list[Callable[[], None]]:
-        """Return a function that kills it for each descendant, which may be in another process group."""
+    def _find_descendants(self) -> list[Any]:
+        """Return its descendants, which may be in another process group."""
         if self._over.is_set():
             return []
         import psutil
 
         with suppress(psutil.Error):
-            return [_build_killer(one) for one in psutil.Process(self.process.pid).children(recursive=True)]
+            return list(psutil.Process(self.process.pid).children(recursive=True))
         return []
 
 
-def _build_killer(process: Any) -> Callable[[], None]:
-    def end() -> None:
-        import psutil
+def _kill(process: Any) -> None:
+    import psutil
 
-        with suppress(psutil.Error):
-            process.kill()
-
-    return end
+    with suppress(psutil.Error):
+        process.kill()

@@ -132,30 +132,24 @@ def _trace(
 
 
 def _run_to_end(child: ScriptProcess, result_path: Path, text: str) -> str:
-    """Wait for a child and return how it ended; an error unless it left a result.
+    """Wait for a child, end its descendants, and return how it ended; an error unless it left a result.
 
     A script that was stopped after its first `fit()` has left the phases until then.
     """
     try:
-        code = _run(child)
+        code = child.wait()
     except ScriptTimeoutError as error:
         if not result_path.exists():
             raise
         return str(error)
+    finally:
+        child.stop()
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if not result_path.exists():
         raise _build_missing_result_error(text, code)
     how = f"was killed by signal {-code}" if code < 0 else f"ended by itself (exit code {code})"
     return f"the process of `{text}` {how}"
-
-
-def _run(child: ScriptProcess) -> int:
-    """Return the exit code of a child, and end its descendants, also after an exception."""
-    try:
-        return child.wait()
-    finally:
-        child.stop()
 
 
 def _build_environment(backend: str, options: WorkloadOptions, folder: Path) -> dict[str, str]:

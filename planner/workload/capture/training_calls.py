@@ -11,6 +11,7 @@ from ...errors import GpuplanError
 from ..errors import WAY_OUT, CaptureError
 from .later_imports import call_after_import
 
+OWN_LOOP = "a loop of its own"
 TORCH_ONLY = (
     "gpuplan plans Keras models: build it with `keras.layers` (a `keras.layers.TorchModuleWrapper` holds a "
     "module), or take a Keras model of the same kind, as in `gpuplan estimate ResNet50`"
@@ -79,8 +80,8 @@ def replace_training_calls(
 
     patches = _Patches()
 
-    def route(name: str, owner: type = keras.Model) -> None:
-        original = getattr(owner, name)
+    def route(name: str) -> None:
+        original = getattr(keras.Model, name)
         signature, replacement = inspect.signature(original), getattr(calls, name)
 
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -89,14 +90,13 @@ def replace_training_calls(
             with patches.suspended(), _kept(faults):
                 return replacement(self, dict(bound.arguments))
 
-        patches.replace(owner, name, call)
+        patches.replace(keras.Model, name, call)
 
     for name in ("fit", "evaluate", "predict"):
         route(name)
     patches.replace(keras.Model, "train_on_batch", _build_refusal("train_on_batch()", script, faults))
     for name in ("apply", "stateless_apply"):
-        refusal = _build_refusal("a loop of its own", script, faults)
-        patches.replace(keras.optimizers.Optimizer, name, refusal)
+        patches.replace(keras.optimizers.Optimizer, name, _build_refusal(OWN_LOOP, script, faults))
 
     def take_over_tuner(module: Any) -> None:
         def search(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -124,11 +124,14 @@ def _kept(faults: list[GpuplanError]) -> Iterator[None]:
 
 def _build_refusal(how: str, script: str, faults: list[GpuplanError]) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        error = CaptureError(f"{script} trains with {how}, not with fit()", hint=WAY_OUT.format(name=script))
-        faults.append(error)
-        raise error
+        with _kept(faults):
+            raise _build_error(how, script)
 
     return refuse
+
+
+def _build_error(how: str, script: str) -> CaptureError:
+    return CaptureError(f"{script} trains with {how}, not with fit()", hint=WAY_OUT.format(name=script))
 
 
 def _build_torch_refusal(script: str, faults: list[GpuplanError]) -> Callable[..., Any]:
@@ -137,15 +140,9 @@ def _build_torch_refusal(script: str, faults: list[GpuplanError]) -> Callable[..
 
         import keras
 
-        if any(issubclass(type(one), keras.Model) for one in gc.get_objects()):
-            message, hint = (
-                f"{script} trains with a loop of its own, not with fit()",
-                WAY_OUT.format(name=script),
-            )
-        else:
-            message, hint = f"{script} trains a PyTorch module, not a Keras model", TORCH_ONLY
-        error = CaptureError(message, hint=hint)
-        faults.append(error)
-        raise error
+        with _kept(faults):
+            if any(issubclass(type(one), keras.Model) for one in gc.get_objects()):
+                raise _build_error(OWN_LOOP, script)
+            raise CaptureError(f"{script} trains a PyTorch module, not a Keras model", hint=TORCH_ONLY)
 
     return refuse

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..errors import is_own_file
+from ..errors import find_own_frame
 
 # Parts of the names of metrics that grow as training goes on; all others fall.
 GROWING = ("acc", "auc", "precision", "recall", "f1", "iou", "dice", "score", "r2", "psnr", "ssim")
@@ -39,9 +39,7 @@ class MetricUse:
 
     def record(self, outcome: bool) -> None:
         """Record the outcome of a comparison or truth test at the current line of the user's files."""
-        frame: Any = sys._getframe(1)
-        while frame is not None and not is_own_file(frame.f_code.co_filename, self._folder):
-            frame = frame.f_back
+        frame = find_own_frame(sys._getframe(1), self._folder)
         if frame is None:
             return
         place = f"{os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}"

@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 
-from ..errors import is_own_file
+from ..errors import find_own_frame
 
 WHERE, STUCK = "where.json", "stuck.txt"
 ASK = signal.SIGURG  # ignored without a handler
@@ -75,17 +75,10 @@ class PositionReporter:
 
     def _run(self) -> None:
         while not self._over.wait(PERIOD_S):
-            self._write(_find_innermost(sys._current_frames().get(self._main or 0), self._own))
+            self._write(find_own_frame(sys._current_frames().get(self._main or 0), self._own))
 
     def _write(self, frame: FrameType | None) -> None:
         file, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else (None, None)
         text = json.dumps({"begun_s": self._begun_s, "file": file, "line": line}).encode()
         os.pwrite(self._where, text, 0)
         os.ftruncate(self._where, len(text))
-
-
-def _find_innermost(frame: FrameType | None, own: str) -> FrameType | None:
-    """Return the innermost frame in the user's own files; None if there is none."""
-    while frame is not None and not is_own_file(frame.f_code.co_filename, own):
-        frame = frame.f_back
-    return frame

@@ -6,13 +6,14 @@ tracer, this one does not know which operations belong to one layer or fusion.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, Literal
 
 from ...array_spec import ArraySpec, SpecTree, map_specs
 from ...ops import Op, OpKind, Phase
-from .op_rows import Variant, build_convolution_fields, build_product_fields, build_unfused_op
+from ..rules.contraction import Contraction, Variant, build_convolution, build_product
+from .op_rows import build_unfused_op
 
 # Operations without a kernel or without arithmetic.
 FREE = (
@@ -26,55 +27,29 @@ FREE = (
 DOTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
 KINDS = {
-    OpKind.REDUCE: (
-        "Sum",
-        "Mean",
-        "Max",
-        "Min",
-        "ArgMax",
-        "Prod",
-        "All",
-        "Any",
-        "FusedBatchNorm",
-        "BiasAddGrad",
-    ),
+    OpKind.REDUCE: ("Sum", "Mean", "Max", "Min", "ArgMax", "Prod", "All", "Any", "FusedBatchNorm", "BiasAddGrad"),
     OpKind.POOL: ("MaxPool", "AvgPool"),
     OpKind.GATHER: ("Gather", "ResourceGather"),
     OpKind.SCATTER: ("Scatter", "ResourceScatter", "UnsortedSegmentSum", "TensorScatter"),
     OpKind.RANDOM: ("StatelessRandom", "Random"),
     OpKind.MOVE: (
-        "Transpose",
-        "Concat",
-        "Pad",
-        "Slice",
-        "Tile",
-        "Reverse",
-        "Split",
-        "BroadcastTo",
-        "Fill",
-        "Cast",
+        "Transpose", "Concat", "Pad", "Slice", "Tile", "Reverse", "Split", "BroadcastTo", "Fill", "Cast",
     ),
     OpKind.SORT: ("TopK", "Sort"),
-}
+}  # fmt: skip
 NO_ARITHMETIC = (OpKind.MOVE, OpKind.GATHER, OpKind.SCATTER)
 LOOPS, CALLS = ("While", "StatelessWhile"), ("PartitionedCall", "StatefulPartitionedCall")
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 
 
 def trace_tensorflow_step(
-    model: Any,
-    *,
-    x_spec: SpecTree,
-    y_spec: SpecTree,
-    sample_weight_spec: SpecTree = None,
-    batch_size: int,
-    mode: Literal["train", "infer"] = "train",
+    model: Any, specs: Sequence[SpecTree], *, batch_size: int, mode: Literal["train", "infer"]
 ) -> tuple[Op, ...]:
     """Return the operations of one step without computing it.
 
     Args:
         model: A `keras.Model` on the TensorFlow backend, its optimizer and metrics built.
-        x_spec, y_spec, sample_weight_spec: One sample of each, nested as the data is; None where not given.
+        specs: One sample of x, y and sample weights, nested as the data is; None where not given.
         batch_size: Samples of the batch [-].
         mode: The training step, or the forward pass alone.
     """
@@ -83,7 +58,7 @@ def trace_tensorflow_step(
     def placeholder(spec: ArraySpec) -> Any:
         return tf.TensorSpec((batch_size, *spec.shape), spec.dtype)
 
-    x, y, weight = (map_specs(placeholder, tree) for tree in (x_spec, y_spec, sample_weight_spec))
+    x, y, weight = (map_specs(placeholder, tree) for tree in specs)
     if mode == "infer":
         function = tf.function(lambda x: model(x, training=False), autograph=False)
         graph = function.get_concrete_function(x).graph
@@ -170,17 +145,21 @@ def _build_row(operation: Any, times: float) -> Op | None:
     if name in FREE or not known:
         return None
     inputs = [(shape, t.dtype) for t in operation.inputs if (shape := _get_shape(t)) is not None]
-    facts = _build_contraction_fields(operation, known[0])
-    if facts is None:
+    product = _find_contraction(operation, known[0])
+    if product is not None:
+        facts = product.to_fields()
+    else:
         kind = _find_kind(name)
         elements = max(prod(shape) for shape in (*known, *(shape for shape, _ in inputs)))
         facts = {"kind": kind, "flops": 0.0 if kind in NO_ARITHMETIC else float(elements)}
     written = sum(
         prod(s) * t.dtype.size for s, t in zip(shapes, operation.outputs, strict=True) if s is not None
     )
+    backward = "gradient_tape" in operation.name or "gradients" in operation.name
+    phase: Phase = "backward" if backward else "forward"
     return build_unfused_op(
         name=name,
-        phase=_infer_phase(operation.name),
+        phase=phase,
         dtype=operation.outputs[0].dtype.name,
         count=times,
         bytes_read=float(sum(prod(shape) * dtype.size for shape, dtype in inputs)),
@@ -197,12 +176,6 @@ def _get_shape(tensor: Any) -> tuple[int, ...] | None:
     return tuple(int(n) for n in shape)
 
 
-def _infer_phase(name: str) -> Phase:
-    if "gradient_tape" in name or "gradients" in name:
-        return "backward"
-    return "forward"
-
-
 def _find_kind(name: str) -> OpKind:
     for kind, beginnings in KINDS.items():
         if name.startswith(beginnings):
@@ -210,16 +183,16 @@ def _find_kind(name: str) -> OpKind:
     return OpKind.ELEMENTWISE
 
 
-def _build_contraction_fields(operation: Any, out: tuple[int, ...]) -> dict[str, Any] | None:
-    """Return the fields of a contraction; None for other operations and unknown shapes."""
+def _find_contraction(operation: Any, out: tuple[int, ...]) -> Contraction | None:
+    """Return an operation as a contraction; None for other operations and unknown shapes."""
     name = operation.type
     shapes = [_get_shape(tensor) for tensor in operation.inputs]
     if name in DOTS:
         transposed = operation.get_attr("transpose_a" if name == "MatMul" else "adj_x")
         k = (shapes[0] or (0, 0))[-2 if transposed else -1]
-        return build_product_fields(m=out[-2], n=out[-1], k=k, batch=prod(out[:-2]))
+        return build_product(m=out[-2], n=out[-1], k=k, batch=prod(out[:-2]))
     if name == "Einsum":
-        return _build_einsum_fields(operation.get_attr("equation").decode(), shapes)
+        return _build_einsum(operation.get_attr("equation").decode(), shapes)
     if not name.startswith(CONVOLUTIONS):
         return None
     if "BackpropInput" in name:
@@ -231,13 +204,13 @@ def _build_contraction_fields(operation: Any, out: tuple[int, ...]) -> dict[str,
 
 def _build_convolution(
     variant: Variant, operation: Any, image: Any, kernel: Any, output: Any
-) -> dict[str, Any] | None:
+) -> Contraction | None:
     if image is None or kernel is None or output is None:
         return None
     last = operation.get_attr("data_format").decode().endswith("C")
     channel, spatial = (-1, slice(1, -1)) if last else (1, slice(2, None))
     depthwise = operation.type.startswith("Depthwise")
-    return build_convolution_fields(
+    return build_convolution(
         variant,
         batch=image[0],
         image=image[spatial],
@@ -252,8 +225,8 @@ def _build_convolution(
     )
 
 
-def _build_einsum_fields(equation: str, shapes: list[tuple[int, ...] | None]) -> dict[str, Any] | None:
-    """Return the fields of a two-operand einsum as independent matrix products."""
+def _build_einsum(equation: str, shapes: list[tuple[int, ...] | None]) -> Contraction | None:
+    """Return a two-operand einsum as independent matrix products."""
     operands, _, result = equation.partition("->")
     letters = operands.split(",")
     if len(letters) != 2 or "." in equation or None in shapes:
@@ -264,7 +237,7 @@ def _build_einsum_fields(equation: str, shapes: list[tuple[int, ...] | None]) ->
         for a, n in zip(text, shape or (), strict=True)
     }
     first, second, kept = (set(text) for text in (*letters, result))
-    return build_product_fields(
+    return build_product(
         m=prod(sizes[a] for a in kept - second),
         n=prod(sizes[a] for a in kept - first),
         k=prod(sizes[a] for a in (first | second) - kept),

@@ -6,16 +6,18 @@ JAX's tracer, this one does not know which operations belong to one layer or fus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any, Literal
 
 from ...array_spec import ArraySpec, SpecTree, map_specs
+from ...keras_layers import replacing
 from ...model import AttentionCall
 from ...ops import Op, OpKind, Phase
 from ..graph.fused_attention import build_attention_product
-from .op_rows import Variant, build_convolution_fields, build_product_fields, build_unfused_op
+from ..rules.contraction import Variant, build_convolution, build_product
+from .op_rows import build_unfused_op
 
 # Operations without a kernel: views and bookkeeping.
 FREE = (
@@ -47,19 +49,13 @@ PADDING, ADDING = ("select_backward", "slice_backward"), ("add", "add_")
 
 
 def trace_torch_step(
-    model: Any,
-    *,
-    x_spec: SpecTree,
-    y_spec: SpecTree,
-    sample_weight_spec: SpecTree = None,
-    batch_size: int,
-    mode: Literal["train", "infer"] = "train",
+    model: Any, specs: Sequence[SpecTree], *, batch_size: int, mode: Literal["train", "infer"]
 ) -> tuple[Op, ...]:
     """Return the operations of one step without computing it; the model is unusable afterwards.
 
     Args:
         model: A `keras.Model` on the PyTorch backend, its optimizer and metrics built.
-        x_spec, y_spec, sample_weight_spec: One sample of each, nested as the data is; None where not given.
+        specs: One sample of x, y and sample weights, nested as the data is; None where not given.
         batch_size: Samples of the batch [-].
         mode: The training step, or the forward pass alone.
     """
@@ -72,7 +68,7 @@ def trace_torch_step(
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     _remove_values(model, fake, train=mode == "train")
     with fake:
-        x, y, weight = (map_specs(tensor, tree) for tree in (x_spec, y_spec, sample_weight_spec))
+        x, y, weight = (map_specs(tensor, tree) for tree in specs)
     with fake, _record_rows() as (rows, phase):
         if mode == "infer":
             with torch.no_grad():
@@ -101,8 +97,6 @@ def _record_phases(model: Any, phase: list[Phase]) -> Iterator[None]:
     """Record the start of the backward pass and of the update."""
     import torch
 
-    backward, apply = torch.Tensor.backward, model.optimizer.apply
-
     def noted(name: Phase, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             phase[0] = name
@@ -110,13 +104,11 @@ def _record_phases(model: Any, phase: list[Phase]) -> Iterator[None]:
 
         return call
 
-    torch.Tensor.backward = noted("backward", backward)
-    model.optimizer.apply = noted("update", apply)
-    try:
+    with replacing(
+        (torch.Tensor, "backward", noted("backward", torch.Tensor.backward)),
+        (model.optimizer, "apply", noted("update", model.optimizer.apply)),
+    ):
         yield
-    finally:
-        torch.Tensor.backward = backward
-        del model.optimizer.apply
 
 
 @contextmanager
@@ -211,7 +203,8 @@ def _build_fields(name: str, args: Any, out: Any) -> list[dict[str, Any]]:
     if name in ("mm", "bmm", "addmm", "baddbmm"):
         first, second = args[-2:]
         batch = first.shape[0] if first.ndim == 3 else 1
-        return [build_product_fields(m=first.shape[-2], n=second.shape[-1], k=first.shape[-1], batch=batch)]
+        product = build_product(m=first.shape[-2], n=second.shape[-1], k=first.shape[-1], batch=batch)
+        return [product.to_fields()]
     if name in ("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"):
         image, kernel, _, stride, _, dilation, transposed, _, groups = args[:9]
         return [_build_convolution("fprop", (image, kernel, out), (stride, dilation, transposed, groups))]
@@ -236,7 +229,7 @@ def _build_attention_fields(args: Any, *, backward: bool) -> dict[str, Any]:
         dtype="", head_size=query.shape[-1], queries=query.shape[-2], keys=key.shape[-2], causal=causal
     )
     product = build_attention_product(call, batch=prod(query.shape[:-2]), backward=backward)
-    return {name: getattr(product, name) for name in ("kind", "variant", "m", "n", "k", "batch", "flops")}
+    return product.to_fields()
 
 
 def _build_convolution(
@@ -248,7 +241,7 @@ def _build_convolution(
         image, output = output, image
         other: dict[Variant, Variant] = {"fprop": "dgrad", "dgrad": "fprop", "wgrad": "wgrad"}
         variant = other[variant]
-    return build_convolution_fields(
+    product = build_convolution(
         variant,
         batch=image.shape[0],
         image=tuple(image.shape[2:]),
@@ -261,6 +254,7 @@ def _build_convolution(
         dilation=tuple(dilation),
         channels_last=False,
     )
+    return product.to_fields()
 
 
 def _find_kind(name: str) -> OpKind:

@@ -86,7 +86,7 @@ class Divider:
         results = self._write(equation, operands, divided, body)
         if name in LINEAR or name in SUMMED:
             return results
-        return [self._sum_result(one, equation, body) for one in results]
+        return [self.conform(one, None, equation, body) for one in results]
 
     def _sum_operands(self, operands: Operands) -> None:
         """Sum partial operands, unless the equation is a sum of operands that are all partial alike.
@@ -119,11 +119,6 @@ class Divider:
                 None,
             )
             operands.sum_up(index, wanted=other)
-
-    def _sum_result(self, value: Value, equation: Equation, body: LocalJaxpr) -> Value:
-        operands = Operands(equation, [value], mesh=self._mesh, body=body)
-        operands.sum_up(0)
-        return operands.values[0]
 
     def _write(
         self, equation: Equation, operands: Operands, divided: Sequence[Divided], body: LocalJaxpr

@@ -10,7 +10,7 @@ from ....frozen import Frozen
 from .divide import divide_step
 from .local_jaxpr import LocalClosedJaxpr
 from .mesh_axes import MeshAxes
-from .spec import UNDIVIDED, Axes, Shape, Spec, build_undivided, compute_local_shape
+from .spec import Axes, Shape, Spec, build_undivided, compute_local_shape
 
 
 class Placement(Frozen):
@@ -68,11 +68,8 @@ def divide_as_placed(
         held += [*model.optimizer.variables, *model.metrics_variables]
     variables = [placement.get_spec(variable) for variable in held]
     jaxpr = closed_jaxpr.jaxpr
-    data = [_place_batch(one.aval.shape, placement.sample_axes) for one in jaxpr.invars[len(variables) :]]
+    shapes = (one.aval.shape for one in jaxpr.invars[len(variables) :])
+    data = [(placement.sample_axes, *build_undivided(shape[1:])) if shape else () for shape in shapes]
     new = variables if mode == "train" else []
     logs = (None for _ in range(len(jaxpr.outvars) - len(new)))
     return divide_step(closed_jaxpr, inputs=[*variables, *data], outputs=[*logs, *new], mesh=placement.mesh)
-
-
-def _place_batch(shape: Shape, axes: Axes) -> Spec:
-    return (axes, *(UNDIVIDED for _ in shape[1:])) if shape else ()

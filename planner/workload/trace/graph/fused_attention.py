@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from ...model import AttentionCall
 from ...ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS, OpKind, Phase
@@ -49,13 +48,6 @@ def build_attention_product(
     )
 
 
-class _Border(NamedTuple):
-    """Values that cross the border of one pass of a call: those read, with their bytes, and those written."""
-
-    inputs: dict[int, int]
-    outputs: tuple[int, ...]
-
-
 def fuse_attention(
     graph: Graph, calls: Mapping[int, AttentionCall]
 ) -> tuple[Graph, tuple[AttentionCall, ...]]:
@@ -91,18 +83,18 @@ def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dic
         return None
     if any(graph.nodes[index].loop for index in indices):
         return None
-    forward = _find_border(graph, forward_nodes, inner=indices)
+    inputs, outputs = _find_border(graph, forward_nodes, inner=indices)
     main = graph.nodes[products[0]]
     scores = describe_dot(main.equation, variant="fprop")
     batch = round(scores.flops / (2.0 * call.queries * call.keys * call.head_size))
     statistics = graph.new_value(batch * call.queries * STATISTIC_BYTES)
-    kept = (*forward.outputs, statistics) if backward_nodes else forward.outputs
+    kept = (*outputs, statistics) if backward_nodes else outputs
     found: dict[int, Node | None] = dict.fromkeys(indices)
     found[forward_nodes[-1]] = _build_node(
-        graph, main, call, batch=batch, inputs=forward.inputs, outputs=kept, phase="forward"
+        graph, main, call, batch=batch, inputs=inputs, outputs=kept, phase="forward"
     )
     if backward_nodes:
-        backward = _find_border(graph, backward_nodes, inner=indices)
+        read, gradients = _find_border(graph, backward_nodes, inner=indices)
         again = {value: graph.sizes[value] for value in kept}
         repeats = max(0, len(_find_products(graph, backward_nodes)) - 4) // FORWARD_PRODUCTS
         found[backward_nodes[-1]] = _build_node(
@@ -110,8 +102,8 @@ def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dic
             main,
             call,
             batch=batch,
-            inputs={**forward.inputs, **again, **backward.inputs},
-            outputs=backward.outputs,
+            inputs={**inputs, **again, **read},
+            outputs=gradients,
             phase="backward",
             repeats=repeats,
         )
@@ -122,8 +114,10 @@ def _find_products(graph: Graph, indices: Sequence[int]) -> list[int]:
     return [index for index in indices if graph.nodes[index].role is Role.CONTRACTION]
 
 
-def _find_border(graph: Graph, indices: Sequence[int], *, inner: Sequence[int]) -> _Border:
-    """Return what a pass reads from outside the call, and what the nodes outside the call read of it."""
+def _find_border(
+    graph: Graph, indices: Sequence[int], *, inner: Sequence[int]
+) -> tuple[dict[int, int], tuple[int, ...]]:
+    """Return the bytes that a pass reads from outside the call by value, and what is read of it outside."""
     made = {value for index in inner for value in graph.nodes[index].outputs}
     inputs: dict[int, int] = {}
     for index in indices:
@@ -134,7 +128,7 @@ def _find_border(graph: Graph, indices: Sequence[int], *, inner: Sequence[int]) 
     users, inside, kept = graph.users(), set(inner), set(graph.outputs)
     results = (value for index in indices for value in graph.nodes[index].outputs)
     outputs = (value for value in results if value in kept or not inside.issuperset(users[value]))
-    return _Border(inputs, tuple(outputs))
+    return inputs, tuple(outputs)
 
 
 def _build_node(

@@ -23,26 +23,12 @@ POOL_GRADIENT, POOL_INDICES = "select_and_scatter", 4
 CONVERSION = "convert_element_type"
 COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
 LONGEST_CHAIN = 16  # operations from random numbers to a comparison with the rate [-]
-KEPT_WITHOUT_RECOMPUTATION = (Role.CONTRACTION,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPeaks:
-    """Peak of simultaneously live intermediate values in five execution modes [bytes].
-
-    Args:
-        fused: With recomputation of fusible values wherever it moves fewer bytes.
-        compiled: As compiled by XLA.
-        eager: One kernel at a time.
-        recomputed: Compiled by XLA, with everything but matrix products recomputed in the backward pass.
-        tpu: As compiled by XLA for a TPU.
-    """
-
-    fused: int
-    compiled: int
-    eager: int
-    recomputed: int
-    tpu: int
+# Fields of `Memory` with a peak: with fusible values recomputed wherever that moves fewer bytes; as compiled by
+# XLA; kernel by kernel; compiled, with all but matrix products recomputed in the backward pass; as for a TPU.
+PEAKS = (
+    "activation_bytes", "compiled_activation_bytes", "eager_activation_bytes", "recomputed_activation_bytes",
+    "tpu_activation_bytes",
+)  # fmt: skip
 
 
 def fuse_compiled(graph: Graph) -> Fusion:
@@ -52,8 +38,8 @@ def fuse_compiled(graph: Graph) -> Fusion:
 
 def compute_peaks(
     graph: Graph, layers: LayerKernels, fusion: Fusion, compiled: Fusion, *, donated: bool
-) -> MemoryPeaks:
-    """Return the memory peaks of a step.
+) -> dict[str, int]:
+    """Return the peaks of a step's live intermediate values, by the field of `Memory` [bytes].
 
     Args:
         graph: The simplified step.
@@ -62,13 +48,15 @@ def compute_peaks(
         donated: Whether outputs replace inputs in place (a training step).
     """
     widened = _widen_error_functions(graph)
-    return MemoryPeaks(
-        fused=compute_peak_bytes(graph, fusion, donated=donated),
-        compiled=_compute_peak(widened, compiled, donated=donated, workspaces=True),
-        eager=_compute_peak(graph, _convert_to_fusion(graph, layers), donated=donated),
-        recomputed=_compute_peak(widened, compiled, donated=donated, workspaces=True, recompute=donated),
-        tpu=_compute_tpu_peak(graph, donated=donated),
+    by_layer = _convert_to_fusion(graph, layers)
+    peaks = (
+        compute_peak_bytes(graph, fusion, donated=donated),
+        compute_peak_bytes(widened, compiled, donated=donated, workspaces=True),
+        compute_peak_bytes(graph, by_layer, donated=donated),
+        compute_peak_bytes(widened, compiled, donated=donated, workspaces=True, recompute=donated),
+        _compute_tpu_peak(graph, donated=donated),
     )
+    return dict(zip(PEAKS, peaks, strict=True))
 
 
 def _widen_error_functions(graph: Graph) -> Graph:
@@ -90,7 +78,7 @@ def _compute_tpu_peak(graph: Graph, *, donated: bool) -> int:
     """
     narrow = _narrow_products(graph)
     fusion = fuse(narrow, kept=KEPT_BY_XLA, into_products=True)
-    return _compute_peak(narrow, fusion, donated=donated, workspaces=True)
+    return compute_peak_bytes(narrow, fusion, donated=donated, workspaces=True)
 
 
 def _narrow_products(graph: Graph) -> Graph:
@@ -106,7 +94,9 @@ def _narrow_products(graph: Graph) -> Graph:
     return replace(graph, sizes=sizes)
 
 
-def compute_peak_bytes(graph: Graph, fusion: Fusion, *, donated: bool) -> int:
+def compute_peak_bytes(
+    graph: Graph, fusion: Fusion, *, donated: bool, workspaces: bool = False, recompute: bool = False
+) -> int:
     """Return the peak of simultaneously live values in program order [bytes].
 
     Values are stored by the kernels of ``fusion``; a value lives from its producer to the last kernel that
@@ -117,13 +107,9 @@ def compute_peak_bytes(graph: Graph, fusion: Fusion, *, donated: bool) -> int:
         graph: The simplified step.
         fusion: Its kernels.
         donated: Whether outputs replace inputs in place (a training step).
+        workspaces: Whether kernels need memory besides operands and results.
+        recompute: Whether everything but matrix products is recomputed in the backward pass.
     """
-    return _compute_peak(graph, fusion, donated=donated)
-
-
-def _compute_peak(
-    graph: Graph, fusion: Fusion, *, donated: bool, workspaces: bool = False, recompute: bool = False
-) -> int:
     ends, skipped = _find_last_uses(graph, fusion), set(graph.inputs)
     if donated:
         skipped |= set(graph.outputs) | _find_gradients(graph, fusion)
@@ -153,7 +139,7 @@ def _end_recomputed(graph: Graph, fusion: Fusion, ends: dict[int, int]) -> int:
             for value in kernel.reads:
                 forward[value] = max(forward.get(value, 0), kernel.last)
     for node in graph.nodes:
-        if node.phase != "forward" or node.role in KEPT_WITHOUT_RECOMPUTATION:
+        if node.phase != "forward" or node.role is Role.CONTRACTION:
             continue
         for value in node.outputs:
             if value in ends and ends[value] > forward.get(value, len(graph.nodes)):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...model import Unmodelled
 from ...ops import Op, OpKind
@@ -18,32 +18,25 @@ from .row_kernels import find_row_kernels
 _BROADCAST = "broadcast_in_dim"
 _PRODUCTS = ("mul", "div", "square", "integer_pow")
 _SUMS = ("add", "sub", "add_any")
+_FUSED_BYTES = ("fused_bytes_read", "fused_bytes_written", "fused_bytes_reread")
+_UNFUSED_BYTES = (
+    "bytes_read", "bytes_written",
+    "layer_bytes_read", "layer_bytes_written", "layer_bytes_reread", "layer_bytes_max",
+)  # fmt: skip
 
 
-class LaunchCounts(NamedTuple):
-    """Kernel launches [-] and memory traffic [bytes] of one execution of a row."""
+def _count_launches(nodes: Sequence[Node], taken_in: Set[int]) -> tuple[int, float, float]:
+    """Return a row's launches, bytes read and bytes written where each primitive is a kernel [-, bytes, bytes].
 
-    kernels: int
-    bytes_read: float
-    bytes_written: float
-
-
-class PrimitiveCounter:
-    """Counter of kernel launches with one kernel per primitive."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._taken_in = _find_products_in_sums(graph)
-
-    def launched(self, nodes: Sequence[Node]) -> LaunchCounts:
-        """Return launches and bytes of a row's nodes, with at least one kernel."""
-        kernels = [node for node in nodes if node.name != _BROADCAST and not node.scalar] or nodes
-        whole = [node for node in kernels if self._taken_in.isdisjoint(node.outputs)]
-        reads = (pair for node in kernels for pair in zip(node.inputs, node.reads, strict=True))
-        return LaunchCounts(
-            len(whole) or 1,
-            float(sum(size for value, size in reads if value not in self._taken_in)),
-            float(sum(node.writes for node in whole)),
-        )
+    Args:
+        nodes: The row; at least one of them is a kernel.
+        taken_in: Values of `_find_products_in_sums`.
+    """
+    kernels = [node for node in nodes if node.name != _BROADCAST and not node.scalar] or nodes
+    whole = [node for node in kernels if taken_in.isdisjoint(node.outputs)]
+    reads = (pair for node in kernels for pair in zip(node.inputs, node.reads, strict=True))
+    bytes_read = sum(size for value, size in reads if value not in taken_in)
+    return len(whole) or 1, float(bytes_read), float(sum(node.writes for node in whole))
 
 
 def _find_products_in_sums(graph: Graph) -> set[int]:
@@ -106,8 +99,8 @@ def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ..
         row.layer_reread += layer.bytes_reread
         row.layer_max += layer.bytes_of_largest
     _absorb_idle(rows, heaviest)
-    variants, primitives = _ContractionClassifier(graph), PrimitiveCounter(graph)
-    return tuple(op for key, row in rows.items() for op in _build_ops(row, key, fusion, variants, primitives))
+    weights, taken_in = graph.weights().keys(), _find_products_in_sums(graph)
+    return tuple(op for key, row in rows.items() for op in _build_ops(row, key, fusion, weights, taken_in))
 
 
 def _find_heaviest(rows: dict[tuple[int, int], _Row]) -> dict[int, tuple[int, int]]:
@@ -129,38 +122,17 @@ def _build_ops(
     row: _Row,
     key: tuple[int, int],
     fusion: Fusion,
-    variants: _ContractionClassifier,
-    primitives: PrimitiveCounter,
+    weights: Set[int],
+    taken_in: Set[int],
 ) -> list[Op]:
     """Return a row's operation; two if its executions are one launch when fused and many otherwise."""
-    op = _build_op(row, key, fusion, variants, primitives)
+    op = _build_op(row, key, fusion, weights, taken_in)
     if op is None or op.count == 1 or key[1] not in fusion.shared:
         return [op] if op else []
-    read, written = op.fused_bytes_read * op.count, op.fused_bytes_written * op.count
-    together = replace(
-        op,
-        count=1.0,
-        flops=0.0,
-        primitives=0,
-        layer_group=-1,
-        bytes_read=0.0,
-        bytes_written=0.0,
-        layer_bytes_read=0.0,
-        layer_bytes_written=0.0,
-        layer_bytes_reread=0.0,
-        layer_bytes_max=0.0,
-        fused_bytes_read=read,
-        fused_bytes_written=written,
-        fused_bytes_reread=op.fused_bytes_reread * op.count,
-    )
-    apart = replace(
-        op,
-        fused_group=-1,
-        row_group=-1,
-        fused_bytes_read=0.0,
-        fused_bytes_written=0.0,
-        fused_bytes_reread=0.0,
-    )
+    whole = {name: getattr(op, name) * op.count for name in _FUSED_BYTES}
+    launches = {"count": 1.0, "flops": 0.0, "primitives": 0, "layer_group": -1}
+    together = replace(op, **launches, **dict.fromkeys(_UNFUSED_BYTES, 0.0), **whole)  # type: ignore[arg-type]
+    apart = replace(op, fused_group=-1, row_group=-1, **dict.fromkeys(_FUSED_BYTES, 0.0))  # type: ignore[arg-type]
     return [apart, together]
 
 
@@ -168,29 +140,26 @@ def _build_op(
     row: _Row,
     key: tuple[int, int],
     fusion: Fusion,
-    variants: _ContractionClassifier,
-    primitives: PrimitiveCounter,
+    weights: Set[int],
+    taken_in: Set[int],
 ) -> Op | None:
     layer_group, fused_kernel = key
     main = max(row.nodes, key=lambda node: node.bytes_moved)
     if main.equation is None:
         return None
-    described = variants.describe(main)
-    flops = described.flops if described else sum(node.rule.flops(node.equation) for node in row.nodes)
-    launched = primitives.launched(row.nodes)
-    facts: dict[str, Any] = _get_window(main)
-    if described:
-        facts = {name: getattr(described, name) for name in Contraction.__slots__ if name != "flops"}
+    described = _describe_contraction(main, weights)
+    kernels, bytes_read, bytes_written = _count_launches(row.nodes, taken_in)
+    flops = sum(node.rule.flops(node.equation) for node in row.nodes)
+    facts: dict[str, Any] = {"kind": main.rule.kind, "flops": flops, **_get_window(main)}
     return Op(
-        **{"kind": main.rule.kind, **facts},
+        **(described.to_fields() if described else facts),
         name=main.name,
         phase=main.phase or "forward",
         layer=main.layer,
         dtype=_get_dtype(main),
         count=main.count,
-        flops=flops,
-        bytes_read=launched.bytes_read,
-        bytes_written=launched.bytes_written,
+        bytes_read=bytes_read,
+        bytes_written=bytes_written,
         layer_bytes_read=float(row.layer_read),
         layer_bytes_written=float(row.layer_written),
         layer_bytes_reread=float(row.layer_reread),
@@ -201,7 +170,7 @@ def _build_op(
         layer_group=layer_group,
         fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
         row_group=row.row_group,
-        primitives=launched.kernels,
+        primitives=kernels,
         composed=next((node.composed for node in row.nodes if node.composed), ""),
         loop=main.loop,
     )
@@ -219,29 +188,20 @@ def _get_dtype(node: Node) -> str:
     return str(variables[0].aval.dtype) if variables else ""
 
 
-class _ContractionClassifier:
-    """Classifier of contractions, by whether their operands are trainable variables."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._weights = set(graph.weights())
-
-    def describe(self, node: Node) -> Contraction | None:
-        """Return a contraction as a matrix product; None for other nodes."""
-        if node.product is not None:
-            return node.product
-        if node.rule.kind is OpKind.CONV:
-            return describe_convolution(node.equation, kernel_reversed=node.kernel_reversed)
-        if node.name == "dot_general":
-            return describe_dot(node.equation, variant=self._variant(node))
-        if node.rule.kind is OpKind.DOT:
-            return describe_ragged_dot(node.equation, variant=self._variant(node))
+def _describe_contraction(node: Node, weights: Set[int]) -> Contraction | None:
+    """Return a contraction as a matrix product, by whether an operand is a trainable variable; else None."""
+    if node.product is not None:
+        return node.product
+    if node.rule.kind is OpKind.CONV:
+        return describe_convolution(node.equation, kernel_reversed=node.kernel_reversed)
+    if node.rule.kind is not OpKind.DOT:
         return None
-
-    def _variant(self, node: Node) -> str:
-        if node.phase != "backward":
-            return "fprop"
+    variant = "fprop"
+    if node.phase == "backward":
         batched = node.equation is not None and any(node.equation.params["dimension_numbers"][1])
-        return "dgrad" if batched or not self._weights.isdisjoint(node.inputs) else "wgrad"
+        variant = "dgrad" if batched or not weights.isdisjoint(node.inputs) else "wgrad"
+    describe = describe_dot if node.name == "dot_general" else describe_ragged_dot
+    return describe(node.equation, variant=variant)
 
 
 def find_unmodelled(graph: Graph) -> tuple[Unmodelled, ...]:

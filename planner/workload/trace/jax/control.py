@@ -131,7 +131,7 @@ def _estimate_cost(jaxpr: Any) -> float:
             total += sum(map(_estimate_cost, inner)) * equation.params.get("length", 1)
         else:
             rule = find_rule(equation.primitive.name)
-            total += rule.flops(equation) + sum(rule.bytes_read(equation)) + rule.bytes_written(equation)
+            total += rule.flops(equation) + sum(rule.reads(equation)) + rule.writes(equation)
             if rule.role.value == "contraction":
                 total += count_elements(equation.outvars[0]) * nbytes(equation.invars[1])
     return total

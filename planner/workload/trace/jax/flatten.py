@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ops import Phase
 from ..graph.graph import Graph, Node, Remark
 from ..rules.cost_rule import Equation, Role, Rule, count_elements, get_shape, nbytes
 from ..rules.movement import build_transposition, keeps_order
 from ..rules.registry import find_rule
 from .control import compute_trip_count, find_inner_jaxprs, mark_loop, select_most_expensive_branch
-from .scopes import (
-    is_attention,
-    join_names,
-    parse_call_number,
-    parse_composing_framework,
-    parse_layer,
-    parse_phase,
-    parse_recurrent_layer,
-    parse_repeat_count,
-)
+from .scopes import Scope, join_names, parse_layer, parse_scope
 
 _LOOP_BORDER = Rule(kind=find_rule("copy").kind, role=Role.BARRIER)
 
@@ -41,7 +31,7 @@ class _GraphBuilder:
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self._scopes: dict[str, tuple[str, Phase | None, int, int, str, bool]] = {}
+        self._scopes: dict[str, Scope] = {}
         self._integers: dict[int, int] = {}
         self._fronts: dict[tuple[int, tuple[int, ...]], int] = {}
 
@@ -139,12 +129,12 @@ class _GraphBuilder:
     ) -> list[int]:
         outputs = self.values(equation.outvars)
         reads: dict[int, int] = {}
-        for value, size in zip(inputs, rule.bytes_read(equation), strict=False):
+        for value, size in zip(inputs, rule.reads(equation), strict=False):
             if value is not None and value not in self.graph.constants:
                 reads[value] = max(size, reads.get(value, 0))
         variables = (*equation.invars, *equation.outvars)
         sized = equation.outvars if rule.role is Role.POINTWISE else variables
-        layer, phase, times, call, composed, attention = self._scope(stack)
+        scope = self._scope(stack)
         node = Node(
             name=equation.primitive.name,
             rule=rule,
@@ -152,38 +142,28 @@ class _GraphBuilder:
             inputs=tuple(reads),
             outputs=tuple(outputs),
             reads=tuple(reads.values()),
-            writes=rule.bytes_written(equation),
-            layer=layer,
-            phase=phase,
-            count=count * times,
+            writes=rule.writes(equation),
+            layer=scope.layer,
+            phase=scope.phase,
+            count=count * scope.repeats,
             work=max(map(count_elements, sized), default=0),
             scalar=not any(map(get_shape, variables)),
-            call=call,
-            composed=composed,
-            attention=attention,
+            call=scope.call,
+            composed=scope.composed,
+            attention=scope.attention,
         )
         self.graph.nodes.append(node)
         return outputs
 
-    def _scope(self, stack: str) -> tuple[str, Phase | None, int, int, str, bool]:
-        """Return layer, phase, repeats, call number, composing framework and use of attention of a name stack."""
-        scope = self._scopes.get(stack)
-        if scope is None:
-            scope = (
-                parse_layer(stack),
-                parse_phase(stack),
-                parse_repeat_count(stack),
-                parse_call_number(stack),
-                parse_composing_framework(stack),
-                is_attention(stack),
-            )
-            self._scopes[stack] = scope
-        return scope
+    def _scope(self, stack: str) -> Scope:
+        if stack not in self._scopes:
+            self._scopes[stack] = parse_scope(stack)
+        return self._scopes[stack]
 
     def _border(self, name: str, inputs: Sequence[int | None], outputs: list[int], stack: str) -> None:
         """Mark the border of a loop: values that cross it are stored in memory; the mark itself is free."""
         reads = {value: 0 for value in inputs if value is not None}
-        layer, phase, *_ = self._scope(stack)
+        scope = self._scope(stack)
         node = Node(
             name=name,
             rule=_LOOP_BORDER,
@@ -192,8 +172,8 @@ class _GraphBuilder:
             outputs=tuple(outputs),
             reads=tuple(reads.values()),
             writes=0,
-            layer=layer,
-            phase=phase,
+            layer=scope.layer,
+            phase=scope.phase,
             count=1.0,
             work=0,
             scalar=False,
@@ -218,7 +198,7 @@ class _GraphBuilder:
             state=state,
             ends=ends,
             length=length,
-            layer=parse_recurrent_layer(stack),
+            layer=self._scope(stack).recurrent,
         )
         self._border("scan_end", [*ends, *inputs[consts:]], [], stack)
         return results

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...keras_layers import replacing
 from ...model import AttentionCall
 from .scopes import ATTENTION, CALL, COMPOSED, RECURRENT
 
@@ -31,7 +32,6 @@ def recompute_with_flags() -> Iterator[list[str]]:
     """
     from keras.src.backend.jax import core
 
-    usual = core.remat
     notes: list[str] = []
 
     def remat(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,11 +55,8 @@ def recompute_with_flags() -> Iterator[list[str]]:
 
         return recomputed
 
-    core.remat = remat
-    try:
+    with replacing((core, "remat", remat)):
         yield notes
-    finally:
-        core.remat = usual
 
 
 @contextlib.contextmanager
@@ -72,24 +69,17 @@ def name_recurrent_layers(model: Any) -> Iterator[None]:
     import keras
 
     kinds = {keras.layers.LSTM: "lstm", keras.layers.GRU: "gru"}
-    found = [(layer, kinds[type(layer)]) for layer in model._flatten_layers() if type(layer) in kinds]
-    with contextlib.ExitStack() as stack:
-        for layer, kind in found:
-            stack.enter_context(_name_layer(layer, kind))
+    replacements: list[tuple[Any, str, Any]] = []
+    for layer in model._flatten_layers():
+        kind = kinds.get(type(layer))
+        if kind is not None:
+            supported = bool(layer.use_cudnn) and _is_supported(layer)
+            named = _wrap_inner_loop(layer.inner_loop, kind, supported=supported)
+            replacements.append((layer, "inner_loop", named))
+        if kind == "lstm":
+            replacements.append((layer, "use_cudnn", False))
+    with replacing(*replacements):
         yield
-
-
-@contextlib.contextmanager
-def _name_layer(layer: Any, kind: str) -> Iterator[None]:
-    asked = layer.use_cudnn
-    named = _wrap_inner_loop(layer.inner_loop, kind, supported=bool(asked) and _is_supported(layer))
-    object.__setattr__(layer, "inner_loop", named)
-    object.__setattr__(layer, "use_cudnn", False if kind == "lstm" else asked)
-    try:
-        yield
-    finally:
-        object.__delattr__(layer, "inner_loop")
-        object.__setattr__(layer, "use_cudnn", asked)
 
 
 def _wrap_inner_loop(inner_loop: Callable[..., Any], kind: str, *, supported: bool) -> Callable[..., Any]:
@@ -151,15 +141,13 @@ def number_calls() -> Iterator[dict[int, AttentionCall]]:
     modules = (backend.nn, backend.numpy)
     found = [(module, name, one) for module in modules for name, one in _iter_functions(module)]
     found += [(nn, name, getattr(nn, name)) for name in _NORMALIZATIONS if hasattr(nn, name)]
-    attend = backend.nn.dot_product_attention
-    try:
-        for module, name, one in found:
-            setattr(module, name, _wrap_numbered(one, numbers, composed=_find_composing(name)))
-        backend.nn.dot_product_attention = _wrap_attention(attend, numbers, attention)
+    attend = _wrap_attention(backend.nn.dot_product_attention, numbers, attention)
+    wrapped = (
+        (module, name, _wrap_numbered(one, numbers, composed=_find_composing(name)))
+        for module, name, one in found
+    )
+    with replacing(*wrapped, (backend.nn, "dot_product_attention", attend)):
         yield attention
-    finally:
-        for module, name, one in found:
-            setattr(module, name, one)
 
 
 def _iter_functions(module: Any) -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 from ...ops import Phase
 
@@ -20,6 +21,49 @@ _RECURRENT = re.compile(RECURRENT + r"(\w+)")
 _CALL = re.compile(CALL + r"(\d+)")
 _COMPOSED = re.compile(COMPOSED + r"(\w+)")
 _TRANSFORMS = {"checkpoint", "rematted_computation", "remat", "while", "body", "cond", "closed_call", ""}
+
+
+class Scope(NamedTuple):
+    """What the scopes around an equation say.
+
+    Args:
+        layer: Path of its layer without JAX's transformations; empty outside layers.
+        phase: Phase; None outside the gradient.
+        repeats: Equal executions that it stands for [-].
+        call: Number of the outermost `keras.ops` call around it; 0 outside calls [-].
+        composed: Framework that composes this call of primitives (`tensorflow`, `torch`); empty for none.
+        attention: Whether it belongs to a call of `keras.ops.dot_product_attention`.
+        recurrent: Kind of the recurrent layer around it if cuDNN supports it; else empty.
+    """
+
+    layer: str
+    phase: Phase | None
+    repeats: int
+    call: int
+    composed: str
+    attention: bool
+    recurrent: str
+
+
+def parse_scope(stack: str) -> Scope:
+    """Return what a name stack says.
+
+    Example:
+        >>> parse_scope("transpose(jvp(mlp/gelu/gpuplan_call_7/gpuplan_composed_torch))/gpuplan_call_8")[:5]
+        ('mlp/gelu', 'backward', 1, 7, 'torch')
+        >>> parse_scope("adam/gpuplan_repeat_12").repeats, parse_scope("lstm/gpuplan_recurrent_lstm").recurrent
+        (12, 'lstm')
+    """
+    call, composed = _CALL.search(stack), _COMPOSED.search(stack)
+    return Scope(
+        layer=parse_layer(stack),
+        phase=parse_phase(stack),
+        repeats=math.prod(int(count) for count in _REPEATS.findall(stack)),
+        call=int(call[1]) if call else 0,
+        composed=composed[1] if composed else "",
+        attention=ATTENTION in stack,
+        recurrent=next(reversed(_RECURRENT.findall(stack)), ""),
+    )
 
 
 def join_names(outer: str, inner: str) -> str:
@@ -39,59 +83,6 @@ def parse_layer(stack: str) -> str:
     return "/".join(
         part for part in parts if part not in _TRANSFORMS and "(" not in part and not part.startswith(ours)
     )
-
-
-def parse_recurrent_layer(stack: str) -> str:
-    """Return the kind of recurrent layer around a name stack if cuDNN supports it; else empty.
-
-    Example:
-        >>> parse_recurrent_layer("transpose(jvp(lstm/gpuplan_recurrent_lstm))"), parse_recurrent_layer("dense")
-        ('lstm', '')
-    """
-    found = _RECURRENT.findall(stack)
-    return found[-1] if found else ""
-
-
-def parse_call_number(stack: str) -> int:
-    """Return the number of the outermost `keras.ops` call around a name stack; 0 outside calls.
-
-    Example:
-        >>> parse_call_number("jvp(attention)/gpuplan_call_7/gpuplan_call_8"), parse_call_number("attention")
-        (7, 0)
-    """
-    found = _CALL.search(stack)
-    return int(found[1]) if found else 0
-
-
-def parse_composing_framework(stack: str) -> str:
-    """Return the framework that composes the outermost such call around a name stack of primitives; else empty.
-
-    Example:
-        >>> parse_composing_framework("transpose(jvp(gelu/gpuplan_composed_tensorflow))")
-        'tensorflow'
-    """
-    found = _COMPOSED.search(stack)
-    return found[1] if found else ""
-
-
-def is_attention(stack: str) -> bool:
-    """Return whether a name stack belongs to a call of `keras.ops.dot_product_attention`.
-
-    Example:
-        >>> is_attention("jvp(mha/gpuplan_call_7/gpuplan_attention)"), is_attention("mha")
-        (True, False)
-    """
-    return ATTENTION in stack
-
-
-def parse_repeat_count(stack: str) -> int:
-    """Return the number of equal executions represented by a name stack.
-
-    Example:
-        >>> parse_repeat_count("adam/gpuplan_repeat_12"), parse_repeat_count("adam")
-        (12, 1)
-    """
-    return math.prod(int(count) for count in _REPEATS.findall(stack))
 
 
 def parse_phase(stack: str) -> Phase | None:

@@ -18,7 +18,7 @@ from ..graph.fused_attention import fuse_attention
 from ..graph.fusion import fuse
 from ..graph.graph import Graph
 from ..graph.layers import group_layers
-from ..graph.liveness import MemoryPeaks, compute_peaks, fuse_compiled
+from ..graph.liveness import compute_peaks, fuse_compiled
 from ..graph.table import find_unmodelled, tabulate
 from .control import has_primitive
 from .flatten import flatten
@@ -250,7 +250,7 @@ def _compute_variable_bytes(variables: Any) -> int:
 
 
 def compute_memory(
-    model: Any, *, train: bool, input_bytes: int, peaks: MemoryPeaks, placement: Placement | None = None
+    model: Any, *, train: bool, input_bytes: int, peaks: Mapping[str, int], placement: Placement | None = None
 ) -> Memory:
     """Return the device memory of a step by part.
 
@@ -258,7 +258,7 @@ def compute_memory(
         model: The built model.
         train: Whether it is trained.
         input_bytes: One batch [bytes].
-        peaks: Peaks of its intermediate values.
+        peaks: Peaks of its intermediate values, by the field of `Memory` [bytes].
         placement: Placement of its variables, for the gradients that wait on one device; None for whole ones.
     """
     trainable = _compute_variable_bytes(model.trainable_variables)
@@ -269,11 +269,7 @@ def compute_memory(
         optimizer_bytes=_compute_variable_bytes(model.optimizer.variables) if train else 0,
         state_bytes=others + (_compute_variable_bytes(model.metrics_variables) if train else 0),
         input_bytes=input_bytes,
-        activation_bytes=peaks.fused,
-        compiled_activation_bytes=peaks.compiled,
-        eager_activation_bytes=peaks.eager,
-        recomputed_activation_bytes=peaks.recomputed,
-        tpu_activation_bytes=peaks.tpu,
+        **peaks,
         waiting_gradient_bytes=_compute_waiting_gradients(model, placement) if train else 0,
     )
 

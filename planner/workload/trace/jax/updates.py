@@ -6,21 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ...keras_layers import replacing
 from .scopes import REPEAT
 
 # Optimizers whose update depends only on a variable's shape and type, unlike Muon and possibly custom ones.
-_UNIFORM = {
-    "Adadelta",
-    "Adafactor",
-    "Adagrad",
-    "Adam",
-    "Adamax",
-    "Ftrl",
-    "Lamb",
-    "Lion",
-    "RMSprop",
-    "SGD",
-}
+_UNIFORM = {"Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "Ftrl", "Lamb", "Lion", "RMSprop", "SGD"}
 _HOOK = "_backend_update_step"
 
 
@@ -48,11 +38,8 @@ def trace_equal_updates_once(optimizer: Any) -> Iterator[None]:
             for gradient, variable in members[1:]:
                 variable.assign(gradient)
 
-    object.__setattr__(target, _HOOK, update)
-    try:
+    with replacing((target, _HOOK, update)):
         yield
-    finally:
-        object.__delattr__(target, _HOOK)
 
 
 def _is_adamw(optimizer: Any) -> bool:
@@ -97,11 +84,8 @@ def _repeat_traced_updates(adamw: Any) -> Iterator[None]:
         for one, value in zip(state, updated, strict=True):
             one.assign(value)
 
-    object.__setattr__(adamw, "update_step", update_step)
-    try:
+    with replacing((adamw, "update_step", update_step)):
         yield
-    finally:
-        object.__delattr__(adamw, "update_step")
 
 
 def _is_uniform(optimizer: Any) -> bool:

@@ -1,12 +1,15 @@
-"""A contraction as a matrix product: the result of the dot and convolution rules."""
+"""A contraction as a matrix product: dots, convolutions and their gradients."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any, Literal
 
 from ...ops import OpKind
 from .cost_rule import Equation, get_shape
+
+Variant = Literal["fprop", "dgrad", "wgrad"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +17,7 @@ class Contraction:
     """A contraction, with the fields of `Op` [-, FLOP]."""
 
     kind: OpKind
-    variant: str
+    variant: str = ""
     flops: float
     m: int
     n: int
@@ -27,6 +30,65 @@ class Contraction:
     channels_out: int = 0
     channels_last: bool = True
 
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields of an `Op` with this contraction."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def build_product(*, m: int, n: int, k: int, batch: int = 1, variant: str = "") -> Contraction:
+    """Build ``batch`` independent matrix products: 2 m n k FLOP each.
+
+    Example:
+        >>> build_product(m=2, n=3, k=4).flops
+        48.0
+    """
+    flops = 2.0 * batch * m * n * k
+    return Contraction(kind=OpKind.DOT, variant=variant, flops=flops, m=m, n=n, k=k, batch=batch)
+
+
+def build_convolution(
+    variant: Variant,
+    *,
+    batch: int,
+    image: tuple[int, ...],
+    output: tuple[int, ...],
+    kernel: tuple[int, ...],
+    channels_in: int,
+    channels_out: int,
+    groups: int,
+    **facts: Any,
+) -> Contraction:
+    """Build a convolution or one of its gradients; all three have the same FLOPs.
+
+    Args:
+        variant: Forward pass, input gradient, or weight gradient.
+        batch: Samples [-].
+        image, output, kernel: Spatial sizes of the layer's input, output and window [-].
+        channels_in, channels_out, groups: Channels and groups of the layer [-].
+        facts: Stride and dilation of the window [-], and whether channels are the last axis of the image.
+    """
+    first, second, window = channels_in // groups, channels_out // groups, prod(kernel)
+    pixels_in, pixels_out = batch * prod(image), batch * prod(output)
+    m, n, k = {
+        "fprop": (pixels_out, second, window * first),
+        "dgrad": (pixels_in, first, window * second),
+        "wgrad": (window * first, second, pixels_out),
+    }[variant]
+    depthwise = groups > 1 and channels_in == groups
+    return Contraction(
+        kind=OpKind.DEPTHWISE if depthwise else OpKind.CONV,
+        variant=variant,
+        flops=2.0 * (pixels_out * window * first * channels_out),
+        m=m,
+        n=n,
+        k=k,
+        batch=groups,
+        kernel=kernel,
+        channels_in=channels_in,
+        channels_out=channels_out,
+        **facts,
+    )
+
 
 def describe_dot(equation: Equation, *, variant: str) -> Contraction:
     """Describe a `dot_general` as ``batch`` products of m × k by k × n: 2 m n k FLOP each."""
@@ -36,16 +98,14 @@ def describe_dot(equation: Equation, *, variant: str) -> Contraction:
     batch = prod(left[axis] for axis in left_batch)
     m = _compute_free_size(left, left_contracted, left_batch)
     n = _compute_free_size(right, right_contracted, right_batch)
-    return Contraction(
-        kind=OpKind.DOT, variant=variant, flops=2.0 * batch * m * n * k, m=m, n=n, k=k, batch=batch
-    )
+    return build_product(m=m, n=n, k=k, batch=batch, variant=variant)
 
 
 def describe_ragged_dot(equation: Equation, *, variant: str) -> Contraction:
     """Describe a grouped product (mixture of experts): each row of m × k is multiplied by one k × n matrix."""
     *_, m, k = get_shape(equation.invars[0])
     n = get_shape(equation.invars[1])[-1]
-    return Contraction(kind=OpKind.DOT, variant=variant, flops=2.0 * m * n * k, m=m, n=n, k=k)
+    return build_product(m=m, n=n, k=k, variant=variant)
 
 
 def _compute_free_size(shape: tuple[int, ...], *taken: tuple[int, ...]) -> int:

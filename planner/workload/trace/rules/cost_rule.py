@@ -44,6 +44,11 @@ def nbytes(variable: Any) -> int:
     return 0 if dtype is None else prod(variable.aval.shape) * getattr(dtype, "itemsize", 8)
 
 
+def has_same_size(equation: Equation) -> bool:
+    """Return whether the first operand and the result have the same number of elements."""
+    return count_elements(equation.invars[0]) == count_elements(equation.outvars[0])
+
+
 def count_nothing(equation: Equation) -> float:
     """Return 0 for primitives that only move data."""
     return 0.0
@@ -54,11 +59,22 @@ def count_outputs(equation: Equation) -> float:
     return float(count_elements(equation.outvars[0]))
 
 
-def _compute_reads(equation: Equation) -> tuple[int, ...]:
+def read_selected(equation: Equation) -> tuple[int, ...]:
+    """Return the bytes read by a slice or a look-up: those it returns, and its indices, not the whole operand."""
+    first = min(nbytes(equation.invars[0]), nbytes(equation.outvars[0]))
+    return (first, *(nbytes(variable) for variable in equation.invars[1:]))
+
+
+def read_all_but_first(equation: Equation) -> tuple[int, ...]:
+    """Return the bytes read by an in-place update: the update and its indices, not the whole array."""
+    return (0, *(nbytes(variable) for variable in equation.invars[1:]))
+
+
+def _read_all(equation: Equation) -> tuple[int, ...]:
     return tuple(nbytes(variable) for variable in equation.invars)
 
 
-def _compute_writes(equation: Equation) -> int:
+def _write_all(equation: Equation) -> int:
     return sum(nbytes(variable) for variable in equation.outvars)
 
 
@@ -74,8 +90,8 @@ class Rule:
         kind: Kind in the table of operations.
         role: Role in fusion.
         flops: Function of the FLOPs of one execution [FLOP].
-        reads: Function of the bytes read from each operand [bytes]; None for all.
-        writes: Function of the bytes written to all results [bytes]; None for all.
+        reads: Function of the bytes read from each operand, in the order of `invars` [bytes].
+        writes: Function of the bytes written to all results [bytes].
         window: Spatial window and stride of a pooling primitive; None for everything else.
         is_view: Predicate for equations that move no data, unlike others of their kind.
         known: Whether the work is modelled; if not, bytes follow from shapes.
@@ -84,16 +100,8 @@ class Rule:
     kind: OpKind
     role: Role
     flops: Callable[[Equation], float] = count_nothing
-    reads: Callable[[Equation], tuple[int, ...]] | None = None
-    writes: Callable[[Equation], int] | None = None
+    reads: Callable[[Equation], tuple[int, ...]] = _read_all
+    writes: Callable[[Equation], int] = _write_all
     window: Callable[[Equation], tuple[tuple[int, ...], tuple[int, ...]]] | None = None
     is_view: Callable[[Equation], bool] = _never
     known: bool = True
-
-    def bytes_read(self, equation: Equation) -> tuple[int, ...]:
-        """Return the bytes read from each operand, in the order of `invars` [bytes]."""
-        return (self.reads or _compute_reads)(equation)
-
-    def bytes_written(self, equation: Equation) -> int:
-        """Return the total bytes written to results [bytes]."""
-        return (self.writes or _compute_writes)(equation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ops import OpKind
-from .cost_rule import Equation, Role, Rule, count_elements, count_outputs
+from .cost_rule import Equation, Role, Rule, count_outputs, has_same_size
 
 _ARITHMETIC = (
     "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh",
@@ -26,12 +26,8 @@ def _has_same_type(equation: Equation) -> bool:
     return getattr(source, "dtype", None) == getattr(result, "dtype", None)
 
 
-def _has_same_size(equation: Equation) -> bool:
-    return count_elements(equation.invars[0]) == count_elements(equation.outvars[0])
-
-
 _CONVERT = Rule(kind=OpKind.ELEMENTWISE, role=Role.POINTWISE, is_view=_has_same_type)
-_BROADCAST = Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_has_same_size)
+_BROADCAST = Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=has_same_size)
 _GENERATE = Rule(kind=OpKind.MOVE, role=Role.POINTWISE)
 
 RULES: dict[str, Rule] = {

@@ -6,23 +6,23 @@ from collections.abc import Callable
 from math import log2, prod
 
 from ...ops import OpKind
-from .cost_rule import Equation, Role, Rule, count_elements, count_outputs, get_shape, nbytes
-
-
-def _compute_gather_reads(equation: Equation) -> tuple[int, ...]:
-    """Return the bytes read by a lookup: the returned rows and the indices, not the whole table."""
-    table = min(nbytes(equation.invars[0]), nbytes(equation.outvars[0]))
-    return (table, *(nbytes(variable) for variable in equation.invars[1:]))
+from .cost_rule import (
+    Equation,
+    Role,
+    Rule,
+    count_elements,
+    count_outputs,
+    get_shape,
+    nbytes,
+    read_all_but_first,
+    read_selected,
+)
 
 
 def _compute_scatter_reads(equation: Equation) -> tuple[int, ...]:
     """Return the bytes read by a combining scatter: affected rows, indices and updates."""
     _, indices, updates = equation.invars[:3]
     return (min(nbytes(equation.invars[0]), nbytes(updates)), nbytes(indices), nbytes(updates))
-
-
-def _compute_overwrite_reads(equation: Equation) -> tuple[int, ...]:
-    return (0, *_compute_scatter_reads(equation)[1:])
 
 
 def _compute_scatter_writes(equation: Equation) -> int:
@@ -48,8 +48,8 @@ def _compute_fft_flops(equation: Equation) -> float:
     return 5.0 * batch * length * log2(max(length, 2))
 
 
-def _get_matrix_shape(equation: Equation, operand: int = 0) -> tuple[float, int, int]:
-    *batch, rows, columns = get_shape(equation.invars[operand])
+def _get_matrix_shape(equation: Equation) -> tuple[float, int, int]:
+    *batch, rows, columns = get_shape(equation.invars[0])
     return float(prod(batch)), rows, columns
 
 
@@ -96,12 +96,12 @@ _SCATTER = Rule(
     writes=_compute_scatter_writes,
 )
 _OVERWRITE = Rule(
-    kind=OpKind.SCATTER, role=Role.BARRIER, reads=_compute_overwrite_reads, writes=_compute_scatter_writes
+    kind=OpKind.SCATTER, role=Role.BARRIER, reads=read_all_but_first, writes=_compute_scatter_writes
 )
 _RANDOM = Rule(kind=OpKind.RANDOM, role=Role.BARRIER, flops=count_outputs)
 
 RULES: dict[str, Rule] = {
-    "gather": Rule(kind=OpKind.GATHER, role=Role.BARRIER, reads=_compute_gather_reads),
+    "gather": Rule(kind=OpKind.GATHER, role=Role.BARRIER, reads=read_selected),
     "scatter": _OVERWRITE,
     **dict.fromkeys(("scatter-add", "scatter-mul", "scatter-min", "scatter-max", "scatter_add", "scatter_mul",
                      "scatter_min", "scatter_max", "scatter-sub", "scatter_sub"), _SCATTER),

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ...ops import OpKind
-from .cost_rule import Equation, Role, Rule, count_elements, get_shape, nbytes
+from .cost_rule import (
+    Equation,
+    Role,
+    Rule,
+    get_shape,
+    has_same_size,
+    nbytes,
+    read_all_but_first,
+    read_selected,
+)
 
 _FREE = (
     "bitcast_convert_type", "from_edtype", "layout_constraint", "name", "pin", "reshard",
@@ -38,23 +47,8 @@ def build_transposition(array: Any, permutation: tuple[int, ...]) -> Equation:
     return jax.make_jaxpr(lambda x: jax.lax.transpose(x, permutation))(like).eqns[0]
 
 
-def _has_same_size(equation: Equation) -> bool:
-    return count_elements(equation.invars[0]) == count_elements(equation.outvars[0])
-
-
 def _has_one_operand(equation: Equation) -> bool:
     return len(equation.invars) == 1
-
-
-def _compute_slice_reads(equation: Equation) -> tuple[int, ...]:
-    """Return the bytes read by a slice: those it returns, and its start indices."""
-    first = min(nbytes(equation.invars[0]), nbytes(equation.outvars[0]))
-    return (first, *(nbytes(variable) for variable in equation.invars[1:]))
-
-
-def _compute_update_reads(equation: Equation) -> tuple[int, ...]:
-    """Return the bytes read by an in-place update: the update and its indices, not the whole array."""
-    return (0, *(nbytes(variable) for variable in equation.invars[1:]))
 
 
 def _compute_update_writes(equation: Equation) -> int:
@@ -67,17 +61,17 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_FREE, _VIEW),
     "transpose": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_keeps_order),
     "rev": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
-    "pad": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_has_same_size),
-    "tile": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_has_same_size),
-    "slice": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, reads=_compute_slice_reads, is_view=_has_same_size),
+    "pad": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=has_same_size),
+    "tile": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=has_same_size),
+    "slice": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, reads=read_selected, is_view=has_same_size),
     "split": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
     "unstack": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
     "stack": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_has_one_operand),
     "concatenate": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_has_one_operand),
     "dynamic_slice": Rule(
-        kind=OpKind.GATHER, role=Role.POINTWISE, reads=_compute_slice_reads, is_view=_has_same_size
+        kind=OpKind.GATHER, role=Role.POINTWISE, reads=read_selected, is_view=has_same_size
     ),
     "dynamic_update_slice": Rule(
-        kind=OpKind.SCATTER, role=Role.BARRIER, reads=_compute_update_reads, writes=_compute_update_writes
+        kind=OpKind.SCATTER, role=Role.BARRIER, reads=read_all_but_first, writes=_compute_update_writes
     ),
 }
