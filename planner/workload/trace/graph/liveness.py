@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...ops import OpKind
 from ..rules.cost_rule import FUSIBLE, Role
