@@ -1,0 +1,1 @@
+"""Laboratory of gpuplan: measuring campaigns."""

@@ -1,0 +1,366 @@
+"""Process of a campaign that measures kernels: builds and compiles all, waits for the device, then times each.
+
+    python -m lab.campaign_process request.json
+
+Every operation is Keras's own (`keras.ops`, layers, optimizers), so that XLA on JAX, and cuDNN and cuBLAS by
+PyTorch, get what they get in Keras's steps. A gradient is timed without its forward pass, whose residuals are
+arguments.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gpuplan.profile.child import finish, send, set_products, take_over_streams, wait_for_device
+from gpuplan.profile.kernel_times import trace_kernels
+from gpuplan.profile.machine import describe_environment
+from gpuplan.profile.measure_model import get_torch_synchronize, is_out_of_memory
+from gpuplan.profile.windows import MeasurementRules, Meter, time_windows
+
+from .campaign_kernels import BYTES, Kernel
+
+Step = Callable[[], Any]
+ROTATED_BYTES = 512 * 2**20  # of different arguments in turn, several times the largest cache [bytes]
+MOST_SETS = 16
+BLOCK = 1_000_003  # values that are drawn and repeated; a prime, so that rows differ
+TYPES = {"tf32": "float32"}
+
+
+def main(request_path: str) -> NoReturn:
+    """Measure the kernels of a request; one `row` for each."""
+    out, written = take_over_streams()
+    request = json.loads(Path(request_path).read_text(encoding="utf-8"))
+    backend, kernels = request["backend"], [_read_kernel(fields) for fields in request["kernels"]]
+    send(out, event="ready", batch_size=None, environment=describe_environment(backend), facts={})
+    broken: dict[int, dict[str, Any]] = {}
+    compile_s = {}
+    for place, kernel in enumerate(kernels):
+        started_s = time.perf_counter()
+        send(out, event="kernel", place=place)
+        try:
+            _set_precision(backend, kernel.precision)
+            step, synchronize, _ = _build(kernel, backend, sets=1)
+            step()
+            synchronize()
+        except Exception as error:
+            broken[place] = _describe(error)
+        compile_s[place] = time.perf_counter() - started_s
+    wait_for_device(out, written)
+    for place, kernel in enumerate(kernels):
+        send(out, event="kernel", place=place)
+        on_warm = partial(send, out, event="timing")
+        row = broken.get(place) or _measure(kernel, backend, request, on_warm=on_warm)
+        send(out, event="row", place=place, row={**row, "compile_s": compile_s[place]})
+    finish(out, event="done", row={})
+
+
+def _read_kernel(fields: dict[str, Any]) -> Kernel:
+    shapes = tuple(tuple(shape) for shape in fields["shapes"])
+    return Kernel(**{**fields, "shapes": shapes, "out": tuple(fields["out"])})
+
+
+def _describe(error: Exception) -> dict[str, Any]:
+    status = "out_of_memory" if is_out_of_memory(error) else "failed"
+    lines = str(error).strip().splitlines() or [""]
+    return {"status": status, "message": f"{type(error).__name__}: {lines[0]}"[:400]}
+
+
+def _set_precision(backend: str, precision: str) -> dict[str, Any]:
+    """Say how float32 is multiplied; of 16-bit arguments nothing is left to say."""
+    if backend == "jax" and precision not in ("float32", "tf32"):
+        import jax
+
+        jax.config.update("jax_default_matmul_precision", None)
+    return set_products(backend, precision)
+
+
+def _measure(kernel: Kernel, backend: str, request: dict[str, Any], *, on_warm: Step) -> dict[str, Any]:
+    """Return the timing of a kernel, and what was launched; `on_warm` is called after the first counted window."""
+    meter = Meter(MeasurementRules(**request["rules"]))
+    try:
+        told = _set_precision(backend, kernel.precision)
+        size = sum(math.prod(shape) for shape in (*kernel.shapes, kernel.out)) * BYTES[kernel.precision]
+        sets = min(max(1, math.ceil(request["rotated_bytes"] / size)), MOST_SETS)
+        step, synchronize, sets = _build(kernel, backend, sets=sets)
+        time_windows(
+            step, synchronize, meter=meter, clock=time.perf_counter,
+            on_window=lambda meter: on_warm() if len(meter.steps_s) == 1 else None,
+        )  # fmt: skip
+        row = {"status": "measured", "timing": meter.to_json(), "argument_sets": sets, **told}
+        if request["trace"]:
+            row["kernels"] = trace_kernels(backend, step, synchronize)
+    except Exception as error:
+        return _describe(error)
+    return row
+
+
+# --- programs ----------------------------------------------------------------------------------------------
+
+
+def _build(kernel: Kernel, backend: str, *, sets: int) -> tuple[Step, Step, int]:
+    """Return what starts the kernel once, what waits for it, and the number of sets of arguments in turn."""
+    if kernel.op == "optimizer":
+        return (*_build_optimizer(kernel, backend), 1)
+    draw = _iter_values()
+    function = OPERATIONS[kernel.op](kernel, draw)
+    build = _build_jax if backend == "jax" else _build_torch
+    return (*build(kernel, function, [_draw_arguments(kernel, draw) for _ in range(sets)]), sets)
+
+
+def _iter_values() -> Iterator[Any]:
+    """Yield blocks of random values; never zeros, which some chips multiply faster."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    block = random.standard_normal(BLOCK, dtype=np.float32)
+    for place in itertools.count():
+        yield np.roll(block, place)
+
+
+def _fill(draw: Iterator[Any], shape: tuple[int, ...], dtype: str) -> Any:
+    """Return a tensor on the device, of a block of values repeated."""
+    import keras
+    import numpy as np
+
+    return keras.ops.convert_to_tensor(np.resize(0.1 * next(draw), shape), dtype=dtype)
+
+
+def _draw_arguments(kernel: Kernel, draw: Iterator[Any]) -> tuple[list[Any], Any]:
+    """Return arguments, and a gradient of the result."""
+    dtype = TYPES.get(kernel.precision, kernel.precision)
+    return [_fill(draw, shape, dtype) for shape in kernel.shapes], _fill(draw, kernel.out, dtype)
+
+
+def _build_jax(kernel: Kernel, function: Callable[..., Any], drawn: list[Any]) -> tuple[Step, Step]:
+    """Jit the forward function, or the function that takes residuals and the gradient of the result."""
+    import jax
+
+    kept: list[Any] = [None]
+    if kernel.direction == "forward":
+        run, turns = jax.jit(function), itertools.cycle([arguments for arguments, _ in drawn])
+    else:
+        one = kernel.argument
+        run = jax.jit(lambda pull, gradient: pull(gradient))
+        turns = itertools.cycle(
+            [_linearize(function, arguments, gradient, one) for arguments, gradient in drawn]
+        )
+
+    def step() -> None:
+        kept[0] = run(*next(turns))
+
+    return step, lambda: jax.block_until_ready(kept)
+
+
+def _linearize(function: Callable[..., Any], arguments: list[Any], gradient: Any, one: int | None) -> Any:
+    """Return the residuals for one argument, or for all, and a gradient of the result's type."""
+    import jax
+
+    if one is None:
+        result, pull = jax.jit(lambda *given: jax.vjp(function, *given))(*arguments)
+    else:
+        rest = [argument for place, argument in enumerate(arguments) if place != one]
+
+        def vary(value: Any, *others: Any) -> Any:
+            return function(*others[:one], value, *others[one:])
+
+        result, pull = jax.jit(lambda value, *others: jax.vjp(lambda v: vary(v, *others), value))(
+            arguments[one], *rest
+        )
+    return pull, gradient.astype(result.dtype)
+
+
+def _build_torch(kernel: Kernel, function: Callable[..., Any], drawn: list[Any]) -> tuple[Step, Step]:
+    """Run kernel by kernel, as Keras does; a gradient through the graph of one forward pass, which is kept."""
+    import torch
+
+    synchronize = get_torch_synchronize()
+    if kernel.direction == "forward":
+        turns = itertools.cycle([arguments for arguments, _ in drawn])
+
+        def forward() -> None:
+            with torch.no_grad():
+                function(*next(turns))
+
+        return forward, synchronize
+    graphs = []
+    for arguments, gradient in drawn:
+        wanted = arguments if kernel.argument is None else [arguments[kernel.argument]]
+        for argument in wanted:
+            argument.requires_grad_()
+        result = function(*arguments)
+        graphs.append((result, wanted, gradient.to(result.dtype)))
+    turn = itertools.cycle(graphs)
+
+    def backward() -> None:
+        result, wanted, gradient = next(turn)
+        torch.autograd.grad(result, wanted, gradient, retain_graph=True)
+
+    return backward, synchronize
+
+
+def _build_optimizer(kernel: Kernel, backend: str) -> tuple[Step, Step]:
+    """Update variables again and again: on JAX one program whose state is donated, as in Keras's trainer."""
+    import keras
+
+    draw = _iter_values()
+    kind = kernel.settings["kind"]
+    optimizer = OPTIMIZERS[kind]()
+    variables = [keras.Variable(_fill(draw, shape, "float32")) for shape in kernel.shapes]
+    gradients = [_fill(draw, shape, "float32") for shape in kernel.shapes]
+    optimizer.build(variables)
+    if backend == "torch":
+        import torch
+
+        def update() -> None:
+            with torch.no_grad():
+                optimizer.apply(gradients, variables)
+
+        return update, get_torch_synchronize()
+    import jax
+
+    def apply(state: Any, gradients: Any) -> Any:
+        return optimizer.stateless_apply(state[0], gradients, state[1])[::-1]
+
+    run = jax.jit(apply, donate_argnums=0)
+    # Scalar copies: a value that two variables share cannot be donated twice.
+    kept = [tuple([jax.numpy.array(v.value) for v in group] for group in (optimizer.variables, variables))]
+
+    def step() -> None:
+        kept[0] = run(kept[0], gradients)
+
+    return step, lambda: jax.block_until_ready(kept)
+
+
+def _make_optimizer(name: str, **settings: Any) -> Callable[[], Any]:
+    def make() -> Any:
+        import keras
+
+        return getattr(keras.optimizers, name)(learning_rate=1e-5, **settings)
+
+    return make
+
+
+OPTIMIZERS = {
+    "adam": _make_optimizer("Adam"), "adamw": _make_optimizer("AdamW"), "sgd": _make_optimizer("SGD"),
+    "momentum": _make_optimizer("SGD", momentum=0.9), "rmsprop": _make_optimizer("RMSprop"),
+    "lion": _make_optimizer("Lion"), "adafactor": _make_optimizer("Adafactor"),
+}  # fmt: skip
+
+
+# --- operations: each returns the function of a kernel's floating-point arguments -----------------------------
+
+
+def _use(name: str, **always: Any) -> Callable[[Kernel, Any], Callable[..., Any]]:
+    """Use a function of `keras.ops` with the kernel's settings."""
+
+    def build(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+        import keras
+
+        function, settings = getattr(keras.ops, name), {**always, **kernel.settings}
+        return lambda *arguments: function(*arguments, **settings)
+
+    return build
+
+
+def _build_pool(name: str) -> Callable[[Kernel, Any], Callable[..., Any]]:
+    def build(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+        import keras
+
+        function, size, strides = (
+            getattr(keras.ops, name),
+            kernel.settings["size"],
+            kernel.settings["strides"],
+        )
+        return lambda x: function(x, size, strides=strides, padding="same", data_format="channels_last")
+
+    return build
+
+
+def _draw_integers(count: int, below: int) -> Any:
+    import keras
+    import numpy as np
+
+    return keras.ops.convert_to_tensor(np.random.default_rng(0).integers(0, below, count, dtype=np.int32))
+
+
+def _build_embedding(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+    import keras
+
+    ids = _draw_integers(kernel.settings["tokens"], kernel.shapes[0][0])
+    return lambda table: keras.ops.take(table, ids, axis=0)
+
+
+def _build_cross_entropy(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+    import keras
+
+    rows, classes = kernel.shapes[0]
+    labels = _draw_integers(rows, classes)
+    return lambda logits: keras.ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+
+
+def _build_batch_norm(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+    """Normalize by the moments of the batch, as Keras's layer does in training."""
+    import keras
+
+    axes = tuple(range(len(kernel.shapes[0]) - 1))
+
+    def normalize(x: Any, scale: Any, offset: Any) -> Any:
+        mean, variance = keras.ops.moments(x, axes=axes)
+        return keras.ops.batch_normalization(
+            x, mean, variance, axis=-1, offset=offset, scale=scale, epsilon=1e-3
+        )
+
+    return normalize
+
+
+def _build_recurrence(kind: str) -> Callable[[Kernel, Any], Callable[..., Any]]:
+    def build(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+        import keras
+
+        dtype = TYPES.get(kernel.precision, kernel.precision)
+        layer = getattr(keras.layers, kind)(kernel.settings["units"], return_sequences=True, dtype=dtype)
+        layer.build(kernel.shapes[0])
+        rest = [variable.value for variable in layer.non_trainable_variables]
+        return lambda x, *weights: layer.stateless_call(list(weights), rest, x)[0]
+
+    return build
+
+
+def _build_attention(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+    import keras
+    import numpy as np
+
+    batch, length = kernel.shapes[0][:2]
+    settings: dict[str, Any] = {"is_causal": kernel.settings["mask"] == "causal"}
+    if kernel.settings["mask"] == "padding":
+        lengths = np.random.default_rng(0).integers(length // 2, length + 1, batch)
+        mask = np.arange(length)[None, None, None, :] < lengths[:, None, None, None]
+        settings["mask"] = keras.ops.convert_to_tensor(
+            np.broadcast_to(mask, (batch, 1, length, length)).copy()
+        )
+    return lambda q, k, v: keras.ops.dot_product_attention(q, k, v, **settings)
+
+
+OPERATIONS: dict[str, Callable[[Kernel, Any], Callable[..., Any]]] = {
+    "conv": _use("conv", padding="same", data_format="channels_last"),
+    "depthwise_conv": _use("depthwise_conv", padding="same", data_format="channels_last"),
+    "conv_transpose": _use("conv_transpose", padding="same", data_format="channels_last"),
+    "matmul": _use("matmul"), "softmax": _use("softmax", axis=-1),
+    "embedding": _build_embedding, "cross_entropy": _build_cross_entropy,
+    "layer_norm": _use("layer_normalization", axis=-1), "rms_norm": _use("rms_normalization", axis=-1),
+    "batch_norm": _build_batch_norm, "max_pool": _build_pool("max_pool"),
+    "average_pool": _build_pool("average_pool"), "lstm": _build_recurrence("LSTM"),
+    "gru": _build_recurrence("GRU"), "attention": _build_attention,
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
