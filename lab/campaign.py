@@ -28,7 +28,7 @@ from gpuplan.profile.machine import read_device_state
 from gpuplan.profile.measuring_process import ProcessResult
 from gpuplan.profile.rounds import CHILD, RoundLimits, count_together, run_round
 from gpuplan.profile.windows import MeasurementRules
-from gpuplan.workload.options import ScriptOptions, WorkloadOptions
+from gpuplan.workload.options import WorkloadOptions
 
 from .campaign_kernels import PRECISIONS, Kernel, chunk_kernels, list_kernels
 from .campaign_process import ROTATED_BYTES
@@ -297,7 +297,6 @@ class _Round:
             [build_request(backend, unit, self.session) for backend, unit in self.batch],
             limits=limits,
             stop_at_s=self.session.stop_at_s,
-            terms=ScriptOptions(),
             on_event=self._on_event,
         ):
             self._end(place, result)

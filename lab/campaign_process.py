@@ -153,8 +153,9 @@ def _build_jax(kernel: Kernel, function: Callable[..., Any], drawn: list[Any]) -
             [_linearize(function, arguments, gradient, one) for arguments, gradient in drawn]
         )
 
-    def step() -> None:
+    def step() -> Any:
         kept[0] = run(*next(turns))
+        return kept[0]
 
     return step, lambda: jax.block_until_ready(kept)
 
@@ -185,9 +186,9 @@ def _build_torch(kernel: Kernel, function: Callable[..., Any], drawn: list[Any])
     if kernel.direction == "forward":
         turns = itertools.cycle([arguments for arguments, _ in drawn])
 
-        def forward() -> None:
+        def forward() -> Any:
             with torch.no_grad():
-                function(*next(turns))
+                return function(*next(turns))
 
         return forward, synchronize
     graphs = []
@@ -199,9 +200,9 @@ def _build_torch(kernel: Kernel, function: Callable[..., Any], drawn: list[Any])
         graphs.append((result, wanted, gradient.to(result.dtype)))
     turn = itertools.cycle(graphs)
 
-    def backward() -> None:
+    def backward() -> Any:
         result, wanted, gradient = next(turn)
-        torch.autograd.grad(result, wanted, gradient, retain_graph=True)
+        return torch.autograd.grad(result, wanted, gradient, retain_graph=True)
 
     return backward, synchronize
 

@@ -30,15 +30,8 @@ SHORT_EPOCH_STEPS = 4
 MANY_EPOCHS = 10**6
 # Arguments of the script's fit() that define its input; the others are not measured.
 INPUT_ARGUMENTS = (
-    "x",
-    "y",
-    "batch_size",
-    "validation_split",
-    "shuffle",
-    "class_weight",
-    "sample_weight",
-    "steps_per_epoch",
-)
+    "x", "y", "batch_size", "validation_split", "shuffle", "class_weight", "sample_weight", "steps_per_epoch",
+)  # fmt: skip
 Mode = Literal["train", "infer"]
 
 

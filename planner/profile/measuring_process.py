@@ -97,7 +97,8 @@ class MeasuringProcess:
             module: Module to run, `profile.child` or one with the same messages.
         """
         self._limit_s, self._began_s = limit_s, time.monotonic()
-        self._host_bytes, self._state = host_bytes, None
+        self._host_bytes = host_bytes
+        self._state: dict[str, Any] | None = None
         self._on_event = on_event
         self._folder = tempfile.TemporaryDirectory(prefix="gpuplan-")
         folder, base, reference = Path(self._folder.name), Path(request["base"]), request["reference"]
@@ -166,18 +167,11 @@ class MeasuringProcess:
         """
         if self.result.environment is None:
             self._child.check()
-        if self._exhausts_host_memory():
+        excess = self._find_excess()
+        if excess is not None:
             self.stop()
-            self._finish("out_of_memory", "the host's memory was nearly used up; the process was stopped")
-            return True
-        own_bytes = self._read_resident_bytes() if self._host_bytes else 0
-        if self._host_bytes and own_bytes > self._host_bytes:
-            self.stop()
-            most = f"{self._host_bytes / GIB:.1f}"
-            text = f"{own_bytes / GIB:.1f} GiB of the host's memory, more than the {most} allowed"
-            self._finish("out_of_memory", text)
-            return True
-        return False
+            self._finish("out_of_memory", excess)
+        return excess is not None
 
     def _stop_if_too_late(self) -> bool:
         """Stop the process at its time limit; return whether it did. Enough windows are a measurement."""
@@ -229,21 +223,20 @@ class MeasuringProcess:
         last = lines[-1][:300] if lines else "it printed nothing"
         return self._finish("failed", f"the process ended with code {code}: {last}")
 
-    def _exhausts_host_memory(self) -> bool:
+    def _find_excess(self) -> str | None:
+        """Return the reason to stop the process for its use of the host's memory; None while there is none."""
         import psutil
 
         memory = psutil.virtual_memory()
-        if memory.available > MEMORY_RESERVE * memory.total:
-            return False
-        return self._read_resident_bytes() > memory.available
-
-    def _read_resident_bytes(self) -> int:
-        """Return the memory of the process [bytes]; 0 when it has ended."""
-        import psutil
-
+        short = memory.available <= MEMORY_RESERVE * memory.total
+        own_bytes = 0
         with suppress(psutil.Error):
-            return int(psutil.Process(self.process.pid).memory_info().rss)
-        return 0
+            own_bytes = psutil.Process(self.process.pid).memory_info().rss
+        if short and own_bytes > memory.available:
+            return "the host's memory was nearly used up; the process was stopped"
+        if self._host_bytes is not None and own_bytes > self._host_bytes:
+            return f"{own_bytes / GIB:.1f} GiB of host memory, more than {self._host_bytes / GIB:.1f} allowed"
+        return None
 
     def interrupted(self) -> ProcessResult:
         """Return the windows received so far as the result."""

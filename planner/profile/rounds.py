@@ -1,7 +1,4 @@
-"""Rounds of measuring processes: several build and compile at the same time, then each has the device to itself.
-
-A process that dies, hangs or takes too much memory ends alone, with the reason in its result.
-"""
+"""Rounds of measuring processes: several compile at the same time, then each has the device to itself."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..errors import GpuplanError
@@ -18,18 +16,12 @@ from .measuring_process import MeasuringProcess, ProcessResult
 
 MEASURE_RESERVE_S = 4.0  # of the time, kept for each process that gets ready [s]
 CHILD = f"{__package__}.child"
-OnEvent = Callable[[int, dict[str, Any]], None]
+GIB_EACH, MOST_TOGETHER = 16, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundLimits:
-    """Limits of each process of a round.
-
-    Args:
-        prepare_s: Time to import, build and compile [s].
-        measure_s: Time with the device [s].
-        host_bytes: Resident memory [bytes].
-    """
+    """Limits of each process: time to build and compile [s], time with the device [s], resident memory [bytes]."""
 
     prepare_s: float = 180.0
     measure_s: float = 60.0
@@ -41,54 +33,37 @@ def run_round(
     *,
     limits: RoundLimits,
     stop_at_s: float,
-    terms: ScriptOptions,
-    on_event: OnEvent = lambda place, message: None,
+    on_event: Callable[[int, dict[str, Any]], None] = lambda place, message: None,
 ) -> Iterator[tuple[int, ProcessResult]]:
-    """Yield the place of each request and its result, as soon as it is known.
+    """Yield the place of each request and its result, as soon as it is known; a process that fails ends alone.
 
     Args:
         requests: Modules (`CHILD` for a Keras model) and what each is asked.
         limits: Limits of each process.
         stop_at_s: Time at which everything has ended, on the monotonic clock [s].
-        terms: Options for running the user's code.
         on_event: Callback for every message, with the place of the request.
     """
     prepare_s = min(limits.prepare_s, stop_at_s - time.monotonic() - MEASURE_RESERVE_S * len(requests))
-    processes = []
+    processes: list[MeasuringProcess] = []
+    pool = ThreadPoolExecutor(len(requests))
     try:
         for place, (module, request) in enumerate(requests):
-            processes.append(
-                MeasuringProcess(
-                    {**request, "wait": True},
-                    lambda message, place=place: on_event(place, message),  # type: ignore[misc]
-                    terms,
-                    limit_s=prepare_s,
-                    host_bytes=limits.host_bytes,
-                    module=module,
-                )
+            asked, tell = {**request, "wait": True}, partial(on_event, place)
+            process = MeasuringProcess(
+                asked, tell, ScriptOptions(), limit_s=prepare_s, host_bytes=limits.host_bytes, module=module
             )
-        with ThreadPoolExecutor(len(processes)) as pool:
-            waiting = [pool.submit(_prepare, process) for process in processes]
-            try:
-                ready = [one.result() for one in waiting]
-            except BaseException:  # an interruption: the threads end with their processes
-                for process in processes:
-                    process.stop()
-                raise
+            processes.append(process)
+        ready = list(pool.map(lambda one: _guard(one, one.prepare), processes))
         for place, process in enumerate(processes):
             if ready[place]:
-                left_s = max(stop_at_s - time.monotonic(), 1.0)
-                process.start(limit_s=min(limits.measure_s, left_s))
+                process.start(limit_s=min(limits.measure_s, max(stop_at_s - time.monotonic(), 1.0)))
                 _guard(process, process.run)
             process.stop()
             yield place, process.result
     finally:
         for process in processes:
             process.stop()
-
-
-def _prepare(process: MeasuringProcess) -> bool:
-    return bool(_guard(process, process.prepare))
+        pool.shutdown()
 
 
 def _guard(process: MeasuringProcess, action: Callable[[], Any]) -> Any:
@@ -109,4 +84,4 @@ def count_together(platform: str, cores: int, device_bytes: int | None) -> int:
     """
     if platform != "gpu" or device_bytes is None:
         return 1
-    return max(1, min(cores // 2, device_bytes // (16 * GIB), 8))
+    return max(1, min(cores // 2, device_bytes // (GIB_EACH * GIB), MOST_TOGETHER))
