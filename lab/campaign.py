@@ -419,3 +419,7 @@ def say(text: str) -> None:
     """Talk on stderr."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+if __name__ == "__main__":  # where other commands of the lab cannot be imported
+    typer.run(campaign)

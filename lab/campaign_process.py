@@ -14,8 +14,8 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,6 +28,9 @@ from gpuplan.profile.windows import MeasurementRules, Meter, time_windows
 from .campaign_kernels import BYTES, Kernel
 
 Step = Callable[[], Any]
+# From the number of sets of arguments, or the sets: what starts the kernel once, and what waits for it.
+Bind = Callable[[int], tuple[Step, Step]]
+BindDrawn = Callable[[list[tuple[list[Any], Any]]], tuple[Step, Step]]
 ROTATED_BYTES = 512 * 2**20  # of different arguments in turn, several times the largest cache [bytes]
 MOST_SETS = 16
 BLOCK = 1_000_003  # values that are drawn and repeated; a prime, so that rows differ
@@ -40,26 +43,31 @@ def main(request_path: str) -> NoReturn:
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     backend, kernels = request["backend"], [_read_kernel(fields) for fields in request["kernels"]]
     send(out, event="ready", batch_size=None, environment=describe_environment(backend), facts={})
-    broken: dict[int, dict[str, Any]] = {}
-    compile_s = {}
+    prepared: list[tuple[Bind | dict[str, Any], float]] = []
     for place, kernel in enumerate(kernels):
-        started_s = time.perf_counter()
         send(out, event="kernel", place=place)
-        try:
-            _set_precision(backend, kernel.precision)
-            step, synchronize, _ = _build(kernel, backend, sets=1)
-            step()
-            synchronize()
-        except Exception as error:
-            broken[place] = _describe(error)
-        compile_s[place] = time.perf_counter() - started_s
+        started_s = time.perf_counter()
+        prepared.append((_prepare(kernel, backend), time.perf_counter() - started_s))
     wait_for_device(out, written)
-    for place, kernel in enumerate(kernels):
+    for place, (kernel, (bind, compile_s)) in enumerate(zip(kernels, prepared, strict=True)):
         send(out, event="kernel", place=place)
         on_warm = partial(send, out, event="timing")
-        row = broken.get(place) or _measure(kernel, backend, request, on_warm=on_warm)
-        send(out, event="row", place=place, row={**row, "compile_s": compile_s[place]})
+        row = bind if isinstance(bind, dict) else _measure(kernel, bind, backend, request, on_warm=on_warm)
+        send(out, event="row", place=place, row={**row, "compile_s": compile_s})
     finish(out, event="done", row={})
+
+
+def _prepare(kernel: Kernel, backend: str) -> Bind | dict[str, Any]:
+    """Compile a kernel, and run it once; the row of one that fails."""
+    try:
+        _set_precision(backend, kernel.precision)
+        bind = build_program(kernel, backend)
+        step, synchronize = bind(1)
+        step()
+        synchronize()
+    except Exception as error:
+        return _describe(error)
+    return bind
 
 
 def _read_kernel(fields: dict[str, Any]) -> Kernel:
@@ -82,14 +90,16 @@ def _set_precision(backend: str, precision: str) -> dict[str, Any]:
     return set_products(backend, precision)
 
 
-def _measure(kernel: Kernel, backend: str, request: dict[str, Any], *, on_warm: Step) -> dict[str, Any]:
+def _measure(
+    kernel: Kernel, bind: Bind, backend: str, request: dict[str, Any], *, on_warm: Step
+) -> dict[str, Any]:
     """Return the timing of a kernel, and what was launched; `on_warm` is called after the first counted window."""
     meter = Meter(MeasurementRules(**request["rules"]))
     try:
         told = _set_precision(backend, kernel.precision)
         size = sum(math.prod(shape) for shape in (*kernel.shapes, kernel.out)) * BYTES[kernel.precision]
         sets = min(max(1, math.ceil(request["rotated_bytes"] / size)), MOST_SETS)
-        step, synchronize, sets = _build(kernel, backend, sets=sets)
+        step, synchronize = bind(sets)
         time_windows(
             step, synchronize, meter=meter, clock=time.perf_counter,
             on_window=lambda meter: on_warm() if len(meter.steps_s) == 1 else None,
@@ -105,117 +115,112 @@ def _measure(kernel: Kernel, backend: str, request: dict[str, Any], *, on_warm: 
 # --- programs ----------------------------------------------------------------------------------------------
 
 
-def _build(kernel: Kernel, backend: str, *, sets: int) -> tuple[Step, Step, int]:
-    """Return what starts the kernel once, what waits for it, and the number of sets of arguments in turn."""
+def build_program(kernel: Kernel, backend: str) -> Bind:
+    """Return what binds a kernel, compiled at its first call, to a number of sets of arguments."""
     if kernel.op == "optimizer":
-        return (*_build_optimizer(kernel, backend), 1)
-    draw = _iter_values()
-    function = OPERATIONS[kernel.op](kernel, draw)
-    build = _build_jax if backend == "jax" else _build_torch
-    return (*build(kernel, function, [_draw_arguments(kernel, draw) for _ in range(sets)]), sets)
+        return _build_optimizer(kernel, backend)
+    function = OPERATIONS[kernel.op](kernel)
+    bind = _build_jax(kernel, function) if backend == "jax" else _build_torch(kernel, function)
+    return lambda sets: bind([draw_arguments(kernel, seed) for seed in range(sets)])
 
 
-def _iter_values() -> Iterator[Any]:
-    """Yield blocks of random values; never zeros, which some chips multiply faster."""
-    import numpy as np
-
-    random = np.random.default_rng(0)
-    block = random.standard_normal(BLOCK, dtype=np.float32)
-    for place in itertools.count():
-        yield np.roll(block, place)
-
-
-def _fill(draw: Iterator[Any], shape: tuple[int, ...], dtype: str) -> Any:
-    """Return a tensor on the device, of a block of values repeated."""
+def _draw(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
+    """Return a tensor on the device, of a block of random values repeated; never zeros, which some chips multiply
+    faster."""
     import keras
     import numpy as np
 
-    return keras.ops.convert_to_tensor(np.resize(0.1 * next(draw), shape), dtype=dtype)
+    values = np.roll(_draw_block(), seed)
+    return keras.ops.convert_to_tensor(np.resize(values, shape), dtype=dtype)
 
 
-def _draw_arguments(kernel: Kernel, draw: Iterator[Any]) -> tuple[list[Any], Any]:
+@cache
+def _draw_block() -> Any:
+    import numpy as np
+
+    return 0.1 * np.random.default_rng(0).standard_normal(BLOCK, dtype=np.float32)
+
+
+def draw_arguments(kernel: Kernel, seed: int) -> tuple[list[Any], Any]:
     """Return arguments, and a gradient of the result."""
     dtype = TYPES.get(kernel.precision, kernel.precision)
-    return [_fill(draw, shape, dtype) for shape in kernel.shapes], _fill(draw, kernel.out, dtype)
+    first = seed * (len(kernel.shapes) + 1)
+    arguments = [_draw(shape, dtype, first + place) for place, shape in enumerate(kernel.shapes, start=1)]
+    return arguments, _draw(kernel.out, dtype, first)
 
 
-def _build_jax(kernel: Kernel, function: Callable[..., Any], drawn: list[Any]) -> tuple[Step, Step]:
+def _build_jax(kernel: Kernel, function: Callable[..., Any]) -> BindDrawn:
     """Jit the forward function, or the function that takes residuals and the gradient of the result."""
     import jax
 
-    kept: list[Any] = [None]
-    if kernel.direction == "forward":
-        run, turns = jax.jit(function), itertools.cycle([arguments for arguments, _ in drawn])
-    else:
-        one = kernel.argument
-        run = jax.jit(lambda pull, gradient: pull(gradient))
+    is_forward = kernel.direction == "forward"
+    run = jax.jit(function if is_forward else lambda pull, gradient: pull(gradient))
+    linearize = jax.jit(partial(_linearize, function, kernel.argument))
+
+    def bind(drawn: list[tuple[list[Any], Any]]) -> tuple[Step, Step]:
+        kept: list[Any] = [None]
         turns = itertools.cycle(
-            [_linearize(function, arguments, gradient, one) for arguments, gradient in drawn]
+            [arguments if is_forward else linearize(arguments, gradient) for arguments, gradient in drawn]
         )
 
-    def step() -> Any:
-        kept[0] = run(*next(turns))
-        return kept[0]
+        def step() -> Any:
+            kept[0] = run(*next(turns))
+            return kept[0]
 
-    return step, lambda: jax.block_until_ready(kept)
+        return step, lambda: jax.block_until_ready(kept)
+
+    return bind
 
 
-def _linearize(function: Callable[..., Any], arguments: list[Any], gradient: Any, one: int | None) -> Any:
+def _linearize(function: Callable[..., Any], one: int | None, arguments: list[Any], gradient: Any) -> Any:
     """Return the residuals for one argument, or for all, and a gradient of the result's type."""
     import jax
 
     if one is None:
-        result, pull = jax.jit(lambda *given: jax.vjp(function, *given))(*arguments)
+        result, pull = jax.vjp(function, *arguments)
     else:
-        rest = [argument for place, argument in enumerate(arguments) if place != one]
-
-        def vary(value: Any, *others: Any) -> Any:
-            return function(*others[:one], value, *others[one:])
-
-        result, pull = jax.jit(lambda value, *others: jax.vjp(lambda v: vary(v, *others), value))(
-            arguments[one], *rest
-        )
+        before, after = arguments[:one], arguments[one + 1 :]
+        result, pull = jax.vjp(lambda value: function(*before, value, *after), arguments[one])
     return pull, gradient.astype(result.dtype)
 
 
-def _build_torch(kernel: Kernel, function: Callable[..., Any], drawn: list[Any]) -> tuple[Step, Step]:
+def _build_torch(kernel: Kernel, function: Callable[..., Any]) -> BindDrawn:
     """Run kernel by kernel, as Keras does; a gradient through the graph of one forward pass, which is kept."""
     import torch
 
-    synchronize = get_torch_synchronize()
-    if kernel.direction == "forward":
-        turns = itertools.cycle([arguments for arguments, _ in drawn])
-
-        def forward() -> Any:
+    def forward(arguments: list[Any], gradient: Any) -> Step:
+        def step() -> Any:
             with torch.no_grad():
-                return function(*next(turns))
+                return function(*arguments)
 
-        return forward, synchronize
-    graphs = []
-    for arguments, gradient in drawn:
+        return step
+
+    def backward(arguments: list[Any], gradient: Any) -> Step:
         wanted = arguments if kernel.argument is None else [arguments[kernel.argument]]
         for argument in wanted:
             argument.requires_grad_()
         result = function(*arguments)
-        graphs.append((result, wanted, gradient.to(result.dtype)))
-    turn = itertools.cycle(graphs)
+        return lambda: torch.autograd.grad(result, wanted, gradient.to(result.dtype), retain_graph=True)
 
-    def backward() -> Any:
-        result, wanted, gradient = next(turn)
-        return torch.autograd.grad(result, wanted, gradient, retain_graph=True)
+    def bind(drawn: list[tuple[list[Any], Any]]) -> tuple[Step, Step]:
+        build = forward if kernel.direction == "forward" else backward
+        turns = itertools.cycle([build(arguments, gradient) for arguments, gradient in drawn])
 
-    return backward, synchronize
+        def step() -> Any:
+            return next(turns)()
+
+        return step, get_torch_synchronize()
+
+    return bind
 
 
-def _build_optimizer(kernel: Kernel, backend: str) -> tuple[Step, Step]:
+def _build_optimizer(kernel: Kernel, backend: str) -> Bind:
     """Update variables again and again: on JAX one program whose state is donated, as in Keras's trainer."""
     import keras
 
-    draw = _iter_values()
-    kind = kernel.settings["kind"]
-    optimizer = OPTIMIZERS[kind]()
-    variables = [keras.Variable(_fill(draw, shape, "float32")) for shape in kernel.shapes]
-    gradients = [_fill(draw, shape, "float32") for shape in kernel.shapes]
+    optimizer = OPTIMIZERS[kernel.settings["kind"]]()
+    variables = [keras.Variable(_draw(shape, "float32", 0)) for shape in kernel.shapes]
+    gradients = [_draw(shape, "float32", 1) for shape in kernel.shapes]
     optimizer.build(variables)
     if backend == "torch":
         import torch
@@ -224,20 +229,26 @@ def _build_optimizer(kernel: Kernel, backend: str) -> tuple[Step, Step]:
             with torch.no_grad():
                 optimizer.apply(gradients, variables)
 
-        return update, get_torch_synchronize()
+        return lambda sets: (update, get_torch_synchronize())
     import jax
 
     def apply(state: Any, gradients: Any) -> Any:
         return optimizer.stateless_apply(state[0], gradients, state[1])[::-1]
 
     run = jax.jit(apply, donate_argnums=0)
-    # Scalar copies: a value that two variables share cannot be donated twice.
-    kept = [tuple([jax.numpy.array(v.value) for v in group] for group in (optimizer.variables, variables))]
 
-    def step() -> None:
-        kept[0] = run(kept[0], gradients)
+    def bind(sets: int) -> tuple[Step, Step]:
+        # Copies: the program destroys its state, and a value of two variables could not be donated twice.
+        kept = [
+            tuple([jax.numpy.array(v.value) for v in group] for group in (optimizer.variables, variables))
+        ]
 
-    return step, lambda: jax.block_until_ready(kept)
+        def step() -> None:
+            kept[0] = run(kept[0], gradients)
+
+        return step, lambda: jax.block_until_ready(kept)
+
+    return bind
 
 
 def _make_optimizer(name: str, **settings: Any) -> Callable[[], Any]:
@@ -259,10 +270,10 @@ OPTIMIZERS = {
 # --- operations: each returns the function of a kernel's floating-point arguments -----------------------------
 
 
-def _use(name: str, **always: Any) -> Callable[[Kernel, Any], Callable[..., Any]]:
+def _use(name: str, **always: Any) -> Callable[[Kernel], Callable[..., Any]]:
     """Use a function of `keras.ops` with the kernel's settings."""
 
-    def build(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+    def build(kernel: Kernel) -> Callable[..., Any]:
         import keras
 
         function, settings = getattr(keras.ops, name), {**always, **kernel.settings}
@@ -271,8 +282,8 @@ def _use(name: str, **always: Any) -> Callable[[Kernel, Any], Callable[..., Any]
     return build
 
 
-def _build_pool(name: str) -> Callable[[Kernel, Any], Callable[..., Any]]:
-    def build(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+def _build_pool(name: str) -> Callable[[Kernel], Callable[..., Any]]:
+    def build(kernel: Kernel) -> Callable[..., Any]:
         import keras
 
         function, size, strides = (
@@ -292,14 +303,14 @@ def _draw_integers(count: int, below: int) -> Any:
     return keras.ops.convert_to_tensor(np.random.default_rng(0).integers(0, below, count, dtype=np.int32))
 
 
-def _build_embedding(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+def _build_embedding(kernel: Kernel) -> Callable[..., Any]:
     import keras
 
     ids = _draw_integers(kernel.settings["tokens"], kernel.shapes[0][0])
     return lambda table: keras.ops.take(table, ids, axis=0)
 
 
-def _build_cross_entropy(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+def _build_cross_entropy(kernel: Kernel) -> Callable[..., Any]:
     import keras
 
     rows, classes = kernel.shapes[0]
@@ -307,7 +318,7 @@ def _build_cross_entropy(kernel: Kernel, draw: Any) -> Callable[..., Any]:
     return lambda logits: keras.ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
-def _build_batch_norm(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+def _build_batch_norm(kernel: Kernel) -> Callable[..., Any]:
     """Normalize by the moments of the batch, as Keras's layer does in training."""
     import keras
 
@@ -322,8 +333,8 @@ def _build_batch_norm(kernel: Kernel, draw: Any) -> Callable[..., Any]:
     return normalize
 
 
-def _build_recurrence(kind: str) -> Callable[[Kernel, Any], Callable[..., Any]]:
-    def build(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+def _build_recurrence(kind: str) -> Callable[[Kernel], Callable[..., Any]]:
+    def build(kernel: Kernel) -> Callable[..., Any]:
         import keras
 
         dtype = TYPES.get(kernel.precision, kernel.precision)
@@ -335,7 +346,7 @@ def _build_recurrence(kind: str) -> Callable[[Kernel, Any], Callable[..., Any]]:
     return build
 
 
-def _build_attention(kernel: Kernel, draw: Any) -> Callable[..., Any]:
+def _build_attention(kernel: Kernel) -> Callable[..., Any]:
     import keras
     import numpy as np
 
@@ -350,7 +361,7 @@ def _build_attention(kernel: Kernel, draw: Any) -> Callable[..., Any]:
     return lambda q, k, v: keras.ops.dot_product_attention(q, k, v, **settings)
 
 
-OPERATIONS: dict[str, Callable[[Kernel, Any], Callable[..., Any]]] = {
+OPERATIONS: dict[str, Callable[[Kernel], Callable[..., Any]]] = {
     "conv": _use("conv", padding="same", data_format="channels_last"),
     "depthwise_conv": _use("depthwise_conv", padding="same", data_format="channels_last"),
     "conv_transpose": _use("conv_transpose", padding="same", data_format="channels_last"),

@@ -18,7 +18,7 @@ from gpuplan.workload.options import WorkloadOptions
 
 from lab.campaign import QUICK_RULES, build_request
 from lab.campaign_kernels import Kernel, list_kernels
-from lab.campaign_process import _build
+from lab.campaign_process import OPERATIONS, _linearize, build_program
 from lab.campaign_rows import ROOT
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -38,10 +38,9 @@ def test_a_kernel_returns_what_its_direction_asks_for(op: str) -> None:
     import jax
 
     for kernel in find_kernels(op):
-        step, synchronize, sets = _build(kernel, "jax", sets=2)
+        step, synchronize = build_program(kernel, "jax")(2)
         found = [leaf.shape for leaf in jax.tree.leaves(step())]
         synchronize()
-        assert sets == 2
         if kernel.direction == "forward":
             assert found == [kernel.out]
         elif kernel.argument is None:
@@ -55,23 +54,21 @@ def test_a_gradient_is_that_of_calculus() -> None:
     import jax.numpy as jnp
     import numpy as np
 
-    from lab.campaign_process import OPERATIONS, _linearize
-
     kernel = find_kernels("matmul")[0]
     random = np.random.default_rng(0)
     x, w, g = (
         jnp.asarray(random.standard_normal(shape), "float32") for shape in (*kernel.shapes, kernel.out)
     )
-    function = OPERATIONS["matmul"](kernel, None)
+    function = OPERATIONS["matmul"](kernel)
     for one, expected in enumerate((g @ w.T, x.T @ g)):
-        pull, gradient = _linearize(function, [x, w], g, one)
+        pull, gradient = _linearize(function, one, [x, w], g)
         np.testing.assert_allclose(pull(gradient)[0], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_an_optimizer_runs_on_its_own_state() -> None:
     """Twice: its first state was donated."""
     kernel = next(one for one in list_kernels(["float32"], quick=True) if one.settings.get("kind") == "adam")
-    step, synchronize, _ = _build(kernel, "jax", sets=1)
+    step, synchronize = build_program(kernel, "jax")(1)
     for _ in range(2):
         step()
     synchronize()
