@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -26,7 +27,7 @@ from gpuplan.plain import to_plain
 from gpuplan.profile.device_probe import probe_device
 from gpuplan.profile.machine import read_device_state
 from gpuplan.profile.measuring_process import ProcessResult
-from gpuplan.profile.rounds import CHILD, RoundLimits, count_together, run_round
+from gpuplan.profile.rounds import CHILD, MEASURE_RESERVE_S, RoundLimits, count_together, run_round
 from gpuplan.profile.windows import MeasurementRules
 from gpuplan.workload.options import WorkloadOptions
 
@@ -135,13 +136,15 @@ def campaign(
 
 def find_backends(wanted: Sequence[str] | None, device: Device) -> dict[str, dict[str, Any]]:
     """Return the facts of each backend that computes on the device, and say which do not."""
+    os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = DEVICE_FRACTION
+    names = wanted or [name for name in BACKENDS if find_spec(name)]
     found, blind = {}, []
-    for name in wanted or [name for name in BACKENDS if find_spec(name)]:
-        os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = DEVICE_FRACTION
-        try:
-            found[name] = probe_device(name, device)
-        except GpuplanError as error:
-            blind.append(f"left out: {error}")
+    with ThreadPoolExecutor(len(BACKENDS)) as pool:
+        for name, probe in [(name, pool.submit(probe_device, name, device)) for name in names]:
+            try:
+                found[name] = probe.result()
+            except GpuplanError as error:
+                blind.append(f"left out: {error}")
     if not found or (wanted and blind):
         raise ValueError("; ".join(blind) or "neither jax nor torch is installed")
     for line in blind:
@@ -334,7 +337,8 @@ class _Round:
     def _end(self, place: int, result: ProcessResult) -> None:
         """Keep the row of a step, or why a kernel ended its process; what the budget stopped is no row."""
         backend, unit = self.batch[place]
-        spent = result.is_late and self.session.stop_at_s - time.monotonic() < SHORTEST_ROUND_S
+        reserve_s = SHORTEST_ROUND_S + MEASURE_RESERVE_S * len(self.batch)
+        spent = result.is_late and self.session.stop_at_s - time.monotonic() < reserve_s
         status = "timed_out" if result.is_late else result.status
         if isinstance(unit, Step):
             if status == "measured" and not result.values.get("step"):

@@ -125,20 +125,22 @@ def build_program(kernel: Kernel, backend: str) -> Bind:
 
 
 def _draw(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
-    """Return a tensor on the device, of a block of random values repeated; never zeros, which some chips multiply
-    faster."""
+    """Return a tensor on the device: random values repeated, never zeros, which some chips multiply faster."""
     import keras
     import numpy as np
 
-    values = np.roll(_draw_block(), seed)
-    return keras.ops.convert_to_tensor(np.resize(values, shape), dtype=dtype)
+    # PyTorch takes no bfloat16 from NumPy, and converts quickly itself.
+    block = _draw_block(dtype if keras.backend.backend() == "jax" else "float32")
+    return keras.ops.convert_to_tensor(np.resize(np.roll(block, seed), shape), dtype=dtype)
 
 
 @cache
-def _draw_block() -> Any:
+def _draw_block(dtype: str) -> Any:
+    import ml_dtypes
     import numpy as np
 
-    return 0.1 * np.random.default_rng(0).standard_normal(BLOCK, dtype=np.float32)
+    block = 0.1 * np.random.default_rng(0).standard_normal(BLOCK, dtype=np.float32)
+    return block.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
 def draw_arguments(kernel: Kernel, seed: int) -> tuple[list[Any], Any]:
@@ -338,7 +340,10 @@ def _build_recurrence(kind: str) -> Callable[[Kernel], Callable[..., Any]]:
         import keras
 
         dtype = TYPES.get(kernel.precision, kernel.precision)
-        layer = getattr(keras.layers, kind)(kernel.settings["units"], return_sequences=True, dtype=dtype)
+        layer = getattr(keras.layers, kind)(
+            kernel.settings["units"], return_sequences=True, dtype=dtype,
+            recurrent_initializer="zeros",  # its own needs a decomposition, which 16 bits do not have
+        )  # fmt: skip
         layer.build(kernel.shapes[0])
         rest = [variable.value for variable in layer.non_trainable_variables]
         return lambda x, *weights: layer.stateless_call(list(weights), rest, x)[0]

@@ -146,7 +146,7 @@ def _dump(data: Mapping[str, Any]) -> str:
 
 def convert_timing(timing: Timing, rules: MeasurementRules) -> dict[str, Any]:
     """Return median, quartiles, range, every window and caveats of a timing, in milliseconds."""
-    windows_ms = [MS_PER_S * step_s for step_s in timing["windows_s"]]
+    windows_ms = [round(MS_PER_S * step_s, 6) for step_s in timing["windows_s"]]
     quartiles = statistics.quantiles(windows_ms, n=4) if len(windows_ms) > 1 else windows_ms * 3
     return {
         "step_ms": statistics.median(windows_ms),
@@ -155,7 +155,7 @@ def convert_timing(timing: Timing, rules: MeasurementRules) -> dict[str, Any]:
         "steps_per_window": timing["steps_per_window"],
         "windows_ms": windows_ms,
         "warm_up": {
-            "windows_ms": [MS_PER_S * step_s for step_s in timing["warm_up"]["windows_s"]],
+            "windows_ms": [round(MS_PER_S * step_s, 6) for step_s in timing["warm_up"]["windows_s"]],
             "settled": timing["warm_up"]["settled"],
         },
         "findings": find_caveats(cast("RowRecord", {"fit": timing}), busy=None, rules=rules),
