@@ -15,8 +15,9 @@ from gpuplan.profile.rounds import RoundLimits
 from gpuplan.profile.statistics import summarize
 from gpuplan.workload.reference import parse_reference
 
-from lab import campaign
+from lab import campaign, campaign_plan
 from lab.campaign_kernels import Kernel, chunk_kernels, list_kernels
+from lab.campaign_plan import STEP_RULES, Session
 from lab.campaign_rows import SCHEMA, DeviceProfile, convert_timing, write_csv
 from lab.campaign_steps import NETWORKS, PRECISIONS, Step, list_steps
 
@@ -166,7 +167,7 @@ def test_a_limit_of_memory_ends_a_sweep_upwards_alone(profile: DeviceProfile) ->
 
 def test_times_are_kept_with_every_window() -> None:
     """By hand: four windows each of 10, 11 and 12 ms."""
-    found = convert_timing(TIMING, campaign.STEP_RULES)
+    found = convert_timing(TIMING, STEP_RULES)
     assert found["step_ms"] == pytest.approx(11.0)
     assert found["step_ms_quartiles"] == pytest.approx([10.0, 11.0, 12.0])
     assert found["windows_ms"] == pytest.approx([10.0, 11.0, 12.0] * 4)
@@ -221,8 +222,8 @@ class FakeRounds:
             yield place, ProcessResult(status="measured", values=values)
 
 
-def start(profile: DeviceProfile, *, together: int, seconds: float = 1000.0) -> campaign.Session:
-    return campaign.Session(
+def start(profile: DeviceProfile, *, together: int, seconds: float = 1000.0) -> Session:
+    return Session(
         platform="gpu",
         profiles={"jax": profile},
         limits=RoundLimits(),
@@ -273,8 +274,10 @@ def test_the_sister_chip_comes_first_among_others(
         other = DeviceProfile(tmp_path / f"{accelerator}.json", accelerator=accelerator, backend="jax")
         other.add_step(with_size(size), {"status": "measured", "environment": 0})
         other.add_step(with_size(size + 10), {"status": "failed", "environment": 0})
-    monkeypatch.setattr(campaign, "MEASURED", tmp_path)
-    assert [one.batch_size for one in campaign.list_sister_steps(["jax"], start(profile, together=1))] == [
+    monkeypatch.setattr(campaign_plan, "MEASURED", tmp_path)
+    assert [
+        one.batch_size for one in campaign_plan.list_sister_steps(["jax"], start(profile, together=1))
+    ] == [
         2,
         1,
     ]

@@ -16,8 +16,9 @@ from gpuplan.plain import to_plain
 from gpuplan.profile.rounds import CHILD, RoundLimits, run_round
 from gpuplan.workload.options import WorkloadOptions
 
-from lab.campaign import QUICK_RULES, build_request
+from lab.campaign import build_request
 from lab.campaign_kernels import Kernel, list_kernels
+from lab.campaign_plan import QUICK_RULES, Session
 from lab.campaign_process import OPERATIONS, _linearize, build_program
 from lab.campaign_rows import ROOT
 
@@ -155,8 +156,6 @@ def test_every_kernel_and_kind_of_step_runs_once(backend: str, tmp_path: Path) -
 
 def test_a_kernels_request_is_plain_json() -> None:
     """It is written to a file for the process."""
-    from lab.campaign import Session
-
     session = Session(
         platform="cpu", profiles={}, limits=RoundLimits(), together=1, stop_at_s=0.0, quick=True, retry=False
     )

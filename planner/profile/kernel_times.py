@@ -16,13 +16,16 @@ Event = tuple[
 ]  # a kernel, the operation of the program that it belongs to, and its duration [ns]
 
 
-def trace_kernels(backend: str, step: Action, synchronize: Action) -> dict[str, Any]:
+def trace_kernels(
+    backend: str, step: Action, synchronize: Action, *, steps_per_call: int = 1
+) -> dict[str, Any]:
     """Run a few steps under the profiler, and return their kernels, or the reason why there are none.
 
     Args:
         backend: Keras backend.
         step: Starts one step.
         synchronize: Returns once every step that was started has ended.
+        steps_per_call: Steps of one call of `step` [-].
     """
     trace = {"jax": _trace_jax, "torch": _trace_torch}.get(backend)
     try:
@@ -34,7 +37,7 @@ def trace_kernels(backend: str, step: Action, synchronize: Action) -> dict[str, 
                 step()
             synchronize()
 
-        return sum_by_kernel(trace(run), steps=STEPS)
+        return sum_by_kernel(trace(run), steps=STEPS * steps_per_call)
     except Exception as error:  # the row is measured: a profiler that fails must not lose it
         return {"message": f"{type(error).__name__}: {error}"[:300]}
 

@@ -117,7 +117,9 @@ def measure_model(
         else peak_bytes - before_bytes,
     }
     if stepper is not None and kernels:
-        values["kernels"] = trace_kernels(subject.backend, stepper.step, stepper.synchronize)
+        values["kernels"] = trace_kernels(
+            subject.backend, stepper.step, stepper.synchronize, steps_per_call=stepper.steps
+        )
     return values
 
 
