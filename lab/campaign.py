@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -93,6 +94,8 @@ def campaign(
 def find_backends(wanted: Sequence[str] | None, device: Device) -> dict[str, dict[str, Any]]:
     """Return the facts of each backend that computes on the device, and say which do not."""
     os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = DEVICE_FRACTION
+    # Of this campaign alone: a process that is stopped leaves half a file, and a full cache hides compile times.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="gpuplan-")
     names = wanted or [name for name in BACKENDS if find_spec(name)]
     found, blind = {}, []
     with ThreadPoolExecutor(len(BACKENDS)) as pool:
