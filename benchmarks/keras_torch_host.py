@@ -25,9 +25,9 @@ from gpuplan.predict.keras_torch_host import DISPATCH_S, STEP_S
 from gpuplan.predict.measured_run import load_measured_workload, model_sample
 from gpuplan.predict.measurements import Measurement, read_measurements
 from gpuplan.predict.predictor import Predictor
-from measuring.models import ROOT
-from measuring.store import read_profiles, write_csv
 from scipy.optimize import least_squares
+
+from lab.campaign_rows import ROOT, read_profiles, write_csv
 
 PROFILE = ROOT / "profiles" / "measured" / "nvidia-h200-torch.json"
 START = (40e-6, 5e-3)  # of a dispatch and of a step [s]

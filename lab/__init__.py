@@ -1,1 +1,1 @@
-"""Fitting, cross-validation and scoring of the prediction model. Predictions do not import it."""
+"""Fitting, scoring and measuring for the prediction model, in a clone. The product does not import it."""

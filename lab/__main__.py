@@ -11,9 +11,14 @@ from gpuplan.errors import GpuplanError, UsageError
 
 from .accuracy_command import accuracy
 from .calibrate_command import calibrate
+from .campaign import campaign
 
 INTERRUPTED = 130
-COMMANDS = (accuracy, calibrate)  # each a function with typer's options, in the order of the help page
+COMMANDS = (
+    accuracy,
+    calibrate,
+    campaign,
+)  # each a function with typer's options, in the order of the help page
 
 app = typer.Typer(
     add_completion=False,

@@ -92,6 +92,7 @@ class MeasuredValues(TypedDict, total=False):
     memory: MemoryRecord
     pipeline: list[PipelineRecord] | None
     batch_size: int
+    kernels: dict[str, Any]
 
 
 class RowRecord(TypedDict):

@@ -9,11 +9,15 @@ ends when its stdin is closed, so that it never outlives its parent.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Any, NoReturn
 
 from ..errors import GpuplanError, UsageError
@@ -33,34 +37,44 @@ JAX_PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 def main(request_path: str) -> NoReturn:
     """Answer a request and end the process."""
-    out = _take_over_streams()
+    out, written = take_over_streams()
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     try:
-        _answer(request, out, Path(request_path).parent)
+        _answer(request, out, Path(request_path).parent, written)
     except UsageError as error:
-        _finish(out, event="failed", kind="usage", message=str(error), hint=error.hint)
+        finish(out, event="failed", kind="usage", message=str(error), hint=error.hint)
     except GpuplanError as error:
-        _finish(out, event="failed", kind="capture", message=str(error), hint=error.hint)
+        finish(out, event="failed", kind="capture", message=str(error), hint=error.hint)
     except Exception as error:
         _fail(out, error)
-    _finish(out, event="failed", kind="failed", message="the model was never measured", hint=None)
+    finish(out, event="failed", kind="failed", message="the model was never measured", hint=None)
 
 
-def _take_over_streams() -> IO[str]:
-    """Reserve stdout for messages, redirect that of the user's code to stderr, and end with the parent."""
-    end_with_parent()
+def take_over_streams() -> tuple[IO[str], SimpleQueue[bytes]]:
+    """Reserve stdout for messages, redirect that of the user's code to stderr, and end with the parent.
+
+    Returns:
+        Stream of messages, and queue of what the parent writes.
+    """
+    written = end_with_parent()
     out = os.fdopen(os.dup(STDOUT), "w", buffering=1, encoding="utf-8")
     os.dup2(STDERR, STDOUT)
-    return out
+    return out, written
 
 
-def _send(out: IO[str], **message: Any) -> None:
+def send(out: IO[str], **message: Any) -> None:
     out.write(json.dumps(message) + "\n")
 
 
-def _finish(out: IO[str], **message: Any) -> NoReturn:
+def wait_for_device(out: IO[str], written: SimpleQueue[bytes]) -> None:
+    """Say that everything is compiled, and wait until the device is free."""
+    send(out, event="prepared")
+    written.get()
+
+
+def finish(out: IO[str], **message: Any) -> NoReturn:
     """Send the last message and end the process without returning to the user's code."""
-    _send(out, **message)
+    send(out, **message)
     out.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -70,12 +84,10 @@ def _fail(out: IO[str], error: Exception) -> NoReturn:
     """Report an error, with its traceback on stderr, and end the process."""
     traceback.print_exception(error)
     kind = "out_of_memory" if is_out_of_memory(error) else "failed"
-    _finish(
-        out, event="failed", kind=kind, message=f"{type(error).__name__}: {to_one_line(error)}", hint=None
-    )
+    finish(out, event="failed", kind=kind, message=f"{type(error).__name__}: {to_one_line(error)}", hint=None)
 
 
-def _answer(request: dict[str, Any], out: IO[str], folder: Path) -> None:
+def _answer(request: dict[str, Any], out: IO[str], folder: Path, written: SimpleQueue[bytes]) -> None:
     options = WorkloadOptions.from_json(request["options"])
     base = Path(request["base"])
     reference = parse_reference(request["reference"], base=base)
@@ -85,7 +97,7 @@ def _answer(request: dict[str, Any], out: IO[str], folder: Path) -> None:
     facts = {"import_s": time.perf_counter() - started_s}
     _require_device(request["backend"], request["device"])
     set_precision(options.precision)
-    facts |= _set_products(request["backend"], options.precision)
+    facts |= set_products(request["backend"], options.precision)
     watch = PositionReporter(folder, own=str(reference.folder(base)))
     started_s = time.perf_counter()
 
@@ -93,14 +105,44 @@ def _answer(request: dict[str, Any], out: IO[str], folder: Path) -> None:
         facts["build_s"] = time.perf_counter() - started_s
         watch.stop()  # no other thread may run during the measurement
         try:
-            row = _measure(concrete, request, out, facts)
+            wait = (lambda: wait_for_device(out, written)) if request.get("wait") else None
+            row = _measure(concrete, request, out, facts, wait=wait)
         except GpuplanError:
             raise
         except Exception as error:  # in the measurement, not in the user's code
             _fail(out, error)
-        _finish(out, event="done", row=row)
+        finish(out, event="done", row=row)
 
-    build_and_use(reference, use, base=base, options=options, argv=request["argv"])
+    with nullcontext() if reference.kind == "script" else draw_weights_quickly():
+        build_and_use(reference, use, base=base, options=options, argv=request["argv"])
+
+
+@contextmanager
+def draw_weights_quickly() -> Iterator[None]:
+    """Let random initializers draw from NumPy, with variance one over the inputs of a unit.
+
+    JAX compiles one program for each shape of each initializer, which takes minutes for large models. The time of
+    a step does not depend on the distribution.
+    """
+    import keras
+    import numpy as np
+
+    random = np.random.default_rng(0)
+
+    def draw(self: Any, shape: Any, dtype: Any = None, **_: Any) -> Any:
+        scale = 1 / math.sqrt(max(1, math.prod(shape[:-1])))
+        return keras.ops.convert_to_tensor(scale * random.standard_normal(shape, dtype=np.float32), dtype)
+
+    names = ("VarianceScaling", "RandomNormal", "RandomUniform", "TruncatedNormal", "Orthogonal")
+    kinds = [getattr(keras.initializers, name) for name in names]
+    before = [kind.__call__ for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.__call__ = draw
+        yield
+    finally:
+        for kind, call in zip(kinds, before, strict=True):
+            kind.__call__ = call
 
 
 def _require_device(backend: str, wanted: str | None) -> None:
@@ -115,7 +157,7 @@ def _require_device(backend: str, wanted: str | None) -> None:
         )
 
 
-def _set_products(backend: str, precision: str | None) -> dict[str, Any]:
+def set_products(backend: str, precision: str | None) -> dict[str, Any]:
     """Set the precision of float32 products if float32 or TF32 was requested, and return the setting."""
     if precision not in ("float32", "tf32"):
         return {"float32_products": None}
@@ -137,7 +179,12 @@ def _set_products(backend: str, precision: str | None) -> dict[str, Any]:
 
 
 def _measure(
-    concrete: ExecutableModel, request: dict[str, Any], out: IO[str], facts: dict[str, Any]
+    concrete: ExecutableModel,
+    request: dict[str, Any],
+    out: IO[str],
+    facts: dict[str, Any],
+    *,
+    wait: Callable[[], None] | None,
 ) -> MeasuredValues:
     from .machine import describe_environment
 
@@ -150,8 +197,10 @@ def _measure(
     facts["draw_data_s"] = time.perf_counter() - started_s
     facts |= {"parameters": model.count_params(), "samples": concrete.samples, "notes": list(concrete.notes)}
     facts["precision"] = str(model.dtype_policy.name)
-    facts["jit_compile"] = backend != "torch" and bool(model.jit_compile)
-    _send(
+    for name, value in request.get("trainer", {}).items():
+        setattr(model, name, value)
+    facts["jit_compile"] = (backend != "torch" or "trainer" in request) and bool(model.jit_compile)
+    send(
         out,
         event="ready",
         batch_size=concrete.batch_size,
@@ -170,7 +219,11 @@ def _measure(
     asked = own and mode == "train" and request["pipeline"]
     pipeline = _measure_pipeline(subject, request["rules"]["most_s"]) if asked else None
     values = measure_model(
-        subject, rules=MeasurementRules(**request["rules"]), tell=lambda phase, m: _send_window(out, phase, m)
+        subject,
+        rules=MeasurementRules(**request["rules"]),
+        tell=lambda phase, m: send_window(out, phase, m),
+        wait=wait,
+        kernels=request.get("kernels", False),
     )
     values["prepare"] |= facts
     return values | {"pipeline": pipeline, "batch_size": concrete.batch_size}
@@ -196,13 +249,13 @@ def _draw_arrays(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any
     return x, y, weight
 
 
-def _send_window(out: IO[str], phase: str, meter: Meter) -> None:
+def send_window(out: IO[str], phase: str, meter: Meter) -> None:
     """Send the last completed window."""
     if not meter.steps_s:
-        _send(out, event="warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
+        send(out, event="warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
         return
     found = meter.summary()
-    _send(
+    send(
         out,
         event="window",
         phase=phase,

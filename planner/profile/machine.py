@@ -16,6 +16,7 @@ from ..units import MIB
 PACKAGES = (
     "keras", "numpy", "jax", "jaxlib", "tensorflow", "tensorflow-cpu", "torch", "torch-xla", "libtpu", "gpuplan",
     "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas-cu12",
+    "nvidia-cublas", "nvidia-cuda-runtime", "triton",
 )  # fmt: skip
 # Environment variables that affect execution or its speed.
 ENVIRONMENT_VARIABLES = (
@@ -116,6 +117,8 @@ def _read_jax() -> dict[str, Any]:
         "count": jax.device_count(),
         "memory_bytes": memory,
         "threads": None,
+        "compute_capability": getattr(device, "compute_capability", None),
+        "libraries": device.client.platform_version,
     }
 
 
@@ -151,6 +154,8 @@ def _read_torch() -> dict[str, Any]:
         "count": torch.cuda.device_count(),
         "memory_bytes": facts.total_memory,
         "threads": threads,
+        "compute_capability": f"{facts.major}.{facts.minor}",
+        "libraries": f"cuda {torch.version.cuda}, cudnn {torch.backends.cudnn.version()}",
     }
 
 
@@ -207,6 +212,9 @@ def _query_all(nvml: Any) -> dict[str, Any]:
         "throttle_reasons": nvml.nvmlDeviceGetCurrentClocksThrottleReasons,
         "memory_used_bytes": lambda h: nvml.nvmlDeviceGetMemoryInfo(h).used,
         "memory_bytes": lambda h: nvml.nvmlDeviceGetMemoryInfo(h).total,
+        "ecc": lambda h: bool(nvml.nvmlDeviceGetEccMode(h)[0]),
+        "pcie_generation": nvml.nvmlDeviceGetMaxPcieLinkGeneration,
+        "pcie_width": nvml.nvmlDeviceGetMaxPcieLinkWidth,
     }
 
 

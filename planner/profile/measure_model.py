@@ -12,7 +12,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..profile_schema import EpochRecord, MeasuredValues
-from .machine import read_device_peak_bytes, read_device_state, read_resident_peak_bytes
+from .kernel_times import trace_kernels
+from .machine import read_device_peak_bytes, read_resident_peak_bytes
 from .windows import MeasurementRules, Meter, time_windows
 
 if TYPE_CHECKING:
@@ -29,15 +30,8 @@ SHORT_EPOCH_STEPS = 4
 MANY_EPOCHS = 10**6
 # Arguments of the script's fit() that define its input; the others are not measured.
 INPUT_ARGUMENTS = (
-    "x",
-    "y",
-    "batch_size",
-    "validation_split",
-    "shuffle",
-    "class_weight",
-    "sample_weight",
-    "steps_per_epoch",
-)
+    "x", "y", "batch_size", "validation_split", "shuffle", "class_weight", "sample_weight", "steps_per_epoch",
+)  # fmt: skip
 Mode = Literal["train", "infer"]
 
 
@@ -85,21 +79,35 @@ class MeasuredModel:
         return {"x": x, "y": y, "sample_weight": weight, "batch_size": self.batch_size}
 
 
-def measure_model(subject: MeasuredModel, *, rules: MeasurementRules, tell: Tell) -> MeasuredValues:
+def measure_model(
+    subject: MeasuredModel,
+    *,
+    rules: MeasurementRules,
+    tell: Tell,
+    wait: Callable[[], None] | None = None,
+    kernels: bool = False,
+) -> MeasuredValues:
     """Measure a configuration: times, warm-up, raw samples, memory.
 
     Args:
         subject: Model to measure; it is unusable afterwards.
         rules: Rules to start and stop.
         tell: Callback after each window, with the phase (`fit`, `step`) and the meter.
+        wait: Called after a first step, which compiles; what follows has the device to itself. None: in one go.
+        kernels: Whether the kernels of the step alone are traced at the end.
     """
     loop = _measure_fit if subject.mode == "train" else _measure_predict
     before_bytes = read_resident_peak_bytes()
+    first_s = None
+    if wait is not None:
+        first_s = _run_first_step(subject, rules)
+        wait()
     fit, prepare, epoch = loop(subject, rules, tell)
+    if first_s is not None and fit.steps_s:
+        prepare = {"first_step_s": first_s, "compile_s": max(first_s - fit.summary().median_s, 0.0)}
     values: MeasuredValues = {"fit": fit.to_json(), "prepare": prepare, "epoch": epoch}
-    values["state_while_timed"] = read_device_state()
-    step = None if subject.brief else _measure_step(subject, rules, tell)
-    values["step"] = None if step is None else step.to_json()
+    stepper = None if subject.brief else _build_lone_stepper(subject)
+    values["step"] = None if stepper is None else _measure_step(stepper, rules, tell).to_json()
     peak_bytes = read_resident_peak_bytes()
     values["memory"] = {
         "device_peak_bytes": read_device_peak_bytes(subject.backend),
@@ -108,7 +116,24 @@ def measure_model(subject: MeasuredModel, *, rules: MeasurementRules, tell: Tell
         if before_bytes is None or peak_bytes is None
         else peak_bytes - before_bytes,
     }
+    if stepper is not None and kernels:
+        values["kernels"] = trace_kernels(
+            subject.backend, stepper.step, stepper.synchronize, steps_per_call=stepper.steps
+        )
     return values
+
+
+def _run_first_step(subject: MeasuredModel, rules: MeasurementRules) -> float | None:
+    """Run the first call of the loop, and return the time until its end [s]."""
+    from .recorder import PredictRecorder, StepRecorder
+
+    if subject.mode == "train":
+        recorder = StepRecorder(Meter(rules), most_steps=1)
+        subject.model.fit(**subject.fit_arguments(), epochs=1, verbose=0, callbacks=[recorder])
+        return recorder.first_step_s
+    once = PredictRecorder(Meter(rules))
+    subject.model.predict(*subject.first_batch, batch_size=subject.batch_size, verbose=0, callbacks=[once])
+    return once.first_step_s
 
 
 def _measure_fit(
@@ -171,13 +196,16 @@ def _measure_predict(
     return meter, {"first_step_s": first, "compile_s": compile_s}, {"beside_steps_s": None}
 
 
-def _measure_step(subject: MeasuredModel, rules: MeasurementRules, tell: Tell) -> Meter | None:
-    """Time the compiled step without its loop; None on several devices, whose batches the loop distributes."""
+def _build_lone_stepper(subject: MeasuredModel) -> Stepper | None:
+    """Build the compiled step without its loop; None on several devices, whose batches the loop distributes."""
     import keras
 
     if keras.distribution.distribution() is not None:
         return None
-    stepper = build_stepper(subject.model, subject.first_batch, backend=subject.backend, mode=subject.mode)
+    return build_stepper(subject.model, subject.first_batch, backend=subject.backend, mode=subject.mode)
+
+
+def _measure_step(stepper: Stepper, rules: MeasurementRules, tell: Tell) -> Meter:
     meter = Meter(rules)
     time_windows(
         stepper.step,
@@ -268,11 +296,11 @@ def _build_synchronous_stepper(model: Any, data: Any, backend: str, mode: Mode) 
         logs[0] = function(batches)
 
     return Stepper(
-        step, (lambda: copy_to_host(logs[0])) if backend == "tensorflow" else _get_torch_synchronize(), steps
+        step, (lambda: copy_to_host(logs[0])) if backend == "tensorflow" else get_torch_synchronize(), steps
     )
 
 
-def _get_torch_synchronize() -> Callable[[], None]:
+def get_torch_synchronize() -> Callable[[], None]:
     import torch
 
     return torch.cuda.synchronize if torch.cuda.is_available() else lambda: None

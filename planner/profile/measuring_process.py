@@ -17,10 +17,12 @@ from typing import Any, cast
 
 from ..errors import GpuplanError, UsageError
 from ..profile_schema import MeasuredValues, Timing
+from ..units import GIB
 from ..workload.capture.process import ScriptProcess, build_process_environment
 from ..workload.options import ScriptOptions
 from ..workload.reference import parse_reference
 from .background_load import LoadMonitor, ProcessorUse
+from .machine import read_device_state
 from .statistics import MIN_WINDOWS, summarize
 
 POLL_S = 0.2
@@ -38,6 +40,7 @@ class ProcessResult:
         environment: Environment of the child; None if it ended before it had a model.
         busy: Processor use during the measurement; None if there was none.
         message: Reason for not being measured.
+        is_late: Whether it was stopped at its time limit.
     """
 
     status: str = "failed"
@@ -45,6 +48,7 @@ class ProcessResult:
     environment: dict[str, Any] | None = None
     busy: ProcessorUse | None = None
     message: str | None = None
+    is_late: bool = False
 
 
 def build_child_environment(
@@ -79,16 +83,22 @@ class MeasuringProcess:
         terms: ScriptOptions,
         *,
         limit_s: float | None = None,
+        host_bytes: int | None = None,
+        module: str = f"{__package__}.child",
     ) -> None:
         """Start the process; call `stop` at the end.
 
         Args:
-            request: Request to `profile.child`.
+            request: Request to `module`.
             on_event: Callback for every message.
             terms: Options for running the user's code until there is a model.
             limit_s: Time after which it is stopped, with the windows that it has by then; None for no limit [s].
+            host_bytes: Resident memory at which it is stopped; None for what the host has [bytes].
+            module: Module to run, `profile.child` or one with the same messages.
         """
         self._limit_s, self._began_s = limit_s, time.monotonic()
+        self._host_bytes = host_bytes
+        self._state: dict[str, Any] | None = None
         self._on_event = on_event
         self._folder = tempfile.TemporaryDirectory(prefix="gpuplan-")
         folder, base, reference = Path(self._folder.name), Path(request["base"]), request["reference"]
@@ -100,7 +110,7 @@ class MeasuringProcess:
         )
         reporting = replace(terms, tell=lambda line: on_event({"event": "script", "at": line}))
         self._child = ScriptProcess(
-            f"{__package__}.child",
+            module,
             [path],
             name=reference,
             terms=reporting,
@@ -123,8 +133,18 @@ class MeasuringProcess:
                 self._lines.put(line)
         self._lines.put(None)
 
-    def run(self) -> ProcessResult:
-        """Receive messages until the measurement or the process ends."""
+    def prepare(self) -> bool:
+        """Wait until everything is compiled, for a request to `wait`; return whether `run` may follow."""
+        self.run(until="prepared")
+        return not self.result.message
+
+    def start(self, *, limit_s: float | None) -> None:
+        """Give the device to a process that is prepared, with another time limit from now on [s]."""
+        self._limit_s, self._began_s = limit_s, time.monotonic()
+        self._child.ask()
+
+    def run(self, *, until: str = "done") -> ProcessResult:
+        """Receive messages until a certain one, or until the measurement or the process ends."""
         while True:
             try:
                 line = self._lines.get(timeout=POLL_S)
@@ -136,7 +156,7 @@ class MeasuringProcess:
                 return self._explain_exit()
             message = json.loads(line)
             self._on_event(message)
-            if self._receive(message) or self._stop_if_too_late():
+            if self._receive(message) or message["event"] == until or self._stop_if_too_late():
                 return self.result
 
     def _stop_if_over_limit(self) -> bool:
@@ -147,11 +167,11 @@ class MeasuringProcess:
         """
         if self.result.environment is None:
             self._child.check()
-        if self._exhausts_host_memory():
+        excess = self._find_excess()
+        if excess is not None:
             self.stop()
-            self._finish("out_of_memory", "the host's memory was nearly used up; the process was stopped")
-            return True
-        return False
+            self._finish("out_of_memory", excess)
+        return excess is not None
 
     def _stop_if_too_late(self) -> bool:
         """Stop the process at its time limit; return whether it did. Enough windows are a measurement."""
@@ -163,7 +183,7 @@ class MeasuringProcess:
             self.result.values["fit"] = _build_timing(windows)
             self._finish("measured", f"stopped after {self._limit_s:.0f} s, with {len(windows)} windows")
         else:
-            self._finish("failed", f"not measured within {self._limit_s:.0f} s")
+            self._finish("failed", f"not measured within {self._limit_s:.0f} s").is_late = True
         return True
 
     def _receive(self, message: dict[str, Any]) -> bool:
@@ -174,9 +194,10 @@ class MeasuringProcess:
             self.result.values = {"batch_size": message["batch_size"], "prepare": message["facts"]}
             self._watch = LoadMonitor([self.process.pid])
         elif event == "window":
+            self._state = self._state or read_device_state()
             self._windows.setdefault(message["phase"], []).append((message["step_s"], message["steps"]))
         elif event == "done":
-            self.result.values = message["row"]
+            self.result.values = message["row"] | {"state_while_timed": self._state}
             self._finish("measured", None)
             return True
         elif event == "failed":
@@ -202,16 +223,20 @@ class MeasuringProcess:
         last = lines[-1][:300] if lines else "it printed nothing"
         return self._finish("failed", f"the process ended with code {code}: {last}")
 
-    def _exhausts_host_memory(self) -> bool:
+    def _find_excess(self) -> str | None:
+        """Return the reason to stop the process for its use of the host's memory; None while there is none."""
         import psutil
 
         memory = psutil.virtual_memory()
-        if memory.available > MEMORY_RESERVE * memory.total:
-            return False
+        short = memory.available <= MEMORY_RESERVE * memory.total
+        own_bytes = 0
         with suppress(psutil.Error):
-            own = psutil.Process(self.process.pid).memory_info().rss
-            return bool(own > memory.available)
-        return False
+            own_bytes = psutil.Process(self.process.pid).memory_info().rss
+        if short and own_bytes > memory.available:
+            return "the host's memory was nearly used up; the process was stopped"
+        if self._host_bytes is not None and own_bytes > self._host_bytes:
+            return f"{own_bytes / GIB:.1f} GiB of host memory, more than {self._host_bytes / GIB:.1f} allowed"
+        return None
 
     def interrupted(self) -> ProcessResult:
         """Return the windows received so far as the result."""

@@ -189,7 +189,7 @@ def predict_mid_s(row: Measurement) -> float:
 
 @pytest.mark.parametrize(("framework", "host"), [("", "tensorflow2 keras"), ("pytorch", "eager")])
 def test_a_step_without_the_loop_of_fit_has_no_fixed_time(framework: str, host: str) -> None:
-    """`input` = `device`: rows of `benchmarks/measure_device.py`; the host still launches each kernel."""
+    """`input` = `device`: rows of `python -m lab campaign`; the host still launches each kernel."""
     row = user_row(
         accelerator="V100-16GB", stack="keras", compiled=False, framework=framework, feed="synthetic"
     )

@@ -8,26 +8,36 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["STEPS", "sum_by_kernel", "trace_kernels"]
-
 STEPS = 3
 MOST_KERNELS = 80
-Action = Callable[[], None]
-# Name of a kernel, the operation of the program that it belongs to, and its duration [ns].
-Event = tuple[str, str, float]
+Action = Callable[[], Any]
+Event = tuple[
+    str, str, float
+]  # a kernel, the operation of the program that it belongs to, and its duration [ns]
 
 
-def trace_kernels(backend: str, step: Action, synchronize: Action) -> dict[str, Any]:
+def trace_kernels(
+    backend: str, step: Action, synchronize: Action, *, steps_per_call: int = 1
+) -> dict[str, Any]:
     """Run a few steps under the profiler, and return their kernels, or the reason why there are none.
 
     Args:
-        backend: `jax` or `torch`.
+        backend: Keras backend.
         step: Starts one step.
         synchronize: Returns once every step that was started has ended.
+        steps_per_call: Steps of one call of `step` [-].
     """
-    collect = {"jax": _trace_jax, "torch": _trace_torch}[backend]
+    trace = {"jax": _trace_jax, "torch": _trace_torch}.get(backend)
     try:
-        return sum_by_kernel(collect(step, synchronize), steps=STEPS)
+        if trace is None:
+            raise NotImplementedError(f"no profiler of {backend}")
+
+        def run() -> None:
+            for _ in range(STEPS):
+                step()
+            synchronize()
+
+        return sum_by_kernel(trace(run), steps=STEPS * steps_per_call)
     except Exception as error:  # the row is measured: a profiler that fails must not lose it
         return {"message": f"{type(error).__name__}: {error}"[:300]}
 
@@ -61,49 +71,33 @@ def sum_by_kernel(events: Iterable[Event], *, steps: int) -> dict[str, Any]:
     }
 
 
-def _trace_jax(step: Action, synchronize: Action) -> list[Event]:
+def _trace_jax(run: Action) -> list[Event]:
+    """Return the kernels of the device's streams."""
     import jax
+    from jax.profiler import ProfileData, ProfileOptions
 
-    options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0
-    options.host_tracer_level = 0
+    options = ProfileOptions()
+    options.python_tracer_level = options.host_tracer_level = 0
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
-        jax.profiler.start_trace(folder, profiler_options=options)
-        try:
-            for _ in range(STEPS):
-                step()
-            synchronize()
-        finally:
-            jax.profiler.stop_trace()
-        paths = sorted(Path(folder).rglob("*.xplane.pb"))
-        if not paths:
-            raise RuntimeError("the profiler wrote no trace")
-        return list(_read_xplane(paths[-1]))
+        with jax.profiler.trace(folder, profiler_options=options):
+            run()
+        (path,) = Path(folder).rglob("*.xplane.pb")
+        return [
+            (event.name, str(dict(event.stats).get("hlo_op", "")), float(event.duration_ns))
+            for plane in ProfileData.from_file(str(path)).planes
+            if plane.name.startswith("/device:GPU")
+            for line in plane.lines
+            if line.name.startswith("Stream")
+            for event in line.events
+        ]
 
 
-def _read_xplane(path: Path) -> Iterable[Event]:
-    """Yield the kernels of the device's streams."""
-    from jax.profiler import ProfileData
-
-    for plane in ProfileData.from_file(str(path)).planes:
-        if not plane.name.startswith("/device:GPU"):
-            continue
-        for line in plane.lines:
-            if not line.name.startswith("Stream"):
-                continue
-            for event in line.events:
-                stats = dict(event.stats)
-                yield event.name, str(stats.get("hlo_op", "")), float(event.duration_ns)
-
-
-def _trace_torch(step: Action, synchronize: Action) -> list[Event]:
+def _trace_torch(run: Action) -> list[Event]:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as found:
-        for _ in range(STEPS):
-            step()
-        synchronize()
+        run()
     device = torch.autograd.DeviceType.CUDA
     return [
         (event.name, "", 1e3 * event.time_range.elapsed_us())
