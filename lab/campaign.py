@@ -124,7 +124,7 @@ def start_session(
     import psutil
 
     facts = next(iter(found.values()), {"name": "", "memory_bytes": None})
-    name = find_name(facts["name"], device)
+    name = find_name(str(facts["name"]), device)
     together = count_together(device, os.cpu_count() or 1, facts["memory_bytes"])
     profiles = {
         backend: DeviceProfile(
@@ -262,7 +262,7 @@ class _Round:
         return {
             **row,
             "prepare": values["prepare"],
-            **convert_timing(values["step"], rules),  # type: ignore[arg-type]
+            **convert_timing(values["step"], rules),
             "fit": convert_timing(values["fit"], rules),
             "beside_steps_s": values["epoch"]["beside_steps_s"],
             "memory_peak_bytes": values["memory"]["device_peak_bytes"],

@@ -267,12 +267,12 @@ def _iter_norms() -> Iterator[Kernel]:
     for x in ((16_384, 768), (8192, 4096), (65_536, 256)):
         for op in ("layer_norm", "rms_norm"):
             yield from _normalize(op, x)
-    for x in ((64, 112, 112, 64), (64, 56, 56, 256), (64, 14, 14, 1024), (8, 32, 32, 32, 64)):
-        yield from _normalize("batch_norm", x)
+    for maps in ((64, 112, 112, 64), (64, 56, 56, 256), (64, 14, 14, 1024), (8, 32, 32, 32, 64)):
+        yield from _normalize("batch_norm", maps)
     pools = (("max_pool", 3, 2), ("average_pool", 3, 1), ("max_pool", 2, 2), ("average_pool", 2, 2))
     for kind, size, strides in pools:
-        for x in ((64, 112, 112, 64), (64, 28, 28, 512)):
-            yield from _pool(kind, x, size, strides)
+        for pooled in ((64, 112, 112, 64), (64, 28, 28, 512)):
+            yield from _pool(kind, pooled, size, strides)
     yield from _pool("max_pool", (8, 64, 64, 64, 32), 2, 2)
 
 

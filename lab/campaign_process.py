@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from gpuplan.profile.child import finish, send, set_products, take_over_streams, wait_for_device
 from gpuplan.profile.kernel_times import trace_kernels
@@ -37,7 +37,7 @@ BLOCK = 1_000_003  # values that are drawn and repeated; a prime, so that rows d
 TYPES = {"tf32": "float32"}
 
 
-def main(request_path: str) -> NoReturn:
+def main(request_path: str) -> None:
     """Measure the kernels of a request; one `row` for each."""
     out, written = take_over_streams()
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
