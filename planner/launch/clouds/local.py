@@ -11,11 +11,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..core.api_call import Call, CloudError, ErrorKind
+from ..core.api_call import Call, CloudError, ErrorKind, build_call
 from ..core.clock import Clock
 from ..core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
 from ..core.launch_plan import Attempt, CapLayer, CostBounds
@@ -67,11 +68,7 @@ class LocalAdapter:
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the call that ends a machine."""
-        return (
-            Call(
-                step="end", service=SERVICE, operation="end", region=machine.region, params={"id": machine.id}
-            ),
-        )
+        return (build_call("end", SERVICE, "end", {"id": machine.id}, region=machine.region),)
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Execute a call."""
@@ -125,35 +122,18 @@ class LocalAdapter:
         """Return the calls: start, and check that both timers are set."""
         token = build_token(request=request, number=number, candidate=candidate, zone=None)
         identity = f"local-{token[:8]}"
-        start = Call(
-            step="machine",
-            service=SERVICE,
-            operation="start",
-            region=SERVICE,
-            makes="machine",
-            token=token,
-            params={
-                "id": identity,
-                "token": token,
-                "tags": build_tags(request=request, number=number, candidate=candidate),
-                "program": [sys.executable, "-m", "gpuplan.launch.agent.supervise"],
-                "job": self._job(request, candidate, number),
-            },
-            keeps={"id": "id", "started": "started"},
-        )
-        checks = tuple(
-            Call(
-                step=layer,
-                service=SERVICE,
-                operation="describe",
-                region=SERVICE,
-                params={"id": identity},
-                expects={f"armed.{layer}": True},
-                patience_s=ARMING_S,
-                arms=layer,
-            )
-            for layer in ("alarm", "watchdog")
-        )
+        params = {
+            "id": identity,
+            "token": token,
+            "tags": build_tags(request=request, number=number, candidate=candidate),
+            "program": [sys.executable, "-m", "gpuplan.launch.agent.supervise"],
+            "job": self._job(request, candidate, number),
+        }
+        keeps = {"id": "id", "started": "started"}
+        call = partial(build_call, service=SERVICE, region=SERVICE)
+        start = call("machine", operation="start", params=params, makes="machine", token=token, keeps=keeps)
+        look = partial(call, operation="describe", params={"id": identity}, patience_s=ARMING_S)
+        checks = [look(one, expects={f"armed.{one}": True}, arms=one) for one in ("alarm", "watchdog")]
         folder = self._machines.folder / identity
         return Attempt(
             number=number,

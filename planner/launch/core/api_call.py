@@ -77,6 +77,13 @@ class Call(Data):
     way_out: str = ""
 
 
+def build_call(
+    step: str, service: str, operation: str, params: dict[str, Any], *, region: str, **more: Any
+) -> Call:
+    """Return a call; `more` are further fields of `Call`."""
+    return Call(step=step, service=service, operation=operation, region=region, params=params, **more)
+
+
 def look_up(reply: Any, path: str) -> Any:
     """Return the value at a dotted path of a reply, or None.
 

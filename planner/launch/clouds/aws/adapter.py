@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Any
 
 from ....offers.refresh.sources.aws_sdk import PRICING_REGION
-from ...core.api_call import Call, CloudError, ErrorKind
+from ...core.api_call import Call, CloudError, ErrorKind, build_call
 from ...core.clock import Clock, ServerDateClock
 from ...core.cloud_adapter import (
     CloudMachine,
@@ -102,15 +102,7 @@ class AwsAdapter:
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the call that terminates the instance."""
         params = {"InstanceIds": [machine.id]}
-        return (
-            Call(
-                step="end",
-                service="ec2",
-                operation="terminate_instances",
-                region=machine.region,
-                params=params,
-            ),
-        )
+        return (build_call("end", "ec2", "terminate_instances", params, region=machine.region),)
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call of boto3's, once."""

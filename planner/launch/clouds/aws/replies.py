@@ -18,7 +18,7 @@ from ....offers.refresh.sources.aws_sdk import (
     is_zone_of_region,
     parse_products,
 )
-from ...core.api_call import Call, CloudError, ErrorKind
+from ...core.api_call import CloudError, ErrorKind, build_call
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, LaunchCandidate, parse_owner_tags
 from ..base import CENTS_OF_A_CENT, compute_spot_max_price
@@ -133,19 +133,10 @@ def list_security_groups(client: Any, region: str) -> Iterator[Leftover]:
     for page in client.get_paginator("describe_security_groups").paginate(Filters=asked):
         for group in page["SecurityGroups"]:
             tags = {tag["Key"]: tag["Value"] for tag in group.get("Tags", [])}
-            undo = Call(
-                step="group",
-                service="ec2",
-                operation="delete_security_group",
-                region=region,
-                params={"GroupId": group["GroupId"]},
-            )
+            name = group["GroupId"]
+            undo = build_call("group", "ec2", "delete_security_group", {"GroupId": name}, region=region)
             yield Leftover(
-                kind="security group",
-                id=group["GroupId"],
-                region=region,
-                **parse_owner_tags(tags),
-                undo=(undo,),
+                kind="security group", id=name, region=region, **parse_owner_tags(tags), undo=(undo,)
             )
 
 
@@ -153,26 +144,11 @@ def list_schedules(client: Any, region: str) -> Iterator[Leftover]:
     """Yield a region's schedules with our names; `client` is boto3's, for `scheduler`."""
     for page in client.get_paginator("list_schedules").paginate(GroupName="default", NamePrefix=PREFIX):
         for schedule in page["Schedules"]:
-            parts = parse_owned_name(schedule["Name"])
-            if parts is None:
-                continue
-            owner, run, number = parts
-            undo = Call(
-                step="schedule",
-                service="scheduler",
-                operation="delete_schedule",
-                region=region,
-                params={"Name": schedule["Name"]},
-            )
-            yield Leftover(
-                kind="schedule",
-                id=schedule["Name"],
-                region=region,
-                run=run,
-                attempt=number,
-                owner=owner,
-                undo=(undo,),
-            )
+            name = schedule["Name"]
+            owned = parse_owned_name(name)
+            if owned is not None:
+                undo = build_call("schedule", "scheduler", "delete_schedule", {"Name": name}, region=region)
+                yield Leftover(kind="schedule", id=name, region=region, **owned, undo=(undo,))
 
 
 def read_on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
