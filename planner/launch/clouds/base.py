@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError, near_names_hint
 from ..core.api_call import CloudError, ErrorKind
@@ -91,6 +92,27 @@ def read_price_list(
         raise CloudError(_KINDS.get(error.kind, ErrorKind.TRANSIENT), name, str(error)) from error
     finally:
         http.close()
+
+
+def read_answer(
+    status: int, text: str, *, error_of: Callable[..., CloudError], makes: bool
+) -> dict[str, Any]:
+    """Return the JSON of an answer; raise CloudError for an error or an incomplete answer.
+
+    Args:
+        status, text: HTTP status and content.
+        error_of: Returns the error of an error response: status, parsed JSON or None, and `makes`.
+        makes: Whether the call makes something.
+    """
+    try:
+        body = json.loads(text) if text else {}
+    except ValueError:
+        body = None
+    if status >= 400:
+        raise error_of(status, body, makes=makes)
+    if not isinstance(body, dict):
+        raise CloudError(ErrorKind.UNKNOWN, "GarbledAnswer", f"HTTP {status} without readable JSON")
+    return body
 
 
 def find_exact_price(

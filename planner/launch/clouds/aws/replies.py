@@ -24,50 +24,37 @@ from ...core.request import TAG_RUN, LaunchCandidate, parse_owner_tags
 from ..base import CENTS_OF_A_CENT, compute_spot_max_price
 from .schedule import PREFIX, parse_owned_name
 
-_CODES: dict[ErrorKind, frozenset[str]] = {
-    ErrorKind.CAPACITY: frozenset(
-        {
-            "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
-            "InsufficientCapacity", "SpotMaxPriceTooLow", "UnfulfillableCapacity", "Unsupported",
-            "InsufficientAddressCapacity", "InsufficientFreeAddressesInSubnet",
-        }
-    ),
-    ErrorKind.QUOTA: frozenset(
-        {
-            "VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded",
-            "SecurityGroupLimitExceeded", "VolumeLimitExceeded", "MaxIOPSLimitExceeded",
-            "ServiceQuotaExceededException",
-        }
-    ),
-    ErrorKind.CREDENTIALS: frozenset(
-        {
-            "AuthFailure", "UnauthorizedOperation", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
-            "InvalidClientTokenId", "SignatureDoesNotMatch", "AccessDenied", "AccessDeniedException",
-            "OptInRequired", "Blocked", "PendingVerification", "UnrecognizedClientException",
-            "InvalidAccessKeyId", "403",  # S3 answers HEAD without a body: the code is the status
-        }
-    ),
-    ErrorKind.THROTTLED: frozenset(
-        {
-            "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException",
-            "EC2ThrottledException", "SlowDown", "PriorRequestNotComplete",
-        }
-    ),
-    ErrorKind.TRANSIENT: frozenset(
-        {"DependencyViolation", "IncorrectState", "IncorrectInstanceState", "ConcurrentModification"}
-    ),
-    ErrorKind.SPENT_TOKEN: frozenset({"IdempotentInstanceTerminated"}),
-    ErrorKind.EXISTS: frozenset(
-        {"InvalidGroup.Duplicate", "InvalidPermission.Duplicate", "ConflictException", "EntityAlreadyExists"}
-    ),
-    ErrorKind.ABSENT: frozenset(
-        {
-            "InvalidInstanceID.NotFound", "InvalidGroup.NotFound", "InvalidGroupId.NotFound",
-            "ResourceNotFoundException", "NoSuchKey", "NoSuchBucket", "NoSuchEntity", "404",
-        }
-    ),
-}  # fmt: skip
-_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes}
+_CODES = {
+    ErrorKind.CAPACITY: """
+        InsufficientInstanceCapacity InsufficientHostCapacity InsufficientReservedInstanceCapacity
+        InsufficientCapacity SpotMaxPriceTooLow UnfulfillableCapacity Unsupported
+        InsufficientAddressCapacity InsufficientFreeAddressesInSubnet
+    """,
+    ErrorKind.QUOTA: """
+        VcpuLimitExceeded InstanceLimitExceeded MaxSpotInstanceCountExceeded SecurityGroupLimitExceeded
+        VolumeLimitExceeded MaxIOPSLimitExceeded ServiceQuotaExceededException
+    """,
+    # S3 answers HEAD without a body: the code is the status
+    ErrorKind.CREDENTIALS: """
+        AuthFailure UnauthorizedOperation ExpiredToken ExpiredTokenException RequestExpired
+        InvalidClientTokenId SignatureDoesNotMatch AccessDenied AccessDeniedException OptInRequired Blocked
+        PendingVerification UnrecognizedClientException InvalidAccessKeyId 403
+    """,
+    ErrorKind.THROTTLED: """
+        RequestLimitExceeded Throttling ThrottlingException TooManyRequestsException EC2ThrottledException
+        SlowDown PriorRequestNotComplete
+    """,
+    ErrorKind.TRANSIENT: "DependencyViolation IncorrectState IncorrectInstanceState ConcurrentModification",
+    ErrorKind.SPENT_TOKEN: "IdempotentInstanceTerminated",
+    ErrorKind.EXISTS: """
+        InvalidGroup.Duplicate InvalidPermission.Duplicate ConflictException EntityAlreadyExists
+    """,
+    ErrorKind.ABSENT: """
+        InvalidInstanceID.NotFound InvalidGroup.NotFound InvalidGroupId.NotFound ResourceNotFoundException
+        NoSuchKey NoSuchBucket NoSuchEntity 404
+    """,
+}
+_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
 _STATE_KINDS = {
     "Server.InsufficientInstanceCapacity": ErrorKind.CAPACITY,
     "Server.SpotInstanceTermination": ErrorKind.CAPACITY,
