@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -58,15 +58,13 @@ def listed(
         now: Time by this computer's clock, for rows of the ledger.
         failures: Collects errors of providers that do not answer; their rows come from the ledger.
     """
-    seen: list[CloudMachine] = []
-    for adapter in adapters.values():
-        seen += list_machines(adapter, regions, failures)
+    seen = [one for adapter in adapters.values() for one in list_machines(adapter, regions, failures)]
     known = [one for history in histories for one in history.attempts() if one.begun]
     rows = [from_cloud(machine, in_ledger=any(one.made(machine) for one in known)) for machine in seen]
     for history in histories:
         rows += [
             from_ledger(history, one, now=now, state=_state(history, one, adapters))
-            for one in _open_attempts(history)
+            for one in history.open_attempts()
             if not any(one.made(machine) for machine in seen)
         ]
     return sorted(rows, key=lambda row: (row.run, row.attempt, row.id))
@@ -127,8 +125,3 @@ def _state(history: History, past: AttemptHistory, adapters: Mapping[str, Adapte
         return history.state
     outcome = adapter.outcome(request)
     return outcome.status if outcome and outcome.attempt == past.attempt.number else "gone"
-
-
-def _open_attempts(history: History) -> Iterable[AttemptHistory]:
-    """Yield open attempts."""
-    return (one for one in history.attempts() if one.begun and not one.is_over)

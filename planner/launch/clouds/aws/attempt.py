@@ -9,7 +9,7 @@ from ...core.launch_plan import Attempt, CapLayer
 from ...core.request import LaunchCandidate, LaunchRequest, build_resource_name, build_tags, build_token
 from ...prepare.startup import build_archive_name
 from ...prepare.upload import LEFT_OUT
-from ..base import compute_spot_max_price
+from ..base import compute_highest_price
 from .options import build_startup_script, parse_options
 from .schedule import (
     build_account_call,
@@ -194,7 +194,7 @@ class _CallBuilder:
                 "SpotOptions": {
                     "SpotInstanceType": "one-time",
                     "InstanceInterruptionBehavior": "terminate",
-                    "MaxPrice": str(compute_spot_max_price(self.candidate.usd_per_hour)),
+                    "MaxPrice": str(compute_highest_price(self.candidate)),
                 },
             }
         keeps = {"id": "Instances.0.InstanceId", "started": "Instances.0.LaunchTime"}

@@ -21,7 +21,7 @@ from ....offers.refresh.sources.aws_sdk import (
 from ...core.api_call import CloudError, ErrorKind, build_call
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, LaunchCandidate, parse_owner_tags
-from ..base import CENTS_OF_A_CENT, compute_spot_max_price
+from ..base import CENTS_OF_A_CENT, compute_highest_price
 from .schedule import PREFIX, parse_owned_name
 
 _CODES = {
@@ -203,19 +203,20 @@ ADDRESS_USD_PER_HOUR = Decimal("0.005")
 
 def max_usd_per_hour(candidate: LaunchCandidate, *, disk_gb: int) -> Decimal:
     """Return the highest hourly price of an instance, its disk and its address [USD/h]."""
-    spot = candidate.purchase == "spot"
-    machine = compute_spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
     disk = (disk_gb * GP3_USD_PER_GB_MONTH / HOURS_PER_MONTH).quantize(CENTS_OF_A_CENT)
-    return machine + disk + ADDRESS_USD_PER_HOUR
+    return compute_highest_price(candidate) + disk + ADDRESS_USD_PER_HOUR
+
+
+def list_instances(reply: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the instances of an answer."""
+    return (one for reservation in reply["Reservations"] for one in reservation["Instances"])
 
 
 def require_starting(reply: Mapping[str, Any]) -> None:
     """Raise CloudError when an instance ended while it started."""
-    for reservation in reply["Reservations"]:
-        for instance in reservation["Instances"]:
-            fault = parse_state_error(instance)
-            if fault is not None:
-                raise fault
+    for fault in map(parse_state_error, list_instances(reply)):
+        if fault is not None:
+            raise fault
 
 
 def to_json_types(value: Any) -> Any:

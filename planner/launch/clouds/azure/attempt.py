@@ -16,7 +16,7 @@ from ...core.request import (
 )
 from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
-from ..base import compute_spot_max_price
+from ..base import compute_highest_price
 from .caps import CapCalls, build_end_command, build_layers, build_timer_line
 from .network import build_network_calls, build_resource_path
 from .options import PARTS_OF_AN_IMAGE, UNUSABLE_PUBLIC_KEY, AzureOptions
@@ -148,7 +148,7 @@ class _CallBuilder:
             },
         }
         if self.candidate.purchase == "spot":
-            price = float(compute_spot_max_price(self.candidate.usd_per_hour))
+            price = float(compute_highest_price(self.candidate))
             properties |= {
                 "priority": "Spot",
                 "evictionPolicy": "Delete",
