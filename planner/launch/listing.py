@@ -75,18 +75,8 @@ def from_cloud(machine: CloudMachine, *, in_ledger: bool) -> ListedMachine:
     lived_s = (machine.seen_at - machine.started_at).total_seconds()
     price = machine.usd_per_hour
     return ListedMachine(
-        id=machine.id,
-        provider=machine.provider,
-        instance_type=machine.instance_type,
-        region=machine.region,
-        state=machine.state,
-        started_at=machine.started_at,
-        cap_at=machine.cap_at,
+        **machine.model_dump(exclude={"zone", "purchase", "seen_at", "usd_per_hour", "details"}),
         spent_usd=None if price is None else compute_rental_usd(duration_s=lived_s, usd_per_hour=price),
-        run=machine.run,
-        attempt=machine.attempt,
-        owner=machine.owner,
-        owner_name=machine.owner_name,
         source="cloud",
         in_ledger=in_ledger,
     )

@@ -74,7 +74,6 @@ class _CheckedStopLoss(StopLoss):
 
 class _CheckedSpec(RunSpec):
     script: Line
-    arguments: tuple[str, ...] = ()
     source: Place | FolderPlace
     requirements: Line | None = None
     checkpoint_every_s: Annotated[float, Field(ge=1, le=LONGEST_CAP_S, allow_inf_nan=False)]

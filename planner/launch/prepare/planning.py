@@ -140,34 +140,25 @@ def describe_exposure(request: LaunchRequest, details: Mapping[str, str]) -> dic
         return {}
     own = fields(_OPTIONS[request.provider])
     chosen = {**{one.name: str(one.default) for one in own if one.default is not MISSING}, **request.options}
+    image = chosen["image"] + (" (runs a container)" if request.spec.source.startswith("image:") else "")
+    identity = chosen.get("profile") or chosen.get("service_account") or "none"
+    if request.provider == "azure":
+        identity = "its own, with rights on itself only"
+    if "ssh_from" in chosen:
+        ports = f"22 from {chosen['ssh_from']}" if chosen["ssh_from"] else "none"
+    else:
+        ports = f"those of the network `{chosen['network']}`; gpuplan adds none"
     is_slice = request.candidates[0].instance_type.startswith("tpu-")
-    container = request.spec.source.startswith("image:")
     found = {
         "account": next((details[name] for name in _PAYERS if name in details), "from the credentials"),
-        "image": "the slice's own"
-        if is_slice
-        else chosen["image"] + (" (runs a container)" if container else ""),
+        "image": "the slice's own" if is_slice else image,
         "bucket": chosen.get("bucket") or "none",
-        "open ports": _ports(chosen),
-        "identity": _identity(request.provider, chosen),
+        "open ports": ports,
+        "identity": identity,
     }
     if chosen.get("scheduler_role"):
         found["ended by"] = chosen["scheduler_role"]
     return found
-
-
-def _ports(chosen: Mapping[str, str]) -> str:
-    """Describe the open ports."""
-    if "ssh_from" in chosen:
-        return f"22 from {chosen['ssh_from']}" if chosen["ssh_from"] else "none"
-    return f"those of the network `{chosen['network']}`; gpuplan adds none"
-
-
-def _identity(provider: str, chosen: Mapping[str, str]) -> str:
-    """Describe the machine's identity."""
-    if provider == "azure":
-        return "its own, with rights on itself only"
-    return chosen.get("profile") or chosen.get("service_account") or "none"
 
 
 HOURS_PER_DAY = 24

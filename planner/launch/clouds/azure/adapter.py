@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -178,19 +179,17 @@ def _with_script(params: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: It is too long.
     """
-    if "custom_data" not in params:
-        return dict(params)
-    data = base64.b64encode(params["custom_data"].encode()).decode()
+    sent = deepcopy(dict(params))
+    if "custom_data" not in sent:
+        return sent
+    data = base64.b64encode(sent.pop("custom_data").encode()).decode()
     if len(data) > CUSTOM_DATA_BYTES:
         raise UsageError(
             f"the start-up script has {len(data)} bytes, and Azure takes {CUSTOM_DATA_BYTES}",
             hint="shorten the script's arguments",
         )
-    body = params["body"]
-    properties = body["properties"]
-    login = {**properties["osProfile"], "customData": data}
-    sent = {key: value for key, value in params.items() if key != "custom_data"}
-    return {**sent, "body": {**body, "properties": {**properties, "osProfile": login}}}
+    sent["body"]["properties"]["osProfile"]["customData"] = data
+    return sent
 
 
 def _is_in(region: str, regions: Sequence[str] | None) -> bool:
