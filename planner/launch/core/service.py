@@ -123,7 +123,10 @@ class Launcher(LaunchContext):
         with log.held():
             history = log.history()
             current = history.current()
-            if history.finished or (current and plan.request.attempt not in _next_numbers(current)):
+            expected = plan.request.attempt
+            if current is not None:
+                expected = current.attempt.number + 1 if current.is_over else current.plan.request.attempt
+            if history.finished or plan.request.attempt != expected:
                 raise UsageError(
                     f"run `{plan.run}` has changed since this plan was made (it is {history.state})",
                     hint="plan again: the same command with the estimate's `plan.json`",
@@ -220,10 +223,3 @@ class Launcher(LaunchContext):
                 self._end_by_tags(log, machine)
             else:
                 self._end(log, past, why="past its cap")
-
-
-def _next_numbers(current: AttemptHistory) -> set[int]:
-    """Return the first attempt numbers of plans that may be applied now."""
-    if current.is_over:
-        return {current.attempt.number + 1}
-    return {current.plan.request.attempt}

@@ -75,9 +75,26 @@ class _CallBuilder:
             self._group(),
             *self._door(),
             self._machine(),
-            self._read_back(),
+            # Powering off must terminate the instance; otherwise the timer would only stop it.
+            self._call(
+                "timer",
+                "ec2",
+                "describe_instance_attribute",
+                {"InstanceId": {"$ref": "machine.id"}, "Attribute": "instanceInitiatedShutdownBehavior"},
+                expects={"InstanceInitiatedShutdownBehavior.Value": "terminate"},
+                patience_s=READ_BACK_S,
+                arms="timer",
+            ),
             *self._schedule(),
-            self._running(),
+            # The instance runs, or has ended while it started.
+            self._call(
+                "running",
+                "ec2",
+                "describe_instances",
+                {"InstanceIds": [{"$ref": "machine.id"}]},
+                expects={"Reservations.0.Instances.0.State.Name": "running"},
+                patience_s=RUNNING_S,
+            ),
         ]
 
     def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
@@ -216,18 +233,6 @@ class _CallBuilder:
             placed["KeyName"] = chosen.key
         return placed
 
-    def _read_back(self) -> Call:
-        """Read back that powering off terminates the instance; otherwise the timer would only stop it."""
-        return self._call(
-            "timer",
-            "ec2",
-            "describe_instance_attribute",
-            {"InstanceId": {"$ref": "machine.id"}, "Attribute": "instanceInitiatedShutdownBehavior"},
-            expects={"InstanceInitiatedShutdownBehavior.Value": "terminate"},
-            patience_s=READ_BACK_S,
-            arms="timer",
-        )
-
     def _schedule(self) -> list[Call]:
         """Schedule the termination at the cap by EC2's clock, unless it was waived."""
         if self.request.guest_cap_only:
@@ -235,17 +240,6 @@ class _CallBuilder:
         role = {"$ref": "role.arn"} if self._makes_role() else self.options.scheduler_role
         return build_schedule_calls(
             self.request, self.candidate, number=self.number, token=self.token, role=role
-        )
-
-    def _running(self) -> Call:
-        """Wait until the instance runs, or has ended while it started."""
-        return self._call(
-            "running",
-            "ec2",
-            "describe_instances",
-            {"InstanceIds": [{"$ref": "machine.id"}]},
-            expects={"Reservations.0.Instances.0.State.Name": "running"},
-            patience_s=RUNNING_S,
         )
 
     def _tagged(self, kind: str) -> dict[str, Any]:

@@ -70,7 +70,14 @@ class AzureAdapter(CloudBase):
             slack_s=BOOT_ALLOWANCE_S,
             max_usd_per_hour=compute_highest_price(candidate) + left,
             left_usd=left * LEFT_HOURS,
-            notes=_notes(left),
+            notes=(
+                "the Azure adapter has not been run against the real cloud yet",
+                "the role assignment that lets the machine end itself needs Owner or User Access Administrator",
+                "checkpoints and logs are lost with the machine: storage on Azure is not supported yet",
+                "a machine that Azure's order ended keeps disk and address until `gpuplan reap`: `at most` "
+                f"includes {LEFT_HOURS} h of them after the cap, ${left * LEFT_HOURS:.2f}; each further day costs "
+                "the same",
+            ),
             outer_cap="Azure's auto-shutdown supports caps from 0.5 to 23 hours: `--max-hours 23` or less",
         )
 
@@ -195,18 +202,6 @@ def _with_script(params: Mapping[str, Any]) -> dict[str, Any]:
 def _is_in(region: str, regions: Sequence[str] | None) -> bool:
     """Whether a region is among the requested ones."""
     return regions is None or region in regions
-
-
-def _notes(left_usd_per_hour: Decimal) -> tuple[str, ...]:
-    """Return the price's exclusions and other notes."""
-    return (
-        "the Azure adapter has not been run against the real cloud yet",
-        "the role assignment that lets the machine end itself needs Owner or User Access Administrator",
-        "checkpoints and logs are lost with the machine: storage on Azure is not supported yet",
-        "a machine that Azure's order ended keeps disk and address until `gpuplan reap`: `at most` includes "
-        f"{LEFT_HOURS} h of them after the cap, ${left_usd_per_hour * LEFT_HOURS:.2f}; each further day costs "
-        "the same",
-    )
 
 
 # Upper bounds, not prices: a standard SSD is about $0.08 a GB and month (https://azure.microsoft.com/pricing/details/

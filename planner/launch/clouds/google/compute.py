@@ -138,6 +138,13 @@ def _body(
     labels = build_tags(request=request, number=number, candidate=candidate)
     base, attached = machine_type(candidate.instance_type)
     script = build_startup_script(request, candidate, number, _boot(candidate, name, zone, chosen))
+    metadata = {  # logins by the project's IAM, never by keys in metadata
+        "block-project-ssh-keys": "TRUE",
+        "enable-oslogin": "TRUE",
+        "serial-port-enable": "FALSE",
+        "install-nvidia-driver": "True",
+        "startup-script": script,
+    }
     body: dict[str, Any] = {
         "name": name,
         "machineType": f"zones/{zone}/machineTypes/{base}",
@@ -145,7 +152,7 @@ def _body(
         "scheduling": _scheduling(candidate),
         "disks": [_disk(labels, chosen)],
         "networkInterfaces": [_interface(chosen)],
-        "metadata": {"items": [{"key": key, "value": value} for key, value in _metadata(script).items()]},
+        "metadata": {"items": [{"key": key, "value": value} for key, value in metadata.items()]},
         "shieldedInstanceConfig": {"enableVtpm": True, "enableIntegrityMonitoring": True},
         "serviceAccounts": _identity(chosen),
     }
@@ -196,17 +203,6 @@ def _interface(chosen: GoogleOptions) -> dict[str, Any]:
     if chosen.external_ip:
         interface["accessConfigs"] = [{"name": "out", "type": "ONE_TO_ONE_NAT"}]
     return interface
-
-
-def _metadata(script: str) -> dict[str, str]:
-    """Return the metadata: logins by the project's IAM, never by keys in metadata."""
-    return {
-        "block-project-ssh-keys": "TRUE",
-        "enable-oslogin": "TRUE",
-        "serial-port-enable": "FALSE",
-        "install-nvidia-driver": "True",
-        "startup-script": script,
-    }
 
 
 def _identity(chosen: GoogleOptions) -> list[dict[str, Any]]:
