@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from ...core.api_call import Call, build_call
 from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
@@ -80,18 +80,42 @@ def build_compute_attempt(
     )
     armed = _armed(candidate)
     cap = get("cap", arms="max-run-duration", patience_s=ARMED_WITHIN_S, expects=armed)
-    by_hand = (
-        f"gcloud compute instances delete {quote(name)} --project={quote(chosen.project)} "
-        f"--zone={quote(zone)} --quiet"
+    calls, layers = (insert, operation, cap), _layers(candidate.cap_s)
+    return build_attempt(
+        "compute",
+        calls,
+        layers,
+        request=request,
+        candidate=candidate,
+        number=number,
+        zone=zone,
+        chosen=chosen,
     )
+
+
+def build_attempt(
+    kind: Literal["compute", "tpu"],
+    calls: tuple[Call, ...],
+    layers: tuple[CapLayer, ...],
+    *,
+    request: LaunchRequest,
+    candidate: LaunchCandidate,
+    number: int,
+    zone: str,
+    chosen: GoogleOptions,
+) -> Attempt:
+    """Return the attempt of a GPU machine's or a slice's calls, after the upload of a folder. Pure."""
+    name = build_resource_name(request, number)
+    what, force = ("instances", "") if kind == "compute" else ("tpus queued-resources", " --force")
     return Attempt(
         number=number,
         candidate=candidate,
         zone=zone,
-        calls=(*build_upload_calls(request, zone, chosen), insert, operation, cap),
-        layers=_layers(candidate.cap_s),
-        stop_by_hand=by_hand,
-        details={"kind": "compute", "project": chosen.project, "name": name},
+        calls=(*build_upload_calls(request, zone, chosen), *calls),
+        layers=layers,
+        stop_by_hand=f"gcloud compute {what} delete {quote(name)} --project={quote(chosen.project)} "
+        f"--zone={quote(zone)}{force} --quiet",
+        details={"kind": kind, "project": chosen.project, "name": name},
     )
 
 

@@ -25,11 +25,10 @@ from ...core.request import (
     build_token,
     parse_tags,
 )
-from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
-from .compute import ARMED_WITHIN_S, UNPROVEN, build_self_deletion
+from .compute import ARMED_WITHIN_S, UNPROVEN, build_attempt, build_self_deletion
 from .options import GoogleOptions
-from .upload import FETCH, build_upload_calls
+from .upload import FETCH
 from .zones import accelerator_type, parse_region, runtime_version
 
 SERVICE = "tpu.v2alpha1"
@@ -83,18 +82,16 @@ def build_tpu_attempt(
     cap = get("cap", arms="run-duration", patience_s=ARMED_WITHIN_S, expects=armed)
     patience_s = chosen.wait_s + CREATED_WITHIN_S
     active = get("active", expects={"state.state": "ACTIVE"}, patience_s=patience_s)
-    by_hand = (
-        f"gcloud compute tpus queued-resources delete {quote(name)} --project={quote(chosen.project)} "
-        f"--zone={quote(zone)} --force --quiet"
+    layer = CapLayer(
+        name="run-duration",
+        where="cloud",
+        fires_after_s=candidate.cap_s,
+        unproven=UNPROVEN,
+        how="Cloud TPU deletes the slice; read back before the run counts as started",
     )
-    return Attempt(
-        number=number,
-        candidate=candidate,
-        zone=zone,
-        calls=(*build_upload_calls(request, zone, chosen), create, cap, active),
-        layers=_layers(candidate.cap_s),
-        stop_by_hand=by_hand,
-        details={"kind": "tpu", "project": chosen.project, "name": name},
+    calls = (create, cap, active)
+    return build_attempt(
+        "tpu", calls, (layer,), request=request, candidate=candidate, number=number, zone=zone, chosen=chosen
     )
 
 
@@ -191,16 +188,3 @@ def _require_startable(candidate: LaunchCandidate) -> None:
             f"a TPU's runDuration is {LONGEST_S} s at most, and the cap is {candidate.cap_s} s",
             hint="set `--max-hours 168` or less",
         )
-
-
-def _layers(cap_s: int) -> tuple[CapLayer, ...]:
-    """Return the layers that end the slice."""
-    return (
-        CapLayer(
-            name="run-duration",
-            where="cloud",
-            fires_after_s=cap_s,
-            unproven=UNPROVEN,
-            how="Cloud TPU deletes the slice; read back before the run counts as started",
-        ),
-    )
