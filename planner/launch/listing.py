@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -58,15 +58,13 @@ def listed(
         now: Time by this computer's clock, for rows of the ledger.
         failures: Collects errors of providers that do not answer; their rows come from the ledger.
     """
-    seen: list[CloudMachine] = []
-    for adapter in adapters.values():
-        seen += list_machines(adapter, regions, failures)
+    seen = [one for adapter in adapters.values() for one in list_machines(adapter, regions, failures)]
     known = [one for history in histories for one in history.attempts() if one.begun]
     rows = [from_cloud(machine, in_ledger=any(one.made(machine) for one in known)) for machine in seen]
     for history in histories:
         rows += [
             from_ledger(history, one, now=now, state=_state(history, one, adapters))
-            for one in _open_attempts(history)
+            for one in history.open_attempts()
             if not any(one.made(machine) for machine in seen)
         ]
     return sorted(rows, key=lambda row: (row.run, row.attempt, row.id))
@@ -77,18 +75,8 @@ def from_cloud(machine: CloudMachine, *, in_ledger: bool) -> ListedMachine:
     lived_s = (machine.seen_at - machine.started_at).total_seconds()
     price = machine.usd_per_hour
     return ListedMachine(
-        id=machine.id,
-        provider=machine.provider,
-        instance_type=machine.instance_type,
-        region=machine.region,
-        state=machine.state,
-        started_at=machine.started_at,
-        cap_at=machine.cap_at,
+        **machine.model_dump(exclude={"zone", "purchase", "seen_at", "usd_per_hour", "details"}),
         spent_usd=None if price is None else compute_rental_usd(duration_s=lived_s, usd_per_hour=price),
-        run=machine.run,
-        attempt=machine.attempt,
-        owner=machine.owner,
-        owner_name=machine.owner_name,
         source="cloud",
         in_ledger=in_ledger,
     )
@@ -127,8 +115,3 @@ def _state(history: History, past: AttemptHistory, adapters: Mapping[str, Adapte
         return history.state
     outcome = adapter.outcome(request)
     return outcome.status if outcome and outcome.attempt == past.attempt.number else "gone"
-
-
-def _open_attempts(history: History) -> Iterable[AttemptHistory]:
-    """Yield open attempts."""
-    return (one for one in history.attempts() if one.begun and not one.is_over)

@@ -69,29 +69,25 @@ def compare_with_plan(history: History, outcome: RunOutcome) -> list[PlanCompari
         PlanComparison(
             item="compute",
             unit="USD",
-            planned=_usd(candidate.run_s, price),
+            planned=_interval(candidate.run_s, usd_per_hour=price),
             actual=None if rented is None else float(rented),
         ),
     ]
 
 
-def _interval(planned: Seconds | None) -> Interval | None:
-    """Return a planned time [s]."""
-    return None if planned is None else Interval(low=planned.low, mid=planned.mid, high=planned.high)
-
-
-def _usd(run_s: Seconds | None, price: Decimal) -> Interval | None:
-    """Return the cost of a planned time [USD]."""
-    times = _interval(run_s)
-    return None if times is None else times.scaled(float(price) / SECONDS_PER_HOUR)
+def _interval(planned: Seconds | None, *, usd_per_hour: Decimal | None = None) -> Interval | None:
+    """Return a planned time [s], or its cost at a price [USD]."""
+    if planned is None:
+        return None
+    times = Interval(low=planned.low, mid=planned.mid, high=planned.high)
+    return times if usd_per_hour is None else times.scaled(float(usd_per_hour) / SECONDS_PER_HOUR)
 
 
 def read_outcome(launcher: Launcher, history: History) -> RunOutcome:
     """Return the result of an ended run; raise GpuplanError without one."""
     current = history.current()
     if current is not None:
-        request = current.plan.request
-        outcome = launcher.outcome(request)
+        outcome = launcher.outcome(current.plan.request)
         if outcome is not None and outcome.attempt == current.attempt.number:
             return outcome
     raise GpuplanError(

@@ -263,14 +263,7 @@ def a_repeated_launch_plans_a_new_attempt(patch: Patch) -> None:
             plan = make_plan(request, self.adapter(plan.request.provider))
         from gpuplan.launch.core.engine import apply
 
-        return apply(
-            plan,
-            adapter=self.adapter(plan.request.provider),
-            log=log,
-            clock=self.clock,
-            backoff=self.backoff,
-            notify=self.notify,
-        )
+        return apply(plan, self.runner(log, plan.request.provider))
 
     patch.setattr(Launcher, "launch", wrong)
 

@@ -3,19 +3,54 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import UsageError, near_names_hint
 from ..core.api_call import CloudError, ErrorKind
-from ..core.cloud_adapter import LivePrice
-from ..core.request import LaunchCandidate
+from ..core.clock import ServerDateClock
+from ..core.cloud_adapter import LivePrice, RunOutcome
+from ..core.request import LaunchCandidate, LaunchRequest
 
 if TYPE_CHECKING:
     from ...offers.refresh.http import HttpClient
     from ...offers.refresh.source import LeftOut, ListedPrice
+
+Answer = TypeVar("Answer")
+
+
+class CloudBase:
+    """Common part of the adapters of clouds: the cloud's clock, and defaults."""
+
+    remote = True
+    visibility_s = 60.0  # lists of machines are eventually consistent: seconds, rarely more
+    _clock: ServerDateClock
+
+    def cloud_time(self) -> datetime | None:
+        """Return the last answer's `Date` plus monotonic time since; None before the first."""
+        return self._clock.now()
+
+    def _now(self) -> datetime:
+        """Return the cloud's time, known after any answer."""
+        return self._clock.now() or datetime.now(UTC)
+
+    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
+        """Return None: no storage outlives a machine."""
+        return None
+
+
+def none_if_absent(ask: Callable[[], Answer]) -> Answer | None:
+    """Return an answer; None for a thing that the cloud does not know."""
+    try:
+        return ask()
+    except CloudError as fault:
+        if fault.kind is ErrorKind.ABSENT:
+            return None
+        raise
+
 
 SPOT_CEILING = Decimal("1.25")  # a spot price above this multiple of the planned one ends the machine
 CENTS_OF_A_CENT = Decimal("0.0001")
@@ -29,6 +64,12 @@ def compute_spot_max_price(usd_per_hour: Decimal) -> Decimal:
         Decimal('0.2500')
     """
     return (usd_per_hour * SPOT_CEILING).quantize(CENTS_OF_A_CENT)
+
+
+def compute_highest_price(candidate: LaunchCandidate) -> Decimal:
+    """Return the highest price of a machine alone: planned, or the maximum of a spot machine [USD/h]."""
+    planned = candidate.usd_per_hour
+    return compute_spot_max_price(planned) if candidate.purchase == "spot" else planned
 
 
 def require_known_options(options: Iterable[str], known: Sequence[str], *, provider: str) -> None:
@@ -91,6 +132,27 @@ def read_price_list(
         raise CloudError(_KINDS.get(error.kind, ErrorKind.TRANSIENT), name, str(error)) from error
     finally:
         http.close()
+
+
+def read_answer(
+    status: int, text: str, *, error_of: Callable[..., CloudError], makes: bool
+) -> dict[str, Any]:
+    """Return the JSON of an answer; raise CloudError for an error or an incomplete answer.
+
+    Args:
+        status, text: HTTP status and content.
+        error_of: Returns the error of an error response: status, parsed JSON or None, and `makes`.
+        makes: Whether the call makes something.
+    """
+    try:
+        body = json.loads(text) if text else {}
+    except ValueError:
+        body = None
+    if status >= 400:
+        raise error_of(status, body, makes=makes)
+    if not isinstance(body, dict):
+        raise CloudError(ErrorKind.UNKNOWN, "GarbledAnswer", f"HTTP {status} without readable JSON")
+    return body
 
 
 def find_exact_price(

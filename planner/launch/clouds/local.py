@@ -11,21 +11,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..core.api_call import Call, CloudError, ErrorKind
+from ..core.api_call import Call, CloudError, ErrorKind, build_call
 from ..core.clock import Clock
 from ..core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
 from ..core.launch_plan import Attempt, CapLayer, CostBounds
 from ..core.request import (
-    TAG_OWNER_NAME,
     LaunchCandidate,
     LaunchRequest,
     build_tags,
     build_token,
-    parse_usd_tag,
+    parse_tags,
 )
 from ..prepare.shell import quote
 from ..prepare.startup import build_job
@@ -62,16 +62,36 @@ class LocalAdapter:
         return CostBounds(slack_s=SLACK_S, max_usd_per_hour=Decimal(0), notes=(note,))
 
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
-        """Return the only attempt."""
-        return (self._attempt(request, request.candidates[0], request.attempt),)
+        """Return the only attempt: start, and check that both timers are set."""
+        candidate, number = request.candidates[0], request.attempt
+        token = build_token(request=request, number=number, candidate=candidate, zone=None)
+        identity = f"local-{token[:8]}"
+        params = {
+            "id": identity,
+            "token": token,
+            "tags": build_tags(request=request, number=number, candidate=candidate),
+            "program": [sys.executable, "-m", "gpuplan.launch.agent.supervise"],
+            "job": self._job(request, candidate, number),
+        }
+        keeps = {"id": "id", "started": "started"}
+        call = partial(build_call, service=SERVICE, region=SERVICE)
+        start = call("machine", operation="start", params=params, makes="machine", token=token, keeps=keeps)
+        look = partial(call, operation="describe", params={"id": identity}, patience_s=ARMING_S)
+        checks = [look(one, expects={f"armed.{one}": True}, arms=one) for one in ("alarm", "watchdog")]
+        folder = self._machines.folder / identity
+        attempt = Attempt(
+            number=number,
+            candidate=candidate,
+            zone=None,
+            calls=(start, *checks),
+            layers=_layers(candidate.cap_s),
+            stop_by_hand=f"fuser -k -TERM {quote(f'{folder}/alive')}",
+        )
+        return (attempt,)
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the call that ends a machine."""
-        return (
-            Call(
-                step="end", service=SERVICE, operation="end", region=machine.region, params={"id": machine.id}
-            ),
-        )
+        return (build_call("end", SERVICE, "end", {"id": machine.id}, region=machine.region),)
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Execute a call."""
@@ -99,7 +119,7 @@ class LocalAdapter:
         if found is None:
             return None
         params, state, alive = found
-        return self._machine(params, state) if alive else self._machine(params, state, ended=True)
+        return self._machine(params, state, alive=alive)
 
     def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return the machines that are alive."""
@@ -120,49 +140,6 @@ class LocalAdapter:
         """Return the result in the run's folder, or None."""
         path = self._work(request) / "outcome.json"
         return RunOutcome.model_validate_json(path.read_bytes()) if path.exists() else None
-
-    def _attempt(self, request: LaunchRequest, candidate: LaunchCandidate, number: int) -> Attempt:
-        """Return the calls: start, and check that both timers are set."""
-        token = build_token(request=request, number=number, candidate=candidate, zone=None)
-        identity = f"local-{token[:8]}"
-        start = Call(
-            step="machine",
-            service=SERVICE,
-            operation="start",
-            region=SERVICE,
-            makes="machine",
-            token=token,
-            params={
-                "id": identity,
-                "token": token,
-                "tags": build_tags(request=request, number=number, candidate=candidate),
-                "program": [sys.executable, "-m", "gpuplan.launch.agent.supervise"],
-                "job": self._job(request, candidate, number),
-            },
-            keeps={"id": "id", "started": "started"},
-        )
-        checks = tuple(
-            Call(
-                step=layer,
-                service=SERVICE,
-                operation="describe",
-                region=SERVICE,
-                params={"id": identity},
-                expects={f"armed.{layer}": True},
-                patience_s=ARMING_S,
-                arms=layer,
-            )
-            for layer in ("alarm", "watchdog")
-        )
-        folder = self._machines.folder / identity
-        return Attempt(
-            number=number,
-            candidate=candidate,
-            zone=None,
-            calls=(start, *checks),
-            layers=_layers(candidate.cap_s),
-            stop_by_hand=f"fuser -k -TERM {quote(f'{folder}/alive')}",
-        )
 
     def _job(self, request: LaunchRequest, candidate: LaunchCandidate, number: int) -> dict[str, Any]:
         """Return the configuration of the supervisor."""
@@ -190,9 +167,8 @@ class LocalAdapter:
         """Return the run's folder: its checkpoints outlive its machines."""
         return self._state_dir / "runs" / request.run / "work"
 
-    def _machine(self, params: dict[str, Any], state: dict[str, Any], *, ended: bool = False) -> CloudMachine:
+    def _machine(self, params: dict[str, Any], state: dict[str, Any], *, alive: bool = True) -> CloudMachine:
         """Return a machine from what was asked for and what it says of itself."""
-        tags, armed = params["tags"], state["armed"].get("alarm")
         started = datetime.fromisoformat(state["started"])
         return CloudMachine(
             id=params["id"],
@@ -200,15 +176,10 @@ class LocalAdapter:
             region=SERVICE,
             instance_type="this-machine",
             purchase="on_demand",
-            state="ended" if ended else "running" if armed else "starting",
+            state="ended" if not alive else "running" if state["armed"].get("alarm") else "starting",
             started_at=started,
             seen_at=datetime.now(tz=UTC),
-            cap_at=datetime.fromtimestamp(started.timestamp() + int(tags["gpuplan-cap-s"]), tz=UTC),
-            run=tags["gpuplan-run"],
-            attempt=int(tags["gpuplan-attempt"]),
-            owner=tags["gpuplan-owner"],
-            owner_name=tags.get(TAG_OWNER_NAME, ""),
-            usd_per_hour=parse_usd_tag(tags["gpuplan-microusd-per-hour"]),
+            **parse_tags(params["tags"], started_at=started),
         )
 
 

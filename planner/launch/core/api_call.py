@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
@@ -75,6 +75,13 @@ class Call(Data):
     find_first: bool = False
     undo: tuple[Call, ...] = ()
     way_out: str = ""
+
+
+def build_call(
+    step: str, service: str, operation: str, params: dict[str, Any], *, region: str, **more: Any
+) -> Call:
+    """Return a call; `more` are further fields of `Call`."""
+    return Call(step=step, service=service, operation=operation, region=region, params=params, **more)
 
 
 def look_up(reply: Any, path: str) -> Any:
@@ -133,23 +140,18 @@ def _reference(path: str, known: StepOutputs) -> Any:
     return found
 
 
-def _joined(parts: list[Any], known: StepOutputs) -> str:
-    """Concatenate parts."""
-    return "".join(str(resolve(part, known)) for part in parts)
-
-
-def _json_text(inner: Any, known: StepOutputs) -> str:
-    """Return an object as JSON text."""
-    return json.dumps(resolve(inner, known), separators=(",", ":"))
-
-
 def _time(inner: Mapping[str, Any], known: StepOutputs) -> str:
     """Return a time that an earlier call kept, shifted and formatted."""
     start = datetime.fromisoformat(str(_reference(inner["from"], known))).astimezone(UTC)
     return (start + timedelta(seconds=inner["plus_s"])).strftime(inner["format"])
 
 
-_REFERENCES: dict[str, Any] = {"$ref": _reference, "$join": _joined, "$json": _json_text, "$time": _time}
+_REFERENCES: dict[str, Callable[[Any, StepOutputs], Any]] = {
+    "$ref": _reference,
+    "$join": lambda parts, known: "".join(str(resolve(part, known)) for part in parts),
+    "$json": lambda inner, known: json.dumps(resolve(inner, known), separators=(",", ":")),
+    "$time": _time,
+}
 
 
 class ErrorKind(StrEnum):

@@ -1,45 +1,7 @@
 """Protocol of a provider's adapter. Order of calls, retries, ledger and undo belong to the engine.
 
-An adapter has two halves.
-
-The **pure half** needs no credentials, network or SDK and is deterministic:
-
-* ``terms``: maximum hourly cost of an offer, and how long billing can continue after its cap.
-* ``attempts``: one ``Attempt`` for each candidate (and zone, if the provider needs one): API calls as data
-  (`api_call.Call`). Exactly one call has ``makes="machine"``. That call contains
-    - the idempotency token ``build_token(...)`` of `request`, wherever the provider takes one, also in
-      ``Call.token``;
-    - the tags ``build_tags(...)`` of `request`, never added afterwards: after a crash in between, the
-      machine could not be found;
-    - the cap that the provider itself supports, and the start-up script, whose first line arms the timer.
-  A call that creates another thing that must be removed has ``makes="resource"`` and ``undo`` calls.
-  Names consist of run and attempt (`request.build_resource_name`), so that a call without a token is safe to
-  repeat: it answers EXISTS, and ``Call.find`` reads what exists. A long-running operation is two calls: the
-  request, and a call that is repeated (``patience_s``) until it ``expects`` the state. A cap is read back by
-  a call that ``arms`` the layer and ``expects`` it; a layer that fails to arm ends the machine at once. No
-  call contains a secret. ``Attempt.details`` is the provider's part of the machine's identity.
-* ``ending``: the calls that end a machine. Repeating them is harmless: a missing machine answers ABSENT.
-
-The **other half** talks to the cloud and imports the SDK inside its functions:
-
-* ``send``: one call, one try, with the SDK's own retries disabled. Returns the reply in
-  JSON types. Raises ``CloudError`` for everything else, classified by
-  `api_call.ErrorKind`: capacity, quota (with its scope), credentials, invalid, throttled, transient,
-  **unknown** (reset, timeout, truncated or garbled answer, 5xx without a promise), spent token, exists,
-  absent. When in doubt: unknown. An answer that reports an asynchronous failure (an operation with an error,
-  an instance that ended while it started) is raised as a CloudError of its kind.
-* ``cloud_time``: the cloud's clock, from the ``Date`` of its last answer; None before the first. Whether a
-  machine that cannot be seen may still show up, and whether one is past its cap, is never decided by the clock
-  of this computer.
-* ``look``: one machine by its identity. Only this decides that a machine on record is gone.
-* ``machines``: every machine that carries our tags and still costs money, of every owner, in the given
-  regions (None: all that the account can use), never one without our tags. ``CloudMachine.seen_at`` is the
-  cloud's clock. A place that does not answer is named in ``Listing.failed`` (`collect_machines`).
-* ``leftovers``: resources other than machines with our tags or names.
-* ``live_price``: current price of an offer, read with the credentials that launch it.
-* ``outcome``: result that the supervisor stored with the run's files (exit code, training time); None
-  without one, or where the provider has no storage that outlives the machine.
-* ``missing``: reason why the provider cannot be used here (no SDK, no credentials), without a request.
+The methods of ``Adapter`` that are marked "Pure" need no credentials, network or SDK and are deterministic. The
+others talk to the cloud and import the SDK inside their functions.
 
 Register the class in `clouds` and run the fault sequences of `tests/launch/` against it: they work with
 any adapter whose test server has a billing meter.
@@ -159,6 +121,14 @@ class Leftover(Data):
     undo: tuple[Call, ...]
 
 
+def collect_leftovers(
+    places: Iterable[str], ask: Callable[[str], Iterable[Leftover]], *, threads: int = 1
+) -> tuple[list[Leftover], dict[str, CloudError]]:
+    """List the leftovers of several places, and the places that failed; arguments as for `ask_places`."""
+    answers, failed = ask_places(places, lambda place: tuple(ask(place)), threads=threads)
+    return list(chain(*answers.values())), failed
+
+
 class LivePrice(Data):
     """Current price of an offer, read from the provider.
 
@@ -208,7 +178,7 @@ class RunOutcome(Data):
 
 
 class Adapter(Protocol):
-    """Adapter of a provider; the module's docstring is the contract of each method."""
+    """Adapter of a provider."""
 
     provider: str
     remote: bool  # False: this computer, which is queried without cost and without credentials
@@ -219,36 +189,62 @@ class Adapter(Protocol):
         ...
 
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
-        """Return the calls for every candidate, in order, numbered from ``request.attempt``. Pure."""
+        """Return the calls for every candidate, in order, numbered from ``request.attempt``. Pure.
+
+        One ``Attempt`` for each candidate (and zone, if the provider needs one). Exactly one call has
+        ``makes="machine"``. That call contains
+          - the idempotency token ``build_token(...)`` of `request`, wherever the provider takes one, also in
+            ``Call.token``;
+          - the tags ``build_tags(...)`` of `request`, never added afterwards: after a crash in between, the
+            machine could not be found;
+          - the cap that the provider itself supports, and the start-up script, whose first line arms the timer.
+        A call that creates another thing that must be removed has ``makes="resource"`` and ``undo`` calls.
+        Names consist of run and attempt (`request.build_resource_name`), so that a call without a token is safe
+        to repeat: it answers EXISTS, and ``Call.find`` reads what exists. A long-running operation is two calls:
+        the request, and a call that is repeated (``patience_s``) until it ``expects`` the state. A cap is read
+        back by a call that ``arms`` the layer and ``expects`` it; a layer that fails to arm ends the machine at
+        once. No call contains a secret. ``Attempt.details`` is the provider's part of the machine's identity.
+        """
         ...
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
-        """Return the calls that end a machine. Pure."""
+        """Return the calls that end a machine; repeating them is harmless: a missing one answers ABSENT. Pure."""
         ...
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once, its references resolved, and return the reply; CloudError if it brings none."""
+        """Send one call once, its references resolved and the SDK's retries disabled; return the reply as JSON.
+
+        Raises ``CloudError`` for everything else, classified by `api_call.ErrorKind`. When in doubt: unknown
+        (reset, timeout, truncated or garbled answer, 5xx without a promise). An answer that reports an
+        asynchronous failure (an operation with an error, an instance that ended while it started) is raised as a
+        CloudError of its kind.
+        """
         ...
 
     def missing(self) -> str:
-        """Return the reason why the provider cannot be used (no SDK, no credentials); empty without one."""
+        """Return why the provider cannot be used (no SDK, no credentials), without a request; else empty."""
         ...
 
     def cloud_time(self) -> datetime | None:
-        """Return the cloud's time: its last answer's plus monotonic time since; None before the first."""
+        """Return the cloud's time: its last answer's `Date` plus monotonic time since; None before the first.
+
+        Whether a machine that cannot be seen may still show up, and whether one is past its cap, is never decided
+        by the clock of this computer.
+        """
         ...
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
-        """Return the current description of a machine.
+        """Return the current description of a machine; only this decides that one on record is gone.
 
         State `ended` when the cloud says so; None when the id is unknown; CloudError when neither can be read.
         """
         ...
 
     def machines(self, regions: Sequence[str] | None) -> Listing:
-        """Return all machines with our tags that still cost money, and the places that failed.
+        """Return all machines with our tags that still cost money, of every owner, and the places that failed.
 
-        CloudError when the list of places cannot be read.
+        In the given regions (None: all that the account can use), never one without our tags.
+        ``CloudMachine.seen_at`` is the cloud's clock. CloudError when the list of places cannot be read.
         """
         ...
 
@@ -257,9 +253,12 @@ class Adapter(Protocol):
         ...
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
-        """Return the current price of an offer; CloudError when it cannot be read."""
+        """Return the current price of an offer, read with the credentials that launch it, or raise CloudError."""
         ...
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return the result of an ended run; None when there is none to read."""
+        """Return the result that the supervisor stored with the run's files.
+
+        None without one, or where the provider has no storage that outlives the machine.
+        """
         ...

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...errors import GpuplanError
 from ..clouds import create_adapter
-from ..prepare.error_messages import Failures, describe_retry, explain_errors, explain_teardown_errors
+from ..prepare.error_messages import Failures, explain_errors, explain_teardown_errors
 from .clock import BackoffPolicy, Clock
 from .cloud_adapter import Adapter, CloudMachine, Leftover, RunOutcome
 from .history import AttemptHistory
@@ -66,7 +65,7 @@ class LaunchContext:
             log: Journal of the run.
             reap: Whether to end machines past their cap, too.
         """
-        for past in self._open(log):
+        for past in log.history().open_attempts():
             with explain_teardown_errors(past):
                 found = None if past.is_ending else self._find(log, past)
             if found is None:
@@ -106,28 +105,14 @@ class LaunchContext:
                 machine, number=machine.attempt
             )
 
-    def open_attempts(self) -> set[tuple[str, int, str]]:
-        """Return run, attempt and owner of all open attempts on record."""
-        return {
-            (log.run, one.attempt.number, one.plan.request.owner)
-            for log in self.ledger.runs()
-            for one in self._open(log)
-        }
-
-    def _open(self, log: RunLog) -> list[AttemptHistory]:
-        """Return the open attempts of a run: begun and not over."""
-        return [one for one in log.history().attempts() if one.begun and not one.is_over]
+    def runner(self, log: RunLog, provider: str) -> CallRunner:
+        """Return the call runner of a run."""
+        adapter, clock = self.adapter(provider), self.clock
+        return CallRunner(adapter=adapter, log=log, clock=clock, backoff=self.backoff, notify=self.notify)
 
     def teardown(self, log: RunLog, provider: str, *, owner: str) -> Teardown:
         """Return the teardown of a run."""
-        runner = CallRunner(
-            adapter=self.adapter(provider),
-            log=log,
-            clock=self.clock,
-            backoff=self.backoff,
-            notify=self.notify,
-        )
-        return Teardown(runner, owner=owner)
+        return Teardown(self.runner(log, provider), owner=owner)
 
 
 def is_past_cap(machine: CloudMachine) -> bool:
@@ -165,11 +150,12 @@ def remove_leftovers(
         listing = adapter.machines(regions)
         for place, fault in {**failed, **listing.failed}.items():
             complete = False
-            failures.errors[f"{provider} {place}"] = GpuplanError(
-                f"{provider} was asked for leftovers in {place} and answered {fault}",
-                hint=f"{describe_retry(fault)} the command; {_LATER}",
-            )
-        in_use = {(one.run, one.attempt, one.owner) for one in listing.machines} | context.open_attempts()
+            failures.add(provider, place, fault, what="for leftovers", otherwise=_LATER)
+        in_use = {(one.run, one.attempt, one.owner) for one in listing.machines} | {
+            (log.run, one.attempt.number, one.plan.request.owner)
+            for log in context.ledger.runs()
+            for one in log.history().open_attempts()
+        }
         removed = []
         for one in found if complete else ():
             is_wanted = of in {None, (one.run, one.attempt)} and one.owner == context.acting

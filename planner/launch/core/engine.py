@@ -7,49 +7,32 @@ it is unknown whether a machine exists, no other is requested.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import CredentialsError, GpuplanError, NoAnswerError
 from ..prepare.error_messages import build_access_error, describe_retry, explain_teardown_errors
-from .api_call import Call, CloudError, ErrorKind
-from .clock import BackoffPolicy, Clock
-from .cloud_adapter import Adapter, CloudMachine
+from .api_call import Call, CloudError, ErrorKind, StepOutputs
+from .cloud_adapter import CloudMachine
 from .history import AttemptHistory
-from .launch_plan import Attempt, LaunchEvent, LaunchPlan
-from .ledger import RunLog
+from .launch_plan import Attempt, LaunchPlan
 from .retry import CallRunner
 from .teardown import Teardown
 
 _NEXT_CANDIDATE = {ErrorKind.CAPACITY, ErrorKind.QUOTA, ErrorKind.SPENT_TOKEN}
 
 
-def apply(
-    plan: LaunchPlan,
-    *,
-    adapter: Adapter,
-    log: RunLog,
-    clock: Clock,
-    backoff: BackoffPolicy | None = None,
-    notify: Callable[[LaunchEvent], None],
-) -> AttemptHistory:
+def apply(plan: LaunchPlan, runner: CallRunner) -> AttemptHistory:
     """Apply a plan and return the attempt that succeeded.
 
     Args:
         plan: The plan that `--dry-run` prints.
-        adapter: Adapter of the plan's provider.
-        log: Journal of the run; locked by the caller.
-        clock, backoff: Clock and retry policy.
-        notify: Receives each event.
+        runner: Call runner of the run, for the plan's provider.
 
     Raises:
         NoAnswerError: No candidate is available.
         CredentialsError: The provider denied access; the message names what exists and how to end it by hand.
         GpuplanError: Refused for another reason (resources are removed), or the outcome is unknown.
     """
-    runner = CallRunner(
-        adapter=adapter, log=log, clock=clock, backoff=backoff or BackoffPolicy(), notify=notify
-    )
     return _Run(plan, runner).go()
 
 
@@ -80,10 +63,8 @@ class _Run:
                 refusals.append(fault)
                 self._give_up(attempt, fault)
                 if fault.kind is ErrorKind.QUOTA:
-                    scope = fault.scope
-                    skipped_scopes.add(
-                        "account" if scope == "account" else f"region {attempt.candidate.region}"
-                    )
+                    region = f"region {attempt.candidate.region}"
+                    skipped_scopes.add("account" if fault.scope == "account" else region)
             else:
                 return self._past(attempt)
         raise _nothing_to_be_had(refusals)
@@ -92,22 +73,20 @@ class _Run:
         """Send the remaining calls of an attempt."""
         runner, number = self.runner, attempt.number
         runner.notify("attempt", _described(attempt), number=number)
-        known: dict[str, Mapping[str, Any]] = dict(past.kept)
+        known = dict(past.kept)
         for call in attempt.calls:
             if call.step in known:
                 continue
             runner.notify("sending", f"{call.service}.{call.operation}", number=number, step=call.step)
-            known[call.step] = self._settled(attempt, call, known)
-            kept = known[call.step]
-            runner.notify("done", _outcome(call, kept), number=number, step=call.step, **kept)
+            kept = known[call.step] = self._settled(attempt, call, known)
+            done = f"{call.step}: {kept['id']}" if kept.get("id") else call.step
+            runner.notify("done", done, number=number, step=call.step, **kept)
             if call.arms:
                 runner.notify("armed", call.arms, number=number, step=call.step)
         runner.log.record("up", attempt=number)
         runner.notify("up", f"run {self.plan.run} is up", number=number)
 
-    def _settled(
-        self, attempt: Attempt, call: Call, known: Mapping[str, Mapping[str, Any]]
-    ) -> dict[str, Any]:
+    def _settled(self, attempt: Attempt, call: Call, known: StepOutputs) -> dict[str, Any]:
         """Send one call; when it is unknown whether it made a machine, look for the machine."""
         try:
             return self.runner.settle(call, known, number=attempt.number)
@@ -116,7 +95,11 @@ class _Run:
                 raise
             machine = self.teardown.find(self._past(attempt))
             if machine is None:
-                raise self._unsettled(attempt, fault) from fault
+                raise GpuplanError(
+                    f"unknown whether the {attempt.candidate.instance_type} of run `{self.plan.run}` started: "
+                    f"{fault}",
+                    hint=f"repeat the command, it uses the same token; `gpuplan stop {self.plan.run}` ends it",
+                ) from fault
             return self._adopted(attempt, call, machine)
 
     def _adopted(self, attempt: Attempt, call: Call, machine: CloudMachine) -> dict[str, Any]:
@@ -159,13 +142,6 @@ class _Run:
         attempts = self.runner.log.history().attempts()
         return next(one for one in reversed(attempts) if one.attempt.number == attempt.number)
 
-    def _unsettled(self, attempt: Attempt, fault: CloudError) -> GpuplanError:
-        """Return the error of an unknown outcome."""
-        return GpuplanError(
-            f"unknown whether the {attempt.candidate.instance_type} of run `{self.plan.run}` started: {fault}",
-            hint=f"repeat the command, it uses the same token; `gpuplan stop {self.plan.run}` ends it",
-        )
-
 
 def _described(attempt: Attempt) -> str:
     """Describe the machine of an attempt and its sharding in one line."""
@@ -173,11 +149,6 @@ def _described(attempt: Attempt) -> str:
     place = attempt.zone or one.region
     machine = f"{one.instance_type} in {place}, {one.purchase.replace('_', ' ')}, ${one.usd_per_hour}/h"
     return "; ".join(filter(None, (machine, one.describe_layout())))
-
-
-def _outcome(call: Call, kept: Mapping[str, Any]) -> str:
-    """Describe the result of a call in one line."""
-    return f"{call.step}: {kept['id']}" if kept.get("id") else call.step
 
 
 def _nothing_to_be_had(refusals: list[CloudError]) -> GpuplanError:

@@ -174,6 +174,10 @@ class History:
             for number, (attempt, plan) in sorted(newest.items())
         ]
 
+    def open_attempts(self) -> list[AttemptHistory]:
+        """Return the attempts that were begun and are not over."""
+        return [one for one in self.attempts() if one.begun and not one.is_over]
+
     def current(self) -> AttemptHistory | None:
         """Return the attempt that was begun last, or None."""
         begun = [one for one in self.attempts() if one.begun]

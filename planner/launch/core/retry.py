@@ -97,7 +97,7 @@ class CallRunner:
             )
         )
 
-    def settle(self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int) -> dict[str, Any]:
+    def settle(self, call: Call, known: StepOutputs, *, number: int) -> dict[str, Any]:
         """Send a call until it is done or refused; return the values that it keeps.
 
         Raises:
@@ -109,13 +109,11 @@ class CallRunner:
             fault.way_out = fault.way_out or call.way_out
             raise
 
-    def settle_quietly(
-        self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int
-    ) -> dict[str, Any]:
+    def settle_quietly(self, call: Call, known: StepOutputs, *, number: int) -> dict[str, Any]:
         """Send a call that makes nothing until it is done or refused; return the reply."""
         return self._repeated(call, resolve(call.params, known), known, number=number)
 
-    def _settled(self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int) -> dict[str, Any]:
+    def _settled(self, call: Call, known: StepOutputs, *, number: int) -> dict[str, Any]:
         """Send a call until it is done, or find its existing result; return the values that it keeps."""
         if call.find_first:
             values = self.find_existing(call, known, number=number)
@@ -147,7 +145,7 @@ class CallRunner:
     def find_existing(
         self,
         call: Call,
-        known: Mapping[str, Mapping[str, Any]],
+        known: StepOutputs,
         *,
         number: int,
         absent: Collection[ErrorKind] = (ErrorKind.ABSENT,),
@@ -171,7 +169,7 @@ class CallRunner:
         return None
 
     def _repeated(
-        self, call: Call, params: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]], *, number: int
+        self, call: Call, params: Mapping[str, Any], known: StepOutputs, *, number: int
     ) -> dict[str, Any]:
         """Send a call until its expectations hold."""
         until = self.clock.monotonic() + call.patience_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ...errors import CredentialsError, UsageError
 from ..clouds import LAUNCHABLE
@@ -45,7 +46,9 @@ class Launcher(LaunchContext):
         """
         if names:
             return [self._require_reachable(name) for name in names]
-        needed = {one.plan.request.provider for log in self.ledger.runs() for one in self._open(log)}
+        needed = {
+            one.plan.request.provider for log in self.ledger.runs() for one in log.history().open_attempts()
+        }
         asked = []
         for name in LAUNCHABLE:
             adapter = self.adapter(name)
@@ -80,7 +83,7 @@ class Launcher(LaunchContext):
         Raises:
             UsageError: An id is unknown to the ledger and the clouds.
         """
-        runs = {log.run: self._open(log) for log in self.ledger.runs()}
+        runs = {log.run: log.history().open_attempts() for log in self.ledger.runs()}
         by_id = {one.machine_id: run for run, opened in runs.items() for one in opened if one.machine_id}
         found = {name: StopTarget(run=by_id.get(name, name)) for name in ids if name in {*by_id, *runs}}
         if ids and len(found) == len(set(ids)):
@@ -120,21 +123,17 @@ class Launcher(LaunchContext):
         with log.held():
             history = log.history()
             current = history.current()
-            if history.finished or (current and plan.request.attempt not in _next_numbers(current)):
+            expected = plan.request.attempt
+            if current is not None:
+                expected = current.attempt.number + 1 if current.is_over else current.plan.request.attempt
+            if history.finished or plan.request.attempt != expected:
                 raise UsageError(
                     f"run `{plan.run}` has changed since this plan was made (it is {history.state})",
                     hint="plan again: the same command with the estimate's `plan.json`",
                 )
             if current is not None and not current.is_over:
                 plan = current.plan  # an interrupted launch is continued by the same plan
-            return apply(
-                plan,
-                adapter=self.adapter(plan.request.provider),
-                log=log,
-                clock=self.clock,
-                backoff=self.backoff,
-                notify=self.notify,
-            )
+            return apply(plan, self.runner(log, plan.request.provider))
 
     def refresh(self, run: str) -> bool:
         """Close the attempt of a run if its machine is gone; return whether there was anything to check."""
@@ -151,7 +150,7 @@ class Launcher(LaunchContext):
         """End a run for good: its machine and all its resources."""
         log = self.ledger.run(run)
         with log.held():
-            for past in self._open(log):
+            for past in log.history().open_attempts():
                 self._end(log, past, why=why)
             log.record("finished", why=why)
 
@@ -162,13 +161,8 @@ class Launcher(LaunchContext):
             self._end_by_tags(log, machine)
             log.record("finished", why="stopped by its tags")
         failures = Failures()
-        remove_leftovers(
-            self,
-            machine.provider,
-            regions=[machine.region],
-            failures=failures,
-            of=(machine.run, machine.attempt),
-        )
+        of = (machine.run, machine.attempt)
+        remove_leftovers(self, machine.provider, regions=[machine.region], failures=failures, of=of)
         failures.raise_any()
 
     def reap(self, providers: list[str], *, regions: list[str] | None) -> list[CloudMachine]:
@@ -180,12 +174,13 @@ class Launcher(LaunchContext):
         """
         ended: list[CloudMachine] = []
         failures = Failures()
-        for machine in self._past_cap(providers, regions, failures):
+        listed = [one for name in providers for one in list_machines(self.adapter(name), regions, failures)]
+        for machine in [one for one in listed if is_past_cap(one) and self._is_ours(one)]:
             with failures.collect(machine.run):
                 self._reap_machine(machine)
                 ended.append(machine)
         for log in self.ledger.runs():
-            request = next((one.plan.request for one in self._open(log)), None)
+            request = next((one.plan.request for one in log.history().open_attempts()), None)
             if request is not None and request.provider in set(providers) - failures.errors.keys():
                 with failures.collect(log.run), log.held():
                     self._refresh(log, reap=True)
@@ -193,15 +188,6 @@ class Launcher(LaunchContext):
             remove_leftovers(self, provider, regions=regions, failures=failures)
         failures.raise_any()
         return ended
-
-    def _past_cap(
-        self, providers: Sequence[str], regions: Sequence[str] | None, failures: Failures
-    ) -> list[CloudMachine]:
-        """Return our machines past their cap."""
-        found: list[CloudMachine] = []
-        for provider in providers:
-            found += list_machines(self.adapter(provider), regions, failures)
-        return [one for one in found if is_past_cap(one) and self._is_ours(one)]
 
     def _is_ours(self, machine: CloudMachine) -> bool:
         """Whether a machine may be ended: it belongs to this installation, or is on record."""
@@ -214,9 +200,8 @@ class Launcher(LaunchContext):
 
     def _past_of(self, machine: CloudMachine) -> AttemptHistory | None:
         """Return the open attempt that made a machine, or None."""
-        runs = {log.run: log for log in self.ledger.runs()}
-        opened = self._open(runs[machine.run]) if machine.run in runs else []
-        return next((one for one in opened if one.made(machine)), None)
+        opened = [log.history().open_attempts() for log in self.ledger.runs() if log.run == machine.run]
+        return next((one for one in chain(*opened) if one.made(machine)), None)
 
     def _log_of(self, machine: CloudMachine) -> RunLog:
         """Return the journal for the end of a machine that is not in the ledger.
@@ -238,10 +223,3 @@ class Launcher(LaunchContext):
                 self._end_by_tags(log, machine)
             else:
                 self._end(log, past, why="past its cap")
-
-
-def _next_numbers(current: AttemptHistory) -> set[int]:
-    """Return the first attempt numbers of plans that may be applied now."""
-    if current.is_over:
-        return {current.attempt.number + 1}
-    return {current.plan.request.attempt}

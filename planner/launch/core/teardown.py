@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
 from ...errors import GpuplanError
-from .api_call import RETRIED, Call, CloudError, ErrorKind
+from .api_call import RETRIED, Call, CloudError, ErrorKind, StepOutputs
 from .cloud_adapter import CloudMachine, MachineRef
 from .history import AttemptHistory
 from .retry import CallRunner
 
 Answer = TypeVar("Answer")
+Look = Callable[[], list[CloudMachine]]
 
 CLOCK_TICK_S = 0.001  # shorter waits count as over: a sum of floats may never reach them
 
@@ -76,16 +78,12 @@ class Teardown:
 
     def _end_machine(self, past: AttemptHistory) -> float | None:
         """End the machine of an attempt; return its life, None without a machine [s]."""
-        refs = (
-            [past.ref]
-            if past.ref
-            else [one.ref for one in self._until_shown(lambda: self._tagged(past), past)]
-        )
+        refs, started_at = [past.ref] if past.ref else [], past.machine_started_at
         if not refs:
-            return None
+            refs = [one.ref for one in self._until_shown(lambda: self._tagged(past), past)]
         for ref in refs:
-            self._end(ref, started_at=past.machine_started_at, number=past.attempt.number)
-        return self._lived_s(past.machine_started_at)
+            self._end(ref, started_at=started_at, number=past.attempt.number)
+        return self._lived_s(started_at) if refs else None
 
     def _end(self, ref: MachineRef, *, started_at: datetime | None, number: int) -> None:
         """End one machine and wait until its cloud confirms the end.
@@ -113,9 +111,7 @@ class Teardown:
                 )
             runner.clock.sleep(runner.backoff.poll_delay_s(looks))
 
-    def _until_shown(
-        self, look: Callable[[], list[CloudMachine]], past: AttemptHistory
-    ) -> list[CloudMachine]:
+    def _until_shown(self, look: Look, past: AttemptHistory) -> list[CloudMachine]:
         """Poll for machines until one is found or the visibility time is over; then the list is empty."""
         runner = self.runner
         since = runner.clock.monotonic()
@@ -155,12 +151,9 @@ class Teardown:
 
     def _seen(self, ref: MachineRef, *, number: int) -> list[CloudMachine]:
         """Return the current description of a machine as a list; empty when it is unknown."""
-
-        def ask() -> list[CloudMachine]:
-            machine = self.runner.adapter.look(ref)
-            return [] if machine is None else [machine]
-
-        return self._answered(ask, what=f"look at {ref.id}", number=number)
+        look = self.runner.adapter.look
+        machine = self._answered(lambda: look(ref), what=f"look at {ref.id}", number=number)
+        return [] if machine is None else [machine]
 
     def _listed(self, regions: list[str], *, number: int) -> tuple[CloudMachine, ...]:
         """Return the machines of regions; raise the error of a place that does not answer."""
@@ -188,7 +181,7 @@ class Teardown:
 
     def _remove_resources(self, past: AttemptHistory) -> None:
         """Undo every call that may have made something, in reverse order."""
-        known: dict[str, Mapping[str, Any]] = dict(past.kept)
+        known: dict[str, Mapping[str, Any]] = {**past.kept}
         for call in reversed(past.attempt.calls):
             if call.makes == "machine" or not call.undo or call.step not in past.intended:
                 continue
@@ -196,15 +189,13 @@ class Teardown:
                 call, known, number=past.attempt.number, absent=(ErrorKind.ABSENT, ErrorKind.INVALID)
             )
             for undo in call.undo:
-                try:
+                with suppress(KeyError):  # it was never made
                     self.send_unless_absent(
                         undo, {**known, call.step: left or {}}, number=past.attempt.number
                     )
-                except KeyError:
-                    continue  # it was never made
             self.runner.notify("removed", call.step, number=past.attempt.number, step=call.step)
 
-    def send_unless_absent(self, call: Call, known: Mapping[str, Mapping[str, Any]], *, number: int) -> None:
+    def send_unless_absent(self, call: Call, known: StepOutputs, *, number: int) -> None:
         """Send a call that removes something; a missing thing counts as removed."""
         try:
             self.runner.settle_quietly(call, known, number=number)

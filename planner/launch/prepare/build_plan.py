@@ -78,7 +78,10 @@ def build_launch_plan(args: LaunchArgs, launcher: Launcher, *, catalog: Catalog,
     )
     if begun is not None:
         _require_within(begun, args)
-        _require_resumable(begun, launcher)
+        current = launcher.ledger.peek(begun.run).current()
+        if current is not None and not current.is_up:  # the cloud may have forgotten the tokens of its calls
+            what, now = f"the plan of run `{begun.run}`", launcher.clock.now()
+            require_fresh(what=what, made_at=begun.made_at, now=now, life=LAUNCH_LIFE)
         return begun
     adapter = launcher.adapter(request.provider)
     candidates = request.candidates
@@ -92,8 +95,7 @@ def build_launch_plan(args: LaunchArgs, launcher: Launcher, *, catalog: Catalog,
             today=launcher.clock.now().date(),
             accept_old=args.accept_old_prices,
         )
-    ceilings = [one for one in (args.most_usd, request.max_usd) if one is not None]
-    most_usd = min(ceilings, default=None)
+    most_usd = min((one for one in (args.most_usd, request.max_usd) if one is not None), default=None)
     fitting = _capped(filter_affordable(candidates), args, request, adapter, most_usd=most_usd)
     plan = make_plan(
         request.model_copy(
@@ -158,14 +160,6 @@ def _begun(history: History) -> LaunchPlan | None:
     return None if current is None or current.is_over or history.finished else current.plan
 
 
-def _require_resumable(plan: LaunchPlan, launcher: Launcher) -> None:
-    """Raise NoAnswerError when a plan has unsent calls and the cloud may have forgotten its tokens."""
-    current = launcher.ledger.peek(plan.run).current()
-    if current is not None and not current.is_up:
-        now = launcher.clock.now()
-        require_fresh(what=f"the plan of run `{plan.run}`", made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
-
-
 def _require_within(plan: LaunchPlan, args: LaunchArgs) -> None:
     """Raise NoAnswerError unless a plan in progress keeps the typed limits: it cannot change."""
     request = plan.request
@@ -221,12 +215,15 @@ def build_run_spec(
             hint="give a script: `--script train.py`",
         )
     source = parse_source(args.source)
+    every_s = args.checkpoint_every_s
+    if every_s is None:
+        every_s = first.spot.checkpoint_every_s if first and first.spot else CHECKPOINT_EVERY_S
     return RunSpec(
         script=_within(script, source),
         arguments=args.arguments,
         source=source,
         requirements=args.requirements,
-        checkpoint_every_s=_checkpoint_every_s(args, first),
+        checkpoint_every_s=every_s,
         stop_loss=StopLoss(action=args.stop_loss),
         packages=find_pinned_packages(planned.versions),
     )
@@ -238,13 +235,6 @@ def _within(script: str, source: str) -> str:
     path = Path(script)
     inside = kind == "folder" and path.is_absolute() and path.is_relative_to(place)
     return str(path.relative_to(place)) if inside else script
-
-
-def _checkpoint_every_s(args: LaunchArgs, first: LaunchCandidate | None) -> float:
-    if args.checkpoint_every_s is not None:
-        return args.checkpoint_every_s
-    planned = None if first is None else first.spot
-    return CHECKPOINT_EVERY_S if planned is None else planned.checkpoint_every_s
 
 
 def _fingerprint(args: LaunchArgs, spec: RunSpec, provider: str, first: LaunchCandidate) -> str:

@@ -19,12 +19,12 @@ from ..core.history import History
 from ..core.launch_plan import SHORTEST_CAP_S, LaunchPlan
 from ..core.request import LaunchCandidate, LaunchRequest, RunSpec, Seconds, StopLoss
 from .arguments import LaunchArgs, parse_source
+from .planning import PLAN_AGAIN
 from .upload import require_inside, require_sendable
 
 LONGEST_CAP_S = 30 * 24 * 3600
 CLOCK_TOLERANCE = timedelta(minutes=5)  # between two computers with NTP, with a margin
 MOST_USD = Decimal(10) ** 6
-_PLAN_AGAIN = "create it again: `gpuplan launch plan.json --dry-run -o launch.json`"
 
 Run = Annotated[str, StringConstraints(pattern=r"^r[0-9a-f]{8}-[1-9][0-9]{0,5}$")]
 Owner = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
@@ -73,7 +73,6 @@ class _CheckedStopLoss(StopLoss):
 
 class _CheckedSpec(RunSpec):
     script: Line
-    arguments: tuple[str, ...] = ()
     source: Place | FolderPlace
     requirements: Line | None = None
     checkpoint_every_s: Annotated[float, Field(ge=1, le=LONGEST_CAP_S, allow_inf_nan=False)]
@@ -109,7 +108,7 @@ def read_launch_plan(path: Path) -> LaunchPlan:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]).encode("unicode_escape").decode()
         raise UsageError(
-            f"{path} is not a valid launch plan of this version: `{where}`: {first['msg']}", hint=_PLAN_AGAIN
+            f"{path} is not a valid launch plan of this version: `{where}`: {first['msg']}", hint=PLAN_AGAIN
         ) from error
     for one in plan.request.candidates:
         read_sharding(one.shard, where=f"{path}: shard")
@@ -132,15 +131,15 @@ def require_sound(
     if request.owner != owner:
         raise UsageError(
             f"{args.path} was made by installation `{request.owner}`, and this is `{owner}`",
-            hint=f"move the estimate, not the launch plan: {_PLAN_AGAIN}",
+            hint=f"move the estimate, not the launch plan: {PLAN_AGAIN}",
         )
     if request.made_at > now + CLOCK_TOLERANCE:
         raise UsageError(
-            f"{args.path} has a time in the future: {request.made_at:%Y-%m-%d %H:%M} UTC", hint=_PLAN_AGAIN
+            f"{args.path} has a time in the future: {request.made_at:%Y-%m-%d %H:%M} UTC", hint=PLAN_AGAIN
         )
     expected = history and (history.next_attempt, history.spent_at_most_usd)
     if expected and (request.attempt, request.spent_usd) != expected:
-        raise UsageError(f"run `{request.run}` has changed since {args.path} was made", hint=_PLAN_AGAIN)
+        raise UsageError(f"run `{request.run}` has changed since {args.path} was made", hint=PLAN_AGAIN)
     require_inside(spec.script, what="`script`")
     if spec.requirements:
         require_inside(spec.requirements, what="`requirements`")
@@ -164,7 +163,7 @@ def require_as_typed(plan: LaunchPlan, args: LaunchArgs) -> None:
         if typed is not None and typed != planned:
             raise UsageError(
                 f"`{flag}` contradicts the launch plan, which has {planned!r}",
-                hint=f"leave the flag out, or {_PLAN_AGAIN}",
+                hint=f"leave the flag out, or {PLAN_AGAIN}",
             )
 
 

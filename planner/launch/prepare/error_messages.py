@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from ...errors import CredentialsError, GpuplanError
 from ..core.api_call import RETRIED, CloudError, ErrorKind
-from ..core.cloud_adapter import Adapter, CloudMachine, Listing
+from ..core.cloud_adapter import Adapter, CloudMachine
 from ..core.history import AttemptHistory
 
 _LEDGER = "`gpuplan ps` shows the machines on record"
@@ -34,6 +34,13 @@ class Failures:
             self.errors[part] = error
         else:
             self.errors.pop(part, None)
+
+    def add(self, provider: str, place: str, fault: CloudError, *, what: str, otherwise: str) -> None:
+        """Add the error of a place; arguments as for `explain_errors`."""
+        self.errors[f"{provider} {place}"] = GpuplanError(
+            f"{provider} was asked {what} in {place} and answered {fault}",
+            hint=f"{describe_retry(fault)} the command; {otherwise}",
+        )
 
     def raise_any(self) -> None:
         """Raise the collected errors as one; a CredentialsError if one is among them."""
@@ -78,22 +85,13 @@ def list_machines(
         explain_errors(adapter.provider, what="for its machines", otherwise=_LEDGER),
     ):
         listing = adapter.machines(regions)
-        if not listing.answered and _locked_out_of(listing):
-            raise next(iter(listing.failed.values()))
+        faults = list(listing.failed.values())
+        if faults and not listing.answered and all(one.kind is ErrorKind.CREDENTIALS for one in faults):
+            raise faults[0]
         for place, fault in listing.failed.items():
-            failures.errors[f"{adapter.provider} {place}"] = GpuplanError(
-                f"{adapter.provider} was asked for its machines in {place} and answered {fault}",
-                hint=f"{describe_retry(fault)} the command; {_LEDGER}",
-            )
+            failures.add(adapter.provider, place, fault, what="for its machines", otherwise=_LEDGER)
         return listing.machines
     return ()
-
-
-def _locked_out_of(listing: Listing) -> bool:
-    """Whether every place refused the credentials."""
-    return bool(listing.failed) and all(
-        fault.kind is ErrorKind.CREDENTIALS for fault in listing.failed.values()
-    )
 
 
 @contextmanager
@@ -130,11 +128,7 @@ def describe_retry(fault: CloudError) -> str:
     first = f"{fault.way_out}; otherwise " if fault.way_out else ""
     if fault.kind is ErrorKind.CREDENTIALS:
         return f"{first}renew the credentials, or get the named permission, then repeat"
-    return (
-        f"{first}wait a minute, then repeat"
-        if fault.kind in RETRIED
-        else f"{first}fix the cause, then repeat"
-    )
+    return f"{first}{'wait a minute' if fault.kind in RETRIED else 'fix the cause'}, then repeat"
 
 
 def _error_of(fault: CloudError) -> type[GpuplanError]:

@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from decimal import Decimal
-from importlib import import_module
+from itertools import chain
 
 from ..._version import __version__
 from ...errors import NoAnswerError, UsageError
+from ..clouds.aws.options import AwsOptions
+from ..clouds.azure.options import AzureOptions
+from ..clouds.google.options import GoogleOptions
 from ..core.cloud_adapter import Adapter
 from ..core.launch_plan import Attempt, LaunchPlan, compute_cap_s, compute_worst_case_usd
 from ..core.request import LaunchCandidate, LaunchRequest
+
+PLAN_AGAIN = "create it again: `gpuplan launch plan.json --dry-run -o launch.json`"
 
 
 def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
@@ -87,12 +92,12 @@ def rebuild_plan(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise UsageError(
             f"the launch plan's request cannot be planned: {error}",
-            hint="create it again: `gpuplan launch plan.json --dry-run -o launch.json`",
+            hint=PLAN_AGAIN,
         ) from error
     if made != plan:
         raise UsageError(
             "the launch plan does not match its request: it was edited, or written by another version of gpuplan",
-            hint="create it again: `gpuplan launch plan.json --dry-run -o launch.json`",
+            hint=PLAN_AGAIN,
         )
     return made
 
@@ -111,17 +116,15 @@ def _notes(
     candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Return the changes that scripts need and the notes of all candidates, without duplicates."""
-    sharded = [candidate.describe_layout() for candidate in candidates]
-    found = [
-        note for candidate in candidates for note in adapter.compute_cost_bounds(candidate, options).notes
-    ]
-    return tuple(dict.fromkeys(filter(None, [*sharded, *found])))
+    sharded = (one.describe_layout() for one in candidates)
+    found = chain.from_iterable(adapter.compute_cost_bounds(one, options).notes for one in candidates)
+    return tuple(dict.fromkeys(filter(None, chain(sharded, found))))
 
 
-_OPTIONS = {
-    "aws": "..clouds.aws.options:AwsOptions",
-    "gcp": "..clouds.google.options:GoogleOptions",
-    "azure": "..clouds.azure.options:AzureOptions",
+_OPTIONS: dict[str, type[AwsOptions | GoogleOptions | AzureOptions]] = {
+    "aws": AwsOptions,
+    "gcp": GoogleOptions,
+    "azure": AzureOptions,
 }
 _PAYERS = ("project", "subscription")
 
@@ -135,42 +138,27 @@ def describe_exposure(request: LaunchRequest, details: Mapping[str, str]) -> dic
     """
     if request.provider not in _OPTIONS:
         return {}
-    chosen = {**_defaults(request.provider), **request.options}
+    own = fields(_OPTIONS[request.provider])
+    chosen = {**{one.name: str(one.default) for one in own if one.default is not MISSING}, **request.options}
+    image = chosen["image"] + (" (runs a container)" if request.spec.source.startswith("image:") else "")
+    identity = chosen.get("profile") or chosen.get("service_account") or "none"
+    if request.provider == "azure":
+        identity = "its own, with rights on itself only"
+    if "ssh_from" in chosen:
+        ports = f"22 from {chosen['ssh_from']}" if chosen["ssh_from"] else "none"
+    else:
+        ports = f"those of the network `{chosen['network']}`; gpuplan adds none"
     is_slice = request.candidates[0].instance_type.startswith("tpu-")
-    container = request.spec.source.startswith("image:")
     found = {
         "account": next((details[name] for name in _PAYERS if name in details), "from the credentials"),
-        "image": "the slice's own"
-        if is_slice
-        else chosen["image"] + (" (runs a container)" if container else ""),
+        "image": "the slice's own" if is_slice else image,
         "bucket": chosen.get("bucket") or "none",
-        "open ports": _ports(chosen),
-        "identity": _identity(request.provider, chosen),
+        "open ports": ports,
+        "identity": identity,
     }
     if chosen.get("scheduler_role"):
         found["ended by"] = chosen["scheduler_role"]
     return found
-
-
-def _defaults(provider: str) -> dict[str, str]:
-    """Return the defaults of a provider's options as text."""
-    module, _, name = _OPTIONS[provider].partition(":")
-    options = getattr(import_module(module, __package__), name)
-    return {one.name: str(one.default) for one in fields(options) if one.default is not MISSING}
-
-
-def _ports(chosen: Mapping[str, str]) -> str:
-    """Describe the open ports."""
-    if "ssh_from" in chosen:
-        return f"22 from {chosen['ssh_from']}" if chosen["ssh_from"] else "none"
-    return f"those of the network `{chosen['network']}`; gpuplan adds none"
-
-
-def _identity(provider: str, chosen: Mapping[str, str]) -> str:
-    """Describe the machine's identity."""
-    if provider == "azure":
-        return "its own, with rights on itself only"
-    return chosen.get("profile") or chosen.get("service_account") or "none"
 
 
 HOURS_PER_DAY = 24

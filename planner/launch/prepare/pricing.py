@@ -68,7 +68,22 @@ def require_known_prices(
         accept_old: Whether the user accepts prices older than 90 days.
     """
     unread = [one for one in candidates if not one.price_source]
-    require_same_price(unread, provider=provider, offers=offers)
+    prices = {
+        (offer.instance_type, offer.region, offer.purchase): offer.usd_per_hour
+        for offer in offers
+        if offer.provider == provider
+    }
+    hint = "estimate again: `gpuplan estimate … -o plan.json`"
+    for one in unread:
+        now = prices.get((one.instance_type, one.region, one.purchase))
+        where = f"{one.instance_type} in {one.region} ({one.purchase.replace('_', ' ')})"
+        if now is None:
+            raise NoAnswerError(f"the catalog no longer has a price for {where}", hint=hint)
+        if abs(now - one.usd_per_hour) > one.usd_per_hour * type(now)(PRICE_TOLERANCE):
+            raise NoAnswerError(
+                f"the price of {where} changed from ${one.usd_per_hour} to ${now} an hour since the plan was made",
+                hint=hint,
+            )
     require_recent_prices(unread, today=today, accept_old=accept_old)
 
 
@@ -106,33 +121,3 @@ def require_fresh(*, what: str, made_at: datetime, now: datetime, life: timedelt
             f"{what} was made {hours:.0f} h ago and is valid for {life.total_seconds() / 3600:.0f} h",
             hint="create it again with current prices",
         )
-
-
-def require_same_price(
-    candidates: Sequence[LaunchCandidate], *, provider: str, offers: Sequence[Offer]
-) -> None:
-    """Raise NoAnswerError when the catalog's price of a candidate differs from the plan's.
-
-    Args:
-        candidates: The planned candidates.
-        provider: Provider of all candidates.
-        offers: Current offers of the catalog.
-    """
-    prices = {
-        (offer.instance_type, offer.region, offer.purchase): offer.usd_per_hour
-        for offer in offers
-        if offer.provider == provider
-    }
-    for one in candidates:
-        now = prices.get((one.instance_type, one.region, one.purchase))
-        where = f"{one.instance_type} in {one.region} ({one.purchase.replace('_', ' ')})"
-        if now is None:
-            raise NoAnswerError(
-                f"the catalog no longer has a price for {where}",
-                hint="estimate again: `gpuplan estimate … -o plan.json`",
-            )
-        if abs(now - one.usd_per_hour) > one.usd_per_hour * type(now)(PRICE_TOLERANCE):
-            raise NoAnswerError(
-                f"the price of {where} changed from ${one.usd_per_hour} to ${now} an hour since the plan was made",
-                hint="estimate again: `gpuplan estimate … -o plan.json`",
-            )

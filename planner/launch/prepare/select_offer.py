@@ -98,13 +98,14 @@ def select_candidates(
         UsageError: The rank does not exist.
         NoAnswerError: The offer cannot be launched.
     """
-    index = _index(
-        planned,
-        launchable=launchable,
-        rank=rank,
-        only_recommended=only_recommended,
-        joins_hosts=joins_hosts,
-    )
+    if rank is None:
+        index = _recommended(planned, launchable, only_recommended=only_recommended, joins_hosts=joins_hosts)
+    elif 1 <= rank <= len(planned.offers):
+        index = rank - 1
+    else:
+        raise UsageError(
+            f"`--rank {rank}`: {planned.path} has {len(planned.offers)} offers", hint="count from 1"
+        )
     first = planned.offers[index]
     problem = _why_not(first, launchable, engine, joins_hosts=joins_hosts)
     if problem:
@@ -117,7 +118,9 @@ def select_candidates(
     others = [
         position
         for position, offer in enumerate(planned.offers)
-        if position > index and not _why_not(offer, launchable) and _can_replace(offer, first)
+        if position > index
+        and not _why_not(offer, launchable)
+        and all(offer[key] == first[key] for key in ("provider", "accelerator", "devices"))
     ]
     similar = tuple(_candidate(planned.offers[one], rank=one + 1) for one in (index, *others))
     return first["provider"], filter_affordable(similar)[: fallbacks + 1]
@@ -135,31 +138,22 @@ def _chosen(data: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(found if "decision" in data else found[:1])
 
 
-def _index(
-    planned: EstimateOffers,
-    *,
-    launchable: Sequence[str],
-    rank: int | None,
-    only_recommended: bool,
-    joins_hosts: bool,
+def _recommended(
+    planned: EstimateOffers, launchable: Sequence[str], *, only_recommended: bool, joins_hosts: bool
 ) -> int:
-    """Return the index of the first offer to try."""
-    if rank is not None:
-        if not 1 <= rank <= len(planned.offers):
-            raise UsageError(
-                f"`--rank {rank}`: {planned.path} has {len(planned.offers)} offers", hint="count from 1"
-            )
-        return rank - 1
+    """Return the index of the recommended offer, or of the next pick of the decision."""
     if not planned.chosen:
         raise NoAnswerError(
             f"{planned.path} recommends no offer", hint=_first_launchable(planned, launchable)
         )
-    able = [
+    if only_recommended:
+        return planned.chosen[0]
+    able = (
         index
         for index in planned.chosen
         if not _why_not(planned.offers[index], launchable, joins_hosts=joins_hosts)
-    ]
-    return planned.chosen[0] if only_recommended or not able else able[0]
+    )
+    return next(able, planned.chosen[0])
 
 
 def _open_notebook(planned: EstimateOffers, index: int) -> str:
@@ -167,17 +161,14 @@ def _open_notebook(planned: EstimateOffers, index: int) -> str:
     provider = planned.offers[index]["provider"]
     if provider not in NOTEBOOKS:
         return ""
-    places = [index] if provider == COLAB else []
-    places += [
-        place
-        for place, offer in enumerate(planned.offers)
-        if offer["provider"] == COLAB and offer["memory_fits"]
-    ]
-    where = "" if provider == COLAB else f"it is a notebook, opened at {provider}.com; for Colab: "
-    return "".join(
-        f"{where}`gpuplan export {planned.path} --to colab --rank {place + 1} -o notebook.ipynb`"
-        for place in places[:1]
-    )
+    where, place = "", index
+    if provider != COLAB:
+        where = f"it is a notebook, opened at {provider}.com; for Colab: "
+        offers = enumerate(planned.offers)
+        place = next((at for at, one in offers if one["provider"] == COLAB and one["memory_fits"]), -1)
+        if place < 0:
+            return ""
+    return f"{where}`gpuplan export {planned.path} --to colab --rank {place + 1} -o notebook.ipynb`"
 
 
 def _why_not(
@@ -212,12 +203,12 @@ def _first_launchable(planned: EstimateOffers, launchable: Sequence[str]) -> str
     paid = [place for place in able if float(planned.offers[place]["usd_per_hour"]) > 0]
     found = min(paid or able, key=lambda place: _compute_time_and_cost(planned.offers[place]), default=None)
     if found is not None:
-        offer, position = planned.offers[found], found
+        offer = planned.offers[found]
         name = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
         run, cost = offer.get("run_time_s"), offer.get("cost_usd")
         takes = f", {format_duration(run['mid'])}" if run else ""
         usd = f", ${format_usd(float(cost['mid']))}" if cost else ""
-        return f"the best that can be launched is {name}{takes}{usd}: `--rank {position + 1}`"
+        return f"the best that can be launched is {name}{takes}{usd}: `--rank {found + 1}`"
     return f"estimate with one of these: {', '.join(f'`--provider {name}`' for name in launchable)}"
 
 
@@ -226,11 +217,6 @@ def _compute_time_and_cost(offer: Mapping[str, Any]) -> tuple[bool, float]:
     run, cost, quota = offer.get("run_time_s"), offer.get("cost_usd"), offer.get("quota")
     is_refused = quota is not None and quota["state"] == "too_small"
     return is_refused, run["mid"] * float(cost["mid"]) if run and cost else math.inf
-
-
-def _can_replace(offer: Mapping[str, Any], first: Mapping[str, Any]) -> bool:
-    """Whether an offer can replace the first: same provider and devices."""
-    return all(offer[key] == first[key] for key in ("provider", "accelerator", "devices"))
 
 
 def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:

@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
@@ -117,10 +116,9 @@ def build_container_commands(image: str, *, home: str, job: str, accelerator: st
 
 
 PACKAGES = ("keras", "jax")
-NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
 
 
-def find_pinned_packages(planned: Mapping[str, str] = NO_VERSIONS) -> tuple[str, ...]:
+def find_pinned_packages(planned: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return the packages that every run needs, pinned to the versions installed here, or else to planned ones.
 
     Args:
@@ -131,7 +129,7 @@ def find_pinned_packages(planned: Mapping[str, str] = NO_VERSIONS) -> tuple[str,
         try:
             known: str | None = version(name)
         except PackageNotFoundError:
-            known = planned.get(name)
+            known = (planned or {}).get(name)
         if known:
             found.append(f"{name}=={known.partition('+')[0]}")
     return tuple(found)

@@ -72,15 +72,20 @@ def build_startup_script(
     request: LaunchRequest, candidate: LaunchCandidate, number: int, boot: BootConfig
 ) -> str:
     """Return the start-up script of one attempt."""
+    spec = request.spec
     folder = None if is_in_container(request) else f"{HOME}/code"
     job = build_job(request, candidate, number, work=f"{HOME}/work", folder=folder, notices=boot.notices)
     params = json.dumps(job, sort_keys=True)
-    remote = f"{boot.bucket}/{request.run}" if boot.bucket else ""
+    remote, syncing, last_copy = f"{boot.bucket}/{request.run}" if boot.bucket else "", [], ""
+    if remote:  # checkpoints and logs are copied to the bucket during the run, and a last time
+        copy = _build_copy(boot, source="work", target=remote)
+        syncing = [f"(while sleep {max(1, int(spec.checkpoint_every_s))}; do {copy} || true; done) &"]
+        last_copy = f"{_build_copy(boot, source=f'{HOME}/work', target=remote)} || true; "
     lines = [
         "#!/bin/bash",
         boot.timer,
         "set -euo pipefail",
-        f"end() {{ {_build_final_copy(boot, remote)}{boot.end}; }}",
+        f"end() {{ {last_copy}{boot.end}; }}",
         "trap end EXIT",
         f"mkdir -p {HOME}/run {HOME}/work {HOME}/code && cd {HOME}",
         f"exec > >(tee -a work/log-{number}.txt) 2>&1",  # an earlier attempt left its own
@@ -88,7 +93,7 @@ def build_startup_script(
         f"cat > run/params.json <<'END'\n{params}\nEND",
         *_build_fetching(request, boot, remote),
         *_build_installing(request, boot),
-        *_build_syncing(request, boot, remote),
+        *syncing,
         *_build_running(request, candidate),
     ]
     return "\n".join(lines) + "\n"
@@ -140,19 +145,6 @@ def _build_running(request: LaunchRequest, candidate: LaunchCandidate) -> list[s
         return ["venv/bin/python -m gpuplan_agent.supervise run"]
     image = request.spec.source.partition(":")[2]
     return build_container_commands(image, home=HOME, job=f"{HOME}/run", accelerator=candidate.accelerator)
-
-
-def _build_syncing(request: LaunchRequest, boot: BootConfig, remote: str) -> list[str]:
-    """Return the background command that copies checkpoints and logs to the bucket during the run."""
-    if not remote:
-        return []
-    every_s = max(1, int(request.spec.checkpoint_every_s))
-    return [f"(while sleep {every_s}; do {_build_copy(boot, source='work', target=remote)} || true; done) &"]
-
-
-def _build_final_copy(boot: BootConfig, remote: str) -> str:
-    """Return the command that copies the run's files a last time."""
-    return f"{_build_copy(boot, source=f'{HOME}/work', target=remote)} || true; " if remote else ""
 
 
 def _build_copy(boot: BootConfig, *, source: str, target: str) -> str:

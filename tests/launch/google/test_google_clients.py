@@ -94,7 +94,8 @@ def test_what_the_plan_prints_is_what_the_client_sends(purchase: str) -> None:
 def _request_class(method: Any) -> Any:
     import importlib
 
-    return getattr(importlib.import_module(f"google.cloud.{method.package}"), method.request)
+    package, *_, request = method
+    return getattr(importlib.import_module(f"google.cloud.{package}"), request)
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from ....offers.refresh.sources.aws_sdk import PRICING_REGION
-from ...core.api_call import Call, CloudError, ErrorKind
+from ...core.api_call import Call, CloudError, build_call
 from ...core.clock import Clock, ServerDateClock
 from ...core.cloud_adapter import (
     CloudMachine,
@@ -27,15 +26,17 @@ from ...core.cloud_adapter import (
     MachineRef,
     MachineState,
     RunOutcome,
+    collect_leftovers,
     collect_machines,
 )
 from ...core.launch_plan import Attempt, CostBounds
-from ...core.places import ask_places
 from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, parse_tags
 from ...prepare.upload import insert_archive
+from ..base import CloudBase, none_if_absent
 from .attempt import build_attempt
 from .options import parse_options
 from .replies import (
+    list_instances,
     list_schedules,
     list_security_groups,
     max_usd_per_hour,
@@ -55,7 +56,7 @@ _STATES: dict[str, MachineState] = {
 _LISTED = [name for name, state in _STATES.items() if state != "ended"]
 
 
-class AwsAdapter:
+class AwsAdapter(CloudBase):
     """Rents from Amazon EC2.
 
     Args:
@@ -64,13 +65,11 @@ class AwsAdapter:
     """
 
     provider = "aws"
-    remote = True
-    visibility_s = 60.0  # eventual consistency of the EC2 API: seconds, rarely more
 
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
+        self._clock = ServerDateClock()
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = Lock()
-        self._time = ServerDateClock()
 
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return the maximum hourly price, disk and address included, and its exclusions."""
@@ -102,15 +101,7 @@ class AwsAdapter:
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the call that terminates the instance."""
         params = {"InstanceIds": [machine.id]}
-        return (
-            Call(
-                step="end",
-                service="ec2",
-                operation="terminate_instances",
-                region=machine.region,
-                params=params,
-            ),
-        )
+        return (build_call("end", "ec2", "terminate_instances", params, region=machine.region),)
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call of boto3's, once."""
@@ -129,21 +120,14 @@ class AwsAdapter:
             return "boto3 is not installed: `pip install 'gpuplan[aws]'`"
         return "" if session.get_credentials() else "no AWS credentials were found"
 
-    def cloud_time(self) -> datetime | None:
-        """Return the last answer's `Date` plus monotonic time since."""
-        return self._time.now()
-
     def look(self, machine: MachineRef) -> CloudMachine | None:
         """Return an instance by its id, terminated ones included; None when EC2 does not know it."""
         client = self._client("ec2", machine.region)
-        try:
-            page = self._answered(lambda: client.describe_instances(InstanceIds=[machine.id]))
-        except CloudError as fault:
-            if fault.kind is ErrorKind.ABSENT:
-                return None
-            raise
-        found = [one for reservation in page["Reservations"] for one in reservation["Instances"]]
-        return self._machine(found[0], machine.region) if found else None
+        page = none_if_absent(
+            lambda: self._answered(lambda: client.describe_instances(InstanceIds=[machine.id]))
+        )
+        found = next(list_instances(page), None) if page else None
+        return self._machine(found, machine.region) if found else None
 
     def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return every instance with our tags that is not terminated."""
@@ -154,12 +138,12 @@ class AwsAdapter:
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return security groups with our tags and schedules with our names."""
         places, failed = self._places(regions)
-        found, silent = ask_places(places, self._leftovers_in, threads=THREADS)
-        return list(chain(*found.values())), {**failed, **silent}
+        found, silent = collect_leftovers(places, self._leftovers_in, threads=THREADS)
+        return found, {**failed, **silent}
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the price of the instance, without disk and address."""
-        now = self.cloud_time() or datetime.now(UTC)
+        now = self._now()
         if candidate.purchase == "spot":
             zones, client = parse_options(options).zones, self._client("ec2", candidate.region)
             usd = self._answered(lambda: read_spot_usd(client, candidate, zones=zones, now=now))
@@ -176,20 +160,17 @@ class AwsAdapter:
         if not chosen.bucket:
             return None
         region = request.candidates[0].region
-        key = f"{request.run}/outcome.json"
-        try:
-            reply = self._answered(
-                lambda: self._client("s3", region).get_object(
-                    Bucket=chosen.bucket,
-                    Key=key,
-                    ExpectedBucketOwner=chosen.bucket_owner or self._account(region),
-                )
+
+        def ask() -> Any:
+            owner = chosen.bucket_owner or str(
+                self._answered(lambda: self._client("sts", region).get_caller_identity())["Account"]
             )
-        except CloudError as fault:
-            if fault.kind is ErrorKind.ABSENT:
-                return None
-            raise
-        return RunOutcome.model_validate_json(reply["Body"].read())
+            return self._client("s3", region).get_object(
+                Bucket=chosen.bucket, Key=f"{request.run}/outcome.json", ExpectedBucketOwner=owner
+            )
+
+        reply = none_if_absent(lambda: self._answered(ask))
+        return RunOutcome.model_validate_json(reply["Body"].read()) if reply else None
 
     def _machines_in(self, region: str) -> Iterator[CloudMachine]:
         """Yield a region's instances with our tags."""
@@ -201,9 +182,8 @@ class AwsAdapter:
         while True:
             client = self._client("ec2", region)
             page = self._answered(lambda: client.describe_instances(Filters=wanted, **token))  # noqa: B023
-            for reservation in page["Reservations"]:
-                for instance in reservation["Instances"]:
-                    yield self._machine(instance, region)
+            for instance in list_instances(page):
+                yield self._machine(instance, region)
             if not page.get("NextToken"):
                 return
             token = {"NextToken": page["NextToken"]}
@@ -232,10 +212,6 @@ class AwsAdapter:
             lambda: [*list_security_groups(ec2, region), *list_schedules(scheduler, region)]
         )
         return found
-
-    def _account(self, region: str) -> str:
-        """Return the number of the calling account."""
-        return str(self._answered(lambda: self._client("sts", region).get_caller_identity())["Account"])
 
     def _places(self, regions: Sequence[str] | None) -> tuple[list[str], dict[str, CloudError]]:
         """Return the regions to query: the given ones, else all of the account, else the session's."""
@@ -288,4 +264,4 @@ class AwsAdapter:
         """Take the cloud's time from an answer's `Date`."""
         if not isinstance(reply, Mapping):
             return
-        self._time.note(reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
+        self._clock.note(reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))

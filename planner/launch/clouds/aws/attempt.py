@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.api_call import Call
+from ...core.api_call import Call, build_call
 from ...core.launch_plan import Attempt, CapLayer
 from ...core.request import LaunchCandidate, LaunchRequest, build_resource_name, build_tags, build_token
 from ...prepare.startup import build_archive_name
 from ...prepare.upload import LEFT_OUT
-from ..base import compute_spot_max_price
+from ..base import compute_highest_price
 from .options import build_startup_script, parse_options
 from .schedule import (
     build_account_call,
@@ -63,43 +63,47 @@ class _CallBuilder:
 
     def calls(self) -> list[Call]:
         """Return all calls in order."""
+        own_bucket = self.options.bucket and not self.options.bucket_owner
+        needs_account = self._makes_role() or own_bucket
         return [
-            *self._account(),
-            *self._role(),
+            *([build_account_call(self.candidate.region)] if needs_account else []),
+            # created or checked before anything costs money
+            *(build_role_calls(self.candidate.region) if self._makes_role() else []),
             *self._bucket(),
             *self._image(),
             *self._code(),
             self._group(),
             *self._door(),
             self._machine(),
-            self._read_back(),
+            # Powering off must terminate the instance; otherwise the timer would only stop it.
+            self._call(
+                "timer",
+                "ec2",
+                "describe_instance_attribute",
+                {"InstanceId": {"$ref": "machine.id"}, "Attribute": "instanceInitiatedShutdownBehavior"},
+                expects={"InstanceInitiatedShutdownBehavior.Value": "terminate"},
+                patience_s=READ_BACK_S,
+                arms="timer",
+            ),
             *self._schedule(),
-            self._running(),
+            # The instance runs, or has ended while it started.
+            self._call(
+                "running",
+                "ec2",
+                "describe_instances",
+                {"InstanceIds": [{"$ref": "machine.id"}]},
+                expects={"Reservations.0.Instances.0.State.Name": "running"},
+                patience_s=RUNNING_S,
+            ),
         ]
 
     def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
         """Return a call in the candidate's region."""
-        return Call(
-            step=step,
-            service=service,
-            operation=operation,
-            region=self.candidate.region,
-            params=params,
-            **more,
-        )
+        return build_call(step, service, operation, params, region=self.candidate.region, **more)
 
     def _makes_role(self) -> bool:
         """Whether the schedule uses the role that gpuplan makes."""
         return not (self.options.scheduler_role or self.request.guest_cap_only)
-
-    def _account(self) -> list[Call]:
-        """Read the account's number, if another call needs it."""
-        own_bucket = self.options.bucket and not self.options.bucket_owner
-        return [build_account_call(self.candidate.region)] if self._makes_role() or own_bucket else []
-
-    def _role(self) -> list[Call]:
-        """Create or check the schedule's role, before anything costs money."""
-        return build_role_calls(self.candidate.region) if self._makes_role() else []
 
     def _bucket(self) -> list[Call]:
         """Check the bucket's owner: code and checkpoints must not go to another account."""
@@ -133,16 +137,15 @@ class _CallBuilder:
 
     def _group(self) -> Call:
         """Create the attempt's security group, without open ports."""
+        ours = [
+            {"Name": "group-name", "Values": [self.name]},
+            {"Name": "tag:gpuplan-owner", "Values": [self.request.owner]},
+        ]
         find = self._call(
             "group",
             "ec2",
             "describe_security_groups",
-            {
-                "Filters": [
-                    {"Name": "group-name", "Values": [self.name]},
-                    {"Name": "tag:gpuplan-owner", "Values": [self.request.owner]},
-                ]
-            },
+            {"Filters": ours},
             keeps={"id": "SecurityGroups.0.GroupId"},
             expects={"SecurityGroups.0.GroupId": None},
             patience_s=READ_BACK_S,
@@ -170,12 +173,8 @@ class _CallBuilder:
         """Open port 22 to the addresses of `ssh_from` only."""
         if not self.options.ssh_from:
             return []
-        rule = {
-            "IpProtocol": "tcp",
-            "FromPort": 22,
-            "ToPort": 22,
-            "IpRanges": [{"CidrIp": self.options.ssh_from}],
-        }
+        addresses = [{"CidrIp": self.options.ssh_from}]
+        rule = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": addresses}
         params = {"GroupId": {"$ref": "group.id"}, "IpPermissions": [rule]}
         return [
             self._call("door", "ec2", "authorize_security_group_ingress", params, find=self._group().find)
@@ -186,6 +185,12 @@ class _CallBuilder:
         image = self.options.image
         spot = self.candidate.purchase == "spot"
         kinds = ("instance", "volume", *(("spot-instances-request",) if spot else ()))
+        disk = {
+            "VolumeSize": int(self.options.disk_gb),
+            "VolumeType": "gp3",
+            "Encrypted": True,
+            "DeleteOnTermination": True,
+        }
         params: dict[str, Any] = {
             "ClientToken": self.token,
             "ImageId": image if image.startswith("ami-") else {"$ref": "image.id"},
@@ -194,17 +199,7 @@ class _CallBuilder:
             "MaxCount": 1,
             "InstanceInitiatedShutdownBehavior": "terminate",
             "SecurityGroupIds": [{"$ref": "group.id"}],
-            "BlockDeviceMappings": [
-                {
-                    "DeviceName": "/dev/sda1",
-                    "Ebs": {
-                        "VolumeSize": int(self.options.disk_gb),
-                        "VolumeType": "gp3",
-                        "Encrypted": True,
-                        "DeleteOnTermination": True,
-                    },
-                }
-            ],
+            "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": disk}],
             "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
             "TagSpecifications": [self._tagged(kind) for kind in kinds],
             "UserData": build_startup_script(self.request, self.candidate, self.number, self.options),
@@ -216,7 +211,7 @@ class _CallBuilder:
                 "SpotOptions": {
                     "SpotInstanceType": "one-time",
                     "InstanceInterruptionBehavior": "terminate",
-                    "MaxPrice": str(compute_spot_max_price(self.candidate.usd_per_hour)),
+                    "MaxPrice": str(compute_highest_price(self.candidate)),
                 },
             }
         keeps = {"id": "Instances.0.InstanceId", "started": "Instances.0.LaunchTime"}
@@ -238,18 +233,6 @@ class _CallBuilder:
             placed["KeyName"] = chosen.key
         return placed
 
-    def _read_back(self) -> Call:
-        """Read back that powering off terminates the instance; otherwise the timer would only stop it."""
-        return self._call(
-            "timer",
-            "ec2",
-            "describe_instance_attribute",
-            {"InstanceId": {"$ref": "machine.id"}, "Attribute": "instanceInitiatedShutdownBehavior"},
-            expects={"InstanceInitiatedShutdownBehavior.Value": "terminate"},
-            patience_s=READ_BACK_S,
-            arms="timer",
-        )
-
     def _schedule(self) -> list[Call]:
         """Schedule the termination at the cap by EC2's clock, unless it was waived."""
         if self.request.guest_cap_only:
@@ -257,17 +240,6 @@ class _CallBuilder:
         role = {"$ref": "role.arn"} if self._makes_role() else self.options.scheduler_role
         return build_schedule_calls(
             self.request, self.candidate, number=self.number, token=self.token, role=role
-        )
-
-    def _running(self) -> Call:
-        """Wait until the instance runs, or has ended while it started."""
-        return self._call(
-            "running",
-            "ec2",
-            "describe_instances",
-            {"InstanceIds": [{"$ref": "machine.id"}]},
-            expects={"Reservations.0.Instances.0.State.Name": "running"},
-            patience_s=RUNNING_S,
         )
 
     def _tagged(self, kind: str) -> dict[str, Any]:

@@ -93,20 +93,8 @@ def build_startup_script(
         UsageError: The code cannot be fetched from its source, or the script is too long.
     """
     _require_fetchable(request.spec.source, options)
-    script = build_common_script(request, candidate, number, _boot(request, candidate, options))
-    if len(script.encode()) > USER_DATA_BYTES:
-        raise UsageError(
-            f"the start-up script has {len(script.encode())} bytes, and EC2 takes {USER_DATA_BYTES}",
-            hint="shorten the script's arguments",
-        )
-    return script
-
-
-def _boot(request: LaunchRequest, candidate: LaunchCandidate, options: AwsOptions) -> BootConfig:
-    """Return the EC2-specific parts of the script."""
-    minutes = math.floor(candidate.cap_s / 60)
-    return BootConfig(
-        timer=f"shutdown -h +{minutes} # the cap, before anything can fail",
+    boot = BootConfig(
+        timer=f"shutdown -h +{math.floor(candidate.cap_s / 60)} # the cap, before anything can fail",
         end="shutdown -h now",
         packages=("keras", "jax[cuda12]"),
         notices="aws",
@@ -114,6 +102,13 @@ def _boot(request: LaunchRequest, candidate: LaunchCandidate, options: AwsOption
         unpack="aws s3 cp --only-show-errors {source} -",
         bucket=f"s3://{options.bucket}" if options.bucket else "",
     )
+    script = build_common_script(request, candidate, number, boot)
+    if len(script.encode()) > USER_DATA_BYTES:
+        raise UsageError(
+            f"the start-up script has {len(script.encode())} bytes, and EC2 takes {USER_DATA_BYTES}",
+            hint="shorten the script's arguments",
+        )
+    return script
 
 
 def _require_fetchable(source: str, options: AwsOptions) -> None:

@@ -18,56 +18,43 @@ from ....offers.refresh.sources.aws_sdk import (
     is_zone_of_region,
     parse_products,
 )
-from ...core.api_call import Call, CloudError, ErrorKind
+from ...core.api_call import CloudError, ErrorKind, build_call
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, LaunchCandidate, parse_owner_tags
-from ..base import CENTS_OF_A_CENT, compute_spot_max_price
+from ..base import CENTS_OF_A_CENT, compute_highest_price
 from .schedule import PREFIX, parse_owned_name
 
-_CODES: dict[ErrorKind, frozenset[str]] = {
-    ErrorKind.CAPACITY: frozenset(
-        {
-            "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
-            "InsufficientCapacity", "SpotMaxPriceTooLow", "UnfulfillableCapacity", "Unsupported",
-            "InsufficientAddressCapacity", "InsufficientFreeAddressesInSubnet",
-        }
-    ),
-    ErrorKind.QUOTA: frozenset(
-        {
-            "VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded",
-            "SecurityGroupLimitExceeded", "VolumeLimitExceeded", "MaxIOPSLimitExceeded",
-            "ServiceQuotaExceededException",
-        }
-    ),
-    ErrorKind.CREDENTIALS: frozenset(
-        {
-            "AuthFailure", "UnauthorizedOperation", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
-            "InvalidClientTokenId", "SignatureDoesNotMatch", "AccessDenied", "AccessDeniedException",
-            "OptInRequired", "Blocked", "PendingVerification", "UnrecognizedClientException",
-            "InvalidAccessKeyId", "403",  # S3 answers HEAD without a body: the code is the status
-        }
-    ),
-    ErrorKind.THROTTLED: frozenset(
-        {
-            "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException",
-            "EC2ThrottledException", "SlowDown", "PriorRequestNotComplete",
-        }
-    ),
-    ErrorKind.TRANSIENT: frozenset(
-        {"DependencyViolation", "IncorrectState", "IncorrectInstanceState", "ConcurrentModification"}
-    ),
-    ErrorKind.SPENT_TOKEN: frozenset({"IdempotentInstanceTerminated"}),
-    ErrorKind.EXISTS: frozenset(
-        {"InvalidGroup.Duplicate", "InvalidPermission.Duplicate", "ConflictException", "EntityAlreadyExists"}
-    ),
-    ErrorKind.ABSENT: frozenset(
-        {
-            "InvalidInstanceID.NotFound", "InvalidGroup.NotFound", "InvalidGroupId.NotFound",
-            "ResourceNotFoundException", "NoSuchKey", "NoSuchBucket", "NoSuchEntity", "404",
-        }
-    ),
-}  # fmt: skip
-_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes}
+_CODES = {
+    ErrorKind.CAPACITY: """
+        InsufficientInstanceCapacity InsufficientHostCapacity InsufficientReservedInstanceCapacity
+        InsufficientCapacity SpotMaxPriceTooLow UnfulfillableCapacity Unsupported
+        InsufficientAddressCapacity InsufficientFreeAddressesInSubnet
+    """,
+    ErrorKind.QUOTA: """
+        VcpuLimitExceeded InstanceLimitExceeded MaxSpotInstanceCountExceeded SecurityGroupLimitExceeded
+        VolumeLimitExceeded MaxIOPSLimitExceeded ServiceQuotaExceededException
+    """,
+    # S3 answers HEAD without a body: the code is the status
+    ErrorKind.CREDENTIALS: """
+        AuthFailure UnauthorizedOperation ExpiredToken ExpiredTokenException RequestExpired
+        InvalidClientTokenId SignatureDoesNotMatch AccessDenied AccessDeniedException OptInRequired Blocked
+        PendingVerification UnrecognizedClientException InvalidAccessKeyId 403
+    """,
+    ErrorKind.THROTTLED: """
+        RequestLimitExceeded Throttling ThrottlingException TooManyRequestsException EC2ThrottledException
+        SlowDown PriorRequestNotComplete
+    """,
+    ErrorKind.TRANSIENT: "DependencyViolation IncorrectState IncorrectInstanceState ConcurrentModification",
+    ErrorKind.SPENT_TOKEN: "IdempotentInstanceTerminated",
+    ErrorKind.EXISTS: """
+        InvalidGroup.Duplicate InvalidPermission.Duplicate ConflictException EntityAlreadyExists
+    """,
+    ErrorKind.ABSENT: """
+        InvalidInstanceID.NotFound InvalidGroup.NotFound InvalidGroupId.NotFound ResourceNotFoundException
+        NoSuchKey NoSuchBucket NoSuchEntity 404
+    """,
+}
+_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
 _STATE_KINDS = {
     "Server.InsufficientInstanceCapacity": ErrorKind.CAPACITY,
     "Server.SpotInstanceTermination": ErrorKind.CAPACITY,
@@ -133,19 +120,10 @@ def list_security_groups(client: Any, region: str) -> Iterator[Leftover]:
     for page in client.get_paginator("describe_security_groups").paginate(Filters=asked):
         for group in page["SecurityGroups"]:
             tags = {tag["Key"]: tag["Value"] for tag in group.get("Tags", [])}
-            undo = Call(
-                step="group",
-                service="ec2",
-                operation="delete_security_group",
-                region=region,
-                params={"GroupId": group["GroupId"]},
-            )
+            name = group["GroupId"]
+            undo = build_call("group", "ec2", "delete_security_group", {"GroupId": name}, region=region)
             yield Leftover(
-                kind="security group",
-                id=group["GroupId"],
-                region=region,
-                **parse_owner_tags(tags),
-                undo=(undo,),
+                kind="security group", id=name, region=region, **parse_owner_tags(tags), undo=(undo,)
             )
 
 
@@ -153,26 +131,11 @@ def list_schedules(client: Any, region: str) -> Iterator[Leftover]:
     """Yield a region's schedules with our names; `client` is boto3's, for `scheduler`."""
     for page in client.get_paginator("list_schedules").paginate(GroupName="default", NamePrefix=PREFIX):
         for schedule in page["Schedules"]:
-            parts = parse_owned_name(schedule["Name"])
-            if parts is None:
-                continue
-            owner, run, number = parts
-            undo = Call(
-                step="schedule",
-                service="scheduler",
-                operation="delete_schedule",
-                region=region,
-                params={"Name": schedule["Name"]},
-            )
-            yield Leftover(
-                kind="schedule",
-                id=schedule["Name"],
-                region=region,
-                run=run,
-                attempt=number,
-                owner=owner,
-                undo=(undo,),
-            )
+            name = schedule["Name"]
+            owned = parse_owned_name(name)
+            if owned is not None:
+                undo = build_call("schedule", "scheduler", "delete_schedule", {"Name": name}, region=region)
+                yield Leftover(kind="schedule", id=name, region=region, **owned, undo=(undo,))
 
 
 def read_on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
@@ -240,19 +203,20 @@ ADDRESS_USD_PER_HOUR = Decimal("0.005")
 
 def max_usd_per_hour(candidate: LaunchCandidate, *, disk_gb: int) -> Decimal:
     """Return the highest hourly price of an instance, its disk and its address [USD/h]."""
-    spot = candidate.purchase == "spot"
-    machine = compute_spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
     disk = (disk_gb * GP3_USD_PER_GB_MONTH / HOURS_PER_MONTH).quantize(CENTS_OF_A_CENT)
-    return machine + disk + ADDRESS_USD_PER_HOUR
+    return compute_highest_price(candidate) + disk + ADDRESS_USD_PER_HOUR
+
+
+def list_instances(reply: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the instances of an answer."""
+    return (one for reservation in reply["Reservations"] for one in reservation["Instances"])
 
 
 def require_starting(reply: Mapping[str, Any]) -> None:
     """Raise CloudError when an instance ended while it started."""
-    for reservation in reply["Reservations"]:
-        for instance in reservation["Instances"]:
-            fault = parse_state_error(instance)
-            if fault is not None:
-                raise fault
+    for fault in map(parse_state_error, list_instances(reply)):
+        if fault is not None:
+            raise fault
 
 
 def to_json_types(value: Any) -> Any:

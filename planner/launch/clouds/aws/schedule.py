@@ -11,9 +11,10 @@ attached, which could deny the permission.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
-from ...core.api_call import Call
+from ...core.api_call import Call, build_call
 from ...core.launch_plan import CapLayer
 from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
 
@@ -36,15 +37,15 @@ def build_owned_name(request: LaunchRequest, number: int) -> str:
     return f"{PREFIX}{_UNFIT.sub('-', request.owner)}.{request.run}.{number}"
 
 
-def parse_owned_name(name: str) -> tuple[str, str, int] | None:
+def parse_owned_name(name: str) -> dict[str, Any] | None:
     """Return owner, run and attempt of such a name, or None.
 
     Example:
         >>> parse_owned_name("gpuplan.own-1a2b.r64879f7d-1.2")
-        ('own-1a2b', 'r64879f7d-1', 2)
+        {'owner': 'own-1a2b', 'run': 'r64879f7d-1', 'attempt': 2}
     """
     match = re.fullmatch(r"gpuplan\.([^.]+)\.([^.]+)\.(\d+)", name)
-    return (match[1], match[2], int(match[3])) if match else None
+    return {"owner": match[1], "run": match[2], "attempt": int(match[3])} if match else None
 
 
 def build_schedule_layer(cap_s: int, *, made_here: bool) -> CapLayer:
@@ -82,33 +83,19 @@ def build_schedule_calls(
         "ClientToken": token,
         "Description": f"gpuplan run {request.run}, attempt {number}, of {request.owner}",
     }
-    read = Call(
-        step="schedule-armed",
-        service="scheduler",
-        operation="get_schedule",
-        region=candidate.region,
-        params={"Name": name},
-        expects=_flat({**content, "GroupName": "default"}),
-        patience_s=READ_BACK_S,
-        arms="schedule",
+    call, expects = partial(build_call, region=candidate.region), _flat({**content, "GroupName": "default"})
+    look = partial(
+        call, service="scheduler", operation="get_schedule", params={"Name": name}, expects=expects
     )
-    undo = Call(
-        step="schedule",
-        service="scheduler",
-        operation="delete_schedule",
-        region=candidate.region,
-        params={"Name": name},
-    )
-    find = read.model_copy(update={"step": "schedule", "arms": None, "patience_s": 0.0})
-    made = Call(
-        step="schedule",
-        service="scheduler",
-        operation="create_schedule",
-        region=candidate.region,
-        params=params,
+    read = look("schedule-armed", patience_s=READ_BACK_S, arms="schedule")
+    made = call(
+        "schedule",
+        "scheduler",
+        "create_schedule",
+        params,
         makes="resource",
-        find=find,
-        undo=(undo,),
+        find=look("schedule"),
+        undo=(call("schedule", "scheduler", "delete_schedule", {"Name": name}),),
         patience_s=ASSUMABLE_S,
     )
     return [made, read]
@@ -161,74 +148,39 @@ WAY_OUT = (
 
 def build_account_call(region: str) -> Call:
     """Return the call that reads the account's number."""
-    return Call(
-        step="account",
-        service="sts",
-        operation="get_caller_identity",
-        region=region,
-        params={},
-        keeps={"id": "Account"},
-    )
+    return build_call("account", "sts", "get_caller_identity", {}, region=region, keeps={"id": "Account"})
 
 
 def build_role_calls(region: str) -> list[Call]:
     """Return the calls that create or check the role; they need `account.id` and keep `role.arn`."""
     named = {"RoleName": ROLE}
-    found = _call(
-        "role",
-        "get_role",
-        region,
-        named,
-        keeps={"arn": "Role.Arn"},
-        expects={"Role.AssumeRolePolicyDocument": _build_trust_policy()},
-    )
+    policy = {**named, "PolicyName": POLICY}
     made = {
         **named,
         "AssumeRolePolicyDocument": {"$json": _build_trust_policy()},
         "Description": f"Lets EventBridge Scheduler terminate instances with the tag {TAG_RUN}",
     }
-    policy = {**named, "PolicyName": POLICY}
-    allowed = _call(
-        "role-policy",
-        "get_role_policy",
-        region,
-        policy,
-        expects={"PolicyDocument": _build_policy()},
-    )
+    allowing = {**policy, "PolicyDocument": {"$json": _build_policy()}}
+    trusted = {"Role.AssumeRolePolicyDocument": _build_trust_policy()}
+    arn = {"arn": "Role.Arn"}
+
+    def call(step: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
+        return build_call(step, "iam", operation, params, region=region, way_out=WAY_OUT, **more)
+
+    found = call("role", "get_role", named, keeps=arn, expects=trusted)
+    allowed = call("role-policy", "get_role_policy", policy, expects={"PolicyDocument": _build_policy()})
     return [
-        _call("role", "create_role", region, made, keeps={"arn": "Role.Arn"}, find=found, find_first=True),
-        _call(
-            "role-policy",
-            "put_role_policy",
-            region,
-            {**policy, "PolicyDocument": {"$json": _build_policy()}},
-            find=allowed,
-            find_first=True,
-            patience_s=KNOWN_S,
-        ),
-        _call(
+        call("role", "create_role", made, keeps=arn, find=found, find_first=True),
+        call("role-policy", "put_role_policy", allowing, find=allowed, find_first=True, patience_s=KNOWN_S),
+        call(
             "role-policies",
             "list_role_policies",
-            region,
             named,
             expects={"PolicyNames": [POLICY]},
             patience_s=KNOWN_S,
         ),
-        _call(
-            "role-attached",
-            "list_attached_role_policies",
-            region,
-            named,
-            expects={"AttachedPolicies": []},
-        ),
+        call("role-attached", "list_attached_role_policies", named, expects={"AttachedPolicies": []}),
     ]
-
-
-def _call(step: str, operation: str, region: str, params: dict[str, Any], **more: Any) -> Call:
-    """Return a call of IAM."""
-    return Call(
-        step=step, service="iam", operation=operation, region=region, params=params, way_out=WAY_OUT, **more
-    )
 
 
 def _build_trust_policy() -> dict[str, Any]:

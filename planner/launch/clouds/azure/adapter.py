@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from ....errors import UsageError
-from ...core.api_call import Call, CloudError, ErrorKind, look_up
+from ...core.api_call import Call, CloudError, look_up
 from ...core.clock import Clock
 from ...core.cloud_adapter import (
     CloudMachine,
@@ -19,17 +20,18 @@ from ...core.cloud_adapter import (
     Listing,
     LivePrice,
     MachineRef,
-    RunOutcome,
+    collect_leftovers,
     collect_machines,
 )
 from ...core.launch_plan import Attempt, CostBounds
 from ...core.ledger import KnownAccounts
 from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
-from ..base import compute_spot_max_price, find_exact_price, read_price_list
+from ...prepare.startup import require_fetchable
+from ..base import CloudBase, compute_highest_price, find_exact_price, none_if_absent, read_price_list
 from .attempt import build_attempt
 from .caps import BOOT_ALLOWANCE_S
 from .network import build_end_calls
-from .options import AzureOptions, parse_options, require_launchable
+from .options import AzureOptions, parse_options
 from .replies import (
     is_ours,
     is_same,
@@ -44,7 +46,7 @@ from .rest import AzureRest
 CUSTOM_DATA_BYTES = 64 * 1024  # https://learn.microsoft.com/azure/virtual-machines/custom-data
 
 
-class AzureAdapter:
+class AzureAdapter(CloudBase):
     """Rents from Azure.
 
     Args:
@@ -53,33 +55,41 @@ class AzureAdapter:
     """
 
     provider = "azure"
-    remote = True
-    visibility_s = 60.0
 
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
         self._accounts = KnownAccounts(
             state_dir / "azure-subscriptions.txt", current=os.environ.get("AZURE_SUBSCRIPTION_ID")
         )
         self._rest = AzureRest()
+        self._clock = self._rest.clock
 
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return the maximum cost, disk and address included."""
         left = left_usd_per_hour(disk_gb=int(self._options(options).disk_gb))
-        spot = candidate.purchase == "spot"
-        machine = compute_spot_max_price(candidate.usd_per_hour) if spot else candidate.usd_per_hour
         return CostBounds(
             slack_s=BOOT_ALLOWANCE_S,
-            max_usd_per_hour=machine + left,
+            max_usd_per_hour=compute_highest_price(candidate) + left,
             left_usd=left * LEFT_HOURS,
-            notes=_notes(left),
+            notes=(
+                "the Azure adapter has not been run against the real cloud yet",
+                "the role assignment that lets the machine end itself needs Owner or User Access Administrator",
+                "checkpoints and logs are lost with the machine: storage on Azure is not supported yet",
+                "a machine that Azure's order ended keeps disk and address until `gpuplan reap`: `at most` "
+                f"includes {LEFT_HOURS} h of them after the cap, ${left * LEFT_HOURS:.2f}; each further day costs "
+                "the same",
+            ),
             outer_cap="Azure's auto-shutdown supports caps from 0.5 to 23 hours: `--max-hours 23` or less",
         )
 
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return one attempt for each candidate, or for each of its zones."""
         chosen = self._options(request.options)
-        require_launchable(source=request.spec.source)
-        places = [(one, zone) for one in request.candidates for zone in _zones(one, chosen)]
+        require_fetchable(request.spec.source, kinds=("git", "image"), provider="Azure")
+        places = [  # zones such as `eastus-1`; None: Azure chooses
+            (candidate, f"{candidate.region}-{number}" if number else None)
+            for candidate in request.candidates
+            for number in chosen.zones or [""]
+        ]
         return tuple(
             build_attempt(request, candidate, number=number, zone=zone, chosen=chosen)
             for number, (candidate, zone) in enumerate(places, start=request.attempt)
@@ -107,10 +117,6 @@ class AzureAdapter:
             return "no known subscription: set AZURE_SUBSCRIPTION_ID"
         return self._rest.missing()
 
-    def cloud_time(self) -> datetime | None:
-        """Return Azure's time."""
-        return self._rest.clock.now()
-
     def look(self, machine: MachineRef) -> CloudMachine | None:
         """Return the recorded machine, never another of the same name; None when Azure does not know it.
 
@@ -131,22 +137,12 @@ class AzureAdapter:
 
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return resource groups with our tags but without a machine, and the subscriptions that failed."""
-        found: list[Leftover] = []
-        failed: dict[str, CloudError] = {}
-        for subscription in self._accounts.names():
-            try:
-                found += self._empty_groups(subscription)
-            except CloudError as fault:
-                failed[subscription] = fault
+        found, failed = collect_leftovers(self._accounts.names(), self._empty_groups)
         return [one for one in found if _is_in(one.region, regions)], failed
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the current retail price; needs no credentials."""
         return live_price(candidate)
-
-    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return None: no storage outlives a machine on Azure yet."""
-        return None
 
     def _options(self, options: Mapping[str, str]) -> AzureOptions:
         """Return the validated options."""
@@ -167,21 +163,13 @@ class AzureAdapter:
 
     def _row(self, where: Mapping[str, str]) -> dict[str, Any] | None:
         """Return a machine with its instance view; None for an unknown name."""
-        try:
-            return self._rest.send("compute", "virtualMachines.get", {**where, "$expand": "instanceView"})
-        except CloudError as fault:
-            if fault.kind is ErrorKind.ABSENT:
-                return None
-            raise
+        params = {**where, "$expand": "instanceView"}
+        return none_if_absent(lambda: self._rest.send("compute", "virtualMachines.get", params))
 
     def _empty_groups(self, subscription: str) -> list[Leftover]:
         """Return the groups of a subscription with our tags that contain no machine and are not being deleted."""
-        where = {"subscription": subscription}
-        groups = list(
-            self._rest.pages(
-                "resources", "resourceGroups.list", {**where, "$filter": f"tagName eq '{TAG_RUN}'"}
-            )
-        )
+        params = {"subscription": subscription, "$filter": f"tagName eq '{TAG_RUN}'"}
+        groups = list(self._rest.pages("resources", "resourceGroups.list", params))
         full = {str(row["id"]).split("/")[4].lower() for row in self._rows(subscription)}
         return [
             parse_leftover(row)
@@ -191,15 +179,6 @@ class AzureAdapter:
             and look_up(row, "properties.provisioningState") != "Deleting"
         ]
 
-    def _now(self) -> datetime:
-        """Return the cloud's time, known after any answer."""
-        return self._rest.clock.now() or datetime.now(tz=UTC)
-
-
-def _zones(candidate: LaunchCandidate, chosen: AzureOptions) -> list[str | None]:
-    """Return the availability zones to try, as `eastus-1`; None: Azure chooses."""
-    return [f"{candidate.region}-{number}" for number in chosen.zones] or [None]
-
 
 def _with_script(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters with the start-up script as `osProfile.customData` in base64.
@@ -207,36 +186,22 @@ def _with_script(params: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: It is too long.
     """
-    if "custom_data" not in params:
-        return dict(params)
-    data = base64.b64encode(params["custom_data"].encode()).decode()
+    sent = deepcopy(dict(params))
+    if "custom_data" not in sent:
+        return sent
+    data = base64.b64encode(sent.pop("custom_data").encode()).decode()
     if len(data) > CUSTOM_DATA_BYTES:
         raise UsageError(
             f"the start-up script has {len(data)} bytes, and Azure takes {CUSTOM_DATA_BYTES}",
             hint="shorten the script's arguments",
         )
-    body = params["body"]
-    properties = body["properties"]
-    login = {**properties["osProfile"], "customData": data}
-    sent = {key: value for key, value in params.items() if key != "custom_data"}
-    return {**sent, "body": {**body, "properties": {**properties, "osProfile": login}}}
+    sent["body"]["properties"]["osProfile"]["customData"] = data
+    return sent
 
 
 def _is_in(region: str, regions: Sequence[str] | None) -> bool:
     """Whether a region is among the requested ones."""
     return regions is None or region in regions
-
-
-def _notes(left_usd_per_hour: Decimal) -> tuple[str, ...]:
-    """Return the price's exclusions and other notes."""
-    return (
-        "the Azure adapter has not been run against the real cloud yet",
-        "the role assignment that lets the machine end itself needs Owner or User Access Administrator",
-        "checkpoints and logs are lost with the machine: storage on Azure is not supported yet",
-        "a machine that Azure's order ended keeps disk and address until `gpuplan reap`: `at most` includes "
-        f"{LEFT_HOURS} h of them after the cap, ${left_usd_per_hour * LEFT_HOURS:.2f}; each further day costs "
-        "the same",
-    )
 
 
 # Upper bounds, not prices: a standard SSD is about $0.08 a GB and month (https://azure.microsoft.com/pricing/details/

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.api_call import Call
+from ...core.api_call import Call, build_call
 from ...core.launch_plan import Attempt
 from ...core.request import (
     TAG_RUN,
@@ -16,7 +16,7 @@ from ...core.request import (
 )
 from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
-from ..base import compute_spot_max_price
+from ..base import compute_highest_price
 from .caps import CapCalls, build_end_command, build_layers, build_timer_line
 from .network import build_network_calls, build_resource_path
 from .options import PARTS_OF_AN_IMAGE, UNUSABLE_PUBLIC_KEY, AzureOptions
@@ -77,31 +77,31 @@ class _CallBuilder:
             token=self.token,
             cap_s=self.candidate.cap_s,
         )
-        created = self._get("created", patience_s=SEEN_S)
+        running = {"properties.provisioningState": "Succeeded"}
         return [
             apply_cap.registered(),
             *network,
             self._machine(),
-            created,
+            self._look("created", **self._ours()),
             *apply_cap.right(),
-            self._running(),
+            self._look("running", expects=running, patience_s=RUNNING_S),  # raises if it failed or ended
             *apply_cap.order(),
         ]
 
     def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
         """Return a call in the candidate's region."""
-        return Call(
-            step=step,
-            service=service,
-            operation=operation,
-            region=self.candidate.region,
-            params={**self.place, **params},
-            **more,
-        )
+        where = {**self.place, **params}
+        return build_call(step, service, operation, where, region=self.candidate.region, **more)
 
     def _machine(self) -> Call:
         """Create the machine with its tags, never over an existing one."""
-        script = build_startup_script(self.request, self.candidate, self.number, self._boot())
+        boot = BootConfig(
+            timer=build_timer_line(self.path, after_s=self.candidate.cap_s),
+            end=build_end_command(self.path),
+            packages=PACKAGES,
+            notices="azure",
+        )
+        script = build_startup_script(self.request, self.candidate, self.number, boot)
         params = {
             "name": self.name,
             "headers": {"If-None-Match": "*"},
@@ -115,34 +115,20 @@ class _CallBuilder:
             params,
             makes="machine",
             token=self.token,
-            find=self._get("machine", patience_s=SEEN_S),
+            find=self._look("machine", **self._ours()),
             keeps=_KEPT,
         )
 
-    def _get(self, step: str, *, patience_s: float) -> Call:
-        """Read the machine, which must belong to this run and owner and have an identity."""
-        ours = {f"tags.{TAG_RUN}": self.request.run, "tags.gpuplan-owner": self.request.owner}
-        wanted = {**_KEPT, "principal": "identity.principalId"}
-        return self._call(
-            step,
-            "compute",
-            "virtualMachines.get",
-            {"name": self.name, "$expand": "instanceView"},
-            keeps=wanted,
-            expects={**ours, **dict.fromkeys(wanted.values())},
-            patience_s=patience_s,
-        )
+    def _look(self, step: str, **more: Any) -> Call:
+        """Read the machine."""
+        params = {"name": self.name, "$expand": "instanceView"}
+        return self._call(step, "compute", "virtualMachines.get", params, **more)
 
-    def _running(self) -> Call:
-        """Wait until the machine runs, or has failed or ended while it started."""
-        return self._call(
-            "running",
-            "compute",
-            "virtualMachines.get",
-            {"name": self.name, "$expand": "instanceView"},
-            expects={"properties.provisioningState": "Succeeded"},
-            patience_s=RUNNING_S,
-        )
+    def _ours(self) -> dict[str, Any]:
+        """Return what a created machine keeps: it must belong to this run and owner and have an identity."""
+        ours = {f"tags.{TAG_RUN}": self.request.run, "tags.gpuplan-owner": self.request.owner}
+        kept = {**_KEPT, "principal": "identity.principalId"}
+        return {"keeps": kept, "expects": {**ours, **dict.fromkeys(kept.values())}, "patience_s": SEEN_S}
 
     def _body(self) -> dict[str, Any]:
         """Return the requested machine; the start-up script is inserted when it is sent."""
@@ -162,7 +148,7 @@ class _CallBuilder:
             },
         }
         if self.candidate.purchase == "spot":
-            price = float(compute_spot_max_price(self.candidate.usd_per_hour))
+            price = float(compute_highest_price(self.candidate))
             properties |= {
                 "priority": "Spot",
                 "evictionPolicy": "Delete",
@@ -187,15 +173,6 @@ class _CallBuilder:
             "adminUsername": "gpuplan",
             "linuxConfiguration": {"disablePasswordAuthentication": True, "ssh": {"publicKeys": [key]}},
         }
-
-    def _boot(self) -> BootConfig:
-        """Return the Azure-specific parts of the start-up script."""
-        return BootConfig(
-            timer=build_timer_line(self.path, after_s=self.candidate.cap_s),
-            end=build_end_command(self.path),
-            packages=PACKAGES,
-            notices="azure",
-        )
 
     def _zone(self) -> str | None:
         """Return the number of the availability zone."""

@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.api_call import Call
+from ...core.api_call import Call, build_call
 from ...core.launch_plan import CapLayer
 from ...prepare.shell import quote
 from .replies import DATE
@@ -121,24 +121,15 @@ class CapCalls:
     def registered(self) -> Call:
         """Check, before anything is made, that the subscription may use the order's service."""
         service = "DevTestLab" if has_auto_shutdown(self.cap_s) else "ComputeSchedule"
-        return self._call(
-            "registered",
-            "resources",
-            "providers.get",
-            {"namespace": f"Microsoft.{service}"},
-            expects={"registrationState": "Registered"},
-        )
+        params, expects = {"namespace": f"Microsoft.{service}"}, {"registrationState": "Registered"}
+        return self._call("registered", "resources", "providers.get", params, expects=expects)
 
     def right(self) -> list[Call]:
         """Assign the machine a role whose scope is only itself, so that it can end itself."""
         names = {"group": self.name, "vm": self.name, "name": str(uuid.uuid5(uuid.UUID(self.token), "end"))}
         definitions = f"/subscriptions/{self.subscription}/providers/Microsoft.Authorization/roleDefinitions"
         role, principal = f"{definitions}/{CONTRIBUTOR}", {"$ref": "created.principal"}
-        wanted = {
-            "roleDefinitionId": role,
-            "principalId": principal,
-            "principalType": "ServicePrincipal",
-        }
+        wanted = {"roleDefinitionId": role, "principalId": principal, "principalType": "ServicePrincipal"}
         read = self._call(
             "role-read",
             "authorization",
@@ -231,11 +222,5 @@ class CapCalls:
 
     def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
         """Return a call in the machine's region."""
-        return Call(
-            step=step,
-            service=service,
-            operation=operation,
-            region=self.region,
-            params={"subscription": self.subscription, **params},
-            **more,
-        )
+        where = {"subscription": self.subscription, **params}
+        return build_call(step, service, operation, where, region=self.region, **more)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...core.api_call import Call
+from ...core.api_call import Call, build_call
 from ...core.cloud_adapter import MachineRef
 from .options import AzureOptions
 
@@ -38,13 +38,8 @@ def build_network_calls(
 
     def put(step: str, operation: str, properties: dict[str, Any], **more: Any) -> Call:
         body = {"location": region, "tags": tags, **more, "properties": properties}
-        return Call(
-            step=step,
-            service="network",
-            operation=f"{operation}.createOrUpdate",
-            region=region,
-            params={**place, "name": group, "body": body},
-        )
+        params = {**place, "name": group, "body": body}
+        return build_call(step, "network", f"{operation}.createOrUpdate", params, region=region)
 
     def of(kind: str) -> dict[str, str]:
         return {"id": build_resource_path(chosen, group, f"Microsoft.Network/{kind}", group)}
@@ -65,7 +60,15 @@ def build_network_calls(
         ],
     }
     return [
-        _group_call(place, region, tags),
+        build_call(
+            "group",
+            "resources",
+            "resourceGroups.createOrUpdate",
+            {**place, "body": {"location": region, "tags": tags}},
+            region=region,
+            makes="resource",
+            undo=build_group_removal(place, region),
+        ),
         put("firewall", "networkSecurityGroups", {"securityRules": _rules(chosen)}),
         put("address", "publicIPAddresses", {"publicIPAllocationMethod": "Static"}, **address),
         put(
@@ -74,12 +77,12 @@ def build_network_calls(
             {"addressSpace": {"addressPrefixes": [PRIVATE]}, "subnets": [inside]},
         ),
         put("interface", "networkInterfaces", card),
-        Call(
-            step="interface-ready",
-            service="network",
-            operation="networkInterfaces.get",
+        build_call(
+            "interface-ready",
+            "network",
+            "networkInterfaces.get",
+            {**place, "name": group},
             region=region,
-            params={**place, "name": group},
             expects={"properties.provisioningState": "Succeeded"},
             patience_s=READY_S,
         ),
@@ -88,28 +91,9 @@ def build_network_calls(
 
 def build_group_removal(place: Mapping[str, str], region: str) -> tuple[Call, Call]:
     """Return the calls that delete a group with its content and read back that the deletion has begun."""
-    remove = Call(
-        step="group",
-        service="resources",
-        operation="resourceGroups.delete",
-        region=region,
-        params=dict(place),
-    )
+    remove = build_call("group", "resources", "resourceGroups.delete", dict(place), region=region)
     begun = {"properties.provisioningState": "Deleting"}
     return remove, remove.model_copy(update={"operation": "resourceGroups.get", "expects": begun})
-
-
-def _group_call(place: dict[str, str], region: str, tags: dict[str, str]) -> Call:
-    """Return the call that creates the group with its tags."""
-    return Call(
-        step="group",
-        service="resources",
-        operation="resourceGroups.createOrUpdate",
-        region=region,
-        params={**place, "body": {"location": region, "tags": tags}},
-        makes="resource",
-        undo=build_group_removal(place, region),
-    )
 
 
 def _rules(chosen: AzureOptions) -> list[dict[str, Any]]:
@@ -141,13 +125,8 @@ def build_end_calls(machine: MachineRef) -> tuple[Call, ...]:
     """Return the calls that force the deletion of a machine, and of its group if that has the same name."""
     name, group = machine.details["name"], machine.details["group"]
     place = {"subscription": machine.details["subscription"], "group": group}
-    vm = Call(
-        step="end",
-        service="compute",
-        operation="virtualMachines.delete",
-        region=machine.region,
-        params={**place, "name": name, "forceDeletion": "true"},
-    )
+    params = {**place, "name": name, "forceDeletion": "true"}
+    vm = build_call("end", "compute", "virtualMachines.delete", params, region=machine.region)
     if group != name or not name.startswith("gpuplan-"):
         return (vm,)
     return (vm, build_group_removal(place, machine.region)[0])

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ....errors import UsageError
-from ...prepare.startup import require_fetchable
 from ..base import require_disk_size, require_known_options, require_narrow_network
 
 # Ubuntu with NVIDIA's driver and CUDA: https://learn.microsoft.com/azure/virtual-machines/azure-hpc-vm-images
@@ -66,11 +65,6 @@ def parse_options(options: Mapping[str, str], *, subscription: str | None) -> Az
     return chosen
 
 
-def require_launchable(*, source: str) -> None:
-    """Raise UsageError unless the machine can fetch the code."""
-    require_fetchable(source, kinds=("git", "image"), provider="Azure")
-
-
 def _require_readable(chosen: AzureOptions) -> None:
     """Raise UsageError for a malformed option, or one that lacks another."""
     require_disk_size(chosen.disk_gb)
@@ -87,11 +81,6 @@ def _require_readable(chosen: AzureOptions) -> None:
             "`--option ssh_key` is not a public key", hint='try `-O ssh_key="$(cat ~/.ssh/id_ed25519.pub)"`'
         )
     if chosen.ssh_from:
-        _require_addresses(chosen)
-
-
-def _require_addresses(chosen: AzureOptions) -> None:
-    """Raise UsageError unless the port is opened to a narrow network and a key is given."""
-    if not chosen.ssh_key:
-        raise UsageError("`--option ssh_from` needs `--option ssh_key` too", hint="add `-O ssh_key=…`")
-    require_narrow_network(chosen.ssh_from, option="ssh_from")
+        if not chosen.ssh_key:
+            raise UsageError("`--option ssh_from` needs `--option ssh_key` too", hint="add `-O ssh_key=…`")
+        require_narrow_network(chosen.ssh_from, option="ssh_from")

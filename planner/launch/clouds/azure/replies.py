@@ -52,40 +52,28 @@ def _field(key: str, value: Any) -> Any:
     return value if date.tzinfo is None else date.astimezone(UTC).strftime(DATE)
 
 
-_CODES: dict[ErrorKind, frozenset[str]] = {
-    ErrorKind.CAPACITY: frozenset(
-        {
-            "SkuNotAvailable", "AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAllocationRequest",
-            "OverconstrainedZonalAllocationRequest", "LocationNotAvailableForResourceType",
-            "AvailabilityZoneNotSupported", "LowPriorityCapacityNotAvailable",
-        }
-    ),
-    ErrorKind.QUOTA: frozenset(
-        {"QuotaExceeded", "ResourceQuotaExceeded", "PublicIPCountLimitReached", "CoreQuotaExceeded"}
-    ),
-    ErrorKind.CREDENTIALS: frozenset(
-        {
-            "AuthenticationFailed", "AuthorizationFailed", "ExpiredAuthenticationToken",
-            "InvalidAuthenticationToken", "InvalidAuthenticationTokenTenant", "LinkedAuthorizationFailed",
-            "SubscriptionNotFound", "DisabledSubscription", "ReadOnlyDisabledSubscription",
-        }
-    ),
-    ErrorKind.THROTTLED: frozenset(
-        {"TooManyRequests", "SubscriptionRequestsThrottled", "OperationNotAllowedThrottled"}
-    ),
-    ErrorKind.TRANSIENT: frozenset(
-        {
-            "AnotherOperationInProgress", "ReferencedResourceNotProvisioned", "RetryableError",
-            "PrincipalNotFound", "Conflict",
-        }
-    ),
+_CODES = {
+    ErrorKind.CAPACITY: """
+        SkuNotAvailable AllocationFailed ZonalAllocationFailed OverconstrainedAllocationRequest
+        OverconstrainedZonalAllocationRequest LocationNotAvailableForResourceType
+        AvailabilityZoneNotSupported LowPriorityCapacityNotAvailable
+    """,
+    ErrorKind.QUOTA: "QuotaExceeded ResourceQuotaExceeded PublicIPCountLimitReached CoreQuotaExceeded",
+    ErrorKind.CREDENTIALS: """
+        AuthenticationFailed AuthorizationFailed ExpiredAuthenticationToken InvalidAuthenticationToken
+        InvalidAuthenticationTokenTenant LinkedAuthorizationFailed SubscriptionNotFound DisabledSubscription
+        ReadOnlyDisabledSubscription
+    """,
+    ErrorKind.THROTTLED: "TooManyRequests SubscriptionRequestsThrottled OperationNotAllowedThrottled",
+    ErrorKind.TRANSIENT: """
+        AnotherOperationInProgress ReferencedResourceNotProvisioned RetryableError PrincipalNotFound
+        Conflict
+    """,
     # The group is being deleted, or the interface was deleted with its machine: the attempt is over.
-    ErrorKind.SPENT_TOKEN: frozenset(
-        {"ResourceGroupBeingDeleted", "ResourceGroupNotFound", "InvalidResourceReference"}
-    ),
-    ErrorKind.EXISTS: frozenset({"ConditionNotMet", "PreconditionFailed", "RoleAssignmentExists"}),
-}  # fmt: skip
-_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes}
+    ErrorKind.SPENT_TOKEN: "ResourceGroupBeingDeleted ResourceGroupNotFound InvalidResourceReference",
+    ErrorKind.EXISTS: "ConditionNotMet PreconditionFailed RoleAssignmentExists",
+}
+_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
 _GIVEN_BACK = {
     "PowerState/deallocating",
     "PowerState/deallocated",

@@ -7,7 +7,6 @@ are disabled.
 from __future__ import annotations
 
 import importlib.util
-import json
 import logging
 import os
 import shutil
@@ -16,6 +15,7 @@ from typing import Any
 
 from ...core.api_call import CloudError, ErrorKind
 from ...core.clock import ServerDateClock
+from ..base import read_answer
 from .replies import parse_error_response
 
 ENDPOINT = "https://management.azure.com"
@@ -131,7 +131,7 @@ class AzureRest:
         except AzureError as error:
             raise CloudError(ErrorKind.UNKNOWN, type(error).__name__, str(error)) from error
         self.clock.note(answer.headers.get("Date"))
-        return _read(verb, answer.status_code, text)
+        return read_answer(answer.status_code, text, error_of=parse_error_response, makes=verb == "PUT")
 
     def _pipeline(self) -> Any:
         """Return the pipeline: a token, one request, no repetition, no redirection."""
@@ -163,16 +163,3 @@ def _without_lists(message: str) -> str:
     if "Attempted credentials" in message:
         return NO_CREDENTIALS
     return message.strip().partition("\n")[0]
-
-
-def _read(verb: str, status: int, text: str) -> dict[str, Any]:
-    """Return the JSON of an answer; raise CloudError for an error or an incomplete answer."""
-    try:
-        body = json.loads(text) if text else {}
-    except ValueError:
-        body = None
-    if status >= 400:
-        raise parse_error_response(status, body, makes=verb == "PUT")
-    if not isinstance(body, dict):
-        raise CloudError(ErrorKind.UNKNOWN, "GarbledAnswer", f"HTTP {status} without readable JSON")
-    return body

@@ -120,20 +120,19 @@ def _has_credentials() -> bool:
     return on_google or (folder / "application_default_credentials.json").exists()
 
 
-_CAPACITY = {
-    "ZONE_RESOURCE_POOL_EXHAUSTED",
-    "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
-    "INSUFFICIENTCAPACITY",
-    "STOCKOUT",
-    "RESOURCE_POOL_EXHAUSTED",
+_CODES = {  # in upper case
+    ErrorKind.CAPACITY: """
+        ZONE_RESOURCE_POOL_EXHAUSTED ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS INSUFFICIENTCAPACITY STOCKOUT
+        RESOURCE_POOL_EXHAUSTED
+    """,
+    ErrorKind.THROTTLED: """
+        RATELIMITEXCEEDED USERRATELIMITEXCEEDED RATE_LIMIT_EXCEEDED RESOURCE_OPERATION_RATE_EXCEEDED
+    """,
+    ErrorKind.QUOTA: "QUOTAEXCEEDED QUOTA_EXCEEDED",
+    ErrorKind.EXISTS: "ALREADYEXISTS ALREADY_EXISTS RESOURCE_ALREADY_EXISTS",
+    ErrorKind.TRANSIENT: "RESOURCENOTREADY RESOURCE_NOT_READY RESOURCEINUSEBYANOTHERRESOURCE",
 }
-_RATE = {
-    "RATELIMITEXCEEDED",
-    "USERRATELIMITEXCEEDED",
-    "RATE_LIMIT_EXCEEDED",
-    "RESOURCE_OPERATION_RATE_EXCEEDED",
-}
-_NOT_READY = {"RESOURCENOTREADY", "RESOURCE_NOT_READY", "RESOURCEINUSEBYANOTHERRESOURCE"}
+_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
 _NOT_HERE = (
     "does not exist in zone",
     "acceleratortypes/",
@@ -188,18 +187,7 @@ def parse_tpu_state_error(reply: Mapping[str, Any]) -> CloudError | None:
 
 def _named(code: str, message: str) -> ErrorKind | None:
     """Return the kind of an unambiguous code, or None."""
-    upper = code.upper()
-    if upper in _CAPACITY:
-        return ErrorKind.CAPACITY
-    if upper in _RATE:
-        return ErrorKind.THROTTLED
-    if upper in {"QUOTAEXCEEDED", "QUOTA_EXCEEDED"}:
-        return ErrorKind.QUOTA
-    if upper == "RESOURCE_EXHAUSTED":
-        return _exhausted(message)
-    if upper in {"ALREADYEXISTS", "ALREADY_EXISTS", "RESOURCE_ALREADY_EXISTS"}:
-        return ErrorKind.EXISTS
-    return ErrorKind.TRANSIENT if upper in _NOT_READY else None
+    return _exhausted(message) if code.upper() == "RESOURCE_EXHAUSTED" else _KIND_OF.get(code.upper())
 
 
 def _by_status(status: int, message: str, *, makes: bool) -> ErrorKind:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core.api_call import Call, CloudError, ErrorKind
+from ...core.api_call import Call, CloudError
 from ...core.clock import Clock
 from ...core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
 from ...core.launch_plan import Attempt, CostBounds
 from ...core.ledger import KnownAccounts
 from ...core.request import LaunchCandidate, LaunchRequest
-from ..base import find_exact_price, read_price_list
+from ..base import CloudBase, find_exact_price, none_if_absent, read_price_list
 from .access import GoogleAccess, parse_operation_error, parse_tpu_state_error
 from .calls import CLIENT_METHODS, GoogleClients, GoogleRest
 from .compute import (
@@ -40,7 +39,6 @@ from .upload import build_folder_address
 from .zones import list_zones, parse_region
 
 if TYPE_CHECKING:
-    from ....offers.refresh.source import ListedPrice
     from ....offers.refresh.sources.gcp import GcpBilling
 
 # Upper bounds, not prices: about twice what a balanced disk and an address usually cost.
@@ -48,7 +46,7 @@ DISK_USD_PER_GB_HOUR = Decimal("0.0003")
 ADDRESS_USD_PER_HOUR = Decimal("0.01")
 
 
-class GoogleAdapter:
+class GoogleAdapter(CloudBase):
     """Rents from Google Cloud.
 
     Args:
@@ -57,16 +55,15 @@ class GoogleAdapter:
     """
 
     provider = "gcp"
-    remote = True
-    visibility_s = 60.0
 
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
+        self._reading_clock = clock
         self._project = os.environ.get("GOOGLE_CLOUD_PROJECT") or os.environ.get("CLOUDSDK_CORE_PROJECT")
         self._projects = KnownAccounts(state_dir / "gcp-projects.txt", current=self._project)
         self._buckets = KnownAccounts(state_dir / "gcp-buckets.txt", current=None)
         self._access = GoogleAccess()
+        self._clock = self._access.clock
         self._rest, self._clients = GoogleRest(self._access), GoogleClients(self._access)
-        self._prices = LivePrices(clock)
 
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return the maximum cost, disk and address included."""
@@ -122,25 +119,17 @@ class GoogleAdapter:
             return "no known project: set GOOGLE_CLOUD_PROJECT"
         return self._access.missing()
 
-    def cloud_time(self) -> datetime | None:
-        """Return Google's time."""
-        return self._access.clock.now()
-
     def look(self, machine: MachineRef) -> CloudMachine | None:
         """Return a machine or a slice by its identity; None when Google does not know it."""
         project = machine.details["project"]
-        try:
-            if machine.details["kind"] == "tpu":
-                row = self._ask(TPU_SERVICE, f"{QUEUED}.get", {"name": machine.id})
-                return parse_tpu_machine(row, project=project, seen_at=self._now())
-            where = {"project": project, "zone": machine.zone, "instance": machine.id}
-            return parse_compute_machine(
-                self._ask(SERVICE, "instances.get", where), project=project, seen_at=self._now()
-            )
-        except CloudError as fault:
-            if fault.kind is ErrorKind.ABSENT:
-                return None
-            raise
+        params: dict[str, Any] = {"name": machine.id}
+        if machine.details["kind"] == "tpu":
+            service, operation, parse = TPU_SERVICE, f"{QUEUED}.get", parse_tpu_machine
+        else:
+            service, operation, parse = SERVICE, "instances.get", parse_compute_machine
+            params = {"project": project, "zone": machine.zone, "instance": machine.id}
+        row = none_if_absent(lambda: self._ask(service, operation, params))
+        return None if row is None else parse(row, project=project, seen_at=self._now())
 
     def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return all machines and slices with our labels in all known projects."""
@@ -151,8 +140,19 @@ class GoogleAdapter:
         return self._inventory(regions).archives(self._buckets.names())
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
-        """Return the price of an offer, computed from current SKUs."""
-        return self._prices.price(candidate)
+        """Return the price of an offer, computed from current SKUs without the API keys of price refreshes."""
+        from ....offers.refresh.source import PricePart, RefreshRequest
+        from ....offers.refresh.sources.gcp import KEY_VARIABLES
+
+        region = candidate.region
+        part = PricePart(region=region, purchases=("on_demand", "spot"), label=f"gcp {region}")
+        environ = {name: text for name, text in os.environ.items() if name not in KEY_VARIABLES}
+        rows = read_price_list(
+            lambda http: self._prices.read(part, RefreshRequest(environ=environ), http),
+            name="CloudBillingCatalog",
+        )
+        now = self._reading_clock.now()
+        return find_exact_price(candidate, rows, name="the Cloud Billing Catalog", read_at=now)
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         """Return the result that the supervisor stored in the bucket, or None."""
@@ -161,13 +161,9 @@ class GoogleAdapter:
             return None
         bucket, _, folder = chosen.bucket.removeprefix("gs://").partition("/")
         path = "/".join(filter(None, (folder, request.run, "outcome.json"))).replace("/", "%2F")
-        try:
-            reply = self._ask(STORAGE, "objects.get", {"bucket": bucket, "object": path, "alt": "media"})
-        except CloudError as fault:
-            if fault.kind is ErrorKind.ABSENT:
-                return None
-            raise
-        return RunOutcome.model_validate(reply)
+        params = {"bucket": bucket, "object": path, "alt": "media"}
+        reply = none_if_absent(lambda: self._ask(STORAGE, "objects.get", params))
+        return None if reply is None else RunOutcome.model_validate(reply)
 
     def _ask(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once: through Google's client, or over HTTPS."""
@@ -178,9 +174,15 @@ class GoogleAdapter:
         """Return the inventory of regions."""
         return Inventory(self._ask, self._now, regions)
 
-    def _now(self) -> datetime:
-        """Return the cloud's time, known after any answer."""
-        return self._access.clock.now() or datetime.now(tz=UTC)
+    @cached_property
+    def _prices(self) -> GcpBilling:
+        """Price source with the parts of all machines of the packaged catalog."""
+        from ....offers.catalog import load_catalog
+        from ....offers.refresh.instance_types import build_instance_specs
+        from ....offers.refresh.sources.gcp import GcpBilling
+
+        catalog = load_catalog()
+        return GcpBilling(build_instance_specs("gcp", catalog.offers, catalog.names))
 
 
 def _zones(candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]:
@@ -212,41 +214,3 @@ def _notes(candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]
             "and its disk costs money until `gpuplan stop`"
         )
     return tuple(notes)
-
-
-class LivePrices:
-    """Prices of the billing catalog.
-
-    Args:
-        clock: Clock of price readings.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def price(self, candidate: LaunchCandidate) -> LivePrice:
-        """Return the price of an offer; raise CloudError when it cannot be computed exactly."""
-        rows = self._rows(candidate.region)
-        return find_exact_price(candidate, rows, name="the Cloud Billing Catalog", read_at=self._clock.now())
-
-    @cached_property
-    def _catalog(self) -> GcpBilling:
-        """Price source with the parts of all machines of the packaged catalog."""
-        from ....offers.catalog import load_catalog
-        from ....offers.refresh.instance_types import build_instance_specs
-        from ....offers.refresh.sources.gcp import GcpBilling
-
-        catalog = load_catalog()
-        return GcpBilling(build_instance_specs("gcp", catalog.offers, catalog.names))
-
-    def _rows(self, region: str) -> list[ListedPrice]:
-        """Return the prices of a region, without the API keys of price refreshes."""
-        from ....offers.refresh.source import PricePart, RefreshRequest
-        from ....offers.refresh.sources.gcp import KEY_VARIABLES
-
-        part = PricePart(region=region, purchases=("on_demand", "spot"), label=f"gcp {region}")
-        environ = {name: text for name, text in os.environ.items() if name not in KEY_VARIABLES}
-        return read_price_list(
-            lambda http: self._catalog.read(part, RefreshRequest(environ=environ), http),
-            name="CloudBillingCatalog",
-        )

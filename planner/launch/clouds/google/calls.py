@@ -21,51 +21,26 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...core.api_call import CloudError, ErrorKind
 from ...prepare.upload import build_archive
+from ..base import read_answer
 from .access import TIMEOUT_S, GoogleAccess, endpoint, parse_error_response, translate_errors
 
-
-@dataclass(frozen=True, slots=True)
-class _Method:
-    """A method of a client.
-
-    Args:
-        package: Package in `google.cloud`.
-        client: Class name without `Client`.
-        name: Name of the method.
-        request: Class of its request.
-        makes: Whether it creates a resource.
-    """
-
-    package: str
-    client: str
-    name: str
-    request: str
-    makes: bool = False
-
-
+# Package in `google.cloud`, class without `Client`, method and class of the request.
 CLIENT_METHODS = {
-    "compute.v1.instances.insert": _Method(
-        "compute_v1", "Instances", "insert_unary", "InsertInstanceRequest", makes=True
+    "compute.v1.instances.insert": ("compute_v1", "Instances", "insert_unary", "InsertInstanceRequest"),
+    "compute.v1.instances.get": ("compute_v1", "Instances", "get", "GetInstanceRequest"),
+    "compute.v1.instances.delete": ("compute_v1", "Instances", "delete_unary", "DeleteInstanceRequest"),
+    "compute.v1.instances.aggregatedList": (
+        "compute_v1", "Instances", "aggregated_list", "AggregatedListInstancesRequest",
     ),
-    "compute.v1.instances.get": _Method("compute_v1", "Instances", "get", "GetInstanceRequest"),
-    "compute.v1.instances.delete": _Method(
-        "compute_v1", "Instances", "delete_unary", "DeleteInstanceRequest"
+    "compute.v1.zoneOperations.list": ("compute_v1", "ZoneOperations", "list", "ListZoneOperationsRequest"),
+    "tpu.v2.projects.locations.queuedResources.delete": (
+        "tpu_v2", "Tpu", "delete_queued_resource", "DeleteQueuedResourceRequest",
     ),
-    "compute.v1.instances.aggregatedList": _Method(
-        "compute_v1", "Instances", "aggregated_list", "AggregatedListInstancesRequest"
-    ),
-    "compute.v1.zoneOperations.list": _Method(
-        "compute_v1", "ZoneOperations", "list", "ListZoneOperationsRequest"
-    ),
-    "tpu.v2.projects.locations.queuedResources.delete": _Method(
-        "tpu_v2", "Tpu", "delete_queued_resource", "DeleteQueuedResourceRequest"
-    ),
-}
+}  # fmt: skip
 
 
 class GoogleClients:
@@ -85,19 +60,19 @@ class GoogleClients:
         Raises:
             CloudError: The call failed.
         """
-        method = CLIENT_METHODS[f"{service}.{operation}"]
-        module = importlib.import_module(f"google.cloud.{method.package}")
-        request = _message(getattr(module, method.request), params)
-        client = self._client(module, method)
-        with translate_errors(makes=method.makes):
-            return _plain(getattr(client, method.name)(request=request, retry=None, timeout=TIMEOUT_S))
+        package, client, method, kind = CLIENT_METHODS[f"{service}.{operation}"]
+        module = importlib.import_module(f"google.cloud.{package}")
+        request = _message(getattr(module, kind), params)
+        send = getattr(self._client(module, package, client), method)
+        with translate_errors(makes=method.startswith("insert")):
+            return _plain(send(request=request, retry=None, timeout=TIMEOUT_S))
 
-    def _client(self, module: Any, method: _Method) -> Any:
+    def _client(self, module: Any, package: str, name: str) -> Any:
         """Return a client on the REST transport of the endpoint that is set."""
-        key = (method.package, method.client)
+        key = (package, name)
         if key not in self._made:
-            client = getattr(module, f"{method.client}Client")
-            host = endpoint(method.package.partition("_")[0]).rstrip("/").removesuffix("/compute/v1")
+            client = getattr(module, f"{name}Client")
+            host = endpoint(package.partition("_")[0]).rstrip("/").removesuffix("/compute/v1")
             transport = client.get_transport_class("rest")(
                 host=host, credentials=self._access.credentials(), always_use_jwt_access=True
             )
@@ -174,7 +149,7 @@ class GoogleRest:
                 max_allowed_time=TIMEOUT_S,
                 **body,
             )
-        return _read(answer.status_code, answer.text, makes=makes)
+        return read_answer(answer.status_code, answer.text, error_of=parse_error_response, makes=makes)
 
     def _authorized(self) -> Any:
         """Return the session, which renews its token and retries nothing else."""
@@ -192,16 +167,3 @@ def _multipart(params: Mapping[str, Any]) -> dict[str, Any]:
     middle = f"--{_BOUNDARY}\r\nContent-Type: application/gzip\r\n\r\n"
     data = (head + middle).encode() + build_archive(params["media"]) + f"\r\n--{_BOUNDARY}--\r\n".encode()
     return {"data": data, "headers": {"Content-Type": f"multipart/related; boundary={_BOUNDARY}"}}
-
-
-def _read(status: int, text: str, *, makes: bool) -> dict[str, Any]:
-    """Return the JSON of an answer; raise CloudError for an error or an incomplete answer."""
-    try:
-        body = json.loads(text) if text else {}
-    except ValueError:
-        body = None
-    if status >= 400:
-        raise parse_error_response(status, body, makes=makes)
-    if not isinstance(body, dict):
-        raise CloudError(ErrorKind.UNKNOWN, "GarbledAnswer", f"HTTP {status} without readable JSON")
-    return body

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
-from ...core.api_call import Call
+from ...core.api_call import Call, build_call
 from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
 from ...core.launch_plan import Attempt, CapLayer
 from ...core.request import (
@@ -54,76 +55,74 @@ def build_compute_attempt(
     """Return the calls that start a GPU machine in a zone. Pure."""
     name, place = build_resource_name(request, number), {"project": chosen.project, "zone": zone}
     token = build_token(request=request, number=number, candidate=candidate, zone=zone)
-    get = {**place, "instance": name}
-    insert = Call(
-        step="machine",
-        service=SERVICE,
+    call = partial(build_call, service=SERVICE, region=zone)
+    get = partial(call, operation="instances.get", params={**place, "instance": name})
+    body = _body(request, candidate, number, zone, chosen)
+    insert = call(
+        "machine",
         operation="instances.insert",
-        region=zone,
+        params={**place, "requestId": token, "instanceResource": body},
         makes="machine",
         token=token,
         keeps={"id": "targetId", "started": "insertTime"},
-        params={
-            **place,
-            "requestId": token,
-            "instanceResource": _body(request, candidate, number, zone, chosen),
-        },
-        find=Call(
-            step="machine",
-            service=SERVICE,
-            operation="instances.get",
-            region=zone,
-            params=get,
+        find=get(
+            "machine",
             keeps={"id": "id", "started": "creationTimestamp"},
             expects={f"labels.{TAG_RUN}": request.run, "labels.gpuplan-owner": request.owner},
         ),
     )
-    operation = Call(
-        step="created",
-        service=SERVICE,
+    operation = call(
+        "created",
         operation="zoneOperations.list",
-        region=zone,
         params={**place, "filter": f'clientOperationId = "{token}"'},
         expects={"items.0.status": "DONE"},
         patience_s=MADE_WITHIN_S,
     )
-    cap = Call(
-        step="cap",
-        service=SERVICE,
-        operation="instances.get",
-        region=zone,
-        params=get,
-        arms="max-run-duration",
-        patience_s=ARMED_WITHIN_S,
-        expects=_armed(candidate),
+    armed = _armed(candidate)
+    cap = get("cap", arms="max-run-duration", patience_s=ARMED_WITHIN_S, expects=armed)
+    calls, layers = (insert, operation, cap), _layers(candidate.cap_s)
+    return build_attempt(
+        "compute",
+        calls,
+        layers,
+        request=request,
+        candidate=candidate,
+        number=number,
+        zone=zone,
+        chosen=chosen,
     )
-    by_hand = (
-        f"gcloud compute instances delete {quote(name)} --project={quote(chosen.project)} "
-        f"--zone={quote(zone)} --quiet"
-    )
+
+
+def build_attempt(
+    kind: Literal["compute", "tpu"],
+    calls: tuple[Call, ...],
+    layers: tuple[CapLayer, ...],
+    *,
+    request: LaunchRequest,
+    candidate: LaunchCandidate,
+    number: int,
+    zone: str,
+    chosen: GoogleOptions,
+) -> Attempt:
+    """Return the attempt of a GPU machine's or a slice's calls, after the upload of a folder. Pure."""
+    name = build_resource_name(request, number)
+    what, force = ("instances", "") if kind == "compute" else ("tpus queued-resources", " --force")
     return Attempt(
         number=number,
         candidate=candidate,
         zone=zone,
-        calls=(*build_upload_calls(request, zone, chosen), insert, operation, cap),
-        layers=_layers(candidate.cap_s),
-        stop_by_hand=by_hand,
-        details={"kind": "compute", "project": chosen.project, "name": name},
+        calls=(*build_upload_calls(request, zone, chosen), *calls),
+        layers=layers,
+        stop_by_hand=f"gcloud compute {what} delete {quote(name)} --project={quote(chosen.project)} "
+        f"--zone={quote(zone)}{force} --quiet",
+        details={"kind": kind, "project": chosen.project, "name": name},
     )
 
 
 def build_compute_end_calls(machine: MachineRef) -> tuple[Call, ...]:
     """Return the call that deletes a machine by its numeric id, never another of the same name."""
-    place = {"project": machine.details["project"], "zone": machine.zone}
-    return (
-        Call(
-            step="end",
-            service=SERVICE,
-            operation="instances.delete",
-            region=machine.region,
-            params={**place, "instance": machine.id},
-        ),
-    )
+    params = {"project": machine.details["project"], "zone": machine.zone, "instance": machine.id}
+    return (build_call("end", SERVICE, "instances.delete", params, region=machine.region),)
 
 
 def parse_compute_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
@@ -159,12 +158,17 @@ def _body(
     request: LaunchRequest, candidate: LaunchCandidate, number: int, zone: str, chosen: GoogleOptions
 ) -> dict[str, Any]:
     """Return the instance to insert."""
-    labels, name = (
-        build_tags(request=request, number=number, candidate=candidate),
-        build_resource_name(request, number),
-    )
+    name = build_resource_name(request, number)
+    labels = build_tags(request=request, number=number, candidate=candidate)
     base, attached = machine_type(candidate.instance_type)
     script = build_startup_script(request, candidate, number, _boot(candidate, name, zone, chosen))
+    metadata = {  # logins by the project's IAM, never by keys in metadata
+        "block-project-ssh-keys": "TRUE",
+        "enable-oslogin": "TRUE",
+        "serial-port-enable": "FALSE",
+        "install-nvidia-driver": "True",
+        "startup-script": script,
+    }
     body: dict[str, Any] = {
         "name": name,
         "machineType": f"zones/{zone}/machineTypes/{base}",
@@ -172,7 +176,7 @@ def _body(
         "scheduling": _scheduling(candidate),
         "disks": [_disk(labels, chosen)],
         "networkInterfaces": [_interface(chosen)],
-        "metadata": {"items": [{"key": key, "value": value} for key, value in _metadata(script).items()]},
+        "metadata": {"items": [{"key": key, "value": value} for key, value in metadata.items()]},
         "shieldedInstanceConfig": {"enableVtpm": True, "enableIntegrityMonitoring": True},
         "serviceAccounts": _identity(chosen),
     }
@@ -225,25 +229,11 @@ def _interface(chosen: GoogleOptions) -> dict[str, Any]:
     return interface
 
 
-def _metadata(script: str) -> dict[str, str]:
-    """Return the metadata: logins by the project's IAM, never by keys in metadata."""
-    return {
-        "block-project-ssh-keys": "TRUE",
-        "enable-oslogin": "TRUE",
-        "serial-port-enable": "FALSE",
-        "install-nvidia-driver": "True",
-        "startup-script": script,
-    }
-
-
 def _identity(chosen: GoogleOptions) -> list[dict[str, Any]]:
     """Return the service account of the machine, if one is given."""
     if not chosen.service_account:
         return []
-    names = (
-        "devstorage.read_write",
-        "compute",
-    )  # bucket access and self-deletion, within its IAM permissions
+    names = ("devstorage.read_write", "compute")  # bucket access, self-deletion, within its IAM permissions
     scopes = [f"https://www.googleapis.com/auth/{name}" for name in names]
     return [{"email": chosen.service_account, "scopes": scopes}]
 

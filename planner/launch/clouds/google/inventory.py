@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ...core.api_call import CloudError, ErrorKind
-from ...core.cloud_adapter import CloudMachine, Leftover, Listing, collect_machines
+from ...core.cloud_adapter import CloudMachine, Leftover, Listing, collect_leftovers, collect_machines
 from .compute import SERVICE, parse_compute_machine
 from .tpu import QUEUED, parse_tpu_machine
 from .tpu import SERVICE as TPU_SERVICE
@@ -46,26 +46,20 @@ class Inventory:
         for project in projects:
             asked[f"Compute Engine in {project}"] = partial(self._instances, project)
             asked[f"Cloud TPU in {project}"] = partial(self._slices, project)
-        found = collect_machines(asked, lambda place: self._here(asked[place]()))
+        found = collect_machines(
+            asked, lambda place: (one for one in asked[place]() if one.run and self._is_here(one.region))
+        )
         return replace(found, failed={**found.failed, **self.unreachable})
 
     def archives(self, buckets: Iterable[str]) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return uploaded archives in buckets, and the buckets that failed."""
-        found: list[Leftover] = []
-        failed: dict[str, CloudError] = {}
-        for bucket in buckets:
-            try:
-                pages = list(self._pages(STORAGE, "objects.list", build_archive_query(bucket)))
-            except CloudError as fault:
-                failed[bucket] = fault
-            else:
-                rows = [parse_archive(row) for page in pages for row in page.get("items", [])]
-                found += [row for row in rows if row is not None]
-        return found, failed
 
-    def _here(self, machines: Iterable[CloudMachine]) -> list[CloudMachine]:
-        """Return the machines of the requested regions."""
-        return [one for one in machines if one.run and self._is_here(one.region)]
+        def ask(bucket: str) -> Iterator[Leftover]:
+            pages = self._pages(STORAGE, "objects.list", build_archive_query(bucket))
+            rows = (parse_archive(row) for page in pages for row in page.get("items", []))
+            return (row for row in rows if row is not None)
+
+        return collect_leftovers(buckets, ask)
 
     def _is_here(self, region: str) -> bool:
         """Whether a region is requested."""

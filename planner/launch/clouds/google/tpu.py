@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from ....errors import UsageError
-from ...core.api_call import Call, look_up
+from ...core.api_call import Call, build_call, look_up
 from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
 from ...core.launch_plan import Attempt, CapLayer
 from ...core.request import (
@@ -24,11 +25,10 @@ from ...core.request import (
     build_token,
     parse_tags,
 )
-from ...prepare.shell import quote
 from ...prepare.startup import BootConfig, build_startup_script
-from .compute import ARMED_WITHIN_S, UNPROVEN, build_self_deletion
+from .compute import ARMED_WITHIN_S, UNPROVEN, build_attempt, build_self_deletion
 from .options import GoogleOptions
-from .upload import FETCH, build_upload_calls
+from .upload import FETCH
 from .zones import accelerator_type, parse_region, runtime_version
 
 SERVICE = "tpu.v2alpha1"
@@ -62,74 +62,43 @@ def build_tpu_attempt(
     token = build_token(request=request, number=number, candidate=candidate, zone=zone)
     node = "tpu.nodeSpec.0.node"
     ours = {f"{node}.labels.{TAG_RUN}": request.run, f"{node}.labels.gpuplan-owner": request.owner}
-    get = Call(
-        step="machine",
-        service=SERVICE,
-        operation=f"{QUEUED}.get",
-        region=zone,
-        expects={**ours},
-        params={"name": f"{parent}/queuedResources/{name}"},
-        keeps={"id": "name", "started": "createTime"},
-    )
-    create = Call(
-        step="machine",
-        service=SERVICE,
+    call = partial(build_call, service=SERVICE, region=zone)
+    get = partial(call, operation=f"{QUEUED}.get", params={"name": f"{parent}/queuedResources/{name}"})
+    body = _body(request, candidate, number, parent, chosen)
+    create = call(
+        "machine",
         operation=f"{QUEUED}.create",
-        region=zone,
+        params={"parent": parent, "queuedResourceId": name, "requestId": token, "body": body},
         makes="machine",
         token=token,
-        find=get,
-        params={
-            "parent": parent,
-            "queuedResourceId": name,
-            "requestId": token,
-            "body": _body(request, candidate, number, parent, chosen),
-        },
+        find=get("machine", expects=ours, keeps={"id": "name", "started": "createTime"}),
         keeps={"id": "metadata.target", "started": "metadata.createTime"},
     )
-    cap = get.model_copy(
-        update={
-            "step": "cap",
-            "arms": "run-duration",
-            "keeps": {},
-            "patience_s": ARMED_WITHIN_S,
-            "expects": _armed(candidate),
-        }
+    armed = {
+        "name": {"$ref": "machine.id"},
+        "runDuration.maxRunDuration": f"{candidate.cap_s}s",
+        "provisioningModel": _provisioning_model(candidate),
+    }
+    cap = get("cap", arms="run-duration", patience_s=ARMED_WITHIN_S, expects=armed)
+    patience_s = chosen.wait_s + CREATED_WITHIN_S
+    active = get("active", expects={"state.state": "ACTIVE"}, patience_s=patience_s)
+    layer = CapLayer(
+        name="run-duration",
+        where="cloud",
+        fires_after_s=candidate.cap_s,
+        unproven=UNPROVEN,
+        how="Cloud TPU deletes the slice; read back before the run counts as started",
     )
-    active = get.model_copy(
-        update={
-            "step": "active",
-            "keeps": {},
-            "expects": {"state.state": "ACTIVE"},
-            "patience_s": chosen.wait_s + CREATED_WITHIN_S,
-        }
-    )
-    by_hand = (
-        f"gcloud compute tpus queued-resources delete {quote(name)} --project={quote(chosen.project)} "
-        f"--zone={quote(zone)} --force --quiet"
-    )
-    return Attempt(
-        number=number,
-        candidate=candidate,
-        zone=zone,
-        calls=(*build_upload_calls(request, zone, chosen), create, cap, active),
-        layers=_layers(candidate.cap_s),
-        stop_by_hand=by_hand,
-        details={"kind": "tpu", "project": chosen.project, "name": name},
+    calls = (create, cap, active)
+    return build_attempt(
+        "tpu", calls, (layer,), request=request, candidate=candidate, number=number, zone=zone, chosen=chosen
     )
 
 
 def build_tpu_end_calls(machine: MachineRef) -> tuple[Call, ...]:
     """Return the call that deletes a slice with its queued resource in any state."""
-    return (
-        Call(
-            step="end",
-            service=DELETES,
-            operation=f"{QUEUED}.delete",
-            region=machine.region,
-            params={"name": machine.id, "force": True},
-        ),
-    )
+    params = {"name": machine.id, "force": True}
+    return (build_call("end", DELETES, f"{QUEUED}.delete", params, region=machine.region),)
 
 
 def parse_tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
@@ -185,15 +154,6 @@ def _body(
     }
 
 
-def _armed(candidate: LaunchCandidate) -> dict[str, Any]:
-    """Return the description of a queued resource with the planned cap and purchase option."""
-    return {
-        "name": {"$ref": "machine.id"},
-        "runDuration.maxRunDuration": f"{candidate.cap_s}s",
-        "provisioningModel": _provisioning_model(candidate),
-    }
-
-
 def _provisioning_model(candidate: LaunchCandidate) -> str:
     """Return Cloud TPU's name of the purchase option."""
     return "SPOT" if candidate.purchase == "spot" else "FLEX_START"
@@ -228,16 +188,3 @@ def _require_startable(candidate: LaunchCandidate) -> None:
             f"a TPU's runDuration is {LONGEST_S} s at most, and the cap is {candidate.cap_s} s",
             hint="set `--max-hours 168` or less",
         )
-
-
-def _layers(cap_s: int) -> tuple[CapLayer, ...]:
-    """Return the layers that end the slice."""
-    return (
-        CapLayer(
-            name="run-duration",
-            where="cloud",
-            fires_after_s=cap_s,
-            unproven=UNPROVEN,
-            how="Cloud TPU deletes the slice; read back before the run counts as started",
-        ),
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...core.api_call import Call, look_up
+from ...core.api_call import Call, build_call, look_up
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, LaunchRequest
 from ...prepare.startup import build_archive_name
@@ -24,22 +24,14 @@ def build_upload_calls(request: LaunchRequest, zone: str, chosen: GoogleOptions)
     bucket, below = _split(chosen.bucket)
     name = "/".join(filter(None, (below, build_archive_name(request.run))))
     tags = {TAG_RUN: request.run, "gpuplan-owner": request.owner}
-    return (
-        Call(
-            step="code",
-            service=SERVICE,
-            operation="objects.insert",
-            region=zone,
-            makes="resource",
-            undo=(_removal(bucket, name, region=zone),),
-            params={
-                "bucket": bucket,
-                "uploadType": "multipart",
-                "body": {"name": name, "metadata": tags},
-                "media": {"tar_gz_of": folder, "except": list(LEFT_OUT)},
-            },
-        ),
-    )
+    params = {
+        "bucket": bucket,
+        "uploadType": "multipart",
+        "body": {"name": name, "metadata": tags},
+        "media": {"tar_gz_of": folder, "except": list(LEFT_OUT)},
+    }
+    undo = (_removal(bucket, name, region=zone),)
+    return (build_call("code", SERVICE, "objects.insert", params, region=zone, makes="resource", undo=undo),)
 
 
 def build_archive_query(address: str) -> dict[str, Any]:
@@ -81,13 +73,8 @@ def build_folder_address(params: Mapping[str, Any]) -> str:
 
 def _removal(bucket: str, name: str, *, region: str) -> Call:
     """Return the call that removes an object."""
-    return Call(
-        step="code",
-        service=SERVICE,
-        operation="objects.delete",
-        region=region,
-        params={"bucket": bucket, "object": name.replace("/", "%2F")},
-    )
+    params = {"bucket": bucket, "object": name.replace("/", "%2F")}
+    return build_call("code", SERVICE, "objects.delete", params, region=region)
 
 
 def _split(address: str) -> tuple[str, str]:
