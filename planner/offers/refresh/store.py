@@ -163,19 +163,39 @@ class PriceStore:
             raise GpuplanError(message, hint="wait until it has finished") from error
 
 
+def merge_refreshed(packaged: Sequence[Offer], store: PriceStore) -> tuple[Offer, ...]:
+    """Merge refreshed offers into packaged ones, replacing prices and adding new offers.
+
+    The later date wins, so that a newer gpuplan brings newer prices; on equal dates, the refreshed price
+    wins. An offer that its provider no longer lists is left out, unless the packaged price is of a later day.
+    Rows of a provider are sorted by instance type, region and purchase option.
+    """
+    merged: dict[tuple[str, str, str, str], Offer] = {
+        (o.provider, o.instance_type, o.region, o.purchase): o for o in packaged
+    }
+    before = list(merged)
+    for provider in store.providers:
+        for unlisted, day in store.gone(provider).items():
+            packaged_offer = merged.get((provider, *unlisted))
+            if packaged_offer is not None and (packaged_offer.price_as_of or "") <= day:
+                del merged[provider, *unlisted]
+        for offer in store.offers(provider):
+            key = (provider, *offer.key)
+            known = merged.get(key)
+            if known is None or (offer.price_as_of or "") >= (known.price_as_of or ""):
+                merged[key] = offer
+    if list(merged) == before:
+        return tuple(merged.values())
+    return tuple(merged[key] for key in sorted(merged))
+
+
 def find_new_history(history: Sequence[HistoryRow], offers: Iterable[RefreshedOffer]) -> list[HistoryRow]:
     """Return the history rows to add: offers whose price differs from the last one read."""
     last = {row.key: row for row in history}
     return [
         HistoryRow(
             as_of=offer.price_as_of or "",
-            instance_type=offer.instance_type,
-            region=offer.region,
-            purchase=offer.purchase,
-            usd_per_hour=_format_cell(offer.usd_per_hour),
-            url=offer.url,
-            sku=offer.sku,
-            fetched_at=offer.fetched_at.isoformat(),
+            **{column: _format_cell(getattr(offer, column)) for column in HISTORY_COLUMNS[1:]},
         )
         for offer in offers
         if offer.key not in last or last[offer.key].usd_per_hour != _format_cell(offer.usd_per_hour)

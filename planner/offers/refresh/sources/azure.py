@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from ..errors import FetchError
-from ..source import ListedPrice, PricePart, RefreshRequest, parse_decimal
+from ..source import ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal
 
 if TYPE_CHECKING:
     from ..http import HttpClient
@@ -28,21 +28,15 @@ NOT_LINUX_VM = ("Windows", " Win", "CloudServices", "Cloud Services", "Dedicated
 GPU_SERIES = ("Standard_NC", "Standard_ND", "Standard_NV", "Standard_NG")
 
 
-class AzureRetail:
+class AzureRetail(PriceSource):
     """Retail Prices API: one part per region, with on-demand and spot prices."""
 
     name = "azure-retail"
     provider = "azure"
-    is_complete = True
-
-    def missing(self, _request: RefreshRequest) -> str | None:
-        """Return None: there are no requirements."""
-        return None
 
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
         """Return one part per region."""
-        regions = request.wanted_regions or request.known_regions
-        return [PricePart(region=r, purchases=("on_demand", "spot"), label=f"azure {r}") for r in regions]
+        return request.build_regional_parts("azure {}", "on_demand", "spot")
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return the Linux prices of a region."""
@@ -75,15 +69,19 @@ def _read_pages(base: str, region: str, http: HttpClient, *, size: str | None = 
         chosen += f" and armSkuName eq '{size}'"
     url, params, so_far = base, {"api-version": API_VERSION, "$filter": chosen}, 0
     for _ in range(MOST_PAGES):
-        data = http.json(url, params=params).data
+        data = http.json(url, params=params)
         items = _parse_items(data, region)
         so_far += len(items)
         yield items
         following = data.get("NextPageLink")
         if not following:
             return
-        _require_next(following, so_far, region)
-        url, params = _rebase_url(following, base), {}
+        query = urlsplit(following).query  # the host in the response is ignored
+        skip = parse_qs(query).get("$skip", [str(so_far)])[0]
+        if skip != str(so_far):
+            message = f"after {so_far} items of {region}, Azure's next page starts at {skip}"
+            raise FetchError(message, kind="disordered")
+        url, params = f"{base}?{query}", {}
     raise FetchError(f"Azure returned more than {MOST_PAGES} pages for {region}", kind="disordered")
 
 
@@ -98,19 +96,6 @@ def _parse_items(data: Any, region: str) -> list[Any]:
     if any(str(item.get("armRegionName", region)).lower() != region.lower() for item in items):
         raise FetchError(f"a page of {region} lists another region", kind="disordered")
     return items
-
-
-def _require_next(following: str, so_far: int, region: str) -> None:
-    """Raise FetchError unless the next page begins where this one ends."""
-    skip = parse_qs(urlsplit(following).query).get("$skip", [None])[0]
-    if skip is not None and skip != str(so_far):
-        message = f"after {so_far} items of {region}, Azure's next page starts at {skip}"
-        raise FetchError(message, kind="disordered")
-
-
-def _rebase_url(following: str, base: str) -> str:
-    """Return the next page's URL on the configured endpoint, ignoring the host in the response."""
-    return f"{base}?{urlsplit(following).query}"
 
 
 def parse_items(items: Iterable[dict[str, Any]], *, url: str, now: datetime) -> list[ListedPrice]:

@@ -14,9 +14,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ..errors import FetchError, FetchErrorKind
-from ..source import ANYWHERE, LeftOut, ListedPrice, PricePart, RefreshRequest, parse_decimal
-from ..transport_errors import build_connection_error
+from ..errors import FetchError, FetchErrorKind, build_connection_error, classify_status
+from ..source import ANYWHERE, LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal
 from .gcp_left_out import find_left_out
 from .gcp_prices import GoogleSku, assemble_machines, compute_part_prices
 
@@ -35,12 +34,11 @@ WHAT = "every machine and TPU from Google's own SKUs"
 ADC_VARIABLES = ("GOOGLE_APPLICATION_CREDENTIALS",)
 
 
-class GcpBilling:
+class GcpBilling(PriceSource):
     """Cloud Billing Catalog: one response for all regions; machine prices are assembled from unit prices."""
 
     name = "gcp-billing"
     provider = "gcp"
-    is_complete = True
 
     def __init__(self, specs: InstanceSpecs) -> None:
         self._specs = specs
@@ -50,9 +48,7 @@ class GcpBilling:
     def missing(self, request: RefreshRequest) -> str | None:
         """Return the missing package or credentials."""
         if find_spec("google") is None or find_spec("google.cloud.billing_v1") is None:
-            return (
-                "every machine and TPU from Google's own SKUs: `pip install 'gpuplan[gcp]'` and GCP_API_KEY"
-            )
+            return f"{WHAT}: `pip install 'gpuplan[gcp]'` and GCP_API_KEY"
         if _find_api_key(request) or any(request.environ.get(name) for name in ADC_VARIABLES) or _has_adc():
             return None
         return f"{WHAT}: an API key in GCP_API_KEY, or `gcloud auth application-default login`"
@@ -164,19 +160,12 @@ def _translate_errors() -> Iterator[None]:
         yield
     except GoogleAPICallError as error:
         status = int(error.code or 0)
-        kinds: dict[int, FetchErrorKind] = {
-            400: "credentials",
-            401: "credentials",
-            403: "credentials",
-            429: "throttled",
-        }
-        kind: FetchErrorKind = kinds.get(status, "server" if status >= 500 else "refused")
+        kind: FetchErrorKind = "credentials" if status == 400 else classify_status(status)
         hint = (
             "is the key valid, and the Cloud Billing API enabled for it?" if kind == "credentials" else None
         )
-        raise FetchError(
-            f"Google answered {status} {_first_line(error.message)}", kind=kind, hint=hint
-        ) from error
+        why = f"Google answered {status} {_first_line(error.message)}"
+        raise FetchError(why, kind=kind, hint=hint) from error
     except GoogleAuthError as error:
         raise FetchError(
             f"Google's credentials cannot be used: {_first_line(str(error))}",

@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING
 
 from ...rows import CPU, Purchase
 from ..errors import FetchError
-from ..source import ANYWHERE, LeftOut, ListedPrice, PricePart, RefreshRequest, parse_decimal, parse_float
+from ..source import (
+    ANYWHERE,
+    LeftOut,
+    ListedPrice,
+    PricePart,
+    PriceSource,
+    RefreshRequest,
+    parse_decimal,
+    parse_float,
+)
 from .gcp_left_out import ACCELERATOR_SERIES
 
 if TYPE_CHECKING:
@@ -46,7 +55,7 @@ PriceKey = tuple[str, str, Purchase]
 Machines = dict[PriceKey, tuple[Decimal, dict[str, str]]]
 
 
-class SkyPilotCatalog:
+class SkyPilotCatalog(PriceSource):
     """Prices of one cloud in SkyPilot's format.
 
     Args:
@@ -63,10 +72,6 @@ class SkyPilotCatalog:
         self._specs = specs
         self._file = file
         self._rows: list[ListedPrice | LeftOut] | None = None
-
-    def missing(self, _request: RefreshRequest) -> str | None:
-        """Return None: there are no requirements."""
-        return None
 
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
         """Return a single part, or one per requested region."""
