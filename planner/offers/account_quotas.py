@@ -197,11 +197,8 @@ def _choose_places(offers: Iterable[Offer]) -> list[Place]:
             price = float(offer.usd_per_hour) / offer.devices
             best[place] = min(price, best.get(place, price))
     ordered = sorted(best, key=lambda place: best[place])
-    return [
-        place
-        for provider in PROVIDERS
-        for place in [one for one in ordered if one[0] == provider][:REGIONS_ASKED]
-    ]
+    by_provider = ([one for one in ordered if one[0] == provider] for provider in PROVIDERS)
+    return [place for places in by_provider for place in places[:REGIONS_ASKED]]
 
 
 def _read(

@@ -94,23 +94,32 @@ class Table:
 
     def line_of(self, array: str, index: int, field: str | None = None) -> int:
         """Return the line of the index-th ``[[array]]`` header, or of a field in it if present."""
-        lines = self.text.splitlines()
-        headers = [number for number, line in enumerate(lines) if line.strip() == f"[[{array}]]"]
+        headers = self.header_lines(array)
         if index >= len(headers):  # written as an inline array
             return 1
         start = headers[index]
-        for number in range(start + 1, len(lines)):
-            if lines[number].startswith("[") or field is None:
+        for number, line in enumerate(self.text.splitlines()[start:], start + 1):
+            if line.startswith("[") or field is None:
                 break
-            if re.match(rf"\s*[\"']?{re.escape(field)}[\"']?\s*=", lines[number]):
-                return number + 1
-        return start + 1
+            if _compile_assignment(field).match(line):
+                return number
+        return start
 
     def line_of_key(self, key: str) -> int:
         """Return the line of the first ``key = ...`` in the file; 1 if there is none."""
-        pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+        pattern = _compile_assignment(key)
         hits = (number for number, line in enumerate(self.text.splitlines(), 1) if pattern.match(line))
         return next(hits, 1)
+
+    def header_lines(self, array: str) -> list[int]:
+        """Return the lines of the ``[[array]]`` headers."""
+        lines = enumerate(self.text.splitlines(), 1)
+        return [number for number, line in lines if line.strip() == f"[[{array}]]"]
+
+
+def _compile_assignment(key: str) -> re.Pattern[str]:
+    """Return the pattern of the start of a line ``key = ...``."""
+    return re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
 
 
 def require_valid(rows: list[Located[R]], findings: list[Finding]) -> list[Located[R]]:
@@ -164,7 +173,7 @@ def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]
         return [], [Finding(table.file, table.line_of_key(array), array, f"is not a list of `[[{array}]]`")]
     rows: list[Located[R]] = []
     findings: list[Finding] = []
-    headers = _find_header_lines(table.text, array)
+    headers = table.header_lines(array)
     for index, entry in enumerate(entries):
         try:
             line = headers[index] if index < len(headers) else 1
@@ -257,11 +266,6 @@ def _format_messages(error: ValidationError) -> list[tuple[str, str]]:
         )
         found.append((field, f"{message}{given}"))
     return found
-
-
-def _find_header_lines(text: str, array: str) -> list[int]:
-    """Return the 1-based line numbers of ``[[array]]`` headers."""
-    return [number for number, line in enumerate(text.splitlines(), 1) if line.strip() == f"[[{array}]]"]
 
 
 def _read_text(file: Traversable, name: str) -> str:

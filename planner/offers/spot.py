@@ -179,35 +179,32 @@ def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> Preemptio
         facts: Preemption data of the catalog.
     """
     rule = facts.rules.get(offer.provider)
-    promised = {
-        "life_hours_max": rule.life_hours_max if rule else None,
-        "notice_s": rule.notice_s if rule else None,
-    }
+    up, median, down, basis, source = _find_evidence(offer, facts)
+    return PreemptionStatistics(
+        up_hours=up,
+        median_up_hours=median,
+        down_hours=down,
+        life_hours_max=rule.life_hours_max if rule else None,
+        notice_s=rule.notice_s if rule else None,
+        basis=basis,
+        source=source,
+    )
+
+
+def _find_evidence(
+    offer: Offer, facts: PreemptionData
+) -> tuple[float, float | None, float, PreemptionBasis, str]:
+    """Return mean and median lifetime, mean wait, basis and source: observed, else published, else assumed."""
     watched = _find_observed(offer, facts)
     if watched is not None:
         up, median, down, source = watched
-        return PreemptionStatistics(
-            up_hours=up, median_up_hours=median, down_hours=down, basis="watched", source=source, **promised
-        )
+        return up, median, down, "watched", source
     bucket = facts.buckets.get((offer.provider, offer.region, offer.instance_type))
     if bucket is not None:
         read = facts.readings[bucket]
         source = f"Spot Advisor {facts.bucket_as_of}: {read.monthly_share} interrupted per month"
-        return PreemptionStatistics(
-            up_hours=read.up_hours,
-            down_hours=read.down_hours,
-            basis="provider's bucket",
-            source=source,
-            **promised,
-        )
-    assumed = facts.assumed
-    return PreemptionStatistics(
-        up_hours=assumed.up_hours,
-        down_hours=assumed.down_hours,
-        basis="assumed",
-        source=assumed.note,
-        **promised,
-    )
+        return read.up_hours, None, read.down_hours, "provider's bucket", source
+    return facts.assumed.up_hours, None, facts.assumed.down_hours, "assumed", facts.assumed.note
 
 
 def _find_observed(offer: Offer, facts: PreemptionData) -> tuple[float, float, float, str] | None:
