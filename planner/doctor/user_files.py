@@ -6,7 +6,7 @@ Credentials are reported by variable or file name, never by value; they are not 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +15,6 @@ from ..files import cache_dir_restored, get_cache_folder, get_data_folder, set_c
 
 if TYPE_CHECKING:
     from ..settings import Settings
-from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,11 +122,24 @@ def _compile_assignment(key: str) -> re.Pattern[str]:
     return re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
 
 
-def require_valid(rows: list[Located[R]], findings: list[Finding]) -> list[Located[R]]:
-    """Return the rows; CatalogError if there are findings."""
-    if findings:
-        raise CatalogError(findings)
-    return rows
+def cache_located(
+    model: type[R], *texts: str, read: Callable[[], tuple[list[Located[R]], list[Finding]]]
+) -> tuple[R, ...]:
+    """Read rows through the row cache; CatalogError if there are findings.
+
+    Args:
+        model: Type of a row.
+        texts: All texts that the rows depend on.
+        read: Returns the valid rows and the findings on all others.
+    """
+
+    def make() -> Iterator[R]:
+        rows, findings = read()
+        if findings:
+            raise CatalogError(findings)
+        return (located.row for located in rows)
+
+    return cache_rows(model, *texts, make=make)
 
 
 def read_table(folder: Traversable, name: str) -> Table:
@@ -186,23 +199,14 @@ def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]
 
 def load_rows(table: Table, array: str, model: type[R]) -> tuple[R, ...]:
     """Read the rows of ``[[array]]`` through the row cache; CatalogError if one is invalid."""
-
-    def read() -> Iterator[R]:
-        return (located.row for located in require_valid(*read_rows(table, array, model)))
-
-    return cache_rows(model, array, table.text, make=read)
+    return cache_located(model, array, table.text, read=lambda: read_rows(table, array, model))
 
 
 def load_prices(file: Traversable, provider: str, sources: Mapping[str, str]) -> tuple[Offer, ...]:
     """Read the offers of a price file through the row cache; CatalogError if a line is invalid."""
-
-    def read() -> Iterator[Offer]:
-        return (located.row for located in require_valid(*read_prices(file, provider, sources)))
-
     text = _read_text(file, f"prices/{file.name}")
-    return cache_rows(
-        Offer, provider, text, *(f"{key}={source}" for key, source in sources.items()), make=read
-    )
+    named = (f"{key}={source}" for key, source in sources.items())
+    return cache_located(Offer, provider, text, *named, read=lambda: read_prices(file, provider, sources))
 
 
 def read_prices(

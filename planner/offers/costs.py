@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from datetime import date
 from decimal import Decimal
@@ -19,13 +19,12 @@ from .catalog_files import (
     Finding,
     Located,
     Table,
+    cache_located,
     load_rows,
     read_rows,
     read_table,
     read_text_table,
-    require_valid,
 )
-from .row_cache import cache_rows
 from .rows import Confidence, Constraint, PartialDate, Purchase, Row
 
 COSTS_FILE, REGIONS_FILE = "costs.toml", "regions.csv"
@@ -171,12 +170,13 @@ def _read_folder(folder: Traversable) -> Costs:
 
 def _load_regions(folder: Traversable, table: Table) -> tuple[Region, ...]:
     """Load the regions file; CatalogError if a row is invalid."""
-
-    def read() -> Iterator[Region]:
-        sources = read_text_table(table, "region_sources")
-        return (located.row for located in require_valid(*_read_regions(folder, sources)))
-
-    return cache_rows(Region, _read_regions_text(folder), table.text, make=read)
+    text = _read_regions_text(folder)
+    return cache_located(
+        Region,
+        text,
+        table.text,
+        read=lambda: _read_regions(folder, read_text_table(table, "region_sources")),
+    )
 
 
 def _read_regions_text(folder: Traversable) -> str:

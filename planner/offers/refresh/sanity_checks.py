@@ -23,17 +23,9 @@ MIN_ROWS_FOR_SHARES = 5  # below this number, shares are not checked
 MAX_JUMP_SHARE = 0.2  # maximum share of a part's rows with large changes; above, all rows are suspect
 OfferKey = tuple[str, str, str]
 Code = Literal[
-    "not above 0",
-    "moved",
-    "out of bounds",
-    "two prices",
-    "placeholder",
-    "currency",
-    "far fewer rows",
-    "most prices moved",
-    "failed",
-    "clock",
-]
+    "not above 0", "moved", "out of bounds", "two prices", "placeholder", "currency", "far fewer rows",
+    "most prices moved", "failed", "clock",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +104,8 @@ def check_part(
             anomalies.append(why)
         else:
             fitting.append((row, shape))
-    moved = (
-        []
-        if accept_moves
-        else [why for row, _ in fitting if (why := _find_price_jump(row, old.get(row.key)))]
-    )
+    jumps = (_find_price_jump(row, old.get(row.key)) for row, _ in fitting)
+    moved = [] if accept_moves else [why for why in jumps if why]
     refusal = _find_part_anomaly(part, fitting, moved, old)
     if refusal is not None:
         return CheckedPart(anomalies=(refusal, *anomalies, *moved), left_out=left_out)
@@ -163,9 +152,8 @@ def _find_part_anomaly(
         message = f"{len(fitting)} prices instead of {len(before)}: the response is incomplete"
         return _build_part_anomaly(part, "far fewer rows", message)
     if len(moved) >= MIN_ROWS_FOR_SHARES and len(moved) > MAX_JUMP_SHARE * known:
-        message = (
-            f"{len(moved)} of {known} prices moved more than {MAX_PRICE_RATIO}x: a unit or currency is wrong"
-        )
+        count = f"{len(moved)} of {known} prices"
+        message = f"{count} moved more than {MAX_PRICE_RATIO}x: a unit or currency is wrong"
         return _build_part_anomaly(part, "most prices moved", message)
     return None
 

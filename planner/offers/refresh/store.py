@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import GpuplanError, UsageError
 from ...files import write_atomically
@@ -31,7 +31,6 @@ STORE_COLUMNS = (
     "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "region", "purchase", "usd_per_hour",
     "price_as_of", "estimated", "complete", "status", "note", "url", "sku", "fetched_at",
 )  # fmt: skip
-HISTORY_COLUMNS = ("as_of", "instance_type", "region", "purchase", "usd_per_hour", "url", "sku", "fetched_at")
 GONE_COLUMNS = ("instance_type", "region", "purchase", "gone_on")
 _NULLABLE = ("vcpus", "memory_gib")
 LOCK_WAIT_S = 30.0
@@ -51,8 +50,7 @@ class RefreshedOffer(Offer):
         return (self.instance_type, self.region, self.purchase)
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryRow:
+class HistoryRow(NamedTuple):
     """A row of the history; the fields are the columns, as strings."""
 
     as_of: str
@@ -68,6 +66,9 @@ class HistoryRow:
     def key(self) -> OfferKey:
         """Instance type, region and purchase option."""
         return (self.instance_type, self.region, self.purchase)
+
+
+HISTORY_COLUMNS = HistoryRow._fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,8 @@ class PriceStore:
     def offers(self, provider: str, *, part: str = "prices") -> tuple[RefreshedOffer, ...]:
         """Read the current or `previous` prices; CatalogError if a file is damaged."""
         path = self.path(part, provider)
-        return tuple(
-            _parse_offer(path, provider, line, cells) for line, cells in _read_rows(path, STORE_COLUMNS)
-        )
+        rows = _read_rows(path, STORE_COLUMNS)
+        return tuple(_parse_offer(path, provider, line, cells) for line, cells in rows)
 
     def history(self, provider: str) -> tuple[HistoryRow, ...]:
         """Read all prices in the order of reading."""
@@ -105,7 +105,9 @@ class PriceStore:
         self, part: str, provider: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
     ) -> None:
         """Replace another table of a provider atomically."""
-        _write_file(self.path(part, provider), _format_csv(columns, rows))
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n").writerows([columns, *rows])
+        _write_file(self.path(part, provider), buffer.getvalue())
 
     def gone(self, provider: str) -> dict[OfferKey, str]:
         """Return the offers that the provider no longer lists, and the day on which that was read."""
@@ -131,18 +133,15 @@ class PriceStore:
         history = self.history(provider)
         changes = find_new_history(history, offers)
         if changes:
-            _write_file(
-                self.path("history", provider),
-                _format_csv(HISTORY_COLUMNS, map(_format_history_row, (*history, *changes))),
-            )
+            self.write_table("history", provider, HISTORY_COLUMNS, (*history, *changes))
             current = self.path("prices", provider)
             if current.is_file():
                 _write_file(self.path("previous", provider), current.read_text(encoding="utf-8"))
-        _write_file(self.path("prices", provider), _format_csv(STORE_COLUMNS, map(_format_offer, offers)))
+        prices = [[_format_cell(getattr(offer, column)) for column in STORE_COLUMNS] for offer in offers]
+        self.write_table("prices", provider, STORE_COLUMNS, prices)
         if gone is not None:
-            self.write_table(
-                "gone", provider, GONE_COLUMNS, [(*key, day) for key, day in sorted(gone.items())]
-            )
+            rows = [(*key, day) for key, day in sorted(gone.items())]
+            self.write_table("gone", provider, GONE_COLUMNS, rows)
 
     def write_report(self, provider: str, report: Mapping[str, Any]) -> None:
         """Write the report on the last refresh of a provider."""
@@ -238,14 +237,6 @@ def _parse_offer(path: Path, provider: str, line: int, cells: dict[str, str]) ->
         raise CatalogError([Finding(str(path), line, field, detail["msg"].lower())]) from error
 
 
-def _format_offer(offer: RefreshedOffer) -> list[str]:
-    return [_format_cell(getattr(offer, column)) for column in STORE_COLUMNS]
-
-
-def _format_history_row(row: HistoryRow) -> list[str]:
-    return [getattr(row, column) for column in HISTORY_COLUMNS]
-
-
 def _format_cell(value: Any) -> str:
     """Format a value as a cell: no exponents, no trailing ``.0``."""
     if value is None:
@@ -257,15 +248,6 @@ def _format_cell(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
     return format(value, "f") if hasattr(value, "as_tuple") else str(value)
-
-
-def _format_csv(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format rows as CSV under a header."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return buffer.getvalue()
 
 
 def _ensure_folder(folder: Path) -> Path:

@@ -60,6 +60,10 @@ class ReportCurrency:
         """Format dollars in this currency."""
         return f"{self.symbol}{format_usd(float(usd) * self.per_usd)}"
 
+    def estimate(self, cost: Mapping[str, Any]) -> str:
+        """Format an amount in dollars with its range."""
+        return f"{self.text(cost['mid'])} ({self.between(cost['low'], cost['high'])})"
+
     def between(self, low: Any, high: Any) -> str:
         """Format a range of dollars in this currency."""
         ends = sorted(float(end) * self.per_usd for end in (low, high))
@@ -98,10 +102,7 @@ def _build_cells(one: Offer, money: ReportCurrency) -> list[list[Any]]:
         [one["region"]],
         [purchase],
         [_format_price(one, money), None if price is None else float(price)],
-        [
-            UNKNOWN if step is None else format_range(step["low"] * MS_PER_S, step["high"] * MS_PER_S),
-            _find_mid(step),
-        ],
+        [_format_step(step), _find_mid(step)],
         [*_format_memory(one)],
         [one["limiter"] or UNKNOWN],
         [one["basis"] or UNKNOWN],
@@ -110,6 +111,10 @@ def _build_cells(one: Offer, money: ReportCurrency) -> list[list[Any]]:
 
 def _find_mid(interval: Mapping[str, float] | None) -> float | None:
     return None if interval is None else interval["mid"]
+
+
+def _format_step(step: Mapping[str, float] | None) -> str:
+    return UNKNOWN if step is None else format_range(step["low"] * MS_PER_S, step["high"] * MS_PER_S)
 
 
 def _format_price(one: Offer, money: ReportCurrency) -> str:
@@ -135,9 +140,7 @@ def _format_cost(one: Offer, money: ReportCurrency) -> str:
         return f"batch ≤ {largest}" if largest else "at no batch"
     if cost is None:
         return UNKNOWN
-    if float(cost["high"]) == 0:
-        return money.text(0)
-    return f"{money.text(cost['mid'])} ({money.between(cost['low'], cost['high'])})"
+    return money.text(0) if float(cost["high"]) == 0 else money.estimate(cost)
 
 
 def _format_memory(one: Offer) -> tuple[str, float | None]:
@@ -233,5 +236,4 @@ def _format_time_and_cost(one: Mapping[str, Any], money: ReportCurrency) -> str:
         return f"The run takes {time}; its price is unknown."
     if float(cost["high"]) == 0:
         return f"The run takes {time} and is free."
-    price = f"{money.text(cost['mid'])} ({money.between(cost['low'], cost['high'])})"
-    return f"The run takes {time} and costs {price}."
+    return f"The run takes {time} and costs {money.estimate(cost)}."

@@ -10,7 +10,6 @@ missing, repeated or reordered pages are errors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -26,6 +25,9 @@ API_VERSION = "2023-01-01-preview"
 MOST_PAGES = 200  # a region has about 10
 NOT_LINUX_VM = ("Windows", " Win", "CloudServices", "Cloud Services", "Dedicated")
 GPU_SERIES = ("Standard_NC", "Standard_ND", "Standard_NV", "Standard_NG")
+Rank = tuple[
+    bool, bool, datetime
+]  # of a meter: priced before unpriced, primary before others, later before earlier
 
 
 class AzureRetail(PriceSource):
@@ -100,37 +102,17 @@ def _parse_items(data: Any, region: str) -> list[Any]:
 
 def parse_items(items: Iterable[dict[str, Any]], *, url: str, now: datetime) -> list[ListedPrice]:
     """Return the current Linux price of each size, on demand and spot; FetchError for an item without a price."""
-    in_force: dict[tuple[str, str, str], list[_Meter]] = {}
+    in_force: dict[tuple[str, str, str], list[tuple[Rank, ListedPrice]]] = {}
     for item in filter(_is_linux_vm, items):
-        meter = _Meter(
-            price=_parse_price(item, url),
-            is_primary=item.get("isPrimaryMeterRegion", True) is not False,
-            since=_date(item, "effectiveStartDate"),
-        )
+        price, since = _parse_price(item, url), _date(item, "effectiveStartDate")
         has_ended = item.get("effectiveEndDate") and _date(item, "effectiveEndDate") <= now
-        if meter.since <= now and not has_ended:
-            in_force.setdefault(meter.price.key, []).append(meter)
-    return [meter.price for meters in in_force.values() for meter in _keep_ranking_first(meters)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Meter:
-    """Price of a meter with the fields that decide whether it applies."""
-
-    price: ListedPrice
-    is_primary: bool
-    since: datetime
-
-    @property
-    def rank(self) -> tuple[bool, bool, datetime]:
-        """Order of precedence: priced before unpriced, primary before others, later before earlier."""
-        return (self.price.usd_per_hour > 0, self.is_primary, self.since)
-
-
-def _keep_ranking_first(meters: Sequence[_Meter]) -> list[_Meter]:
-    """Return the meters of the highest rank; several with different prices are left to the sanity checks."""
-    highest = max(meter.rank for meter in meters)
-    return [meter for meter in meters if meter.rank == highest]
+        if since <= now and not has_ended:
+            is_primary = item.get("isPrimaryMeterRegion", True) is not False
+            rank = (price.usd_per_hour > 0, is_primary, since)
+            in_force.setdefault(price.key, []).append((rank, price))
+    highest = {key: max(rank for rank, _ in meters) for key, meters in in_force.items()}
+    # Several meters of the highest rank with different prices are left to the sanity checks.
+    return [price for key, meters in in_force.items() for rank, price in meters if rank == highest[key]]
 
 
 def _is_linux_vm(item: dict[str, Any]) -> bool:

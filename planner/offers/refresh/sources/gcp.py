@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 from ..errors import FetchError, FetchErrorKind, build_connection_error, classify_status
 from ..source import ANYWHERE, LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal
-from .gcp_left_out import find_left_out
-from .gcp_prices import GoogleSku, assemble_machines, compute_part_prices
+from .gcp_prices import GoogleSku, assemble_machines, compute_part_prices, find_left_out
 
 if TYPE_CHECKING:
     from ..http import HttpClient

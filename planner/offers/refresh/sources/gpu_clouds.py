@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ....errors import UsageError
 from ...aliases import AcceleratorNames
 from ...rows import Purchase
 from ..errors import FetchError
@@ -197,12 +196,8 @@ def _resolve(names: AcceleratorNames, name: str, memory_gb: int | None, form: st
     """Return the catalog's name of a GPU by its most precise unambiguous spelling; None without one."""
     memory = f"-{memory_gb}GB" if memory_gb else ""
     variant = f"-{form}" if form else ""
-    for spelling in (f"{name}{memory}{variant}", f"{name}{variant}", f"{name}{memory}", name):
-        try:
-            return names.resolve(spelling)
-        except UsageError:
-            continue
-    return None
+    spellings = (f"{name}{memory}{variant}", f"{name}{variant}", f"{name}{memory}", name)
+    return next(filter(None, map(names.find, spellings)), None)
 
 
 def _nominal_gb(mib: float | None) -> int | None:

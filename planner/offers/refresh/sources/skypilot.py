@@ -30,7 +30,7 @@ from ..source import (
     parse_decimal,
     parse_float,
 )
-from .gcp_left_out import ACCELERATOR_SERIES
+from .gcp_prices import ACCELERATOR_SERIES
 
 if TYPE_CHECKING:
     from ..http import HttpClient
