@@ -13,7 +13,7 @@ from .rows import NotebookPlan, NotebookRuntime, Offer, PartialDate, UnitPrice, 
 
 REGION = "any"
 ZERO = Decimal(0)
-DatedRow = TypeVar("DatedRow", UnitPrice, UnitRate)
+Dated = TypeVar("Dated", UnitPrice, UnitRate)
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,6 @@ def _build_notes(plan: NotebookPlan, runtime: NotebookRuntime, price: Decimal | 
     return [*notes, *(note for note in (runtime.note, plan.note) if note)]
 
 
-def _select_newest(rows: Iterable[DatedRow]) -> DatedRow | None:
+def _select_newest(rows: Iterable[Dated]) -> Dated | None:
     """Return the row with the latest date; None if there is none."""
     return max(rows, key=lambda row: row.as_of, default=None)

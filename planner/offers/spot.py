@@ -16,24 +16,19 @@ from ..frozen import Frozen
 from .aliases import get_chip_name
 from .catalog_files import load_rows, load_table, read_table, read_text_table
 from .row_cache import cache_rows
-from .rows import Confidence, Constraint, Offer, PartialDate, Row
+from .rows import Constraint, DatedRow, Offer, Positive, Row
 
-Positive = Annotated[float, Constraint(gt=0)]
 PreemptionBasis = Literal["watched", "provider's bucket", "assumed", "given"]
 # Excludes the 2020 traces: two days, almost no preemption. Those of 2022 cover weeks at 10 min intervals.
 MIN_PREEMPTIONS = 30
 
 
-class SpotRule(Row):
+class SpotRule(DatedRow):
     """A provider's published terms for spot machines."""
 
     provider: str
     notice_s: Positive | None = None
     life_hours_max: Positive | None = None
-    source: str
-    as_of: PartialDate
-    confidence: Confidence
-    note: str = ""
 
 
 class BucketReading(Row):

@@ -114,11 +114,6 @@ class PriceStore:
         rows = self.table("gone", provider, GONE_COLUMNS)
         return {(row["instance_type"], row["region"], row["purchase"]): row["gone_on"] for row in rows}
 
-    def report(self, provider: str) -> Mapping[str, Any]:
-        """Read the report on the last refresh; empty if there is none."""
-        path = self.path("refresh", provider)
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
     def write(
         self, provider: str, offers: Iterable[RefreshedOffer], *, gone: Mapping[OfferKey, str] | None = None
     ) -> None:

@@ -80,7 +80,7 @@ def select_shown_offers(plan: Mapping[str, Any]) -> list[int]:
         seen.setdefault((one["accelerator"], one["devices"], one["purchase"], free), index)
     chosen = plan["recommendation"]
     named = [one["offer"] for key, one in chosen.items() if key not in ("pareto", "sensitivity") and one]
-    picks = [one["offer"] for key, one in plan.get("decision", {}).items() if key in _PICK_NAMES and one]
+    picks = [one["offer"] for key, one in plan["decision"].items() if key in _PICK_NAMES and one]
     return sorted({*seen.values(), *named, *picks, *(one["offer"] for one in chosen["pareto"])})
 
 
@@ -151,15 +151,6 @@ def _format_memory(one: Offer) -> tuple[str, float | None]:
     return f"{format_short(share)} %", share
 
 
-_NAMES = {
-    "cheapest": "Cheapest",
-    "fastest": "Fastest",
-    "within_deadline": "Cheapest in time",
-    "within_budget": "Fastest within the budget",
-    "free": "Free",
-}
-
-
 _PICK_NAMES = {
     "recommended": "Take",
     "free": "Free",
@@ -187,28 +178,11 @@ def describe_workload(plan: Mapping[str, Any]) -> list[str]:
     return [*parts, "run length unknown" if work["steps"] is None else f"{work['steps']:,} steps"]
 
 
-def format_headline(plan: Mapping[str, Any], money: ReportCurrency) -> str:
-    """Return the main recommendation as a sentence."""
-    if "decision" in plan:
-        return str(plan["decision"]["sentence"])
-    best = plan["recommendation"]["cheapest"]
-    if best is None:
-        return "No offer in this plan fits the model and has a known price and time."
-    one = plan["offers"][best["offer"]]
-    device = format_device(one["accelerator"], one["devices"])
-    name = format_offer_name(one["provider"], one["instance_type"])
-    where = "" if one["region"] in ("any", "local") else f" in {one['region']}"
-    kind = one["purchase"].replace("_", " ")
-    return f"Take {device}: {name}{where}, {kind}. {_format_time_and_cost(one, money)}"
-
-
 def build_recommendations(plan: Mapping[str, Any], money: ReportCurrency) -> list[dict[str, str]]:
     """Return all recommendations, merging those with the same offer."""
     titles: dict[int, list[str]] = {}
-    picks = {**plan["recommendation"], **plan.get("decision", {})}
-    names = _PICK_NAMES if "decision" in plan else _NAMES
-    for key, title in names.items():
-        chosen = picks.get(key)
+    for key, title in _PICK_NAMES.items():
+        chosen = plan["decision"].get(key)
         if chosen is not None:
             titles.setdefault(chosen["offer"], []).append(title)
     return [_build_recommendation(plan["offers"][index], names, money) for index, names in titles.items()]

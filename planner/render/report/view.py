@@ -15,7 +15,6 @@ from .text import (
     build_offer_rows,
     build_recommendations,
     describe_workload,
-    format_headline,
     select_shown_offers,
 )
 
@@ -65,7 +64,7 @@ def build_view(exact: Mapping[str, Any]) -> dict[str, Any]:
         "details": details,
         "money": money,
         "question": describe_workload(plan),
-        "headline": format_headline(plan, money),
+        "headline": str(plan["decision"]["sentence"]),
         "answers": build_recommendations(plan, money),
         "columns": COLUMNS,
         "rows": build_offer_rows(((index, plan["offers"][index]) for index in shown), money),

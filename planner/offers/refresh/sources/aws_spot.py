@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import FetchError
 from ..http import HttpClient
@@ -75,24 +75,11 @@ def _parse_size(
             )
 
 
-class InterruptionRate(NamedTuple):
-    """Spot Advisor entry of an instance type in a region.
-
-    Args:
-        instance_type, region: Instance type and region.
-        savings_percent: Savings compared with on demand; may be negative.
-        low_percent, high_percent: Share of instances interrupted in the last month; no upper bound above 20.
-    """
-
-    instance_type: str
-    region: str
-    savings_percent: int
-    low_percent: int
-    high_percent: int | None
-
-
-BUCKETS = ((0, 5), (5, 10), (10, 15), (15, 20), (20, None))
-COLUMNS = (*InterruptionRate._fields, "url", "fetched_at")
+# Savings compared with on demand, which may be negative, and the share of instances interrupted in the last month.
+COLUMNS = (
+    "instance_type", "region", "savings_percent", "low_percent", "high_percent", "url", "fetched_at",
+)  # fmt: skip
+BUCKETS = (("0", "5"), ("5", "10"), ("10", "15"), ("15", "20"), ("20", ""))  # no upper bound above 20 %
 MIN_ROW_SHARE = 0.6  # minimum share of the previous rows
 
 
@@ -105,34 +92,15 @@ def refresh_interruption_rates(store: PriceStore, request: RefreshRequest, http:
         http: HTTP client.
     """
     url = f"{request.endpoint('aws-spot-advisor', ADVISOR)}/spot-advisor-data.json"
-    data = http.json(url)
+    data, at = http.json(url), datetime.now(UTC).isoformat(timespec="seconds")
     with reading("the Spot Advisor"):
-        rates = [
-            InterruptionRate(instance_type, region, int(row["s"]), *BUCKETS[row["r"]])
+        rows = sorted(
+            (instance_type, region, str(int(row["s"])), *BUCKETS[row["r"]], url, at)
             for region, systems in data["spot_advisor"].items()
             for instance_type, row in systems["Linux"].items()
-        ]
-    before = len(load_interruption_rates(store))
-    if len(rates) < MIN_ROW_SHARE * before or not rates:
-        raise FetchError(f"the Spot Advisor lists {len(rates)} types instead of {before}", kind="truncated")
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    rows = [
-        (*("" if value is None else str(value) for value in rate), url, at)
-        for rate in sorted(rates, key=lambda rate: rate[:2])
-    ]
+        )
+    before = len(store.table("interruption", "aws", COLUMNS))
+    if len(rows) < MIN_ROW_SHARE * before or not rows:
+        raise FetchError(f"the Spot Advisor lists {len(rows)} types instead of {before}", kind="truncated")
     store.write_table("interruption", "aws", COLUMNS, rows)
     return len(rows)
-
-
-def load_interruption_rates(store: PriceStore) -> Mapping[tuple[str, str], InterruptionRate]:
-    """Return the stored rates by instance type and region; empty if there are none."""
-    return {
-        (row["instance_type"], row["region"]): InterruptionRate(
-            instance_type=row["instance_type"],
-            region=row["region"],
-            savings_percent=int(row["savings_percent"]),
-            low_percent=int(row["low_percent"]),
-            high_percent=int(row["high_percent"]) if row["high_percent"] else None,
-        )
-        for row in store.table("interruption", "aws", COLUMNS)
-    }
