@@ -145,7 +145,7 @@ def _offer_findings(
         if provider is not None and not re.fullmatch(provider.region, row.region):
             message = f"`{row.region}` does not match the region pattern of {provider.title}"
             yield offer.finding("region", message)
-        first = seen.setdefault((row.provider, row.instance_type, row.region, row.purchase), offer)
+        first = seen.setdefault((row.provider, *row.key), offer)
         if first is not offer:
             yield offer.finding("instance_type", f"is the same offer as in line {first.line}")
         slice_name = re.match(r"tpu-(\w+?)-(\d+)(@|$)", row.instance_type)

@@ -17,6 +17,7 @@ from ..frozen import Frozen
 
 CPU = "CPU"  # accelerator name of a machine without one; the instance type determines the CPU
 
+OfferKey = tuple[str, str, str]  # instance type, region and purchase option
 Purchase = Literal["on_demand", "spot"]
 Status = Literal["active", "legacy", "retired", "historical"]
 Confidence = Literal["high", "medium", "low"]
@@ -160,6 +161,11 @@ class Offer(Row):
     status: Status
     note: str = ""
     hosts: Annotated[int, Constraint(ge=1)] = 1  # machines rented together; all numbers are totals
+
+    @property
+    def key(self) -> OfferKey:
+        """Instance type, region and purchase option: unique within a provider."""
+        return (self.instance_type, self.region, self.purchase)
 
     @property
     def identity(self) -> dict[str, str | float]:

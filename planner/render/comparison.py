@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from ..numbers import (
 )
 from ..units import SECONDS_PER_HOUR
 from .estimate.notes import format_age_line
-from .output import Column, emit_document, emit_rows, emit_tsv
+from .output import Column, emit_document, emit_rows, emit_tsv, get_terminal_width
 
 if TYPE_CHECKING:
     from ..plan.compare.alternative_costs import AlternativeCost, Crossover
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ..plan.compare.buy_or_rent import BuyRentComparison
     from ..plan.cost_terms import Currency
 
-FALLBACK_SIZE = (80, 24)
 _COLUMNS = [
     Column(key="name", header="alternative"),
     Column(key="offer", header="offer"),
@@ -50,7 +48,7 @@ def emit_breakeven(result: Breakeven, *, as_json: bool) -> None:
     if as_json:
         emit_document(build_breakeven_json(result))
     elif sys.stdout.isatty():
-        _emit_table(result, width=shutil.get_terminal_size(FALLBACK_SIZE).columns)
+        _emit_table(result, width=get_terminal_width())
     else:
         emit_tsv(_TSV, [_build_tsv_row(cost) for cost in result.alternatives])
 
@@ -210,6 +208,11 @@ _RIG_TSV = (
 )  # fmt: skip
 
 
+_RIG_TERMS = (
+    "value_lost_per_year", "power_w", "idle_power_w", "electricity_usd_per_kwh", "hours_a_week",
+)  # fmt: skip
+
+
 def format_rig_recommendation(verdicts: Sequence[BuyRentComparison]) -> str:
     """Return the recommendation against the strongest rental, in one sentence."""
     from ..plan.compare.buy_or_rent import FARTHEST_MONTHS, USEFUL_MONTHS
@@ -235,11 +238,7 @@ def build_rig_json(verdicts: Sequence[BuyRentComparison]) -> dict[str, Any]:
         "rig": {
             "accelerator": verdicts[0].accelerator,
             "purchase_usd": f"{rig.purchase_usd:.2f}",
-            "value_lost_per_year": rig.value_lost_per_year,
-            "power_w": rig.power_w,
-            "idle_power_w": rig.idle_power_w,
-            "electricity_usd_per_kwh": rig.electricity_usd_per_kwh,
-            "hours_a_week": rig.hours_a_week,
+            **{name: getattr(rig, name) for name in _RIG_TERMS},
         },
         "rivals": [verdict.to_json() for verdict in verdicts],
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -29,18 +30,16 @@ def require_writable(path: Path, *, flag: str) -> None:
 
     folder = path.parent
     if path.is_dir():
-        raise UsageError(
-            f"`{flag} {path}` is a folder", hint=f"give a file name: `{flag} {path / 'plan.json'}`"
-        )
+        hint = f"give a file name: `{flag} {path / 'plan.json'}`"
+        raise UsageError(f"`{flag} {path}` is a folder", hint=hint)
     if not folder.is_dir():
         raise UsageError(f"`{flag} {path}`: there is no folder `{folder}`", hint="create it first")
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UsageError(
-            f"`{flag} {path}` cannot be written: {error.strerror}", hint="choose another file"
-        ) from error
+        message = f"`{flag} {path}` cannot be written: {error.strerror}"
+        raise UsageError(message, hint="choose another file") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -77,6 +76,11 @@ class Column(Frozen):
     justify: Literal["left", "right", "center"] = "left"
     terminal: bool = True
     dispensable: int = 0
+
+
+def get_terminal_width() -> int:
+    """Return the width of the terminal [characters]; 80 if it is unknown."""
+    return shutil.get_terminal_size((80, 24)).columns
 
 
 def emit_rows(
@@ -217,10 +221,8 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *
         if width is not None:
             table.add_column(column.header, justify=column.justify, overflow="fold", width=width)
     for line in cells:
-        kept = (
-            clip_words(cell, width) for cell, width in zip(line, widths, strict=True) if width is not None
-        )
-        table.add_row(*map(Text, kept))
+        sized = ((cell, width) for cell, width in zip(line, widths, strict=True) if width is not None)
+        table.add_row(*(Text(clip_words(cell, width)) for cell, width in sized))
     with status(f"laying out {table.row_count:,} rows"), console.capture() as laid_out:
         console.print(table)
     sys.stdout.write(laid_out.get())

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ..rows import Offer
+from ..rows import Offer, OfferKey
 from .errors import FetchError
 from .instance_types import InstanceSpec, InstanceSpecs
 from .outcome import RefreshOutcome
 from .sanity_checks import Anomaly, CheckedPart, check_part, format_key
 from .source import LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest
-from .store import OfferKey, PriceStore, RefreshedOffer
+from .store import PriceStore, RefreshedOffer
 
 if TYPE_CHECKING:
     from .http import HttpClient
@@ -65,10 +65,8 @@ def refresh_provider(
     outcome = RefreshOutcome(provider=job.provider)
     with store.locked(job.provider):
         old = {offer.key: offer for offer in store.offers(job.provider)}
-        reference: dict[OfferKey, Offer] = {
-            **{(o.instance_type, o.region, o.purchase): o for o in job.packaged if o.status != "historical"},
-            **old,
-        }
+        packaged = {offer.key: offer for offer in job.packaged if offer.status != "historical"}
+        reference: dict[OfferKey, Offer] = {**packaged, **old}
         fresh = dict(old)
         gone = dict(store.gone(job.provider))
         for source, part, rows in _read_parts(job, http, outcome, progress):

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Literal
 
 from ..check import MAX_USD_PER_DEVICE_HOUR, MIN_USD_PER_DEVICE_HOUR
-from ..rows import Offer
+from ..rows import Offer, OfferKey
 from .instance_types import InstanceSpec, InstanceSpecs
 from .source import LeftOut, ListedPrice, PricePart
 
@@ -21,7 +21,6 @@ MAX_PRICE_RATIO = 3  # factor up or down; larger changes usually mean a wrong un
 MIN_ROW_SHARE = 0.6  # minimum share of the part's previous rows
 MIN_ROWS_FOR_SHARES = 5  # below this number, shares are not checked
 MAX_JUMP_SHARE = 0.2  # maximum share of a part's rows with large changes; above, all rows are suspect
-OfferKey = tuple[str, str, str]
 Code = Literal[
     "not above 0", "moved", "out of bounds", "two prices", "placeholder", "currency", "far fewer rows",
     "most prices moved", "failed", "clock",

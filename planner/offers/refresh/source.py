@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Literal
 
-from ..rows import Purchase
+from ..rows import OfferKey, Purchase
 from .errors import FetchError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ListedPrice:
     note: str = ""
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> OfferKey:
         """Instance type, region and purchase option: unique within a provider."""
         return (self.instance_type, self.region, self.purchase)
 
@@ -90,6 +90,10 @@ class PricePart:
     def covers(self, region: str, purchase: str) -> bool:
         """Return whether a price of this region and purchase option belongs to the part."""
         return self.region in (ANYWHERE, region) and purchase in self.purchases
+
+    def select(self, rows: Iterable[ListedPrice | LeftOut]) -> list[ListedPrice | LeftOut]:
+        """Return the rows of a response for all regions that belong to the part's region, or to none."""
+        return [row for row in rows if isinstance(row, LeftOut) or self.region in (ANYWHERE, row.region)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from ...errors import GpuplanError, UsageError
 from ...files import write_atomically
 from ..catalog_files import CatalogError, Finding
-from ..rows import Offer
+from ..rows import Offer, OfferKey
 
 STORE_COLUMNS = (
     "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "region", "purchase", "usd_per_hour",
@@ -34,7 +34,6 @@ STORE_COLUMNS = (
 GONE_COLUMNS = ("instance_type", "region", "purchase", "gone_on")
 _NULLABLE = ("vcpus", "memory_gib")
 LOCK_WAIT_S = 30.0
-OfferKey = tuple[str, str, str]
 
 
 class RefreshedOffer(Offer):
@@ -43,11 +42,6 @@ class RefreshedOffer(Offer):
     url: str
     sku: str
     fetched_at: datetime
-
-    @property
-    def key(self) -> OfferKey:
-        """Instance type, region and purchase option."""
-        return (self.instance_type, self.region, self.purchase)
 
 
 class HistoryRow(NamedTuple):
@@ -164,9 +158,7 @@ def merge_refreshed(packaged: Sequence[Offer], store: PriceStore) -> tuple[Offer
     wins. An offer that its provider no longer lists is left out, unless the packaged price is of a later day.
     Rows of a provider are sorted by instance type, region and purchase option.
     """
-    merged: dict[tuple[str, str, str, str], Offer] = {
-        (o.provider, o.instance_type, o.region, o.purchase): o for o in packaged
-    }
+    merged: dict[tuple[str, str, str, str], Offer] = {(o.provider, *o.key): o for o in packaged}
     before = list(merged)
     for provider in store.providers:
         for unlisted, day in store.gone(provider).items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...numbers import format_device
 from ...plan.execution.memory_parts import memory_note
-from ..output import JsonText, emit_document, emit_rows, emit_tsv, format_compact_json, format_json
+from ..output import (
+    JsonText,
+    emit_document,
+    emit_rows,
+    emit_tsv,
+    format_compact_json,
+    format_json,
+    get_terminal_width,
+)
 from .bill import emit_breakdown, iter_breakdown_lines
 from .notes import format_footnotes, format_short_footnotes, format_summary_lines
 from .offer_rows import OFFER_KEYS, build_offer_row
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
 
-FALLBACK_SIZE = (80, 24)
 LINES_BELOW = 6
 
 
@@ -52,7 +58,7 @@ def emit_estimate(
     if as_json:
         emit_document(_build_document(estimate, breakdown=breakdown))
     elif sys.stdout.isatty():
-        width = shutil.get_terminal_size(FALLBACK_SIZE).columns
+        width = get_terminal_width()
         _emit_table(estimate, show_all=show_all, explain=explain or show_all, width=width)
         if breakdown:
             sys.stdout.write("\n".join([*iter_breakdown_lines(estimate, width=width), ""]))

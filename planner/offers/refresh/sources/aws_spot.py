@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import FetchError
 from ..http import HttpClient
-from ..source import ANYWHERE, ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal, reading
+from ..source import LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal, reading
 from ..store import PriceStore
 
 ENDPOINT = "https://website.spot.ec2.aws.a2z.com"
@@ -32,18 +32,20 @@ class AwsSpotFeed(PriceSource):
     provider = "aws"
 
     def __init__(self) -> None:
-        self._seen: tuple[str, Any] | None = None
+        self._rows: list[ListedPrice] | None = None
 
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
         """Return a single part, or one per requested region."""
         return request.build_parts("aws spot", "spot")
 
-    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
+    def read(
+        self, part: PricePart, request: RefreshRequest, http: HttpClient
+    ) -> Iterable[ListedPrice | LeftOut]:
         """Return the Linux spot prices of all regions, or of the part's region."""
-        url = f"{request.endpoint(self.name, ENDPOINT)}/spot.json"
-        if self._seen is None or self._seen[0] != url:
-            self._seen = (url, http.json(url))
-        return [row for row in _parse_feed(self._seen[1], url) if part.region in (ANYWHERE, row.region)]
+        if self._rows is None:
+            url = f"{request.endpoint(self.name, ENDPOINT)}/spot.json"
+            self._rows = list(_parse_feed(http.json(url), url))
+        return part.select(self._rows)
 
 
 def _parse_feed(data: Any, url: str) -> Iterator[ListedPrice]:

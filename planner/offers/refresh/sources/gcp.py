@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..errors import FetchError, FetchErrorKind, build_connection_error, classify_status
-from ..source import ANYWHERE, LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal
+from ..source import LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal
 from .gcp_prices import GoogleSku, assemble_machines, compute_part_prices, find_left_out
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ class GcpBilling(PriceSource):
 
     def __init__(self, specs: InstanceSpecs) -> None:
         self._specs = specs
-        self._rows: list[ListedPrice] | None = None
-        self._left_out: set[LeftOut] = set()
+        self._rows: list[ListedPrice | LeftOut] | None = None
 
     def missing(self, request: RefreshRequest) -> str | None:
         """Return the missing package or credentials."""
@@ -65,9 +64,9 @@ class GcpBilling(PriceSource):
             with _open_client(endpoint, request) as client:
                 skus = [sku for service in SERVICES for sku in _read_skus(client, service, http)]
             url = f"{endpoint}/v1/{SERVICES[0]}/skus"
-            self._rows = list(assemble_machines(self._specs.known, compute_part_prices(skus), url=url))
-            self._left_out = set(find_left_out(skus, self._specs))
-        return [*self._left_out, *(row for row in self._rows if part.region in (ANYWHERE, row.region))]
+            machines = assemble_machines(self._specs.known, compute_part_prices(skus), url=url)
+            self._rows = [*set(find_left_out(skus, self._specs)), *machines]
+        return part.select(self._rows)
 
 
 def _find_api_key(request: RefreshRequest) -> str | None:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from ...rows import CPU, Purchase
 from ..errors import FetchError
 from ..source import (
-    ANYWHERE,
     LeftOut,
     ListedPrice,
     PricePart,
@@ -88,9 +87,7 @@ class SkyPilotCatalog(PriceSource):
                 url = f"{request.endpoint(self.name, ENDPOINT)}/{self.provider}/vms.csv"
                 text = http.text(url)
             self._rows = list(parse_catalog(text, self._specs.known, url=url))
-        return [
-            row for row in self._rows if isinstance(row, LeftOut) or part.region in (ANYWHERE, row.region)
-        ]
+        return part.select(self._rows)
 
 
 def parse_catalog(
