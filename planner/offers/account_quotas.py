@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Literal
@@ -212,11 +212,8 @@ def _read(
     with suppress(OSError, ValueError, TypeError):
         if 0 <= time.time() - path.stat().st_mtime < REMEMBERED_S:
             return [Quota(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
-    http = HttpClient(_POLICY)
-    try:
+    with closing(HttpClient(_POLICY)) as http:
         found = read_quotas(provider, region, environ=environ, endpoints=endpoints, http=http)
-    finally:
-        http.close()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(to_plain(found)), private=True)

@@ -133,9 +133,7 @@ def _compute_digest(*texts: str) -> str:
 
 @cache
 def _fingerprint_code() -> str:
-    """Return a fingerprint of the parsing code from file sizes and modification times, without reading the
-    files.
-    """
+    """Return a fingerprint of the parsing code: sizes and modification times of its files."""
     stamps = [sys.version, __version__]
     for file in sorted(Path(__file__).parent.glob("*.py")):
         status = file.stat()

@@ -96,8 +96,8 @@ def build_offer_row(offer: Offer) -> dict[str, Any]:
 
 def build_accelerator_row(accelerator: Accelerator) -> dict[str, Any]:
     """Return all fields of an accelerator; unknown values are None."""
-    values = dict(vars(accelerator))
-    return {key: _to_number(value) if isinstance(value, float) else value for key, value in values.items()}
+    values = vars(accelerator).items()
+    return {key: _to_number(value) if isinstance(value, float) else value for key, value in values}
 
 
 MAX_FINDINGS = 8  # shown per kind and provider on a terminal; all are in the report and in --json

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -80,6 +79,8 @@ class Column(Frozen):
 
 def get_terminal_width() -> int:
     """Return the width of the terminal [characters]; 80 if it is unknown."""
+    import shutil
+
     return shutil.get_terminal_size((80, 24)).columns
 
 

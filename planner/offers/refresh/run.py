@@ -11,7 +11,7 @@ from ..rows import Offer, OfferKey
 from .errors import FetchError
 from .instance_types import InstanceSpec, InstanceSpecs
 from .outcome import RefreshOutcome
-from .sanity_checks import Anomaly, CheckedPart, check_part, format_key
+from .sanity_checks import Anomaly, CheckedPart, check_part, find_on_sale, format_key
 from .source import LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest
 from .store import PriceStore, RefreshedOffer
 
@@ -177,15 +177,8 @@ def _find_unlisted(
         return []
     listed = {row.key for row, _ in verdict.accepted}
     doubted = {anomaly.what for anomaly in verdict.anomalies}
-    return [
-        key
-        for key, offer in reference.items()
-        if part.covers(key[1], key[2])
-        and key not in listed
-        and format_key(key) not in doubted
-        and offer.status in ("active", "legacy")
-        and offer.usd_per_hour
-    ]
+    on_sale = (key for key, _ in find_on_sale(part, reference))
+    return [key for key in on_sale if key not in listed and format_key(key) not in doubted]
 
 
 def _build_offer(row: ListedPrice, shape: InstanceSpec, *, provider: str, at: datetime) -> RefreshedOffer:

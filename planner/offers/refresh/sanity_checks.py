@@ -138,14 +138,7 @@ def _find_part_anomaly(
     old: Mapping[OfferKey, Offer],
 ) -> Anomaly | None:
     """Return the reason to reject a whole part; None if it is plausible."""
-    before = [
-        key
-        for key, offer in old.items()
-        if part.covers(key[1], key[2])
-        and offer.status in ("active", "legacy")
-        and offer.usd_per_hour
-        and not offer.estimated
-    ]
+    before = [key for key, offer in find_on_sale(part, old) if not offer.estimated]
     known = sum(1 for row, _ in fitting if row.key in old and old[row.key].usd_per_hour)
     if len(before) >= MIN_ROWS_FOR_SHARES and len(fitting) < MIN_ROW_SHARE * len(before):
         message = f"{len(fitting)} prices instead of {len(before)}: the response is incomplete"
@@ -155,6 +148,15 @@ def _find_part_anomaly(
         message = f"{count} moved more than {MAX_PRICE_RATIO}x: a unit or currency is wrong"
         return _build_part_anomaly(part, "most prices moved", message)
     return None
+
+
+def find_on_sale(part: PricePart, offers: Mapping[OfferKey, Offer]) -> list[tuple[OfferKey, Offer]]:
+    """Return the offers of a part that are on sale at a known price."""
+    return [
+        (key, offer)
+        for key, offer in offers.items()
+        if part.covers(key[1], key[2]) and offer.status in ("active", "legacy") and offer.usd_per_hour
+    ]
 
 
 def _drop_contradictions(listed: Iterable[ListedPrice], anomalies: list[Anomaly]) -> list[ListedPrice]:

@@ -19,7 +19,7 @@ from ..output import (
     get_terminal_width,
 )
 from .bill import emit_breakdown, iter_breakdown_lines
-from .notes import format_footnotes, format_short_footnotes, format_summary_lines
+from .notes import format_footnotes, format_summary_lines
 from .offer_rows import OFFER_KEYS, build_offer_row
 from .table import (
     add_best_batch_column,
@@ -105,7 +105,7 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
         blocks = [left_out, *memory_lines, *summary, "", *notes]
         lines = [line for block in blocks for line in _wrap(block, width)]
     else:
-        notes = format_short_footnotes(estimate, shown)
+        notes = format_footnotes(estimate, shown, short=True)
         lines = _fit_lines([[left_out], *([line] for line in memory_lines), notes], width)
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
 

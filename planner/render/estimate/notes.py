@@ -168,27 +168,19 @@ def format_age_line(offers: Iterable[HasPriceDate]) -> str:
     return format_age_warning(offers, today=get_today()) or ""
 
 
-def format_footnotes(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[str]:
-    """Return the sources of a table's numbers, and their omissions."""
-    lines = (
-        _format_prices_note(shown),
-        format_age_line(one.offer for one in shown),
-        _format_bill_note(estimate),
-        _format_times_note(estimate, shown),
-        _format_quota_note(estimate),
-    )
-    return [line for line in lines if line]
+def format_footnotes(estimate: Estimate, shown: Sequence[OfferEstimate], *, short: bool = False) -> list[str]:
+    """Return the sources of a table's numbers, and their omissions.
 
-
-def format_short_footnotes(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[str]:
-    """Return the notes in the order of their weight: age and dates of prices, then times, then the bill."""
-    lines = (
-        format_age_line(one.offer for one in shown),
-        _format_prices_note(shown),
-        _format_times_note(estimate, shown),
-        _format_bill_note(estimate),
-    )
-    return [line for line in lines if line]
+    Args:
+        estimate: Estimate with the offers.
+        shown: Offers in the table.
+        short: Order the notes by their weight, and leave out the one on quotas.
+    """
+    age, prices = format_age_line(one.offer for one in shown), _format_prices_note(shown)
+    times, bill = _format_times_note(estimate, shown), _format_bill_note(estimate)
+    if short:
+        return [line for line in (age, prices, times, bill) if line]
+    return [line for line in (prices, age, bill, times, _format_quota_note(estimate)) if line]
 
 
 def _format_prices_note(shown: Sequence[OfferEstimate]) -> str:

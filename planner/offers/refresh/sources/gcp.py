@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -30,7 +31,7 @@ MOST_PAGES = 100
 NANO = Decimal("1e-9")
 KEY_VARIABLES = ("GCP_API_KEY", "GOOGLE_API_KEY")
 WHAT = "every machine and TPU from Google's own SKUs"
-ADC_VARIABLES = ("GOOGLE_APPLICATION_CREDENTIALS",)
+ADC_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
 class GcpBilling(PriceSource):
@@ -47,7 +48,8 @@ class GcpBilling(PriceSource):
         """Return the missing package or credentials."""
         if find_spec("google") is None or find_spec("google.cloud.billing_v1") is None:
             return f"{WHAT}: `pip install 'gpuplan[gcp]'` and GCP_API_KEY"
-        if _find_api_key(request) or any(request.environ.get(name) for name in ADC_VARIABLES) or _has_adc():
+        adc_file = Path.home() / ".config/gcloud/application_default_credentials.json"
+        if _find_api_key(request) or request.environ.get(ADC_VARIABLE) or adc_file.is_file():
             return None
         return f"{WHAT}: an API key in GCP_API_KEY, or `gcloud auth application-default login`"
 
@@ -72,13 +74,6 @@ class GcpBilling(PriceSource):
 def _find_api_key(request: RefreshRequest) -> str | None:
     """Return the API key from the environment."""
     return next((request.environ[name] for name in KEY_VARIABLES if request.environ.get(name)), None)
-
-
-def _has_adc() -> bool:
-    """Return whether application default credentials exist."""
-    from pathlib import Path
-
-    return (Path.home() / ".config/gcloud/application_default_credentials.json").is_file()
 
 
 @contextmanager

@@ -236,9 +236,7 @@ def _build_price(
 
 
 def _find_tpu_parts(instance_type: str, shape: InstanceSpec) -> dict[str, Decimal] | None:
-    """Return the priced parts of a TPU slice: v2 to v4 per eight cores (as pods beyond, and on v4), else per
-    chip.
-    """
+    """Return the parts of a TPU slice: v2 to v4 per eight cores (beyond, and on v4, as pods), else chips."""
     name = re.fullmatch(r"tpu-(v\d\w*?)(litepod)?-(\d+)", instance_type)
     if name is None:
         return None
