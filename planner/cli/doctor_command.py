@@ -40,9 +40,9 @@ def doctor(
     with status("checking this installation"):
         report = examine_installation(environ=os.environ, today=get_today(), ask_devices=not quick)
     if json_:
-        emit_json(SCHEMA, report.to_json())
+        emit_json(SCHEMA, report)
     else:
         emit_rows(DOCTOR_COLUMNS, build_doctor_rows(report))
-    if report.is_broken:
+    if any(finding["level"] == "error" for finding in report["findings"]):
         raise typer.Exit(1)
     suggest_next(format_command("estimate", "ResNet50", samples=50_000, epochs=10), as_json=json_)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,8 @@ from ..owner import load_owner
 from ..plain import to_plain
 from ..profile.machine import read_device_state, read_host_facts
 from ..settings import Settings, load_settings
-from .software import (
-    BackendReport,
-    Extra,
-    find_installed_backends,
-    find_missing_packages,
-    list_extras,
-    probe_backends,
-    read_versions,
-)
+from .software import EXTRAS, BackendReport, find_installed_backends, probe_backends, read_versions
 from .user_files import (
-    CredentialLocation,
-    DataFolder,
     InstallationFinding,
     abbreviate_home,
     find_credential_problems,
@@ -42,77 +32,12 @@ from .user_files import (
 SCHEMA = "gpuplan.doctor/1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallationReport:
-    """State of an installation.
-
-    Args:
-        version: Version of gpuplan.
-        package_folder: Installation folder.
-        host: Processor, memory, system, Python.
-        packages: Package versions; None if missing.
-        extras: Available extras.
-        keras_backend: `KERAS_BACKEND`; None if not set (gpuplan traces on JAX).
-        driver: State of the first NVIDIA GPU; None without one.
-        machine: This machine as an offer: accelerator, number, notes; None if the catalog is unreadable.
-        backends: Devices of each installed backend; empty if not probed.
-        credentials: Locations of credentials.
-        catalog: Date, folder and price ages of the catalog; None if unreadable.
-        owner: Id of this installation, on the machines that it launches; None: nothing was launched yet.
-        folders: Folders of gpuplan.
-        settings: Names and origins of settings, without values.
-        findings: Problems found.
-    """
-
-    version: str
-    package_folder: Path
-    host: Mapping[str, Any]
-    packages: Mapping[str, str | None]
-    extras: Sequence[Extra]
-    keras_backend: str | None
-    driver: Mapping[str, Any] | None
-    machine: Mapping[str, Any] | None
-    backends: Sequence[BackendReport]
-    credentials: Sequence[CredentialLocation]
-    catalog: Mapping[str, Any] | None
-    owner: str | None
-    folders: Sequence[DataFolder]
-    settings: Mapping[str, str]
-    findings: Sequence[InstallationFinding] = field(default=())
-
-    @property
-    def is_broken(self) -> bool:
-        """Whether gpuplan cannot work in this installation."""
-        return any(finding.level == "error" for finding in self.findings)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report under the keys of the JSON contract, with the home folder as `~`."""
-        return {
-            "gpuplan_version": self.version,
-            "package_folder": abbreviate_home(self.package_folder),
-            "host": to_plain(self.host),
-            "packages": to_plain(self.packages),
-            "extras": [
-                {"name": one.name, "purpose": one.purpose, "missing": list(one.missing)}
-                for one in self.extras
-            ],
-            "keras_backend": self.keras_backend,
-            "driver": to_plain(self.driver),
-            "machine": to_plain(self.machine),
-            "backends": to_plain(self.backends),
-            "credentials": to_plain(self.credentials),
-            "catalog": to_plain(self.catalog),
-            "owner": self.owner,
-            "folders": [{**asdict(folder), "path": abbreviate_home(folder.path)} for folder in self.folders],
-            "settings": to_plain(self.settings),
-            "findings": to_plain(self.findings),
-        }
-
-
 def examine_installation(
     *, environ: Mapping[str, str], today: date, ask_devices: bool = True
-) -> InstallationReport:
+) -> dict[str, Any]:
     """Inspect the installation, the machine and the user's folders, without changes or network access.
+
+    The report has the keys of the JSON contract; the home folder is `~` in it, and settings have no values.
 
     Args:
         environ: Environment variables.
@@ -124,34 +49,35 @@ def examine_installation(
     findings: list[InstallationFinding] = []
     settings = _load_settings(environ, findings)
     catalog = _load_catalog(settings, findings)
-    packages, kept = read_versions(), list_folders(settings)
+    packages, folders = read_versions(), list_folders(settings)
     backends = probe_backends(find_installed_backends()) if ask_devices else []
     findings += [
         *_find_package_problems(packages),
         *_find_backend_problems(backends, environ),
         *find_credential_problems(environ),
-        *find_folder_problems(kept),
+        *find_folder_problems(folders),
         *_find_age_problems(catalog, today),
     ]
-    return InstallationReport(
-        version=__version__,
-        package_folder=Path(__file__).parents[1],
-        host=_read_host(),
-        packages=packages,
-        extras=list_extras(),
-        keras_backend=environ.get("KERAS_BACKEND") or None,
-        driver=read_device_state(),
-        machine=None if catalog is None else _describe_machine(catalog),
-        backends=backends,
-        credentials=find_credentials(environ=environ, home=Path.home()),
-        catalog=None if catalog is None else _describe_catalog(catalog, today),
-        owner=load_owner(get_data_folder(settings.data_dir)),
-        folders=kept,
-        settings={
-            name: _format_origin(origin) for name, origin in settings.origins.items() if origin != "default"
-        },
-        findings=tuple(findings),
-    )
+    origins = {name: origin for name, origin in settings.origins.items() if origin != "default"}
+    report = {
+        "gpuplan_version": __version__,
+        "package_folder": abbreviate_home(Path(__file__).parents[1]),
+        "host": _read_host(),
+        "packages": packages,
+        "extras": [{"name": one.name, "purpose": one.purpose, "missing": one.missing} for one in EXTRAS],
+        "keras_backend": environ.get("KERAS_BACKEND") or None,
+        "driver": read_device_state(),
+        "machine": None if catalog is None else _describe_machine(catalog),
+        "backends": backends,
+        "credentials": find_credentials(environ=environ, home=Path.home()),
+        "catalog": None if catalog is None else _describe_catalog(catalog, today),
+        "owner": load_owner(get_data_folder(settings.data_dir)),
+        "folders": [{**asdict(folder), "path": abbreviate_home(folder.path)} for folder in folders],
+        "settings": {name: _format_origin(origin) for name, origin in origins.items()},
+        "findings": findings,
+    }
+    plain: dict[str, Any] = to_plain(report)
+    return plain
 
 
 def _load_settings(environ: Mapping[str, str], findings: list[InstallationFinding]) -> Settings:
@@ -183,14 +109,8 @@ def _read_host() -> dict[str, Any]:
     """Return the constant properties of the host."""
     known = read_host_facts()
     kept = (
-        "processor",
-        "logical_cores",
-        "usable_cores",
-        "physical_cores",
-        "memory_bytes",
-        "system",
-        "python",
-    )
+        "processor", "logical_cores", "usable_cores", "physical_cores", "memory_bytes", "system", "python",
+    )  # fmt: skip
     return {name: known[name] for name in kept} | {
         "implementation": platform.python_implementation(),
         "in_virtual_environment": sys.prefix != sys.base_prefix,
@@ -223,10 +143,10 @@ def _format_origin(origin: str) -> str:
 
 def _find_package_problems(packages: Mapping[str, str | None]) -> Iterator[InstallationFinding]:
     """Yield missing required packages."""
-    for name in find_missing_packages(packages):
-        yield InstallationFinding(
-            level="error", text=f"`{name}` is not installed", hint=f"pip install {name}"
-        )
+    for name, version in packages.items():
+        if version is None:
+            text, hint = f"`{name}` is not installed", f"pip install {name}"
+            yield InstallationFinding(level="error", text=text, hint=hint)
 
 
 def _find_backend_problems(

@@ -72,11 +72,6 @@ EXTRAS = (
 )  # fmt: skip
 
 
-def list_extras() -> tuple[Extra, ...]:
-    """Return the available extras."""
-    return EXTRAS
-
-
 def read_versions() -> dict[str, str | None]:
     """Return the versions of required packages (None if missing) and of other relevant ones."""
     required = {
@@ -97,11 +92,6 @@ def parse_required_packages(requirements: Iterable[str]) -> Iterator[str]:
         name = re.match(r"[A-Za-z0-9._-]+", requirement)
         if name is not None and "extra ==" not in requirement:
             yield name[0]
-
-
-def find_missing_packages(found: Mapping[str, str | None]) -> list[str]:
-    """Return the required packages that are not installed."""
-    return [name for name, version in found.items() if version is None]
 
 
 def _read_version(package: str) -> str | None:

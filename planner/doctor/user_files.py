@@ -6,7 +6,7 @@ Credentials are reported by variable or file name, never by value; they are not 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +15,6 @@ from ..files import cache_dir_restored, get_cache_folder, get_data_folder, set_c
 
 if TYPE_CHECKING:
     from ..settings import Settings
-from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,20 +137,17 @@ _SOURCES: Mapping[str, _CredentialSources] = {
 }
 
 
-def find_credentials(
-    *, environ: Mapping[str, str], home: Path, is_file: Callable[[Path], bool] = Path.is_file
-) -> list[CredentialLocation]:
+def find_credentials(*, environ: Mapping[str, str], home: Path) -> list[CredentialLocation]:
     """Find the credentials of each provider.
 
     Args:
         environ: Environment variables; values are only checked for emptiness and used as file names.
         home: The user's home folder.
-        is_file: Predicate for existing files.
     """
     return [
         CredentialLocation(
             provider=provider,
-            where=tuple(_iter_locations(known, environ, home, is_file)),
+            where=tuple(_iter_locations(known, environ, home)),
             needed_for=known.needed_for,
         )
         for provider, known in _SOURCES.items()
@@ -170,16 +166,14 @@ def find_credential_problems(environ: Mapping[str, str]) -> Iterator[Installatio
                 )
 
 
-def _iter_locations(
-    known: _CredentialSources, environ: Mapping[str, str], home: Path, is_file: Callable[[Path], bool]
-) -> Iterator[str]:
+def _iter_locations(known: _CredentialSources, environ: Mapping[str, str], home: Path) -> Iterator[str]:
     """Yield the names of variables that are set and files that exist."""
     for variable in known.variables:
         if environ.get(variable):
             yield variable
     for variable in known.files_named_by:
-        if environ.get(variable) and is_file(Path(environ[variable]).expanduser()):
+        if environ.get(variable) and Path(environ[variable]).expanduser().is_file():
             yield variable
     for name in known.files:
-        if is_file(home / name):
+        if (home / name).is_file():
             yield f"~/{name}"

@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Literal
@@ -197,11 +197,8 @@ def _choose_places(offers: Iterable[Offer]) -> list[Place]:
             price = float(offer.usd_per_hour) / offer.devices
             best[place] = min(price, best.get(place, price))
     ordered = sorted(best, key=lambda place: best[place])
-    return [
-        place
-        for provider in PROVIDERS
-        for place in [one for one in ordered if one[0] == provider][:REGIONS_ASKED]
-    ]
+    by_provider = ([one for one in ordered if one[0] == provider] for provider in PROVIDERS)
+    return [place for places in by_provider for place in places[:REGIONS_ASKED]]
 
 
 def _read(
@@ -215,11 +212,8 @@ def _read(
     with suppress(OSError, ValueError, TypeError):
         if 0 <= time.time() - path.stat().st_mtime < REMEMBERED_S:
             return [Quota(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
-    http = HttpClient(_POLICY)
-    try:
+    with closing(HttpClient(_POLICY)) as http:
         found = read_quotas(provider, region, environ=environ, endpoints=endpoints, http=http)
-    finally:
-        http.close()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(to_plain(found)), private=True)

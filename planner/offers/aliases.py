@@ -62,6 +62,10 @@ class AcceleratorNames:
         """Candidates of ambiguous names by normalized spelling."""
         return {_normalize_name(name): candidates for name, candidates in self.ambiguous.items()}
 
+    def find(self, name: str) -> str | None:
+        """Return the canonical name; None if the name is unknown or ambiguous."""
+        return next((self._exact[key] for key in _list_keys(name) if key in self._exact), None)
+
     def resolve(self, name: str) -> str:
         """Return the canonical name.
 
@@ -73,14 +77,13 @@ class AcceleratorNames:
             >>> names.resolve("Tesla V100-SXM2-16GB"), names.resolve("v3-8"), names.resolve("tpu v3")
             ('V100-16GB', 'TPU-v3', 'TPU-v3')
         """
-        slice_name = re.fullmatch(r"(.+)-\d+", name.strip())
-        keys = [_normalize_name(name), *([_normalize_name(slice_name.group(1) + "-*")] if slice_name else [])]
-        for key in keys:
-            if key in self._exact:
-                return self._exact[key]
-        for key in keys:
+        found = self.find(name)
+        if found is not None:
+            return found
+        for key in _list_keys(name):
             if key in self._several:
-                raise _ambiguous_name_error(name, self._several[key])
+                choices = ", ".join(f"`{candidate}`" for candidate in self._several[key])
+                raise UsageError(f"accelerator `{name}` is ambiguous", hint=f"choose one of {choices}")
         known = (*self.canonical, CPU, *(alias for alias in self.aliases if not alias.endswith("*")))
         raise UsageError(
             f"unknown accelerator `{name}` ({len(self.canonical)} accelerators in the catalog)",
@@ -88,10 +91,10 @@ class AcceleratorNames:
         )
 
 
-def _ambiguous_name_error(name: str, candidates: tuple[str, ...]) -> UsageError:
-    """Build the error for an ambiguous name."""
-    choices = ", ".join(f"`{candidate}`" for candidate in candidates)
-    return UsageError(f"accelerator `{name}` is ambiguous", hint=f"choose one of {choices}")
+def _list_keys(name: str) -> list[str]:
+    """Return the normalized spellings under which a name may be known: its own, and that of any slice size."""
+    slice_name = re.fullmatch(r"(.+)-\d+", name.strip())
+    return [_normalize_name(name), *([_normalize_name(slice_name.group(1) + "-*")] if slice_name else [])]
 
 
 def _normalize_name(name: str) -> str:

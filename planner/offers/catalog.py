@@ -96,8 +96,7 @@ class Catalog:
         """Replace packaged prices by refreshed ones."""
         if self.refreshed is None:
             return packaged
-        from .refresh.overlay import merge_refreshed
-        from .refresh.store import PriceStore
+        from .refresh.store import PriceStore, merge_refreshed
 
         return merge_refreshed(packaged, PriceStore(self.refreshed))
 

@@ -94,30 +94,52 @@ class Table:
 
     def line_of(self, array: str, index: int, field: str | None = None) -> int:
         """Return the line of the index-th ``[[array]]`` header, or of a field in it if present."""
-        lines = self.text.splitlines()
-        headers = [number for number, line in enumerate(lines) if line.strip() == f"[[{array}]]"]
+        headers = self.header_lines(array)
         if index >= len(headers):  # written as an inline array
             return 1
         start = headers[index]
-        for number in range(start + 1, len(lines)):
-            if lines[number].startswith("[") or field is None:
+        for number, line in enumerate(self.text.splitlines()[start:], start + 1):
+            if line.startswith("[") or field is None:
                 break
-            if re.match(rf"\s*[\"']?{re.escape(field)}[\"']?\s*=", lines[number]):
-                return number + 1
-        return start + 1
+            if _compile_assignment(field).match(line):
+                return number
+        return start
 
     def line_of_key(self, key: str) -> int:
         """Return the line of the first ``key = ...`` in the file; 1 if there is none."""
-        pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+        pattern = _compile_assignment(key)
         hits = (number for number, line in enumerate(self.text.splitlines(), 1) if pattern.match(line))
         return next(hits, 1)
 
+    def header_lines(self, array: str) -> list[int]:
+        """Return the lines of the ``[[array]]`` headers."""
+        lines = enumerate(self.text.splitlines(), 1)
+        return [number for number, line in lines if line.strip() == f"[[{array}]]"]
 
-def require_valid(rows: list[Located[R]], findings: list[Finding]) -> list[Located[R]]:
-    """Return the rows; CatalogError if there are findings."""
-    if findings:
-        raise CatalogError(findings)
-    return rows
+
+def _compile_assignment(key: str) -> re.Pattern[str]:
+    """Return the pattern of the start of a line ``key = ...``."""
+    return re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+
+
+def cache_located(
+    model: type[R], *texts: str, read: Callable[[], tuple[list[Located[R]], list[Finding]]]
+) -> tuple[R, ...]:
+    """Read rows through the row cache; CatalogError if there are findings.
+
+    Args:
+        model: Type of a row.
+        texts: All texts that the rows depend on.
+        read: Returns the valid rows and the findings on all others.
+    """
+
+    def make() -> Iterator[R]:
+        rows, findings = read()
+        if findings:
+            raise CatalogError(findings)
+        return (located.row for located in rows)
+
+    return cache_rows(model, *texts, make=make)
 
 
 def read_table(folder: Traversable, name: str) -> Table:
@@ -164,7 +186,7 @@ def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]
         return [], [Finding(table.file, table.line_of_key(array), array, f"is not a list of `[[{array}]]`")]
     rows: list[Located[R]] = []
     findings: list[Finding] = []
-    headers = _find_header_lines(table.text, array)
+    headers = table.header_lines(array)
     for index, entry in enumerate(entries):
         try:
             line = headers[index] if index < len(headers) else 1
@@ -177,23 +199,14 @@ def read_rows(table: Table, array: str, model: type[R]) -> tuple[list[Located[R]
 
 def load_rows(table: Table, array: str, model: type[R]) -> tuple[R, ...]:
     """Read the rows of ``[[array]]`` through the row cache; CatalogError if one is invalid."""
-
-    def read() -> Iterator[R]:
-        return (located.row for located in require_valid(*read_rows(table, array, model)))
-
-    return cache_rows(model, array, table.text, make=read)
+    return cache_located(model, array, table.text, read=lambda: read_rows(table, array, model))
 
 
 def load_prices(file: Traversable, provider: str, sources: Mapping[str, str]) -> tuple[Offer, ...]:
     """Read the offers of a price file through the row cache; CatalogError if a line is invalid."""
-
-    def read() -> Iterator[Offer]:
-        return (located.row for located in require_valid(*read_prices(file, provider, sources)))
-
     text = _read_text(file, f"prices/{file.name}")
-    return cache_rows(
-        Offer, provider, text, *(f"{key}={source}" for key, source in sources.items()), make=read
-    )
+    named = (f"{key}={source}" for key, source in sources.items())
+    return cache_located(Offer, provider, text, *named, read=lambda: read_prices(file, provider, sources))
 
 
 def read_prices(
@@ -257,11 +270,6 @@ def _format_messages(error: ValidationError) -> list[tuple[str, str]]:
         )
         found.append((field, f"{message}{given}"))
     return found
-
-
-def _find_header_lines(text: str, array: str) -> list[int]:
-    """Return the 1-based line numbers of ``[[array]]`` headers."""
-    return [number for number, line in enumerate(text.splitlines(), 1) if line.strip() == f"[[{array}]]"]
 
 
 def _read_text(file: Traversable, name: str) -> str:

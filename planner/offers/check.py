@@ -7,7 +7,7 @@ that resolve, and slices that count chips. The bounds are wide: they catch a wro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -26,7 +26,7 @@ from .catalog_files import (
     read_table,
     read_text_table,
 )
-from .costs import ANY_PROVIDER, COSTS_FILE, PriceMove, ProviderCost, Region, read_costs
+from .costs import ANY_PROVIDER, COSTS_FILE, CostAssumption, PriceMove, Region, read_costs
 from .rows import (
     CPU,
     Accelerator,
@@ -43,6 +43,7 @@ from .rows import (
 )
 
 R = TypeVar("R", bound=Row)
+T = TypeVar("T")
 CORES_PER_CHIP = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2, "v5litepod": 1, "v6e": 1}
 MIN_USD_PER_DEVICE_HOUR, MAX_USD_PER_DEVICE_HOUR = Decimal("0.001"), Decimal(100)
 
@@ -74,20 +75,12 @@ class _CollectingReader:
             self.findings += error.findings
             return Table(name, "")
 
-    def texts(self, table: Table, key: str) -> dict[str, str]:
-        """Read a table of strings; if it is malformed, add a finding and return an empty table."""
+    def entries(self, table: Table, key: str, read: Callable[[Table, str], dict[str, T]]) -> dict[str, T]:
+        """Read a table of strings or lists; if it is malformed, add a finding and return an empty table."""
         try:
-            return read_text_table(table, key)
+            return read(table, key)
         except CatalogError as error:
             self.findings += error.findings if table.text else ()
-            return {}
-
-    def lists(self, table: Table, key: str) -> dict[str, tuple[str, ...]]:
-        """Read a table of string lists; if it is malformed, add a finding and return an empty table."""
-        try:
-            return read_list_table(table, key)
-        except CatalogError as error:
-            self.findings += error.findings
             return {}
 
     def rows(self, table: Table, array: str, model: type[R]) -> list[Located[R]]:
@@ -117,7 +110,7 @@ def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
         today: The current date; later dates of reading are errors.
     """
     reader = _CollectingReader(folder)
-    prices = reader.prices(reader.texts(reader.table("sources.toml"), "sources"))
+    prices = reader.prices(reader.entries(reader.table("sources.toml"), "sources", read_text_table))
     offers = [offer for rows in prices.values() for offer in rows]
     accelerator_table = reader.table("accelerators.toml")
     accelerators = reader.rows(accelerator_table, "accelerator", Accelerator)
@@ -152,7 +145,7 @@ def _offer_findings(
         if provider is not None and not re.fullmatch(provider.region, row.region):
             message = f"`{row.region}` does not match the region pattern of {provider.title}"
             yield offer.finding("region", message)
-        first = seen.setdefault((row.provider, row.instance_type, row.region, row.purchase), offer)
+        first = seen.setdefault((row.provider, *row.key), offer)
         if first is not offer:
             yield offer.finding("instance_type", f"is the same offer as in line {first.line}")
         slice_name = re.match(r"tpu-(\w+?)-(\d+)(@|$)", row.instance_type)
@@ -211,8 +204,8 @@ def is_future(partial: str, today: date) -> bool:
 
 def _name_findings(table: Table, reader: _CollectingReader, known: set[str]) -> Iterator[Finding]:
     """Yield aliases that name no row, shadow a row, or are also ambiguous."""
-    aliases = reader.texts(table, "aliases")
-    ambiguous = reader.lists(table, "ambiguous")
+    aliases = reader.entries(table, "aliases", read_text_table)
+    ambiguous = reader.entries(table, "ambiguous", read_list_table)
     for alias, name in aliases.items():
         if name not in known:
             yield Finding(table.file, table.line_of_key(alias), alias, f"means `{name}`, which is not a row")
@@ -304,12 +297,11 @@ def _cost_findings(
         return
     yield from findings
     for located in rows:
-        if isinstance(located.row, ProviderCost | Region) and located.row.provider not in providers:
+        known = providers | {ANY_PROVIDER} if isinstance(located.row, PriceMove) else providers
+        if not isinstance(located.row, CostAssumption) and located.row.provider not in known:
             yield located.finding("provider", f"`{located.row.provider}` has no row in providers.toml")
-        if isinstance(located.row, PriceMove) and located.row.provider not in providers | {ANY_PROVIDER}:
-            yield located.finding("provider", f"`{located.row.provider}` has no row in providers.toml")
-    known = {(row.row.provider, row.row.region) for row in rows if isinstance(row.row, Region)}
-    clouds = {provider for provider, _ in known}
+    regions = {(row.row.provider, row.row.region) for row in rows if isinstance(row.row, Region)}
+    clouds = {provider for provider, _ in regions}
     for offer in offers:
-        if offer.row.provider in clouds and (offer.row.provider, offer.row.region) not in known:
+        if offer.row.provider in clouds and (offer.row.provider, offer.row.region) not in regions:
             yield offer.finding("region", f"`{offer.row.region}` is not in regions.csv")

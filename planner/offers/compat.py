@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from ..frozen import Frozen
 from .catalog_files import load_rows, read_table
@@ -13,6 +13,8 @@ from .rows import Accelerator, Constraint, Row
 
 Capability = Annotated[float, Constraint(ge=2, le=20)]
 Framework = Literal["jax", "tensorflow", "torch"]
+Verdict = Literal["runs", "older", "no"]
+FRAMEWORKS: tuple[Framework, ...] = ("jax", "tensorflow", "torch")
 
 
 class FrameworkBuild(Row):
@@ -60,7 +62,7 @@ class FrameworkSupport(Frozen):
     """
 
     framework: Framework
-    verdict: Literal["runs", "older", "no"] | None
+    verdict: Verdict | None
     versions: str = ""
     cuda: str | None = None
     keras3: bool = False
@@ -96,11 +98,11 @@ class CompatibilityMatrix:
 
     def _of(self, accelerator: Accelerator) -> tuple[FrameworkSupport, ...]:
         if accelerator.kind in ("tpu", "npu"):
-            return tuple(self._on_chip(accelerator, name) for name in ("jax", "tensorflow", "torch"))
+            return tuple(self._on_chip(accelerator, name) for name in FRAMEWORKS)
         if accelerator.vendor != "NVIDIA" or accelerator.compute_capability is None:
             return ()
         capability = float(accelerator.compute_capability)
-        return tuple(self._on_gpu(capability, name) for name in ("jax", "tensorflow", "torch"))
+        return tuple(self._on_gpu(capability, name) for name in FRAMEWORKS)
 
     def note(self, accelerator: Accelerator, precision: str) -> str:
         """Return a one-sentence compatibility warning; empty if the newest builds run."""
@@ -116,38 +118,23 @@ class CompatibilityMatrix:
             return f"Keras 3 does not support it{which}" + (f": {others}" if others else "")
         if all(one.verdict == "older" for one in usable if one.framework != "tensorflow"):
             needs = "; ".join(f"{one.framework} {one.versions}" for one in usable)
-            return "; ".join(
-                part for part in (f"needs a build that still supports it: {needs}", missing) if part
-            )
+            return "; ".join(filter(None, (f"needs a build that still supports it: {needs}", missing)))
         return missing
 
-    def _on_gpu(self, capability: float, framework: Any) -> FrameworkSupport:
+    def _on_gpu(self, capability: float, framework: Framework) -> FrameworkSupport:
         """Return the entry of a compute capability; unknown if newer than every build of the matrix."""
         builds = [build for build in self.builds if build.framework == framework]
         for position, build in enumerate(builds):
             if build.capability_min <= capability <= build.capability_max:
-                return FrameworkSupport(
-                    framework=framework,
-                    verdict="older" if position else "runs",
-                    versions=build.versions,
-                    cuda=build.cuda,
-                    keras3=build.keras3,
-                    source=build.source,
-                )
+                return _support(build, "older" if position else "runs", cuda=build.cuda)
         if not builds or capability > max(build.capability_max for build in self.builds):
             return FrameworkSupport(framework=framework, verdict=None)
         return FrameworkSupport(framework=framework, verdict="no", source=builds[0].source)
 
-    def _on_chip(self, accelerator: Accelerator, framework: Any) -> FrameworkSupport:
+    def _on_chip(self, accelerator: Accelerator, framework: Framework) -> FrameworkSupport:
         for build in self.tpus if accelerator.kind == "tpu" else self.npus:
             if build.framework == framework and accelerator.name in build.names:
-                return FrameworkSupport(
-                    framework=framework,
-                    verdict="runs",
-                    versions=build.versions,
-                    keras3=build.keras3,
-                    source=build.source,
-                )
+                return _support(build, "runs")
         return FrameworkSupport(framework=framework, verdict=None)
 
     def _missing_format(self, accelerator: Accelerator, precision: str) -> str:
@@ -158,6 +145,20 @@ class CompatibilityMatrix:
                 since = f"compute capability {row.capability_min:g}"
                 return f"no {precision} in hardware before {since}: use {row.instead}"
         return ""
+
+
+def _support(
+    build: FrameworkBuild | NamedChipBuild, verdict: Verdict, cuda: str | None = None
+) -> FrameworkSupport:
+    """Return the support of an accelerator by a build."""
+    return FrameworkSupport(
+        framework=build.framework,
+        verdict=verdict,
+        versions=build.versions,
+        cuda=cuda,
+        keras3=build.keras3,
+        source=build.source,
+    )
 
 
 @cache

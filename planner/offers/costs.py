@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from datetime import date
 from decimal import Decimal
@@ -19,13 +19,12 @@ from .catalog_files import (
     Finding,
     Located,
     Table,
+    cache_located,
     load_rows,
     read_rows,
     read_table,
     read_text_table,
-    require_valid,
 )
-from .row_cache import cache_rows
 from .rows import Confidence, Constraint, PartialDate, Purchase, Row
 
 COSTS_FILE, REGIONS_FILE = "costs.toml", "regions.csv"
@@ -150,14 +149,13 @@ def load_costs(folder: Traversable | None = None) -> Costs:
 def read_costs(folder: Traversable) -> tuple[list[Located[Any]], list[Finding]]:
     """Return the valid rows and the findings on all others, for `catalog check`."""
     table = read_table(folder, COSTS_FILE)
-    providers, provider_findings = read_rows(table, "provider_cost", ProviderCost)
-    assumptions, assumption_findings = read_rows(table, "assumption", CostAssumption)
-    regions, region_findings = _read_regions(folder, read_text_table(table, "region_sources"))
-    moves, move_findings = read_rows(table, "price_move", PriceMove)
-    return (
-        [*providers, *assumptions, *regions, *moves],
-        [*provider_findings, *assumption_findings, *region_findings, *move_findings],
-    )
+    parts: list[tuple[list[Any], list[Finding]]] = [
+        read_rows(table, "provider_cost", ProviderCost),
+        read_rows(table, "assumption", CostAssumption),
+        _read_regions(folder, read_text_table(table, "region_sources")),
+        read_rows(table, "price_move", PriceMove),
+    ]
+    return [row for rows, _ in parts for row in rows], [one for _, findings in parts for one in findings]
 
 
 def _read_folder(folder: Traversable) -> Costs:
@@ -172,12 +170,13 @@ def _read_folder(folder: Traversable) -> Costs:
 
 def _load_regions(folder: Traversable, table: Table) -> tuple[Region, ...]:
     """Load the regions file; CatalogError if a row is invalid."""
-
-    def read() -> Iterator[Region]:
-        sources = read_text_table(table, "region_sources")
-        return (located.row for located in require_valid(*_read_regions(folder, sources)))
-
-    return cache_rows(Region, _read_regions_text(folder), table.text, make=read)
+    text = _read_regions_text(folder)
+    return cache_located(
+        Region,
+        text,
+        table.text,
+        read=lambda: _read_regions(folder, read_text_table(table, "region_sources")),
+    )
 
 
 def _read_regions_text(folder: Traversable) -> str:
@@ -195,28 +194,22 @@ def _read_regions(
     from pydantic import ValidationError
 
     rows, findings = [], []
-    for line, cells in _iter_region_lines(_read_regions_text(folder)):
-        key = cells.pop("source")
-        if key not in sources and cells["g_co2_per_kwh"] is not None:
-            findings.append(
-                Finding(REGIONS_FILE, line, "source", f"`{key}` is not a key of [region_sources]")
-            )
+    reader = csv.DictReader(io.StringIO(_read_regions_text(folder), newline=""))
+    for cells in reader:
+        key, line = cells["source"], reader.line_num
+        intensity = cells.get("g_co2_per_kwh") or None  # unknown if empty
+        if key not in sources and intensity is not None:
+            message = f"`{key}` is not a key of [region_sources]"
+            findings.append(Finding(REGIONS_FILE, line, "source", message))
             continue
         try:
-            row = Region.read({**cells, "source": sources.get(key, "")})
+            row = Region.read({**cells, "g_co2_per_kwh": intensity, "source": sources.get(key, "")})
             rows.append(Located(row, REGIONS_FILE, line))
         except ValidationError as error:
             detail = error.errors(include_url=False)[0]
             field = ".".join(map(str, detail["loc"])) or "row"
             findings.append(Finding(REGIONS_FILE, line, field, detail["msg"].lower()))
     return rows, findings
-
-
-def _iter_region_lines(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each line of the regions file as a mapping; an empty carbon intensity is unknown."""
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    for cells in reader:
-        yield reader.line_num, {**cells, "g_co2_per_kwh": cells.get("g_co2_per_kwh") or None}
 
 
 @lru_cache(maxsize=1)

@@ -6,19 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from .rows import CPU, Accelerator, CpuFamily, CpuSeries, Offer, VcpuIs
+from .rows import CPU, Accelerator, CpuFamily, CpuSeries, Offer
 
 HYPERTHREADS_PER_CORE = 2
-
-
-def compute_physical_cores(*, vcpus: float, vcpu_is: VcpuIs) -> float:
-    """Return the number of physical cores behind vCPUs [-]; a hyperthread counts half.
-
-    Example:
-        >>> compute_physical_cores(vcpus=8, vcpu_is="hyperthread"), compute_physical_cores(vcpus=8, vcpu_is="core")
-        (4.0, 8.0)
-    """
-    return vcpus / (HYPERTHREADS_PER_CORE if vcpu_is == "hyperthread" else 1.0)
 
 
 def compute_fp32_tflop_per_s(*, cores: float, clock_ghz: float, flop_per_cycle_per_core: float) -> float:
@@ -49,7 +39,7 @@ def build_cpu_accelerator(host: CpuFamily, vcpus: float, memory_gib: float | Non
     Memory bandwidth is that of the socket times the share of its cores, and of several sockets for larger
     machines. A few cores on an idle host can draw more; this is each core's share of a fully used host.
     """
-    cores = compute_physical_cores(vcpus=vcpus, vcpu_is=host.vcpu_is)
+    cores = vcpus / (HYPERTHREADS_PER_CORE if host.vcpu_is == "hyperthread" else 1.0)
     peaks = {
         precision: compute_fp32_tflop_per_s(
             cores=cores, clock_ghz=host.all_core_turbo_ghz, flop_per_cycle_per_core=flop_per_cycle

@@ -13,7 +13,7 @@ from .rows import NotebookPlan, NotebookRuntime, Offer, PartialDate, UnitPrice, 
 
 REGION = "any"
 ZERO = Decimal(0)
-DatedRow = TypeVar("DatedRow", UnitPrice, UnitRate)
+Dated = TypeVar("Dated", UnitPrice, UnitRate)
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,15 @@ def find_notebook_plan(notebooks: NotebookTables, offer: Offer) -> NotebookPlan 
 
 def find_bundle_usd(notebooks: NotebookTables, plan: NotebookPlan) -> Decimal | None:
     """Return the smallest payment possible on a plan [USD]; None if it sells no units."""
-    unit = _select_newest(
+    unit = _find_unit_price(notebooks, plan)
+    return None if unit is None else unit.usd
+
+
+def _find_unit_price(notebooks: NotebookTables, plan: NotebookPlan) -> UnitPrice | None:
+    """Return the newest price of a plan's compute units; None if it sells none."""
+    return _select_newest(
         u for u in notebooks.unit_prices if (u.provider, u.plan) == (plan.provider, plan.plan)
     )
-    return None if unit is None else unit.usd
 
 
 def _find_plan_and_runtime(
@@ -154,9 +159,7 @@ def _compute_price(
     rate = _select_newest(
         r for r in notebooks.rates if (r.provider, r.runtime) == (plan.provider, runtime.runtime)
     )
-    unit = _select_newest(
-        u for u in notebooks.unit_prices if (u.provider, u.plan) == (plan.provider, plan.plan)
-    )
+    unit = _find_unit_price(notebooks, plan)
     if rate is None or unit is None:
         return None, runtime.as_of, runtime.source
     price = compute_notebook_usd_per_hour(units_per_hour=rate.units_per_hour, usd=unit.usd, units=unit.units)
@@ -184,6 +187,6 @@ def _build_notes(plan: NotebookPlan, runtime: NotebookRuntime, price: Decimal | 
     return [*notes, *(note for note in (runtime.note, plan.note) if note)]
 
 
-def _select_newest(rows: Iterable[DatedRow]) -> DatedRow | None:
+def _select_newest(rows: Iterable[Dated]) -> Dated | None:
     """Return the row with the latest date; None if there is none."""
     return max(rows, key=lambda row: row.as_of, default=None)

@@ -125,7 +125,7 @@ def _read_gcp(
         raise CredentialsError("reading Google Cloud quotas needs a project and a token", hint=hint)
     base = endpoints.get("gcp-quotas", GOOGLE)
     url = f"{base}/compute/v1/projects/{project}/regions/{region}"
-    answer = http.json(url, headers={"Authorization": f"Bearer {token}"}).data
+    answer = http.json(url, headers={"Authorization": f"Bearer {token}"})
     for quota in answer.get("quotas", []):
         metric = str(quota["metric"])
         if "GPUS" not in metric and "TPU" not in metric:
@@ -156,7 +156,7 @@ def _read_azure(
     base = endpoints.get("azure-quotas", AZURE)
     path = f"subscriptions/{subscription}/providers/Microsoft.Compute/locations/{region}/usages"
     headers = {"Authorization": f"Bearer {token}"}
-    answer = http.json(f"{base}/{path}", params={"api-version": "2024-07-01"}, headers=headers).data
+    answer = http.json(f"{base}/{path}", params={"api-version": "2024-07-01"}, headers=headers)
     for usage in answer.get("value", []):
         name = usage["name"]
         if str(name["value"]).startswith(GPU_FAMILY) or str(name["localizedValue"]).startswith(GPU_FAMILY):

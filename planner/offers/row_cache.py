@@ -11,6 +11,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from datetime import date
 from decimal import Decimal
@@ -54,13 +55,8 @@ def cache_rows(model: type[R], *texts: str, make: Callable[[], Iterable[R]]) -> 
     def encode(rows: tuple[R, ...]) -> dict[str, Any]:
         return {f.name: _encode_column([getattr(row, f.name) for row in rows]) for f in fields(model)}
 
-    return _load_or_make(
-        f"{model.__module__.rpartition('.')[2]}-{model.__name__}",
-        texts,
-        lambda: tuple(make()),
-        encode,
-        decode,
-    )
+    kind = f"{model.__module__.rpartition('.')[2]}-{model.__name__}"
+    return _load_or_make(kind, texts, lambda: tuple(make()), encode, decode)
 
 
 def cache_table(kind: str, *texts: str, make: Callable[[], dict[str, T]]) -> dict[str, T]:
@@ -87,25 +83,18 @@ def _load_or_make(
 ) -> T:
     name = f"{kind}-{_compute_digest(_fingerprint_code(), kind, *texts)}"
     path = get_cache_folder("catalog") / name
-    try:
+    # A missing or damaged entry is parsed and rewritten.
+    with suppress(OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
         stated, _, body = path.read_text(encoding="utf-8").partition("\n")
         if stated == _compute_digest(body):
             return decode(json.loads(body))
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
-        pass  # missing or damaged: parse and rewrite
     made = make()
-    _write_entry(path, kind, json.dumps(encode(made), ensure_ascii=False, separators=(",", ":")))
-    return made
-
-
-def _write_entry(path: Path, kind: str, body: str) -> None:
-    """Write a cache entry; ignore a folder that cannot be written."""
-    try:
+    body = json.dumps(encode(made), ensure_ascii=False, separators=(",", ":"))
+    with suppress(OSError):  # a folder that cannot be written
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, f"{_compute_digest(body)}\n{body}")
         delete_oldest(path.parent, f"{kind}-*", files=MAX_ENTRIES_PER_KIND)
-    except OSError:
-        pass
+    return made
 
 
 def _encode_column(values: list[Any]) -> list[Any]:
@@ -144,9 +133,7 @@ def _compute_digest(*texts: str) -> str:
 
 @cache
 def _fingerprint_code() -> str:
-    """Return a fingerprint of the parsing code from file sizes and modification times, without reading the
-    files.
-    """
+    """Return a fingerprint of the parsing code: sizes and modification times of its files."""
     stamps = [sys.version, __version__]
     for file in sorted(Path(__file__).parent.glob("*.py")):
         status = file.stat()

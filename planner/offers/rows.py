@@ -17,6 +17,7 @@ from ..frozen import Frozen
 
 CPU = "CPU"  # accelerator name of a machine without one; the instance type determines the CPU
 
+OfferKey = tuple[str, str, str]  # instance type, region and purchase option
 Purchase = Literal["on_demand", "spot"]
 Status = Literal["active", "legacy", "retired", "historical"]
 Confidence = Literal["high", "medium", "low"]
@@ -162,6 +163,11 @@ class Offer(Row):
     hosts: Annotated[int, Constraint(ge=1)] = 1  # machines rented together; all numbers are totals
 
     @property
+    def key(self) -> OfferKey:
+        """Instance type, region and purchase option: unique within a provider."""
+        return (self.instance_type, self.region, self.purchase)
+
+    @property
     def identity(self) -> dict[str, str | float]:
         """The fields that identify an offer, in the order of every listing."""
         return {
@@ -230,7 +236,16 @@ class MachineLinks(Row):
     note: str = ""
 
 
-class NotebookPlan(Row):
+class DatedRow(Row):
+    """Base class of rows with the source of their figures and its date."""
+
+    source: str
+    as_of: PartialDate
+    confidence: Confidence
+    note: str = ""
+
+
+class NotebookPlan(DatedRow):
     """A subscription plan of a hosted notebook and its limits. None means unknown."""
 
     provider: str
@@ -242,13 +257,9 @@ class NotebookPlan(Row):
     guaranteed: bool
     usd_per_month: Annotated[Decimal, Constraint(gt=0)] | None = None
     units_per_month: Positive | None = None
-    source: str
-    as_of: PartialDate
-    confidence: Confidence
-    note: str = ""
 
 
-class NotebookRuntime(Row):
+class NotebookRuntime(DatedRow):
     """A machine type of a hosted notebook and the plans that may use it; its limits override the plan's."""
 
     provider: str
@@ -261,32 +272,20 @@ class NotebookRuntime(Row):
     session_hours_max: Positive | None = None
     weekly_quota_hours: Positive | None = None
     status: Status
-    source: str
-    as_of: PartialDate
-    confidence: Confidence
-    note: str = ""
 
 
-class UnitPrice(Row):
+class UnitPrice(DatedRow):
     """Price of a bundle of compute units on a plan."""
 
     provider: str
     plan: str
     usd: Annotated[Decimal, Constraint(gt=0)]
     units: Annotated[Decimal, Constraint(gt=0)]
-    source: str
-    as_of: PartialDate
-    confidence: Confidence
-    note: str = ""
 
 
-class UnitRate(Row):
+class UnitRate(DatedRow):
     """Compute units used per hour by a runtime, as observed on a date."""
 
     provider: str
     runtime: str
     units_per_hour: Annotated[Decimal, Constraint(gt=0)]
-    source: str
-    as_of: PartialDate
-    confidence: Confidence
-    note: str = ""

@@ -16,24 +16,19 @@ from ..frozen import Frozen
 from .aliases import get_chip_name
 from .catalog_files import load_rows, load_table, read_table, read_text_table
 from .row_cache import cache_rows
-from .rows import Confidence, Constraint, Offer, PartialDate, Row
+from .rows import Constraint, DatedRow, Offer, Positive, Row
 
-Positive = Annotated[float, Constraint(gt=0)]
 PreemptionBasis = Literal["watched", "provider's bucket", "assumed", "given"]
 # Excludes the 2020 traces: two days, almost no preemption. Those of 2022 cover weeks at 10 min intervals.
 MIN_PREEMPTIONS = 30
 
 
-class SpotRule(Row):
+class SpotRule(DatedRow):
     """A provider's published terms for spot machines."""
 
     provider: str
     notice_s: Positive | None = None
     life_hours_max: Positive | None = None
-    source: str
-    as_of: PartialDate
-    confidence: Confidence
-    note: str = ""
 
 
 class BucketReading(Row):
@@ -179,35 +174,32 @@ def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> Preemptio
         facts: Preemption data of the catalog.
     """
     rule = facts.rules.get(offer.provider)
-    promised = {
-        "life_hours_max": rule.life_hours_max if rule else None,
-        "notice_s": rule.notice_s if rule else None,
-    }
+    up, median, down, basis, source = _find_evidence(offer, facts)
+    return PreemptionStatistics(
+        up_hours=up,
+        median_up_hours=median,
+        down_hours=down,
+        life_hours_max=rule.life_hours_max if rule else None,
+        notice_s=rule.notice_s if rule else None,
+        basis=basis,
+        source=source,
+    )
+
+
+def _find_evidence(
+    offer: Offer, facts: PreemptionData
+) -> tuple[float, float | None, float, PreemptionBasis, str]:
+    """Return mean and median lifetime, mean wait, basis and source: observed, else published, else assumed."""
     watched = _find_observed(offer, facts)
     if watched is not None:
         up, median, down, source = watched
-        return PreemptionStatistics(
-            up_hours=up, median_up_hours=median, down_hours=down, basis="watched", source=source, **promised
-        )
+        return up, median, down, "watched", source
     bucket = facts.buckets.get((offer.provider, offer.region, offer.instance_type))
     if bucket is not None:
         read = facts.readings[bucket]
         source = f"Spot Advisor {facts.bucket_as_of}: {read.monthly_share} interrupted per month"
-        return PreemptionStatistics(
-            up_hours=read.up_hours,
-            down_hours=read.down_hours,
-            basis="provider's bucket",
-            source=source,
-            **promised,
-        )
-    assumed = facts.assumed
-    return PreemptionStatistics(
-        up_hours=assumed.up_hours,
-        down_hours=assumed.down_hours,
-        basis="assumed",
-        source=assumed.note,
-        **promised,
-    )
+        return read.up_hours, None, read.down_hours, "provider's bucket", source
+    return facts.assumed.up_hours, None, facts.assumed.down_hours, "assumed", facts.assumed.note
 
 
 def _find_observed(offer: Offer, facts: PreemptionData) -> tuple[float, float, float, str] | None:

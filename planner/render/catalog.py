@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -21,35 +21,41 @@ def _to_number(value: float | None) -> float | int | None:
     return int(value) if value is not None and float(value).is_integer() else value
 
 
-def _tsv_column(key: str) -> Column:
-    """Build a column for TSV only."""
-    return Column(key=key, header=key, terminal=False)
+def _tsv_columns(*keys: str) -> Iterator[Column]:
+    """Yield columns for TSV only."""
+    return (Column(key=key, header=key, terminal=False) for key in keys)
+
+
+def _format_purchase(purchase: str) -> str:
+    return purchase.removeprefix("on_")
+
+
+def _format_usd(value: Any) -> str:
+    return f"{value:.4f}"
+
+
+PROVIDER = Column(key="provider", header="Provider")
+INSTANCE_TYPE = Column(key="instance_type", header="Instance type")
+REGION = Column(key="region", header="Region")
+PURCHASE = Column(key="purchase", header="Buy", format=_format_purchase)
 
 
 OFFER_COLUMNS = (
-    Column(key="provider", header="Provider"),
-    Column(key="instance_type", header="Instance type"),
+    PROVIDER,
+    INSTANCE_TYPE,
     Column(key="accelerator", header="Accelerator"),
     Column(key="devices", header="×", justify="right", format=lambda devices: f"{devices:g}"),
-    _tsv_column("vcpus"),
-    _tsv_column("memory_gib"),
-    Column(key="region", header="Region"),
-    Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
-    Column(key="usd_per_hour", header="USD/h", justify="right", format=lambda usd: f"{usd:.4f}"),
+    *_tsv_columns("vcpus", "memory_gib"),
+    REGION,
+    PURCHASE,
+    Column(key="usd_per_hour", header="USD/h", justify="right", format=_format_usd),
     Column(key="price_as_of", header="As of", dispensable=3),
-    _tsv_column("price_source"),
+    *_tsv_columns("price_source"),
     Column(
         key="status", header="", format=lambda status: "" if status == "active" else status, dispensable=2
     ),
-    _tsv_column("estimated"),
-    _tsv_column("complete"),
-    _tsv_column("note"),
-    Column(
-        key="usd_per_device_hour",
-        header="each",
-        justify="right",
-        format=lambda usd: f"{usd:.4f}",
-    ),
+    *_tsv_columns("estimated", "complete", "note"),
+    Column(key="usd_per_device_hour", header="each", justify="right", format=_format_usd),
 )
 
 ACCELERATOR_COLUMNS = (
@@ -59,20 +65,22 @@ ACCELERATOR_COLUMNS = (
     Column(key="year", header="Year", justify="right", dispensable=2),
     Column(key="memory_gib", header="GiB", justify="right", format=lambda gib: f"{gib:g}"),
     Column(key="memory_gb_per_s", header="GB/s", justify="right", format=lambda rate: f"{rate:g}"),
-    Column(key="fp32_tflop_per_s", header="fp32", justify="right", format=lambda peak: f"{peak:g}"),
-    Column(key="tf32_tensor_tflop_per_s", header="tf32", justify="right", format=lambda peak: f"{peak:g}"),
-    Column(key="fp16_tensor_tflop_per_s", header="fp16", justify="right", format=lambda peak: f"{peak:g}"),
-    Column(key="bf16_tensor_tflop_per_s", header="bf16", justify="right", format=lambda peak: f"{peak:g}"),
-    _tsv_column("kind"),
-    _tsv_column("compute_capability"),
-    _tsv_column("usable_gib"),
-    _tsv_column("link_gb_per_s_total"),
-    _tsv_column("ici_gbit_per_s_per_direction"),
-    _tsv_column("tdp_w"),
-    _tsv_column("confidence"),
-    _tsv_column("read_on"),
-    _tsv_column("source"),
-    _tsv_column("note"),
+    *(
+        Column(key=f"{name}_tflop_per_s", header=name[:4], justify="right", format=lambda peak: f"{peak:g}")
+        for name in ("fp32", "tf32_tensor", "fp16_tensor", "bf16_tensor")
+    ),
+    *_tsv_columns(
+        "kind",
+        "compute_capability",
+        "usable_gib",
+        "link_gb_per_s_total",
+        "ici_gbit_per_s_per_direction",
+        "tdp_w",
+        "confidence",
+        "read_on",
+        "source",
+        "note",
+    ),
 )
 
 
@@ -88,8 +96,8 @@ def build_offer_row(offer: Offer) -> dict[str, Any]:
 
 def build_accelerator_row(accelerator: Accelerator) -> dict[str, Any]:
     """Return all fields of an accelerator; unknown values are None."""
-    values = dict(vars(accelerator))
-    return {key: _to_number(value) if isinstance(value, float) else value for key, value in values.items()}
+    values = vars(accelerator).items()
+    return {key: _to_number(value) if isinstance(value, float) else value for key, value in values}
 
 
 MAX_FINDINGS = 8  # shown per kind and provider on a terminal; all are in the report and in --json
@@ -103,12 +111,8 @@ LEFT_OUT_WORDS: Mapping[LeftOutReason, tuple[str, str]] = {
 MAX_MARKDOWN_ROWS = 200  # maximum rows of a Markdown table, to keep a pull request readable
 
 
-def _format_usd(value: Any) -> str:
-    return f"{value:.4f}"
-
-
 OUTCOME_COLUMNS = (
-    Column(key="provider", header="Provider"),
+    PROVIDER,
     Column(key="sources", header="Read from"),
     Column(key="accepted", header="Parts", justify="right"),
     Column(key="new", header="New", justify="right"),
@@ -121,10 +125,10 @@ OUTCOME_COLUMNS = (
 
 CHANGE_COLUMNS = (
     Column(key="kind", header=""),
-    Column(key="provider", header="Provider"),
-    Column(key="instance_type", header="Instance type"),
-    Column(key="region", header="Region"),
-    Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
+    PROVIDER,
+    INSTANCE_TYPE,
+    REGION,
+    PURCHASE,
     Column(key="old_usd_per_hour", header="Old USD/h", justify="right", format=_format_usd),
     Column(key="new_usd_per_hour", header="New USD/h", justify="right", format=_format_usd),
     Column(key="percent", header="%", justify="right", format=lambda percent: f"{percent:+.1f}"),
@@ -133,8 +137,8 @@ CHANGE_COLUMNS = (
 )
 
 AGE_COLUMNS = (
-    Column(key="provider", header="Provider"),
-    Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
+    PROVIDER,
+    PURCHASE,
     Column(key="prices", header="Prices", justify="right"),
     Column(key="newest", header="Newest"),
     Column(key="oldest", header="Oldest"),
@@ -144,10 +148,10 @@ AGE_COLUMNS = (
 
 HISTORY_COLUMNS = (
     Column(key="as_of", header="As of"),
-    Column(key="provider", header="Provider"),
+    PROVIDER,
     Column(key="instance_type", header="Instance type", terminal=False),
-    Column(key="region", header="Region"),
-    Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
+    REGION,
+    PURCHASE,
     Column(key="usd_per_hour", header="USD/h", justify="right", format=_format_usd),
     Column(key="estimated", header="", format=lambda estimated: "estimated" if estimated else ""),
     Column(key="source", header="Source"),
@@ -155,10 +159,10 @@ HISTORY_COLUMNS = (
 
 
 QUOTA_COLUMNS = (
-    Column(key="provider", header="Provider"),
-    Column(key="region", header="Region"),
+    PROVIDER,
+    REGION,
     Column(key="what", header="What"),
-    Column(key="purchase", header="Buy", format=lambda purchase: purchase.removeprefix("on_")),
+    PURCHASE,
     Column(key="unit", header="Unit"),
     Column(key="limit", header="Limit", justify="right"),
     Column(key="used", header="Used", justify="right"),
@@ -187,9 +191,8 @@ def format_outcome_lines(outcomes: Sequence[RefreshOutcome], *, asked_regions: b
         for found in outcome.anomalies:
             seen[found.code] += 1
             if found.rejects_part or seen[found.code] <= MAX_FINDINGS:
-                lines.append(
-                    f"{'rejected' if found.rejects_part else 'quarantined'}: {outcome.provider}: {found}"
-                )
+                verdict = "rejected" if found.rejects_part else "quarantined"
+                lines.append(f"{verdict}: {outcome.provider}: {found}")
         for code, count in seen.items():
             hidden = count - MAX_FINDINGS
             if hidden > 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from ..numbers import (
 )
 from ..units import SECONDS_PER_HOUR
 from .estimate.notes import format_age_line
-from .output import Column, emit_json, emit_rows
+from .output import Column, emit_document, emit_rows, emit_tsv, get_terminal_width
 
 if TYPE_CHECKING:
     from ..plan.compare.alternative_costs import AlternativeCost, Crossover
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ..plan.compare.buy_or_rent import BuyRentComparison
     from ..plan.cost_terms import Currency
 
-FALLBACK_SIZE = (80, 24)
 _COLUMNS = [
     Column(key="name", header="alternative"),
     Column(key="offer", header="offer"),
@@ -38,25 +36,21 @@ _COLUMNS = [
     Column(key="own", header="your time", justify="right", dispensable=1),
     Column(key="total", header="total", justify="right"),
 ]
-_TSV = [
-    Column(key=key, header=key)
-    for key in (
-        "name", "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
-        "price_as_of", "sessions", "machine_h", "calendar_h", "own_h", "money_usd_low", "money_usd",
-        "money_usd_high", "own_time_usd", "total_usd",
-    )
-]  # fmt: skip
+_TSV = (
+    "name", "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
+    "price_as_of", "sessions", "machine_h", "calendar_h", "own_h", "money_usd_low", "money_usd",
+    "money_usd_high", "own_time_usd", "total_usd",
+)  # fmt: skip
 
 
 def emit_breakeven(result: Breakeven, *, as_json: bool) -> None:
     """Write a comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
     if as_json:
-        document = build_breakeven_json(result)
-        emit_json(document.pop("schema"), document)
+        emit_document(build_breakeven_json(result))
     elif sys.stdout.isatty():
-        _emit_table(result, width=shutil.get_terminal_size(FALLBACK_SIZE).columns)
+        _emit_table(result, width=get_terminal_width())
     else:
-        emit_rows(_TSV, [_build_tsv_row(cost) for cost in result.alternatives])
+        emit_tsv(_TSV, [_build_tsv_row(cost) for cost in result.alternatives])
 
 
 def build_breakeven_json(result: Breakeven) -> dict[str, Any]:
@@ -109,8 +103,8 @@ def _emit_table(result: Breakeven, *, width: int) -> None:
 def _build_row(cost: AlternativeCost, currency: Currency) -> dict[str, Any]:
     """Format one alternative for the table."""
     offer = cost.alternative.offer.offer
-    low, mid, high = (float(usd) for usd in (cost.money_usd.low, cost.money_usd.mid, cost.money_usd.high))
-    rate = float(currency.per_usd)
+    money, rate = cost.money_usd, float(currency.per_usd)
+    low, mid, high = (float(usd) * rate for usd in (money.low, money.mid, money.high))
     return {
         "name": cost.alternative.name,
         "offer": format_offer_name(offer.provider, offer.instance_type),
@@ -118,15 +112,11 @@ def _build_row(cost: AlternativeCost, currency: Currency) -> dict[str, Any]:
         "sessions": f"{cost.sessions:,}",
         "machine": _format_hours(cost.machine_h.mid),
         "calendar": _format_hours(cost.calendar_h),
-        "money": _format_money(low * rate, mid * rate, high * rate),
+        # With its range unless it is certain.
+        "money": format_usd(mid) if low == high else f"{format_usd(mid)} ({format_range(low, high)})",
         "own": _format_hours(cost.own_h),
         "total": format_usd(cost.total_usd * rate),
     }
-
-
-def _format_money(low: float, mid: float, high: float) -> str:
-    """Format an amount, with its range unless it is certain."""
-    return format_usd(mid) if low == high else f"{format_usd(mid)} ({format_range(low, high)})"
 
 
 SHOWN_CROSSOVERS = 3
@@ -141,7 +131,10 @@ def format_crossovers(crossovers: Sequence[Crossover], what: str) -> list[str]:
     """
     if not crossovers:
         return [f"The cheapest alternative is the same for any number of {what} up to 100,000."]
-    lines = [_format_crossover(one, what) for one in crossovers[:SHOWN_CROSSOVERS]]
+    lines = [
+        f"From {one.at:,} {what} on, take {one.to} instead of {one.before}."
+        for one in crossovers[:SHOWN_CROSSOVERS]
+    ]
     further = crossovers[SHOWN_CROSSOVERS:]
     if further:
         names = sorted({name for one in further for name in (one.before, one.to)})
@@ -150,10 +143,6 @@ def format_crossovers(crossovers: Sequence[Crossover], what: str) -> list[str]:
             f"{count} between {', '.join(names)} up to {further[-1].at:,} {what}: --json lists them."
         )
     return lines
-
-
-def _format_crossover(turn: Crossover, what: str) -> str:
-    return f"From {turn.at:,} {what} on, take {turn.to} instead of {turn.before}."
 
 
 def _format_assumptions(result: Breakeven) -> list[str]:
@@ -214,18 +203,14 @@ _RIG_COLUMNS = [
         for year in YEARS
     ),
 ]
-_RIG_TSV = [
-    Column(key=key, header=key)
-    for key in (
-        "provider",
-        "instance_type",
-        "region",
-        "purchase",
-        "usd_per_hour",
-        "speed",
-        "months_to_break_even",
-    )
-]
+_RIG_TSV = (
+    "provider", "instance_type", "region", "purchase", "usd_per_hour", "speed", "months_to_break_even",
+)  # fmt: skip
+
+
+_RIG_TERMS = (
+    "value_lost_per_year", "power_w", "idle_power_w", "electricity_usd_per_kwh", "hours_a_week",
+)  # fmt: skip
 
 
 def format_rig_recommendation(verdicts: Sequence[BuyRentComparison]) -> str:
@@ -253,11 +238,7 @@ def build_rig_json(verdicts: Sequence[BuyRentComparison]) -> dict[str, Any]:
         "rig": {
             "accelerator": verdicts[0].accelerator,
             "purchase_usd": f"{rig.purchase_usd:.2f}",
-            "value_lost_per_year": rig.value_lost_per_year,
-            "power_w": rig.power_w,
-            "idle_power_w": rig.idle_power_w,
-            "electricity_usd_per_kwh": rig.electricity_usd_per_kwh,
-            "hours_a_week": rig.hours_a_week,
+            **{name: getattr(rig, name) for name in _RIG_TERMS},
         },
         "rivals": [verdict.to_json() for verdict in verdicts],
     }
@@ -266,8 +247,7 @@ def build_rig_json(verdicts: Sequence[BuyRentComparison]) -> dict[str, Any]:
 def emit_rig(verdicts: Sequence[BuyRentComparison], *, as_json: bool) -> None:
     """Write the comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
     if as_json:
-        document = build_rig_json(verdicts)
-        emit_json(document.pop("schema"), document)
+        emit_document(build_rig_json(verdicts))
     elif sys.stdout.isatty():
         sys.stdout.write(f"{format_rig_recommendation(verdicts)}\n\n")
         emit_rows(_RIG_COLUMNS, [_build_rig_row(verdict) for verdict in verdicts])
@@ -277,7 +257,7 @@ def emit_rig(verdicts: Sequence[BuyRentComparison], *, as_json: bool) -> None:
             f"${rig.electricity_usd_per_kwh:g} per kWh; your time, repairs and cooling are not included.\n"
         )
     else:
-        emit_rows(_RIG_TSV, [verdict.to_json() for verdict in verdicts])
+        emit_tsv(_RIG_TSV, [verdict.to_json() for verdict in verdicts])
 
 
 def _build_rig_row(verdict: BuyRentComparison) -> dict[str, Any]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..units import GIB, MIB
 from .output import Column
-
-if TYPE_CHECKING:
-    from ..doctor.report import InstallationReport
 
 DOCTOR_COLUMNS = (
     Column(key="part", header="part"),
@@ -21,19 +18,35 @@ DOCTOR_COLUMNS = (
 Row = dict[str, Any]
 
 
-def build_doctor_rows(report: InstallationReport) -> list[Row]:
-    """Build the rows of the report, in order of use in diagnosis."""
-    found = report.to_json()
+def build_doctor_rows(found: Mapping[str, Any]) -> list[Row]:
+    """Build the rows of the report, in order of use in diagnosis.
+
+    Args:
+        found: Report of schema `gpuplan.doctor/1`.
+    """
     return [
         *_iter_installation(found),
         *_iter_machine(found),
         *_iter_backends(found),
-        *_iter_extras(found),
-        *_iter_credentials(found),
+        *(
+            _build_row(
+                "extra", one["name"], "not installed" if one["missing"] else "installed", one["purpose"]
+            )
+            for one in found["extras"]
+        ),
+        *(
+            _build_row(
+                "credentials",
+                one["provider"],
+                ", ".join(one["where"]) or "not found",
+                f"for {one['needed_for']}",
+            )
+            for one in found["credentials"]
+        ),
         *_iter_catalog(found),
         *_iter_folders(found),
-        *_iter_settings(found),
-        *_iter_findings(found),
+        *(_build_row("setting", name, "set", f"in {origin}") for name, origin in found["settings"].items()),
+        *(_build_row("finding", one["level"], one["text"], one["hint"]) for one in found["findings"]),
     ]
 
 
@@ -70,23 +83,8 @@ def _iter_backends(found: Mapping[str, Any]) -> Iterator[Row]:
     for backend in found["backends"]:
         facts = backend["facts"]
         device = None if facts is None else f"{facts['count']}x {facts['platform']}"
-        yield _build_row(
-            "backend", backend["name"], device, backend["error"] if facts is None else facts["name"]
-        )
-
-
-def _iter_extras(found: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the installation state of each extra."""
-    for extra in found["extras"]:
-        state = "not installed" if extra["missing"] else "installed"
-        yield _build_row("extra", extra["name"], state, extra["purpose"])
-
-
-def _iter_credentials(found: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the locations of credentials."""
-    for place in found["credentials"]:
-        where = ", ".join(place["where"]) or "not found"
-        yield _build_row("credentials", place["provider"], where, f"for {place['needed_for']}")
+        note = backend["error"] if facts is None else facts["name"]
+        yield _build_row("backend", backend["name"], device, note)
 
 
 def _iter_catalog(found: Mapping[str, Any]) -> Iterator[Row]:
@@ -107,23 +105,9 @@ def _iter_catalog(found: Mapping[str, Any]) -> Iterator[Row]:
 
 def _iter_folders(found: Mapping[str, Any]) -> Iterator[Row]:
     """Yield data folders and their sizes."""
-    yield _build_row(
-        "launch", "owner", found["owner"], "id of this installation, on the machines that it starts"
-    )
+    whose = "id of this installation, on the machines that it starts"
+    yield _build_row("launch", "owner", found["owner"], whose)
     for folder in found["folders"]:
         held = f"{folder['files']} files, {folder['size_bytes'] / MIB:.1f} MiB"
-        yield _build_row(
-            "folder", folder["name"], folder["path"], held if folder["writable"] else "not writable"
-        )
-
-
-def _iter_settings(found: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the names of settings in use, without their values."""
-    for name, origin in found["settings"].items():
-        yield _build_row("setting", name, "set", f"in {origin}")
-
-
-def _iter_findings(found: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield problems with their remedies."""
-    for finding in found["findings"]:
-        yield _build_row("finding", finding["level"], finding["text"], finding["hint"])
+        note = held if folder["writable"] else "not writable"
+        yield _build_row("folder", folder["name"], folder["path"], note)

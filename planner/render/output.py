@@ -29,18 +29,16 @@ def require_writable(path: Path, *, flag: str) -> None:
 
     folder = path.parent
     if path.is_dir():
-        raise UsageError(
-            f"`{flag} {path}` is a folder", hint=f"give a file name: `{flag} {path / 'plan.json'}`"
-        )
+        hint = f"give a file name: `{flag} {path / 'plan.json'}`"
+        raise UsageError(f"`{flag} {path}` is a folder", hint=hint)
     if not folder.is_dir():
         raise UsageError(f"`{flag} {path}`: there is no folder `{folder}`", hint="create it first")
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UsageError(
-            f"`{flag} {path}` cannot be written: {error.strerror}", hint="choose another file"
-        ) from error
+        message = f"`{flag} {path}` cannot be written: {error.strerror}"
+        raise UsageError(message, hint="choose another file") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -49,6 +47,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 UNKNOWN = "–"  # shown for None in tables
+GAP = 2  # between two columns of a table [characters]
 ROWS_PER_WRITE = 64  # rows per write: few system calls, without holding the whole document twice
 
 
@@ -78,6 +77,13 @@ class Column(Frozen):
     dispensable: int = 0
 
 
+def get_terminal_width() -> int:
+    """Return the width of the terminal [characters]; 80 if it is unknown."""
+    import shutil
+
+    return shutil.get_terminal_size((80, 24)).columns
+
+
 def emit_rows(
     columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, title: str | None = None
 ) -> None:
@@ -85,7 +91,17 @@ def emit_rows(
     if sys.stdout.isatty():
         _write(lambda: _print_table(columns, rows, title=title))
     else:
-        _write(lambda: sys.stdout.writelines(_join_pieces(_iter_tsv_lines(columns, rows))))
+        emit_tsv([column.key for column in columns], rows)
+
+
+def emit_tsv(keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows to standard output as TSV with a header line, row by row."""
+    _write(lambda: sys.stdout.writelines(_join_pieces(iter_tsv_lines(keys, rows))))
+
+
+def emit_document(document: Mapping[str, Any]) -> None:
+    """Write a document that names its schema to standard output, the schema first."""
+    emit_json(document["schema"], document)
 
 
 def emit_json(schema: str, payload: Mapping[str, Any]) -> None:
@@ -129,18 +145,13 @@ def _join_pieces(pieces: Iterator[str]) -> Iterator[str]:
         yield "".join(some)
 
 
-def format_tsv(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> str:
-    r"""Format rows as tab-separated text at full precision, header first; None is empty.
+def iter_tsv_lines(keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    r"""Yield rows as tab-separated lines at full precision, header first; None is empty.
 
     Example:
-        >>> format_tsv([Column(key="a", header="A"), Column(key="b", header="B")], [{"a": 0.1, "b": None}])
-        'a\tb\n0.1\t\n'
+        >>> list(iter_tsv_lines(["a", "b"], [{"a": 0.1, "b": None}]))
+        ['a\tb\n', '0.1\t\n']
     """
-    return "".join(_iter_tsv_lines(columns, rows))
-
-
-def _iter_tsv_lines(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    keys = [column.key for column in columns]
     yield "\t".join(keys) + "\n"
     for row in rows:
         cells = ["" if cell is None else _format_tsv_cell(cell) for cell in map(row.get, keys)]
@@ -202,8 +213,6 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *
     from rich.table import Table
     from rich.text import Text
 
-    from .table_width import clip_words, fit_columns
-
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     console = Console(file=sys.stdout, highlight=False)
     shown = [column for column in columns if column.terminal]
@@ -213,13 +222,76 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *
         if width is not None:
             table.add_column(column.header, justify=column.justify, overflow="fold", width=width)
     for line in cells:
-        kept = (
-            clip_words(cell, width) for cell, width in zip(line, widths, strict=True) if width is not None
-        )
-        table.add_row(*map(Text, kept))
+        sized = ((cell, width) for cell, width in zip(line, widths, strict=True) if width is not None)
+        table.add_row(*(Text(clip_words(cell, width)) for cell, width in sized))
     with status(f"laying out {table.row_count:,} rows"), console.capture() as laid_out:
         console.print(table)
     sys.stdout.write(laid_out.get())
+
+
+def fit_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int) -> list[int | None]:
+    """Return the width of each column; None for one that is left out [characters].
+
+    Dispensable columns are left out one by one until the others fit on one line a row. If that is not enough, the
+    widest columns wrap between words, and last their longest words are shortened (`clip_words`).
+
+    Args:
+        columns: Columns of the table.
+        rows: Text of the cells, in the order of the columns.
+        width: Width of the terminal [characters].
+    """
+    from rich.cells import cell_len
+
+    texts = [[column.header, *(row[index] for row in rows)] for index, column in enumerate(columns)]
+    natural = [max(map(cell_len, column)) for column in texts]
+    kept = list(range(len(columns)))
+    while _total(natural, kept) > width:
+        spare = [index for index in kept if columns[index].dispensable]
+        if not spare:
+            break
+        kept.remove(max(spare, key=lambda index: columns[index].dispensable))
+    least = [_find_least(column, text) for column, text in zip(columns, texts, strict=True)]
+    fitted = _shrink({index: natural[index] for index in kept}, least, excess=_total(natural, kept) - width)
+    return [fitted.get(index) for index in range(len(columns))]
+
+
+def _find_least(column: Column, texts: Sequence[str]) -> int:
+    """Return the width below which a column would break a word, or a number from its unit [characters]."""
+    from rich.cells import cell_len
+
+    words = texts if column.justify == "right" else [word for text in texts for word in text.split()]
+    return max((cell_len(word) for word in words), default=0)
+
+
+def clip_words(text: str, width: int) -> str:
+    """Shorten words longer than a column in their middle, where names differ least.
+
+    Example:
+        >>> clip_words("aws northamerica-northeast1", 15)
+        'aws northamer…east1'
+    """
+    return text if len(text) <= width else " ".join(clip(word, width) for word in text.split(" "))
+
+
+def clip(word: str, width: int) -> str:
+    """Shorten a text in its middle, where names differ least."""
+    if len(word) <= width:
+        return word
+    head = (width - 1) * 2 // 3
+    return f"{word[:head]}…{word[head + 1 - width :]}"
+
+
+def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
+    """Return the width of a table [characters]."""
+    return sum(widths[index] for index in kept) + GAP * (len(kept) - 1)
+
+
+def _shrink(widths: dict[int, int], least: Sequence[int], *, excess: int) -> dict[int, int]:
+    """Take characters off the columns that can spare most; below their longest words, off the widest."""
+    for _ in range(excess):
+        index = max(widths, key=lambda one: (max(0, widths[one] - least[one]), widths[one]))
+        widths[index] -= 1
+    return widths
 
 
 def _write(emit: Callable[[], object]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..numbers import format_device, format_duration, format_offer_name, format_range, format_usd
 from .estimate.notes import format_age_line
-from .output import Column, emit_json, emit_rows
+from .output import Column, emit_document, emit_rows, emit_tsv
 
 if TYPE_CHECKING:
     from ..plan.compare.sweep import SweepPoint, SweepResult
@@ -23,20 +23,16 @@ _COLUMNS = [
     Column(key="time", header="run", justify="right"),
     Column(key="cost", header="cost", justify="right"),
 ]
-_TSV = [
-    Column(key=key, header=key)
-    for key in (
-        "batch_size", "global_batch_size", "precision", "provider", "instance_type", "accelerator", "devices",
-        "region", "purchase", "run_time_s", "cost_usd", "memory_bytes", "basis", "limiter", "best",
-    )
-]  # fmt: skip
+_TSV = (
+    "batch_size", "global_batch_size", "precision", "provider", "instance_type", "accelerator", "devices",
+    "region", "purchase", "run_time_s", "cost_usd", "memory_bytes", "basis", "limiter", "best",
+)  # fmt: skip
 
 
 def emit_sweep(result: SweepResult, *, as_json: bool) -> None:
     """Write a sweep to standard output: JSON, the best points on a terminal, or every point as TSV."""
     if as_json:
-        document = result.to_json()
-        emit_json(document.pop("schema"), document)
+        emit_document(result.to_json())
     elif sys.stdout.isatty():
         currency = result.terms.currency
         title = f"{result.model}: {len(result.best)} best of {len(result.points)} points, fastest first"
@@ -46,17 +42,14 @@ def emit_sweep(result: SweepResult, *, as_json: bool) -> None:
         more = "A larger global batch changes the optimization per epoch. A pipe and --json list every point."
         sys.stdout.write("\n" + "\n".join([*lines, more, *([age] if age else [])]) + "\n")
     else:
-        emit_rows(_TSV, [_build_tsv_row(point) for point in result.points])
+        emit_tsv(_TSV, [_build_tsv_row(point) for point in result.points])
 
 
 def _build_row(point: SweepPoint, currency: Currency) -> dict[str, Any]:
     """Format a point for the table."""
     offer, bill = point.offer.offer, point.offer.bill
-    low, high = (
-        (0.0, 0.0)
-        if bill is None
-        else (float(currency.of_usd(bill.total.low)), float(currency.of_usd(bill.total.high)))
-    )
+    ends = () if bill is None else (bill.total.low, bill.total.high)
+    low, high = (float(currency.of_usd(usd)) for usd in ends) if ends else (0.0, 0.0)
     return {
         "batch": f"{point.batch_size:,}",
         "precision": point.precision,

@@ -66,7 +66,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def _a_day_on_which_no_price_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Golden texts do not age."""
-    monkeypatch.setattr(notes, "current_date", lambda: date(2025, 7, 1))
+    monkeypatch.setattr(notes, "get_today", lambda: date(2025, 7, 1))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def estimate() -> Estimate:
 
 def test_old_prices_are_told_below_the_table(monkeypatch: pytest.MonkeyPatch, estimate: Estimate) -> None:
     """29 days after the newest, 430 after the oldest: how many are old, how old, and what to type."""
-    monkeypatch.setattr(notes, "current_date", lambda: date(2026, 9, 1))
+    monkeypatch.setattr(notes, "get_today", lambda: date(2026, 9, 1))
 
     text = " ".join(shown(monkeypatch, estimate, width=120).split())
 

@@ -17,24 +17,16 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from .errors import FetchError, FetchErrorKind
-from .transport_errors import parse_host, translate_errors
+from .errors import FetchError, classify_status, parse_host, translate_errors
 
 if TYPE_CHECKING:
     import requests
     from tenacity import RetryCallState
 
 T = TypeVar("T")
-MAX_ANSWER_BYTES = (
-    64 * 2**20
-)  # of a JSON answer; the largest known, a page of 5,000 Google SKUs, has about 10 MB
+# Of a JSON answer; the largest known, a page of 5,000 Google SKUs, has about 10 MB.
+MAX_ANSWER_BYTES = 64 * 2**20
 CHUNK_BYTES = 2**16
-_KINDS: Mapping[int, FetchErrorKind] = {
-    401: "credentials",
-    403: "credentials",
-    404: "not found",
-    429: "throttled",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +49,6 @@ class RetryPolicy:
     reach_attempts: int = 2
     wait_s: float = 0.5
     longest_wait_s: float = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class JsonResponse:
-    """A JSON document and its URL."""
-
-    data: Any
-    url: str
 
 
 class HttpClient:
@@ -125,19 +109,26 @@ class HttpClient:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: Any = None,
-    ) -> JsonResponse:
-        """Send a GET or (with a body) POST request and return the JSON response."""
-        return self.retry(lambda: self._json_once(url, params=params, headers=headers, body=body))
+    ) -> Any:
+        """Send a GET or (with a body) POST request and return the JSON document of the response."""
+        method = "GET" if body is None else "POST"
+
+        def attempt() -> Any:
+            text = self._read_once(method, url, params=params, headers=headers, json=body)
+            try:
+                return json.loads(text)
+            except ValueError as error:
+                message = f"{parse_host(url)} did not respond in JSON: {error}"
+                raise FetchError(message, kind="malformed") from error
+
+        return self.retry(attempt)
 
     def text(self, url: str) -> str:
         """Send a GET request and return the response as UTF-8 text."""
 
         def attempt() -> str:
-            with translate_errors(url), self._request("GET", url) as response:
-                self._require_good(response)
-                body = self._read_body(response)
             try:
-                return body.decode("utf-8")
+                return self._read_once("GET", url).decode("utf-8")
             except UnicodeDecodeError as error:
                 raise FetchError(f"{parse_host(url)} did not respond in UTF-8", kind="malformed") from error
 
@@ -152,23 +143,11 @@ class HttpClient:
             response.raw.auto_close = False  # otherwise closed while its last lines are still buffered
             yield io.BufferedReader(cast(Any, response.raw), buffer_size=CHUNK_BYTES)
 
-    def _json_once(
-        self, url: str, *, params: Mapping[str, str] | None, headers: Mapping[str, str] | None, body: Any
-    ) -> JsonResponse:
-        """Send a JSON request once."""
-        method = "GET" if body is None else "POST"
-        with (
-            translate_errors(url),
-            self._request(method, url, params=params, headers=headers, json=body) as response,
-        ):
+    def _read_once(self, method: str, url: str, **options: Any) -> bytes:
+        """Send a request once and return the body of the response."""
+        with translate_errors(url), self._request(method, url, **options) as response:
             self._require_good(response)
-            text = self._read_body(response)
-        try:
-            return JsonResponse(json.loads(text), url)
-        except ValueError as error:
-            raise FetchError(
-                f"{parse_host(url)} did not respond in JSON: {error}", kind="malformed"
-            ) from error
+            return self._read_body(response)
 
     def _request(self, method: str, url: str, **options: Any) -> requests.Response:
         """Send a request without reading the body."""
@@ -184,12 +163,9 @@ class HttpClient:
         """Raise FetchError unless the status is 200."""
         if response.status_code == 200:
             return
-        kind: FetchErrorKind = _KINDS.get(
-            response.status_code, "server" if response.status_code >= 500 else "refused"
-        )
         wait_s = parse_retry_after_s(response.headers.get("Retry-After"), now=self._now())
         why = f"{parse_host(response.url)} answered {response.status_code} {response.reason or ''}".rstrip()
-        raise FetchError(why, kind=kind, retry_after_s=wait_s)
+        raise FetchError(why, kind=classify_status(response.status_code), retry_after_s=wait_s)
 
     def _read_body(self, response: requests.Response) -> bytes:
         """Read the whole body; FetchError if it is too large or too slow."""
@@ -227,10 +203,8 @@ class HttpClient:
         """Return whether no further attempt is made."""
         error = state.outcome.exception() if state.outcome else None
         is_out_of_reach = isinstance(error, FetchError) and error.kind == "unreachable"
-        most = (
-            min(self.policy.attempts, self.policy.reach_attempts) if is_out_of_reach else self.policy.attempts
-        )
-        return state.attempt_number >= most
+        attempts, reach_attempts = self.policy.attempts, self.policy.reach_attempts
+        return state.attempt_number >= (min(attempts, reach_attempts) if is_out_of_reach else attempts)
 
     def _announce(self, state: RetryCallState) -> None:
         """Announce another attempt with its reason."""

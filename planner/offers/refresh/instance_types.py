@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...errors import UsageError
 from ..aliases import AcceleratorNames
 from ..rows import CPU, Offer, Status
 from .source import ListedPrice
@@ -67,10 +66,7 @@ class InstanceSpecs:
         """Return the accelerator named by the source, or that of the family."""
         if listed.accelerator is None:
             return self.families.get(parse_family(listed.instance_type))
-        try:
-            return self.names.resolve(listed.accelerator)
-        except UsageError:
-            return None
+        return self.names.find(listed.accelerator)
 
 
 def build_instance_specs(provider: str, offers: Iterable[Offer], names: AcceleratorNames) -> InstanceSpecs:

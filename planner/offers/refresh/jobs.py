@@ -70,9 +70,8 @@ def build_jobs(
         _require_importable(file, providers)
     for name in providers:
         if name not in PROVIDERS:
-            near = near_names_hint(
-                name, PROVIDERS, see_all="gpuplan catalog refresh --help", aliases=PROVIDER_ALIASES
-            )
+            see_all = "gpuplan catalog refresh --help"
+            near = near_names_hint(name, PROVIDERS, see_all=see_all, aliases=PROVIDER_ALIASES)
             hint = NOTEBOOK_HINT.format(name) if name in NOTEBOOKS else near
             raise UsageError(f"no price source for provider `{name}` in `--provider`", hint=hint)
     jobs = []
@@ -80,12 +79,11 @@ def build_jobs(
         packaged = [offer for offer in catalog.offers if offer.provider == provider]
         specs = build_instance_specs(provider, packaged, catalog.names)
         known_regions = tuple(sorted({offer.region for offer in packaged}))
+        imported = ((SkyPilotCatalog(provider, specs, file=file),),)
         jobs.append(
             RefreshJob(
                 provider=provider,
-                slots=build_sources(provider, specs)
-                if file is None
-                else ((SkyPilotCatalog(provider, specs, file=file),),),
+                slots=build_sources(provider, specs) if file is None else imported,
                 specs=specs,
                 packaged=packaged,
                 request=RefreshRequest(
@@ -98,21 +96,19 @@ def build_jobs(
             )
         )
     wanted = {region for job in jobs for region in job.request.regions}
+    known = {region for job in jobs for region in job.request.known_regions}
     for region in regions:
         if region not in wanted:
-            raise UsageError(
-                f"no refreshed provider has the region `{region}` in `--region`",
-                hint=near_names_hint(region, _collect_regions(jobs), see_all="gpuplan offers"),
-            )
+            message = f"no refreshed provider has the region `{region}` in `--region`"
+            raise UsageError(message, hint=near_names_hint(region, known, see_all="gpuplan offers"))
     return [job for job in jobs if job.request.regions or not regions]
 
 
 def _require_importable(file: Path, providers: Sequence[str]) -> None:
     """Raise UsageError unless the file to import exists and one provider is given."""
     if len(providers) != 1:
-        raise UsageError(
-            "`--from` needs exactly one provider", hint="add `--provider`, e.g. `--provider gcp`"
-        )
+        hint = "add `--provider`, e.g. `--provider gcp`"
+        raise UsageError("`--from` needs exactly one provider", hint=hint)
     if not file.is_file():
         raise UsageError(f"no file `{file}` (in `--from`)", hint="give a vms.csv file of SkyPilot's catalog")
 
@@ -123,7 +119,3 @@ def _select_regions(regions: Sequence[str], known: Sequence[str]) -> tuple[str, 
         return ("all",)
     by_lower = {region.lower(): region for region in known}
     return tuple(by_lower[region.lower()] for region in regions if region.lower() in by_lower)
-
-
-def _collect_regions(jobs: Sequence[RefreshJob]) -> set[str]:
-    return {region for job in jobs for region in job.request.known_regions}

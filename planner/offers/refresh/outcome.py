@@ -8,6 +8,8 @@ from typing import Any
 from .sanity_checks import Anomaly
 from .source import LeftOut, LeftOutReason
 
+_PLAIN = ("provider", "sources", "accepted", "refused", "new", "changed", "same", "gone")
+
 
 @dataclass(kw_only=True)
 class RefreshOutcome:
@@ -52,14 +54,7 @@ class RefreshOutcome:
     def to_json(self) -> dict[str, Any]:
         """Return the outcome under the keys of the JSON contract."""
         return {
-            "provider": self.provider,
-            "sources": self.sources,
-            "accepted": self.accepted,
-            "refused": self.refused,
-            "new": self.new,
-            "changed": self.changed,
-            "same": self.same,
-            "gone": self.gone,
+            **{name: getattr(self, name) for name in _PLAIN},
             "quarantined": self.quarantined,
             "findings": [
                 {

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ..rows import Offer
+from ..rows import Offer, OfferKey
 from .errors import FetchError
 from .instance_types import InstanceSpec, InstanceSpecs
 from .outcome import RefreshOutcome
-from .sanity_checks import Anomaly, CheckedPart, check_part, format_key
+from .sanity_checks import Anomaly, CheckedPart, check_part, find_on_sale, format_key
 from .source import LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest
-from .store import OfferKey, PriceStore, RefreshedOffer
+from .store import PriceStore, RefreshedOffer
 
 if TYPE_CHECKING:
     from .http import HttpClient
 
 CLOCK_TOLERANCE_S = 300.0
 MARK_ABOVE = "above on demand"  # note of a spot price that truly exceeds on demand
+LISTED = ("instance_type", "region", "purchase", "usd_per_hour", "note", "url", "sku")  # kept as listed
 Progress = Callable[[str, int, int], None]
 
 
@@ -64,10 +65,8 @@ def refresh_provider(
     outcome = RefreshOutcome(provider=job.provider)
     with store.locked(job.provider):
         old = {offer.key: offer for offer in store.offers(job.provider)}
-        reference: dict[OfferKey, Offer] = {
-            **{(o.instance_type, o.region, o.purchase): o for o in job.packaged if not _is_past(o)},
-            **old,
-        }
+        packaged = {offer.key: offer for offer in job.packaged if offer.status != "historical"}
+        reference: dict[OfferKey, Offer] = {**packaged, **old}
         fresh = dict(old)
         gone = dict(store.gone(job.provider))
         for source, part, rows in _read_parts(job, http, outcome, progress):
@@ -132,9 +131,7 @@ def _note_failures(
     """Add failures to the outcome; a region not enabled for the account is no failure if others succeeded."""
     for part, error in failed:
         rejects_part = not (answered and error.kind == "credentials")
-        outcome.anomalies.append(
-            Anomaly(code="failed", what=part.label, message=_format_error(error), rejects_part=rejects_part)
-        )
+        outcome.anomalies.append(_build_failure(part.label, error, rejects_part=rejects_part))
         if rejects_part:
             outcome.refused.append(part.label)
 
@@ -145,9 +142,7 @@ def _list_parts(source: PriceSource, job: RefreshJob, outcome: RefreshOutcome) -
         return source.parts(job.request)
     except FetchError as error:
         outcome.refused.append(source.name)
-        outcome.anomalies.append(
-            Anomaly(code="failed", what=source.name, message=_format_error(error), rejects_part=True)
-        )
+        outcome.anomalies.append(_build_failure(source.name, error, rejects_part=True))
         return ()
 
 
@@ -182,36 +177,18 @@ def _find_unlisted(
         return []
     listed = {row.key for row, _ in verdict.accepted}
     doubted = {anomaly.what for anomaly in verdict.anomalies}
-    return [
-        key
-        for key, offer in reference.items()
-        if part.covers(key[1], key[2])
-        and key not in listed
-        and format_key(key) not in doubted
-        and offer.status in ("active", "legacy")
-        and offer.usd_per_hour
-    ]
+    on_sale = (key for key, _ in find_on_sale(part, reference))
+    return [key for key in on_sale if key not in listed and format_key(key) not in doubted]
 
 
 def _build_offer(row: ListedPrice, shape: InstanceSpec, *, provider: str, at: datetime) -> RefreshedOffer:
     """Build a row of the store."""
     values = {
+        **asdict(shape),
+        **{name: getattr(row, name) for name in LISTED},
         "provider": provider,
-        "instance_type": row.instance_type,
-        "accelerator": shape.accelerator,
-        "devices": shape.devices,
-        "vcpus": shape.vcpus,
-        "memory_gib": shape.memory_gib,
-        "region": row.region,
-        "purchase": row.purchase,
-        "usd_per_hour": row.usd_per_hour,
         "price_as_of": at.date().isoformat(),
         "price_source": f"{row.url} ({row.sku})",
-        "complete": shape.complete,
-        "status": shape.status,
-        "note": row.note,
-        "url": row.url,
-        "sku": row.sku,
         "fetched_at": at.replace(microsecond=0),
     }
     return RefreshedOffer.read(values)
@@ -224,7 +201,7 @@ def _mark_above_on_demand(fresh: dict[OfferKey, RefreshedOffer], row: ListedPric
     if on_demand is None or spot is None or MARK_ABOVE in spot.note:
         return
     if on_demand.usd_per_hour and spot.usd_per_hour and spot.usd_per_hour > on_demand.usd_per_hour:
-        fresh[spot.key] = replace(spot, note=_join_notes(spot.note, MARK_ABOVE))
+        fresh[spot.key] = replace(spot, note="; ".join(filter(None, (spot.note, MARK_ABOVE))))
 
 
 def _resolve_time(local: datetime, http: HttpClient, outcome: RefreshOutcome) -> datetime:
@@ -237,14 +214,7 @@ def _resolve_time(local: datetime, http: HttpClient, outcome: RefreshOutcome) ->
     return local + timedelta(seconds=http.skew_s)
 
 
-def _format_error(error: FetchError) -> str:
-    """Format an error and its hint as one line."""
-    return f"{error}; {error.hint}" if error.hint else str(error)
-
-
-def _join_notes(*notes: str) -> str:
-    return "; ".join(note for note in notes if note)
-
-
-def _is_past(offer: Offer) -> bool:
-    return offer.status == "historical"
+def _build_failure(what: str, error: FetchError, *, rejects_part: bool) -> Anomaly:
+    """Build the finding on a source or part that could not be read, with the error's hint."""
+    message = f"{error}; {error.hint}" if error.hint else str(error)
+    return Anomaly(code="failed", what=what, message=message, rejects_part=rejects_part)

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Literal
 
 from ..check import MAX_USD_PER_DEVICE_HOUR, MIN_USD_PER_DEVICE_HOUR
-from ..rows import Offer
+from ..rows import Offer, OfferKey
 from .instance_types import InstanceSpec, InstanceSpecs
 from .source import LeftOut, ListedPrice, PricePart
 
@@ -21,19 +21,10 @@ MAX_PRICE_RATIO = 3  # factor up or down; larger changes usually mean a wrong un
 MIN_ROW_SHARE = 0.6  # minimum share of the part's previous rows
 MIN_ROWS_FOR_SHARES = 5  # below this number, shares are not checked
 MAX_JUMP_SHARE = 0.2  # maximum share of a part's rows with large changes; above, all rows are suspect
-OfferKey = tuple[str, str, str]
 Code = Literal[
-    "not above 0",
-    "moved",
-    "out of bounds",
-    "two prices",
-    "placeholder",
-    "currency",
-    "far fewer rows",
-    "most prices moved",
-    "failed",
-    "clock",
-]
+    "not above 0", "moved", "out of bounds", "two prices", "placeholder", "currency", "far fewer rows",
+    "most prices moved", "failed", "clock",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +103,8 @@ def check_part(
             anomalies.append(why)
         else:
             fitting.append((row, shape))
-    moved = (
-        []
-        if accept_moves
-        else [why for row, _ in fitting if (why := _find_price_jump(row, old.get(row.key)))]
-    )
+    jumps = (_find_price_jump(row, old.get(row.key)) for row, _ in fitting)
+    moved = [] if accept_moves else [why for why in jumps if why]
     refusal = _find_part_anomaly(part, fitting, moved, old)
     if refusal is not None:
         return CheckedPart(anomalies=(refusal, *anomalies, *moved), left_out=left_out)
@@ -150,24 +138,25 @@ def _find_part_anomaly(
     old: Mapping[OfferKey, Offer],
 ) -> Anomaly | None:
     """Return the reason to reject a whole part; None if it is plausible."""
-    before = [
-        key
-        for key, offer in old.items()
-        if part.covers(key[1], key[2])
-        and offer.status in ("active", "legacy")
-        and offer.usd_per_hour
-        and not offer.estimated
-    ]
+    before = [key for key, offer in find_on_sale(part, old) if not offer.estimated]
     known = sum(1 for row, _ in fitting if row.key in old and old[row.key].usd_per_hour)
     if len(before) >= MIN_ROWS_FOR_SHARES and len(fitting) < MIN_ROW_SHARE * len(before):
         message = f"{len(fitting)} prices instead of {len(before)}: the response is incomplete"
         return _build_part_anomaly(part, "far fewer rows", message)
     if len(moved) >= MIN_ROWS_FOR_SHARES and len(moved) > MAX_JUMP_SHARE * known:
-        message = (
-            f"{len(moved)} of {known} prices moved more than {MAX_PRICE_RATIO}x: a unit or currency is wrong"
-        )
+        count = f"{len(moved)} of {known} prices"
+        message = f"{count} moved more than {MAX_PRICE_RATIO}x: a unit or currency is wrong"
         return _build_part_anomaly(part, "most prices moved", message)
     return None
+
+
+def find_on_sale(part: PricePart, offers: Mapping[OfferKey, Offer]) -> list[tuple[OfferKey, Offer]]:
+    """Return the offers of a part that are on sale at a known price."""
+    return [
+        (key, offer)
+        for key, offer in offers.items()
+        if part.covers(key[1], key[2]) and offer.status in ("active", "legacy") and offer.usd_per_hour
+    ]
 
 
 def _drop_contradictions(listed: Iterable[ListedPrice], anomalies: list[Anomaly]) -> list[ListedPrice]:

@@ -1,18 +1,20 @@
-"""Interface of price sources: the protocol, the rows they yield, and their errors.
+"""Interface of price sources: their base class, the rows they yield, and their errors.
 
-To add a source, write a module with a class that has ``name``, ``provider``, ``missing``, ``parts`` and
-``read``, and list it in ``gpuplan.offers.refresh.jobs.build_sources``. A source only reads: the caller checks,
-completes and stores its prices.
+To add a source, write a module with a subclass of `PriceSource`, and list it in
+``gpuplan.offers.refresh.jobs.build_sources``. A source only reads: the caller checks, completes and stores its
+prices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
-from ..rows import Purchase
+from ..rows import OfferKey, Purchase
 from .errors import FetchError
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class ListedPrice:
     note: str = ""
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> OfferKey:
         """Instance type, region and purchase option: unique within a provider."""
         return (self.instance_type, self.region, self.purchase)
 
@@ -89,6 +91,10 @@ class PricePart:
         """Return whether a price of this region and purchase option belongs to the part."""
         return self.region in (ANYWHERE, region) and purchase in self.purchases
 
+    def select(self, rows: Iterable[ListedPrice | LeftOut]) -> list[ListedPrice | LeftOut]:
+        """Return the rows of a response for all regions that belong to the part's region, or to none."""
+        return [row for row in rows if isinstance(row, LeftOut) or self.region in (ANYWHERE, row.region)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshRequest:
@@ -113,45 +119,56 @@ class RefreshRequest:
         variable = "GPUPLAN_ENDPOINT_" + source.upper().replace("-", "_")
         return (self.environ.get(variable) or self.endpoints.get(source) or default).rstrip("/")
 
-    @property
-    def wanted_regions(self) -> tuple[str, ...]:
-        """The requested regions; ``all`` means every region of the catalog."""
-        return self.known_regions if self.regions == ("all",) else self.regions
-
     def build_parts(self, label: str, *purchases: Purchase) -> list[PricePart]:
         """Return the parts of a source with one response for all regions: one, or one per requested region."""
-        if not self.regions or self.regions == ("all",):
+        if self.regions in ((), ("all",)):
             return [PricePart(region=ANYWHERE, purchases=purchases, label=label)]
         return [PricePart(region=r, purchases=purchases, label=f"{label} {r}") for r in self.regions]
 
+    def build_regional_parts(self, label: str, *purchases: Purchase) -> list[PricePart]:
+        """Return one part per region: all regions of the catalog unless some are requested."""
+        regions = self.known_regions if self.regions in ((), ("all",)) else self.regions
+        return [PricePart(region=r, purchases=purchases, label=label.format(r)) for r in regions]
 
-class PriceSource(Protocol):
-    """Interface of a price source."""
 
-    @property
-    def name(self) -> str:
-        """Name in settings and messages, such as `aws-bulk`."""
+class PriceSource(ABC):
+    """Interface of a price source.
 
-    @property
-    def provider(self) -> str:
-        """Provider of the prices."""
+    Attributes:
+        name: Name in settings and messages, such as `aws-bulk`.
+        provider: Provider of the prices.
+        is_complete: Whether the source lists everything that the provider offers, so that a missing offer is
+            withdrawn.
+    """
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the source lists everything that the provider offers, so that a missing offer is withdrawn."""
+    name: str
+    provider: str
+    is_complete = True
 
-    def missing(self, request: RefreshRequest) -> str | None:
+    def missing(self, _request: RefreshRequest) -> str | None:
         """Return the missing requirement and how to meet it; None if the source is usable."""
+        return None
 
+    @abstractmethod
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
         """Return the parts that are accepted or rejected separately."""
 
+    @abstractmethod
     def read(
         self, part: PricePart, request: RefreshRequest, http: HttpClient
     ) -> Iterable[ListedPrice | LeftOut]:
         """Return all prices of a part, and the items that the source omits; FetchError unless the response
         is complete and well-formed.
         """
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Convert errors of reading a document whose format is not the known one to FetchErrors."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise FetchError(f"unexpected format of {what}: {error!r}", kind="malformed") from error
 
 
 def parse_decimal(value: object, *, what: str) -> Decimal:
@@ -167,7 +184,8 @@ def parse_decimal(value: object, *, what: str) -> Decimal:
         number = Decimal("nan")
     if isinstance(value, bool) or not number.is_finite():
         raise FetchError(f"{what} is not a number: {str(value)[:40]!r}", kind="malformed")
-    return _normalize(number)
+    normal = number.normalize()  # without trailing zeros and exponent
+    return normal if int(normal.as_tuple().exponent) <= 0 else normal.quantize(Decimal(1))
 
 
 def parse_float(text: object) -> float | None:
@@ -178,9 +196,3 @@ def parse_float(text: object) -> float | None:
     except ValueError:
         return None
     return number if number > 0 else None
-
-
-def _normalize(number: Decimal) -> Decimal:
-    """Return a number without trailing zeros and exponent."""
-    normal = number.normalize()
-    return normal if int(normal.as_tuple().exponent) <= 0 else normal.quantize(Decimal(1))

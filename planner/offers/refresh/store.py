@@ -20,22 +20,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import GpuplanError, UsageError
 from ...files import write_atomically
 from ..catalog_files import CatalogError, Finding
-from ..rows import Offer
+from ..rows import Offer, OfferKey
 
 STORE_COLUMNS = (
     "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "region", "purchase", "usd_per_hour",
     "price_as_of", "estimated", "complete", "status", "note", "url", "sku", "fetched_at",
 )  # fmt: skip
-HISTORY_COLUMNS = ("as_of", "instance_type", "region", "purchase", "usd_per_hour", "url", "sku", "fetched_at")
 GONE_COLUMNS = ("instance_type", "region", "purchase", "gone_on")
 _NULLABLE = ("vcpus", "memory_gib")
 LOCK_WAIT_S = 30.0
-OfferKey = tuple[str, str, str]
 
 
 class RefreshedOffer(Offer):
@@ -45,14 +43,8 @@ class RefreshedOffer(Offer):
     sku: str
     fetched_at: datetime
 
-    @property
-    def key(self) -> OfferKey:
-        """Instance type, region and purchase option."""
-        return (self.instance_type, self.region, self.purchase)
 
-
-@dataclass(frozen=True, slots=True)
-class HistoryRow:
+class HistoryRow(NamedTuple):
     """A row of the history; the fields are the columns, as strings."""
 
     as_of: str
@@ -68,6 +60,9 @@ class HistoryRow:
     def key(self) -> OfferKey:
         """Instance type, region and purchase option."""
         return (self.instance_type, self.region, self.purchase)
+
+
+HISTORY_COLUMNS = HistoryRow._fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +83,8 @@ class PriceStore:
     def offers(self, provider: str, *, part: str = "prices") -> tuple[RefreshedOffer, ...]:
         """Read the current or `previous` prices; CatalogError if a file is damaged."""
         path = self.path(part, provider)
-        return tuple(
-            _parse_offer(path, provider, line, cells) for line, cells in _read_rows(path, STORE_COLUMNS)
-        )
+        rows = _read_rows(path, STORE_COLUMNS)
+        return tuple(_parse_offer(path, provider, line, cells) for line, cells in rows)
 
     def history(self, provider: str) -> tuple[HistoryRow, ...]:
         """Read all prices in the order of reading."""
@@ -105,17 +99,14 @@ class PriceStore:
         self, part: str, provider: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
     ) -> None:
         """Replace another table of a provider atomically."""
-        _write_file(self.path(part, provider), _format_csv(columns, rows))
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n").writerows([columns, *rows])
+        _write_file(self.path(part, provider), buffer.getvalue())
 
     def gone(self, provider: str) -> dict[OfferKey, str]:
         """Return the offers that the provider no longer lists, and the day on which that was read."""
         rows = self.table("gone", provider, GONE_COLUMNS)
         return {(row["instance_type"], row["region"], row["purchase"]): row["gone_on"] for row in rows}
-
-    def report(self, provider: str) -> Mapping[str, Any]:
-        """Read the report on the last refresh; empty if there is none."""
-        path = self.path("refresh", provider)
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def write(
         self, provider: str, offers: Iterable[RefreshedOffer], *, gone: Mapping[OfferKey, str] | None = None
@@ -131,18 +122,15 @@ class PriceStore:
         history = self.history(provider)
         changes = find_new_history(history, offers)
         if changes:
-            _write_file(
-                self.path("history", provider),
-                _format_csv(HISTORY_COLUMNS, map(_format_history_row, (*history, *changes))),
-            )
+            self.write_table("history", provider, HISTORY_COLUMNS, (*history, *changes))
             current = self.path("prices", provider)
             if current.is_file():
                 _write_file(self.path("previous", provider), current.read_text(encoding="utf-8"))
-        _write_file(self.path("prices", provider), _format_csv(STORE_COLUMNS, map(_format_offer, offers)))
+        prices = [[_format_cell(getattr(offer, column)) for column in STORE_COLUMNS] for offer in offers]
+        self.write_table("prices", provider, STORE_COLUMNS, prices)
         if gone is not None:
-            self.write_table(
-                "gone", provider, GONE_COLUMNS, [(*key, day) for key, day in sorted(gone.items())]
-            )
+            rows = [(*key, day) for key, day in sorted(gone.items())]
+            self.write_table("gone", provider, GONE_COLUMNS, rows)
 
     def write_report(self, provider: str, report: Mapping[str, Any]) -> None:
         """Write the report on the last refresh of a provider."""
@@ -163,19 +151,37 @@ class PriceStore:
             raise GpuplanError(message, hint="wait until it has finished") from error
 
 
+def merge_refreshed(packaged: Sequence[Offer], store: PriceStore) -> tuple[Offer, ...]:
+    """Merge refreshed offers into packaged ones, replacing prices and adding new offers.
+
+    The later date wins, so that a newer gpuplan brings newer prices; on equal dates, the refreshed price
+    wins. An offer that its provider no longer lists is left out, unless the packaged price is of a later day.
+    Rows of a provider are sorted by instance type, region and purchase option.
+    """
+    merged: dict[tuple[str, str, str, str], Offer] = {(o.provider, *o.key): o for o in packaged}
+    before = list(merged)
+    for provider in store.providers:
+        for unlisted, day in store.gone(provider).items():
+            packaged_offer = merged.get((provider, *unlisted))
+            if packaged_offer is not None and (packaged_offer.price_as_of or "") <= day:
+                del merged[provider, *unlisted]
+        for offer in store.offers(provider):
+            key = (provider, *offer.key)
+            known = merged.get(key)
+            if known is None or (offer.price_as_of or "") >= (known.price_as_of or ""):
+                merged[key] = offer
+    if list(merged) == before:
+        return tuple(merged.values())
+    return tuple(merged[key] for key in sorted(merged))
+
+
 def find_new_history(history: Sequence[HistoryRow], offers: Iterable[RefreshedOffer]) -> list[HistoryRow]:
     """Return the history rows to add: offers whose price differs from the last one read."""
     last = {row.key: row for row in history}
     return [
         HistoryRow(
             as_of=offer.price_as_of or "",
-            instance_type=offer.instance_type,
-            region=offer.region,
-            purchase=offer.purchase,
-            usd_per_hour=_format_cell(offer.usd_per_hour),
-            url=offer.url,
-            sku=offer.sku,
-            fetched_at=offer.fetched_at.isoformat(),
+            **{column: _format_cell(getattr(offer, column)) for column in HISTORY_COLUMNS[1:]},
         )
         for offer in offers
         if offer.key not in last or last[offer.key].usd_per_hour != _format_cell(offer.usd_per_hour)
@@ -218,14 +224,6 @@ def _parse_offer(path: Path, provider: str, line: int, cells: dict[str, str]) ->
         raise CatalogError([Finding(str(path), line, field, detail["msg"].lower())]) from error
 
 
-def _format_offer(offer: RefreshedOffer) -> list[str]:
-    return [_format_cell(getattr(offer, column)) for column in STORE_COLUMNS]
-
-
-def _format_history_row(row: HistoryRow) -> list[str]:
-    return [getattr(row, column) for column in HISTORY_COLUMNS]
-
-
 def _format_cell(value: Any) -> str:
     """Format a value as a cell: no exponents, no trailing ``.0``."""
     if value is None:
@@ -237,15 +235,6 @@ def _format_cell(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
     return format(value, "f") if hasattr(value, "as_tuple") else str(value)
-
-
-def _format_csv(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format rows as CSV under a header."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return buffer.getvalue()
 
 
 def _ensure_folder(folder: Path) -> Path:

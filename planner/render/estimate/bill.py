@@ -7,21 +7,17 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...numbers import format_duration, format_offer_name, format_short
-from ..output import UNKNOWN, Column, emit_rows
+from ..output import UNKNOWN, emit_tsv
 
 if TYPE_CHECKING:
     from ...plan.cost_terms import Currency
-    from ...plan.pricing.money import BillLine
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
 
-_COLUMNS = [
-    Column(key=key, header=key)
-    for key in (
-        "provider", "instance_type", "region", "purchase", "item", "time_s_low", "time_s_mid", "time_s_high",
-        "usd_low", "usd_mid", "usd_high", "because",
-    )
-]  # fmt: skip
+_OFFER_KEYS = ("provider", "instance_type", "region", "purchase")
+_KEYS = (
+    *_OFFER_KEYS, "item", "time_s_low", "time_s_mid", "time_s_high", "usd_low", "usd_mid", "usd_high", "because",
+)  # fmt: skip
 ENDS = ("low", "mid", "high")
 ITEM_WIDTH, TIME_WIDTH, MONEY_WIDTH = 26, 10, 16
 REASON_FROM = 2 + ITEM_WIDTH + TIME_WIDTH + MONEY_WIDTH + 2
@@ -29,7 +25,7 @@ REASON_FROM = 2 + ITEM_WIDTH + TIME_WIDTH + MONEY_WIDTH + 2
 
 def emit_breakdown(estimate: Estimate) -> None:
     """Write every item of every bill as TSV."""
-    emit_rows(_COLUMNS, (row for one in estimate.offers for row in _iter_rows(one)))
+    emit_tsv(_KEYS, (row for one in estimate.offers for row in _iter_rows(one)))
 
 
 def iter_breakdown_lines(estimate: Estimate, *, width: int) -> Iterator[str]:
@@ -68,8 +64,9 @@ def _iter_lines(one: OfferEstimate, currency: Currency, width: int) -> Iterator[
         yield f"  {UNKNOWN}"
         return
     for line in one.bill.lines:
-        time, usd = _format_time(line), _format_usd(line.usd, currency)
-        yield from _wrap_line(_format_cells(line.item, time, usd), line.because, width)
+        time = "" if line.time_s is None else format_duration(line.time_s.mid)
+        cells = _format_cells(line.item, time, _format_usd(line.usd, currency))
+        yield from _wrap_line(cells, line.because, width)
     for item in one.unbilled:
         yield f"{_format_cells(item, '', UNKNOWN)}  unknown for this provider"
     time = format_duration(one.run_time_s.mid)
@@ -94,10 +91,6 @@ def _wrap_line(cells: str, because: str, width: int) -> Iterator[str]:
         yield from textwrap.wrap(because, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 
-def _format_time(line: BillLine) -> str:
-    return "" if line.time_s is None else format_duration(line.time_s.mid)
-
-
 def _format_usd(usd: Any, currency: Currency) -> str:
     """Format the range of an amount in the user's currency."""
     ends = sorted((float(currency.of_usd(usd.low)), float(currency.of_usd(usd.high))))
@@ -106,22 +99,13 @@ def _format_usd(usd: Any, currency: Currency) -> str:
 
 def _iter_rows(one: OfferEstimate) -> Iterable[dict[str, Any]]:
     """Yield the items of one bill at full precision."""
-    offer = one.offer
-    names = {
-        "provider": offer.provider,
-        "instance_type": offer.instance_type,
-        "region": offer.region,
-        "purchase": offer.purchase,
-    }
+    names = {key: getattr(one.offer, key) for key in _OFFER_KEYS}
     for line in one.bill.lines if one.bill else ():
         time_s = line.time_s
         yield {
             **names,
             "item": line.item,
             "because": line.because,
-            **{
-                f"time_s_{end}": None if time_s is None else getattr(time_s, end)
-                for end in ("low", "mid", "high")
-            },
-            **{f"usd_{end}": getattr(line.usd, end) for end in ("low", "mid", "high")},
+            **{f"time_s_{end}": None if time_s is None else getattr(time_s, end) for end in ENDS},
+            **{f"usd_{end}": getattr(line.usd, end) for end in ENDS},
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from ...numbers import format_device
 from ...plan.execution.memory_parts import memory_note
-from ..output import JsonText, emit_json, emit_rows, format_compact_json, format_json
+from ..output import (
+    JsonText,
+    emit_document,
+    emit_rows,
+    emit_tsv,
+    format_compact_json,
+    format_json,
+    get_terminal_width,
+)
 from .bill import emit_breakdown, iter_breakdown_lines
-from .notes import format_footnotes, format_short_footnotes, format_summary_lines
-from .offer_rows import OFFER_COLUMNS, build_offer_row
+from .notes import format_footnotes, format_summary_lines
+from .offer_rows import OFFER_KEYS, build_offer_row
 from .table import (
     add_best_batch_column,
     build_table_columns,
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
     from ...plan.result.estimate import Estimate
     from ...plan.result.offer_estimate import OfferEstimate
 
-FALLBACK_SIZE = (80, 24)
 LINES_BELOW = 6
 
 
@@ -50,23 +56,22 @@ def emit_estimate(
         breakdown: Add itemized bills, each item with its basis.
     """
     if as_json:
-        document = _build_document(estimate, breakdown=breakdown)
-        emit_json(document.pop("schema"), document)
+        emit_document(_build_document(estimate, breakdown=breakdown))
     elif sys.stdout.isatty():
-        width = shutil.get_terminal_size(FALLBACK_SIZE).columns
+        width = get_terminal_width()
         _emit_table(estimate, show_all=show_all, explain=explain or show_all, width=width)
         if breakdown:
             sys.stdout.write("\n".join([*iter_breakdown_lines(estimate, width=width), ""]))
     elif breakdown:
         emit_breakdown(estimate)
     else:
-        emit_rows(OFFER_COLUMNS, (build_offer_row(one) for one in estimate.offers))
+        emit_tsv(OFFER_KEYS, (build_offer_row(one) for one in estimate.offers))
 
 
 def format_estimate_json(estimate: Estimate) -> str:
     """Format an estimate as one JSON object, with one offer per line."""
     document = _build_document(estimate, breakdown=False)
-    return format_json(document.pop("schema"), document)
+    return format_json(document["schema"], document)
 
 
 def _build_document(estimate: Estimate, *, breakdown: bool) -> dict[str, Any]:
@@ -100,11 +105,8 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
         blocks = [left_out, *memory_lines, *summary, "", *notes]
         lines = [line for block in blocks for line in _wrap(block, width)]
     else:
-        paragraphs = [
-            *([line] for line in (left_out, *memory_lines)),
-            format_short_footnotes(estimate, shown),
-        ]
-        lines = _fit_lines(paragraphs, width)
+        notes = format_footnotes(estimate, shown, short=True)
+        lines = _fit_lines([[left_out], *([line] for line in memory_lines), notes], width)
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
 
@@ -145,7 +147,7 @@ def _format_memory_note(estimate: Estimate) -> list[str]:
 
 def _format_remedies(estimate: Estimate) -> list[str]:
     """Return ways to fit the step on devices that are too small for it: the first that one would be enough for."""
-    best: Sequence[OfferEstimate] = [estimate.offers[index] for index in estimate.best_per_devices()]
+    best = (estimate.offers[index] for index in estimate.best_per_devices())
     too_small = [one for one in best if one.device_estimate.memory.fits is False]
     if not too_small:
         return []

@@ -50,8 +50,3 @@ def _format_body(columns: Sequence[Column], rows: Sequence[Mapping[str, str | No
         for row in rows
     )
     return f"<tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody>"
-
-
-def _format_cell(text: str | None) -> str:
-    """Return a cell's text, escaped."""
-    return escape(UNKNOWN if text is None else text)

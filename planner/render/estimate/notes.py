@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import date
 from typing import TYPE_CHECKING
 
 from ...numbers import (
@@ -55,16 +54,11 @@ def format_summary_lines(estimate: Estimate) -> list[str]:
     ]
     return [
         *lines,
-        *_format_spot(estimate),
+        *([f"spot or on demand: {estimate.decision.spot}"] if estimate.decision.spot else []),
         *_format_throughput(estimate),
         *_format_bottleneck(estimate),
         *_format_margin(estimate),
     ]
-
-
-def _format_spot(estimate: Estimate) -> list[str]:
-    """Return the recommended machine on spot against on demand."""
-    return [f"spot or on demand: {estimate.decision.spot}"] if estimate.decision.spot else []
 
 
 def _format_throughput(estimate: Estimate) -> list[str]:
@@ -87,7 +81,6 @@ def _format_throughput(estimate: Estimate) -> list[str]:
 
 def _format_bottleneck(estimate: Estimate) -> list[str]:
     """Return the bottleneck of the cheapest offer and its remedy."""
-
     index = estimate.recommendation.cheapest
     limit = None if index is None else estimate.offers[index].device_estimate.bottleneck
     if index is None or limit is None:
@@ -121,19 +114,14 @@ def _format_front(estimate: Estimate, indices: Iterable[int]) -> list[str]:
     texts: dict[str, str] = {}
     for index in indices:
         one = estimate.offers[index]
-        texts[_format_time_and_cost(one, currency)[0]] = _format_brief(one, currency)
+        time, cost = _format_time_and_cost(one, currency)
+        texts[time] = f"{format_device(one.offer.accelerator, one.offer.devices)} {time} {cost}"
     return list(texts.values())
 
 
 def _format_ratio(share: float) -> str:
     """Format a ratio for a sentence."""
     return f"{format_short(100 * share)} %" if share < MANY_TIMES else f"{share:,.0f} times"
-
-
-def _format_brief(one: OfferEstimate, currency: Currency) -> str:
-    """Format an offer with its time and cost briefly."""
-    device = format_device(one.offer.accelerator, one.offer.devices)
-    return f"{device} {' '.join(_format_time_and_cost(one, currency))}"
 
 
 def _format_time_and_cost(one: OfferEstimate, currency: Currency) -> tuple[str, str]:
@@ -169,11 +157,6 @@ def _format_offer_line(one: OfferEstimate, currency: Currency) -> str:
     return f"{name}: {', '.join(_format_time_and_cost(one, currency))}"
 
 
-def current_date() -> date:
-    """Return the current date, replaceable in tests."""
-    return get_today()
-
-
 def format_age_line(offers: Iterable[HasPriceDate]) -> str:
     """Return the staleness warning of prices older than 30 days; empty if there are none.
 
@@ -182,31 +165,22 @@ def format_age_line(offers: Iterable[HasPriceDate]) -> str:
     """
     from ...offers.price_history import format_age_warning
 
-    return format_age_warning(offers, today=current_date()) or ""
+    return format_age_warning(offers, today=get_today()) or ""
 
 
-def format_footnotes(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[str]:
-    """Return the sources of a table's numbers, and their omissions."""
-    age = format_age_line(one.offer for one in shown)
-    lines = (
-        _format_prices_note(shown),
-        age,
-        _format_bill_note(estimate),
-        _format_times_note(estimate, shown),
-        _format_quota_note(estimate),
-    )
-    return [line for line in lines if line]
+def format_footnotes(estimate: Estimate, shown: Sequence[OfferEstimate], *, short: bool = False) -> list[str]:
+    """Return the sources of a table's numbers, and their omissions.
 
-
-def format_short_footnotes(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[str]:
-    """Return the notes in the order of their weight: age and dates of prices, then times, then the bill."""
-    lines = (
-        format_age_line(one.offer for one in shown),
-        _format_prices_note(shown),
-        _format_times_note(estimate, shown),
-        _format_bill_note(estimate),
-    )
-    return [line for line in lines if line]
+    Args:
+        estimate: Estimate with the offers.
+        shown: Offers in the table.
+        short: Order the notes by their weight, and leave out the one on quotas.
+    """
+    age, prices = format_age_line(one.offer for one in shown), _format_prices_note(shown)
+    times, bill = _format_times_note(estimate, shown), _format_bill_note(estimate)
+    if short:
+        return [line for line in (age, prices, times, bill) if line]
+    return [line for line in (prices, age, bill, times, _format_quota_note(estimate)) if line]
 
 
 def _format_prices_note(shown: Sequence[OfferEstimate]) -> str:
@@ -242,19 +216,15 @@ def _format_bill_note(estimate: Estimate) -> str:
     if terms.costs is None:
         return f"Included in the bill: training only.{missing}"
     tax = "no tax" if terms.tax is None else f"with {terms.tax.percent:g} % {terms.tax.name}"
-    rate = (
-        ""
-        if terms.currency.code == USD.code
-        else f" 1 USD = {terms.currency.per_usd:f} {terms.currency.code}."
-    )
+    code, per_usd = terms.currency.code, terms.currency.per_usd
+    rate = "" if code == USD.code else f" 1 USD = {per_usd:f} {code}."
     return f"Included in the bill: boot to shutdown, disk, egress, {tax} (--breakdown).{missing}{rate}"
 
 
 def _format_times_note(estimate: Estimate, shown: Sequence[OfferEstimate]) -> str:
     """Return the bases of the times, and the unmodelled share of a step."""
-    bases = sorted(
-        {basis for one in shown if (basis := getattr(one.device_estimate.step_time, "basis", None))}
-    )
+    found = {getattr(one.device_estimate.step_time, "basis", None) for one in shown}
+    bases = sorted(basis for basis in found if basis)
     share = sum(unmodelled.bytes_share for unmodelled in estimate.workload.unmodelled)
     names = ", ".join(unmodelled.name for unmodelled in estimate.workload.unmodelled[:3])
     unmodelled = (

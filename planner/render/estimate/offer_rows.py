@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from ..output import Column
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -16,24 +15,21 @@ if TYPE_CHECKING:
     from ...units import Interval
 
 BOUNDS = ("low", "mid", "high")
-OFFER_COLUMNS = [
-    Column(key=key, header=key)
-    for key in (
-        "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
-        "price_as_of", "estimated", "step_time_s_low", "step_time_s_mid", "step_time_s_high",
-        "train_time_s_low", "train_time_s_mid", "train_time_s_high", "run_time_s_low", "run_time_s_mid",
-        "run_time_s_high", "cost_usd_low", "cost_usd_mid",
-        "cost_usd_high", "usd_per_1000_steps", "memory_bytes", "memory_fits", "largest_batch_size",
-        "basis", "limiter", "status", "memory_verdict", "memory_remedies", "best_batch_size",
-        "best_batch_step_time_s_low", "best_batch_step_time_s_mid", "best_batch_step_time_s_high",
-        "best_batch_run_time_s_low", "best_batch_run_time_s_mid", "best_batch_run_time_s_high",
-        "best_batch_cost_usd_low", "best_batch_cost_usd_mid", "best_batch_cost_usd_high", "best_batch_speedup",
-        "samples_per_s_low", "samples_per_s_mid", "samples_per_s_high", "usd_per_million_samples",
-        "latency_s_low", "latency_s_mid", "latency_s_high", "shard", "mfu_low", "mfu_mid", "mfu_high",
-        "tokens_per_s_low", "tokens_per_s_mid", "tokens_per_s_high", "usd_per_million_tokens",
-        "gradient_accumulation_steps", "recomputed",
-    )
-]  # fmt: skip
+OFFER_KEYS = (
+    "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
+    "price_as_of", "estimated", "step_time_s_low", "step_time_s_mid", "step_time_s_high",
+    "train_time_s_low", "train_time_s_mid", "train_time_s_high", "run_time_s_low", "run_time_s_mid",
+    "run_time_s_high", "cost_usd_low", "cost_usd_mid",
+    "cost_usd_high", "usd_per_1000_steps", "memory_bytes", "memory_fits", "largest_batch_size",
+    "basis", "limiter", "status", "memory_verdict", "memory_remedies", "best_batch_size",
+    "best_batch_step_time_s_low", "best_batch_step_time_s_mid", "best_batch_step_time_s_high",
+    "best_batch_run_time_s_low", "best_batch_run_time_s_mid", "best_batch_run_time_s_high",
+    "best_batch_cost_usd_low", "best_batch_cost_usd_mid", "best_batch_cost_usd_high", "best_batch_speedup",
+    "samples_per_s_low", "samples_per_s_mid", "samples_per_s_high", "usd_per_million_samples",
+    "latency_s_low", "latency_s_mid", "latency_s_high", "shard", "mfu_low", "mfu_mid", "mfu_high",
+    "tokens_per_s_low", "tokens_per_s_mid", "tokens_per_s_high", "usd_per_million_tokens",
+    "gradient_accumulation_steps", "recomputed",
+)  # fmt: skip
 
 
 def build_offer_frame(estimate: Estimate) -> DataFrame:
@@ -48,9 +44,8 @@ def build_offer_frame(estimate: Estimate) -> DataFrame:
         raise UsageError(
             "a data frame needs pandas, which is not installed", hint="`pip install 'gpuplan[pandas]'`"
         ) from None
-    names = [column.key for column in OFFER_COLUMNS]
-    frame = pd.DataFrame([build_offer_row(one) for one in estimate.offers], columns=names)
-    money = [name for name in names if "usd" in name]
+    frame = pd.DataFrame([build_offer_row(one) for one in estimate.offers], columns=list(OFFER_KEYS))
+    money = [name for name in OFFER_KEYS if "usd" in name]
     return frame.astype(dict.fromkeys(money, "float64"))
 
 

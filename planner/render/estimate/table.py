@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...numbers import (
@@ -18,7 +19,7 @@ from ...numbers import (
 from ...plan.cost_terms import USD
 from ...plan.execution.run_length import MOST_BATCH_GROWTH_RECOMMENDED
 from ...units import GIB, MS_PER_S
-from ..output import Column
+from ..output import Column, clip
 from .notes import format_usd_per_million
 from .phases import format_phases
 
@@ -122,10 +123,13 @@ def build_table_columns(estimate: Estimate, width: int) -> list[Column]:
         has_layout = any(_format_layout(one.device_estimate, 1.0) != "none" for one in estimate.offers)
     candidates = (
         (True, Column(key="mark", header="")),
-        (True, Column(key="device", header="accelerator", format=_build_clipper(13 if width < 90 else 18))),
+        (
+            True,
+            Column(key="device", header="accelerator", format=partial(clip, width=13 if width < 90 else 18)),
+        ),
         (has_layout, Column(key="shard", header="layout" if estimate.options.get("fit") else "shard")),
-        (True, Column(key="offer", header="offer", format=_build_clipper(_max_offer_length(width)))),
-        (True, Column(key="region", header="region", format=_build_clipper(15), dispensable=2)),
+        (True, Column(key="offer", header="offer", format=partial(clip, width=_max_offer_length(width)))),
+        (True, Column(key="region", header="region", format=partial(clip, width=15), dispensable=2)),
         (True, Column(key="price", header="$/h", justify="right", dispensable=1)),
         (is_wide and not is_served, Column(key="step", header="step ms", justify="right")),
         (
@@ -154,12 +158,8 @@ def _format_best_batch(best: BestBatch | None, currency: Currency) -> str | None
     if best is None:
         return None
     run = f": {format_duration(best.run_time_s.mid)}" if best.run_time_s else ""
-    usd = (
-        ""
-        if best.cost_usd is None
-        else f", {format_usd(float(currency.of_usd(Decimal(best.cost_usd['mid']))))}"
-    )
-    return f"{best.batch_size}{run}{usd}"
+    usd = None if best.cost_usd is None else float(currency.of_usd(Decimal(best.cost_usd["mid"])))
+    return f"{best.batch_size}{run}{'' if usd is None else f', {format_usd(usd)}'}"
 
 
 def _max_offer_length(width: int) -> int:
@@ -171,13 +171,9 @@ def _max_offer_length(width: int) -> int:
 
 def build_table_rows(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list[dict[str, str | None]]:
     """Format the cells of offers, with the marks of the picked ones and of those that were passed over."""
-    picked = _build_pick_marks(estimate)
-    currency = estimate.terms.currency
+    picked, currency = _build_pick_marks(estimate), estimate.terms.currency
     return [
-        {
-            **build_table_row(one, currency),
-            "mark": picked.get(id(one.offer)) or _format_passed_over(one),
-        }
+        {**_build_row(one, currency), "mark": picked.get(id(one.offer)) or _format_passed_over(one)}
         for one in shown
     ]
 
@@ -217,34 +213,27 @@ def _format_passed_over(one: OfferEstimate) -> str:
     return "" if run.is_recommended else f"batch ×{run.batch_growth}"
 
 
-def build_table_row(one: OfferEstimate, currency: Currency = USD) -> dict[str, str | None]:
+def _build_row(one: OfferEstimate, currency: Currency) -> dict[str, str | None]:
     """Format an offer's cells; None for unknown values."""
     offer, device_estimate = one.offer, one.device_estimate
-    step_time_s, run_time_s = device_estimate.step_time_s, one.run_time_s
+    run_time_s = one.run_time_s
     cells: dict[str, str | None] = {
         "device": format_device(offer.accelerator, offer.devices),
         "shard": _format_layout(device_estimate, offer.devices),
         "offer": format_offer_name(offer.provider, offer.instance_type, hosts=offer.hosts),
         "region": offer.region,
         "price": _format_price(one),
-        "step": None,
+        "step": _format_interval(device_estimate.step_time_s, MS_PER_S),
         "time": format_duration(run_time_s.mid) if run_time_s else None,
         "time_range": _format_time_range(run_time_s),
         "cost": _format_cost(one.bill, currency),
-        "latency": None,
-        "rate": None,
+        "latency": None if one.serving is None else _format_interval(one.serving.latency_s, MS_PER_S),
+        "rate": _format_interval(one.samples_per_s),
         "per_million": format_usd_per_million(one, currency),
         "limiter": getattr(device_estimate.step_time, "limiter", None),
         "basis": getattr(device_estimate.step_time, "basis", None),
         "best_batch": _format_best_batch(one.best_batch, currency),
     }
-    if step_time_s is not None:
-        cells["step"] = format_range(step_time_s.low * MS_PER_S, step_time_s.high * MS_PER_S)
-    if one.samples_per_s is not None:
-        cells["rate"] = format_range(one.samples_per_s.low, one.samples_per_s.high)
-    if one.serving is not None and one.serving.latency_s is not None:
-        latency_s = one.serving.latency_s
-        cells["latency"] = format_range(latency_s.low * MS_PER_S, latency_s.high * MS_PER_S)
     if device_estimate.runs is False:
         cells |= dict.fromkeys(("time", "time_range", "rate"), "no Keras 3")
     if device_estimate.memory.fits is False:
@@ -265,6 +254,11 @@ def _format_layout(device_estimate: DeviceEstimate, devices: float) -> str:
     return ", ".join(filter(None, parts)) or "none"
 
 
+def _format_interval(interval: Interval | None, factor: float = 1.0) -> str | None:
+    """Format the ends of an interval times a factor."""
+    return None if interval is None else format_range(interval.low * factor, interval.high * factor)
+
+
 def _format_time_range(run_time_s: Interval | None) -> str | None:
     """Format the time of a run with its range."""
     if run_time_s is None:
@@ -279,9 +273,8 @@ def _format_cost(bill: Bill | None, currency: Currency) -> str | None:
     """Format a bill's total with its range in the user's currency."""
     if bill is None:
         return None
-    low, mid, high = (
-        float(currency.of_usd(usd)) for usd in (bill.total.low, bill.total.mid, bill.total.high)
-    )
+    ends = (bill.total.low, bill.total.mid, bill.total.high)
+    low, mid, high = (float(currency.of_usd(usd)) for usd in ends)
     return f"{format_usd(mid)} ({format_range(low, high)})" if high > 0 else format_usd(0.0)
 
 
@@ -326,15 +319,3 @@ def format_title(estimate: Estimate) -> str:
     if workload.tokens_per_sample is not None:
         parts.append(f"{workload.tokens_per_sample:,} tokens a sample")
     return " · ".join(parts)
-
-
-def _build_clipper(length: int) -> Callable[[str], str]:
-    """Build a function that shortens text in its middle, where names differ least."""
-
-    def clip(text: str) -> str:
-        if len(text) <= length:
-            return text
-        head = (length - 1) * 2 // 3
-        return f"{text[:head]}…{text[head + 1 - length :]}"
-
-    return clip

@@ -14,7 +14,7 @@ MAX_DISTINCT_SHARE = 0.6  # share of distinct values up to which a column is dic
 
 
 def encode_columns(values: Sequence[Any]) -> dict[str, Any]:
-    """Encode JSON values by column; decoded by `decode_columns` here and `rowsOf` in report.js.
+    """Encode JSON values by column; decoded by `rowsOf` in report.js.
 
     Example:
         >>> encode_columns([{"a": 1, "b": "x"}, {"a": 2, "b": "x"}])
@@ -31,11 +31,8 @@ def encode_columns(values: Sequence[Any]) -> dict[str, Any]:
         items = [item for value in values for item in value]
         return {"lengths": encode_columns([len(value) for value in values]), "items": encode_columns(items)}
     if any(value is None for value in values) and any(isinstance(value, (dict, list)) for value in values):
-        known = [value for value in values if value is not None]
-        return {
-            "known": encode_columns([int(value is not None) for value in values]),
-            "values": encode_columns(known),
-        }
+        known = encode_columns([int(value is not None) for value in values])
+        return {"known": known, "values": encode_columns([value for value in values if value is not None])}
     return _encode_column(values)
 
 
@@ -46,27 +43,6 @@ def _encode_column(values: Sequence[Any]) -> dict[str, Any]:
     if len(places) <= MAX_DISTINCT_SHARE * len(values):
         return {"few": [json.loads(text) for text in places], "at": at}
     return {"all": list(values)}
-
-
-def decode_columns(encoded: dict[str, Any]) -> list[Any]:
-    """Decode values encoded by column.
-
-    Example:
-        >>> decode_columns(encode_columns([{"a": [1]}, {"a": []}, {"a": None}]))
-        [{'a': [1]}, {'a': []}, {'a': None}]
-    """
-    if "keys" in encoded:
-        columns = [decode_columns(column) for column in encoded["columns"]]
-        return [dict(zip(encoded["keys"], row, strict=True)) for row in zip(*columns, strict=True)]
-    if "lengths" in encoded:
-        items = iter(decode_columns(encoded["items"]))
-        return [[next(items) for _ in range(length)] for length in decode_columns(encoded["lengths"])]
-    if "known" in encoded:
-        values = iter(decode_columns(encoded["values"]))
-        return [next(values) if known else None for known in decode_columns(encoded["known"])]
-    if "few" in encoded:
-        return [encoded["few"][place] for place in encoded["at"]]
-    return list(encoded["all"])
 
 
 MAX_BYTES = 1_500_000  # small enough for any mail server

@@ -60,6 +60,10 @@ class ReportCurrency:
         """Format dollars in this currency."""
         return f"{self.symbol}{format_usd(float(usd) * self.per_usd)}"
 
+    def estimate(self, cost: Mapping[str, Any]) -> str:
+        """Format an amount in dollars with its range."""
+        return f"{self.text(cost['mid'])} ({self.between(cost['low'], cost['high'])})"
+
     def between(self, low: Any, high: Any) -> str:
         """Format a range of dollars in this currency."""
         ends = sorted(float(end) * self.per_usd for end in (low, high))
@@ -76,7 +80,7 @@ def select_shown_offers(plan: Mapping[str, Any]) -> list[int]:
         seen.setdefault((one["accelerator"], one["devices"], one["purchase"], free), index)
     chosen = plan["recommendation"]
     named = [one["offer"] for key, one in chosen.items() if key not in ("pareto", "sensitivity") and one]
-    picks = [one["offer"] for key, one in plan.get("decision", {}).items() if key in _PICK_NAMES and one]
+    picks = [one["offer"] for key, one in plan["decision"].items() if key in _PICK_NAMES and one]
     return sorted({*seen.values(), *named, *picks, *(one["offer"] for one in chosen["pareto"])})
 
 
@@ -98,10 +102,7 @@ def _build_cells(one: Offer, money: ReportCurrency) -> list[list[Any]]:
         [one["region"]],
         [purchase],
         [_format_price(one, money), None if price is None else float(price)],
-        [
-            UNKNOWN if step is None else format_range(step["low"] * MS_PER_S, step["high"] * MS_PER_S),
-            _find_mid(step),
-        ],
+        [_format_step(step), _find_mid(step)],
         [*_format_memory(one)],
         [one["limiter"] or UNKNOWN],
         [one["basis"] or UNKNOWN],
@@ -110,6 +111,10 @@ def _build_cells(one: Offer, money: ReportCurrency) -> list[list[Any]]:
 
 def _find_mid(interval: Mapping[str, float] | None) -> float | None:
     return None if interval is None else interval["mid"]
+
+
+def _format_step(step: Mapping[str, float] | None) -> str:
+    return UNKNOWN if step is None else format_range(step["low"] * MS_PER_S, step["high"] * MS_PER_S)
 
 
 def _format_price(one: Offer, money: ReportCurrency) -> str:
@@ -135,9 +140,7 @@ def _format_cost(one: Offer, money: ReportCurrency) -> str:
         return f"batch ≤ {largest}" if largest else "at no batch"
     if cost is None:
         return UNKNOWN
-    if float(cost["high"]) == 0:
-        return money.text(0)
-    return f"{money.text(cost['mid'])} ({money.between(cost['low'], cost['high'])})"
+    return money.text(0) if float(cost["high"]) == 0 else money.estimate(cost)
 
 
 def _format_memory(one: Offer) -> tuple[str, float | None]:
@@ -146,15 +149,6 @@ def _format_memory(one: Offer) -> tuple[str, float | None]:
         return UNKNOWN, None
     share = 100 * needed / available
     return f"{format_short(share)} %", share
-
-
-_NAMES = {
-    "cheapest": "Cheapest",
-    "fastest": "Fastest",
-    "within_deadline": "Cheapest in time",
-    "within_budget": "Fastest within the budget",
-    "free": "Free",
-}
 
 
 _PICK_NAMES = {
@@ -184,28 +178,11 @@ def describe_workload(plan: Mapping[str, Any]) -> list[str]:
     return [*parts, "run length unknown" if work["steps"] is None else f"{work['steps']:,} steps"]
 
 
-def format_headline(plan: Mapping[str, Any], money: ReportCurrency) -> str:
-    """Return the main recommendation as a sentence."""
-    if "decision" in plan:
-        return str(plan["decision"]["sentence"])
-    best = plan["recommendation"]["cheapest"]
-    if best is None:
-        return "No offer in this plan fits the model and has a known price and time."
-    one = plan["offers"][best["offer"]]
-    device = format_device(one["accelerator"], one["devices"])
-    name = format_offer_name(one["provider"], one["instance_type"])
-    where = "" if one["region"] in ("any", "local") else f" in {one['region']}"
-    kind = one["purchase"].replace("_", " ")
-    return f"Take {device}: {name}{where}, {kind}. {_format_time_and_cost(one, money)}"
-
-
 def build_recommendations(plan: Mapping[str, Any], money: ReportCurrency) -> list[dict[str, str]]:
     """Return all recommendations, merging those with the same offer."""
     titles: dict[int, list[str]] = {}
-    picks = {**plan["recommendation"], **plan.get("decision", {})}
-    names = _PICK_NAMES if "decision" in plan else _NAMES
-    for key, title in names.items():
-        chosen = picks.get(key)
+    for key, title in _PICK_NAMES.items():
+        chosen = plan["decision"].get(key)
         if chosen is not None:
             titles.setdefault(chosen["offer"], []).append(title)
     return [_build_recommendation(plan["offers"][index], names, money) for index, names in titles.items()]
@@ -233,5 +210,4 @@ def _format_time_and_cost(one: Mapping[str, Any], money: ReportCurrency) -> str:
         return f"The run takes {time}; its price is unknown."
     if float(cost["high"]) == 0:
         return f"The run takes {time} and is free."
-    price = f"{money.text(cost['mid'])} ({money.between(cost['low'], cost['high'])})"
-    return f"The run takes {time} and costs {price}."
+    return f"The run takes {time} and costs {money.estimate(cost)}."

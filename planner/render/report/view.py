@@ -15,7 +15,6 @@ from .text import (
     build_offer_rows,
     build_recommendations,
     describe_workload,
-    format_headline,
     select_shown_offers,
 )
 
@@ -65,7 +64,7 @@ def build_view(exact: Mapping[str, Any]) -> dict[str, Any]:
         "details": details,
         "money": money,
         "question": describe_workload(plan),
-        "headline": format_headline(plan, money),
+        "headline": str(plan["decision"]["sentence"]),
         "answers": build_recommendations(plan, money),
         "columns": COLUMNS,
         "rows": build_offer_rows(((index, plan["offers"][index]) for index in shown), money),
@@ -94,12 +93,11 @@ def _build_chart(
 ) -> dict[str, Any]:
     """Build the chart data."""
     front = [one["offer"] for one in plan["recommendation"]["pareto"]]
+    offers = ((index, plan["offers"][index]) for index in shown)
     return {
         "currency": money.code,
         "perUsd": money.per_usd,
-        "points": [
-            _build_point(plan["offers"][i], i, front) for i in shown if _is_plottable(plan["offers"][i])
-        ],
+        "points": [_build_point(one, index, front) for index, one in offers if _is_plottable(one)],
         "steps": details["steps"],
         "memory": _build_memory(plan)["parts"],
         "capacity": _build_capacities(plan),
@@ -183,15 +181,14 @@ def _build_capacities(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _build_bill(plan: Mapping[str, Any], bill: Mapping[str, Any], money: ReportCurrency) -> dict[str, Any]:
     """Format the items of a bill."""
     one = plan["offers"][bill["offer"]]
+    cost = one["cost_usd"]
     return {
         "name": format_offer_name(one["provider"], one["instance_type"]),
         "device": format_device(one["accelerator"], one["devices"]),
         "where": f"{one['region']}, {one['purchase'].replace('_', ' ')}",
         "lines": [_build_line(line, money) for line in bill["lines"]],
-        "total": "" if one["cost_usd"] is None else money.text(one["cost_usd"]["mid"]),
-        "range": ""
-        if one["cost_usd"] is None
-        else money.between(one["cost_usd"]["low"], one["cost_usd"]["high"]),
+        "total": "" if cost is None else money.text(cost["mid"]),
+        "range": "" if cost is None else money.between(cost["low"], cost["high"]),
         "time": "" if one["run_time_s"] is None else format_duration(one["run_time_s"]["mid"]),
         "unbilled": one.get("unbilled", []),
     }
@@ -248,12 +245,5 @@ def _collect_price_sources(offers: Iterable[Mapping[str, Any]]) -> list[dict[str
 
 def _collect_chip_sources(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the sources of peaks and bandwidths."""
-    return [
-        {
-            "source": s["source"],
-            "of": f"peaks of {s['accelerator']}",
-            "first": s["read_on"],
-            "last": s["read_on"],
-        }
-        for s in steps
-    ]
+    rows = ((one["source"], f"peaks of {one['accelerator']}", one["read_on"]) for one in steps)
+    return [{"source": source, "of": of, "first": day, "last": day} for source, of, day in rows]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gpuplan.offers.refresh.errors import FetchError
 from gpuplan.offers.refresh.source import RefreshRequest
-from gpuplan.offers.refresh.sources.aws_spot import load_interruption_rates, refresh_interruption_rates
+from gpuplan.offers.refresh.sources.aws_spot import COLUMNS, refresh_interruption_rates
 from gpuplan.offers.refresh.store import PriceStore
 from vendors.server import impatient, vendor
 
@@ -33,11 +33,13 @@ def test_rates_are_kept_by_type_and_region(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
 
     assert refreshed(store, advisor(TYPES)) == 5
-    rates = load_interruption_rates(store)
+    rates = {
+        (row["instance_type"], row["region"]): row for row in store.table("interruption", "aws", COLUMNS)
+    }
 
     p4d, p5 = rates["p4d.24xlarge", "us-east-1"], rates["p5.48xlarge", "us-east-1"]
-    assert (p4d.low_percent, p4d.high_percent, p4d.savings_percent) == (15, 20, 0)
-    assert (p5.low_percent, p5.high_percent, p5.savings_percent) == (20, None, -20)
+    assert (p4d["low_percent"], p4d["high_percent"], p4d["savings_percent"]) == ("15", "20", "0")
+    assert (p5["low_percent"], p5["high_percent"], p5["savings_percent"]) == ("20", "", "-20")
 
 
 @pytest.mark.parametrize("answer", [advisor(TYPES[:2]), advisor(()), {"spot_advisor": {"us-east-1": []}}])

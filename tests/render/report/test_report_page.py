@@ -18,9 +18,32 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.local import GENERIC_HOST
 from gpuplan.plan.result.estimate import Estimate
 from gpuplan.render.report.embed import compute_script_hash
-from gpuplan.render.report.page import MAX_BYTES, build_report_html, decode_columns
+from gpuplan.render.report.page import MAX_BYTES, build_report_html, encode_columns
 from gpuplan.render.report.text import ReportCurrency, build_offer_rows
 from hostile import HOSTILE
+
+
+def decode_columns(encoded: dict[str, Any]) -> list[Any]:
+    """Return values that `encode_columns` has encoded by column."""
+    if "keys" in encoded:
+        columns = [decode_columns(column) for column in encoded["columns"]]
+        return [dict(zip(encoded["keys"], row, strict=True)) for row in zip(*columns, strict=True)]
+    if "lengths" in encoded:
+        items = iter(decode_columns(encoded["items"]))
+        return [[next(items) for _ in range(length)] for length in decode_columns(encoded["lengths"])]
+    if "known" in encoded:
+        values = iter(decode_columns(encoded["values"]))
+        return [next(values) if known else None for known in decode_columns(encoded["known"])]
+    if "few" in encoded:
+        return [encoded["few"][place] for place in encoded["at"]]
+    return list(encoded["all"])
+
+
+def test_columns_are_decoded_as_they_were() -> None:
+    """Lists, empty lists and None in one column."""
+    values = [{"a": [1]}, {"a": []}, {"a": None}]
+    assert decode_columns(encode_columns(values)) == values
+
 
 VOID = {"meta", "input", "img", "br", "link"}
 

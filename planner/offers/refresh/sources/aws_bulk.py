@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import FetchError
-from ..source import ListedPrice, PricePart, RefreshRequest, parse_decimal, parse_float
+from ..source import ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal, parse_float
 
 if TYPE_CHECKING:
     from ..http import HttpClient
@@ -39,21 +39,15 @@ NEEDED = (*EQUAL, "SKU", "RateCode", "PricePerUnit", "Currency", "Instance Type"
 ACCELERATED = re.compile(r"GPU|Machine Learning", re.IGNORECASE)  # instance families; no FPGAs
 
 
-class AwsBulk:
+class AwsBulk(PriceSource):
     """Bulk offer files: on-demand prices, one part per region."""
 
     name = "aws-bulk"
     provider = "aws"
-    is_complete = True
-
-    def missing(self, _request: RefreshRequest) -> str | None:
-        """Return None: there are no requirements."""
-        return None
 
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
-        """Return one part per region: all regions of the catalog unless some are requested."""
-        regions = request.wanted_regions or request.known_regions
-        return [PricePart(region=r, purchases=("on_demand",), label=f"aws {r} on demand") for r in regions]
+        """Return one part per region."""
+        return request.build_regional_parts("aws {} on demand", "on_demand")
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return the Linux on-demand prices of a region."""

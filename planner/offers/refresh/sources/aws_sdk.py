@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FetchError, FetchErrorKind
-from ..source import ListedPrice, PricePart, RefreshRequest, parse_decimal, parse_float
+from ..source import ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal, parse_float
 from .aws_bulk import ACCELERATED
 
 if TYPE_CHECKING:
@@ -46,11 +46,10 @@ DENIED = (
 THROTTLED = ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException")
 
 
-class _WithBoto3:
+class _WithBoto3(PriceSource):
     """Base class of both sources: they need boto3 and credentials, and send requests by region."""
 
     provider = "aws"
-    is_complete = True
     what = ""
     purchase: Purchase
 
@@ -61,17 +60,12 @@ class _WithBoto3:
         """Return the missing package or credentials."""
         if find_spec("boto3") is None:
             return f"{self.what}: `pip install 'gpuplan[aws]'`, and AWS credentials"
-        return (
-            None
-            if has_aws_credentials(request.environ)
-            else f"{self.what}: AWS credentials (`aws configure`)"
-        )
+        has_credentials = has_aws_credentials(request.environ)
+        return None if has_credentials else f"{self.what}: AWS credentials (`aws configure`)"
 
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
-        """Return one part per region: all regions of the catalog unless some are requested."""
-        regions = request.wanted_regions or request.known_regions
-        how = self.purchase.replace("_", " ")
-        return [PricePart(region=r, purchases=(self.purchase,), label=f"aws {r} {how}") for r in regions]
+        """Return one part per region."""
+        return request.build_regional_parts(f"aws {{}} {self.purchase.replace('_', ' ')}", self.purchase)
 
 
 class AwsQuery(_WithBoto3):
@@ -177,11 +171,9 @@ def translate_aws_errors() -> Iterator[None]:
         yield
     except ClientError as error:
         found = error.response.get("Error", {})
-        code, status = (
-            str(found.get("Code")),
-            error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0),
-        )
-        kind, hint = _classify_error(code, int(status))
+        code = str(found.get("Code"))
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        kind, hint = _classify_error(code, status)
         raise FetchError(f"AWS answered {code}: {found.get('Message', '')}", kind=kind, hint=hint) from error
     except (BotoCoreError, ResponseParserError) as error:
         raise FetchError(f"AWS request failed: {' '.join(str(error).split())}", kind="unreachable") from error
@@ -196,10 +188,8 @@ def _classify_error(code: str, status: int) -> tuple[FetchErrorKind, str | None]
     if code in CLOCK:
         return "credentials", "set this machine's clock: request signatures include the time"
     if code in DENIED or status in (401, 403):
-        return (
-            "credentials",
-            "the role needs pricing:GetProducts and ec2:DescribeSpotPriceHistory; is the region enabled?",
-        )
+        needed = "pricing:GetProducts and ec2:DescribeSpotPriceHistory"
+        return "credentials", f"the role needs {needed}; is the region enabled?"
     if code in THROTTLED or status == 429:
         return "throttled", None
     return ("server" if status >= 500 else "refused"), None

@@ -7,13 +7,12 @@ Both are JSON of a few MB for all regions. A price of the feed is per region, no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import FetchError
 from ..http import HttpClient
-from ..source import ANYWHERE, ListedPrice, PricePart, RefreshRequest, parse_decimal
+from ..source import LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal, reading
 from ..store import PriceStore
 
 ENDPOINT = "https://website.spot.ec2.aws.a2z.com"
@@ -26,43 +25,38 @@ OLD_NAMES = {
 ACCELERATED = ("gpu", "ml", "accelerated")  # prefixes or suffixes of accelerated groups
 
 
-class AwsSpotFeed:
+class AwsSpotFeed(PriceSource):
     """Spot price feed without credentials: one response for all regions."""
 
     name = "aws-spot-feed"
     provider = "aws"
-    is_complete = True
 
     def __init__(self) -> None:
-        self._seen: tuple[str, Any] | None = None
-
-    def missing(self, _request: RefreshRequest) -> str | None:
-        """Return None: there are no requirements."""
-        return None
+        self._rows: list[ListedPrice] | None = None
 
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
         """Return a single part, or one per requested region."""
         return request.build_parts("aws spot", "spot")
 
-    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
+    def read(
+        self, part: PricePart, request: RefreshRequest, http: HttpClient
+    ) -> Iterable[ListedPrice | LeftOut]:
         """Return the Linux spot prices of all regions, or of the part's region."""
-        url = f"{request.endpoint(self.name, ENDPOINT)}/spot.json"
-        if self._seen is None or self._seen[0] != url:
-            self._seen = (url, http.json(url).data)
-        return [row for row in _parse_feed(self._seen[1], url) if part.region in (ANYWHERE, row.region)]
+        if self._rows is None:
+            url = f"{request.endpoint(self.name, ENDPOINT)}/spot.json"
+            self._rows = list(_parse_feed(http.json(url), url))
+        return part.select(self._rows)
 
 
 def _parse_feed(data: Any, url: str) -> Iterator[ListedPrice]:
     """Yield the prices of a feed; FetchError if its format is unknown."""
-    try:
+    with reading("the spot feed"):
         for region in data["config"]["regions"]:
             name = OLD_NAMES.get(region["region"], region["region"])
             for group in region["instanceTypes"]:
                 is_accelerated = str(group["type"]).lower().startswith(ACCELERATED)
                 for size in group["sizes"]:
                     yield from _parse_size(size, name, url, is_accelerated=is_accelerated)
-    except (KeyError, TypeError) as error:
-        raise FetchError(f"unexpected format of the spot feed: {error!r}", kind="malformed") from error
 
 
 def _parse_size(
@@ -83,59 +77,11 @@ def _parse_size(
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterruptionRate:
-    """Spot Advisor entry of an instance type in a region.
-
-    Args:
-        instance_type, region: Instance type and region.
-        savings_percent: Savings compared with on demand; may be negative.
-        low_percent, high_percent: Share of instances interrupted in the last month; no upper bound above 20.
-    """
-
-    instance_type: str
-    region: str
-    savings_percent: int
-    low_percent: int
-    high_percent: int | None
-
-
-BUCKETS = ((0, 5), (5, 10), (10, 15), (15, 20), (20, None))
-
-
-def parse_interruption_rates(data: Any) -> list[InterruptionRate]:
-    """Parse the Linux rows of a Spot Advisor response; FetchError if its format is unknown."""
-    try:
-        return [
-            InterruptionRate(
-                instance_type=instance_type,
-                region=region,
-                savings_percent=int(row["s"]),
-                low_percent=BUCKETS[row["r"]][0],
-                high_percent=BUCKETS[row["r"]][1],
-            )
-            for region, systems in data["spot_advisor"].items()
-            for instance_type, row in systems["Linux"].items()
-        ]
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise FetchError(f"unexpected format of the Spot Advisor: {error!r}", kind="malformed") from error
-
-
-def read_interruption_rates(request: RefreshRequest, http: HttpClient) -> tuple[str, list[InterruptionRate]]:
-    """Fetch the Spot Advisor's URL and rates."""
-    url = f"{request.endpoint('aws-spot-advisor', ADVISOR)}/spot-advisor-data.json"
-    return url, parse_interruption_rates(http.json(url).data)
-
-
+# Savings compared with on demand, which may be negative, and the share of instances interrupted in the last month.
 COLUMNS = (
-    "instance_type",
-    "region",
-    "savings_percent",
-    "low_percent",
-    "high_percent",
-    "url",
-    "fetched_at",
-)
+    "instance_type", "region", "savings_percent", "low_percent", "high_percent", "url", "fetched_at",
+)  # fmt: skip
+BUCKETS = (("0", "5"), ("5", "10"), ("10", "15"), ("15", "20"), ("20", ""))  # no upper bound above 20 %
 MIN_ROW_SHARE = 0.6  # minimum share of the previous rows
 
 
@@ -147,36 +93,16 @@ def refresh_interruption_rates(store: PriceStore, request: RefreshRequest, http:
         request: Refresh request with endpoints.
         http: HTTP client.
     """
-    url, rates = read_interruption_rates(request, http)
-    before = len(load_interruption_rates(store))
-    if len(rates) < MIN_ROW_SHARE * before or not rates:
-        raise FetchError(f"the Spot Advisor lists {len(rates)} types instead of {before}", kind="truncated")
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    rows = [
-        (
-            r.instance_type,
-            r.region,
-            str(r.savings_percent),
-            str(r.low_percent),
-            "" if r.high_percent is None else str(r.high_percent),
-            url,
-            at,
+    url = f"{request.endpoint('aws-spot-advisor', ADVISOR)}/spot-advisor-data.json"
+    data, at = http.json(url), datetime.now(UTC).isoformat(timespec="seconds")
+    with reading("the Spot Advisor"):
+        rows = sorted(
+            (instance_type, region, str(int(row["s"])), *BUCKETS[row["r"]], url, at)
+            for region, systems in data["spot_advisor"].items()
+            for instance_type, row in systems["Linux"].items()
         )
-        for r in sorted(rates, key=lambda r: (r.instance_type, r.region))
-    ]
+    before = len(store.table("interruption", "aws", COLUMNS))
+    if len(rows) < MIN_ROW_SHARE * before or not rows:
+        raise FetchError(f"the Spot Advisor lists {len(rows)} types instead of {before}", kind="truncated")
     store.write_table("interruption", "aws", COLUMNS, rows)
     return len(rows)
-
-
-def load_interruption_rates(store: PriceStore) -> Mapping[tuple[str, str], InterruptionRate]:
-    """Return the stored rates by instance type and region; empty if there are none."""
-    return {
-        (row["instance_type"], row["region"]): InterruptionRate(
-            instance_type=row["instance_type"],
-            region=row["region"],
-            savings_percent=int(row["savings_percent"]),
-            low_percent=int(row["low_percent"]),
-            high_percent=int(row["high_percent"]) if row["high_percent"] else None,
-        )
-        for row in store.table("interruption", "aws", COLUMNS)
-    }

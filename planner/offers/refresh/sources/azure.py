@@ -10,13 +10,12 @@ missing, repeated or reordered pages are errors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from ..errors import FetchError
-from ..source import ListedPrice, PricePart, RefreshRequest, parse_decimal
+from ..source import ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal
 
 if TYPE_CHECKING:
     from ..http import HttpClient
@@ -26,23 +25,20 @@ API_VERSION = "2023-01-01-preview"
 MOST_PAGES = 200  # a region has about 10
 NOT_LINUX_VM = ("Windows", " Win", "CloudServices", "Cloud Services", "Dedicated")
 GPU_SERIES = ("Standard_NC", "Standard_ND", "Standard_NV", "Standard_NG")
+Rank = tuple[
+    bool, bool, datetime
+]  # of a meter: priced before unpriced, primary before others, later before earlier
 
 
-class AzureRetail:
+class AzureRetail(PriceSource):
     """Retail Prices API: one part per region, with on-demand and spot prices."""
 
     name = "azure-retail"
     provider = "azure"
-    is_complete = True
-
-    def missing(self, _request: RefreshRequest) -> str | None:
-        """Return None: there are no requirements."""
-        return None
 
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
         """Return one part per region."""
-        regions = request.wanted_regions or request.known_regions
-        return [PricePart(region=r, purchases=("on_demand", "spot"), label=f"azure {r}") for r in regions]
+        return request.build_regional_parts("azure {}", "on_demand", "spot")
 
     def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return the Linux prices of a region."""
@@ -75,15 +71,19 @@ def _read_pages(base: str, region: str, http: HttpClient, *, size: str | None = 
         chosen += f" and armSkuName eq '{size}'"
     url, params, so_far = base, {"api-version": API_VERSION, "$filter": chosen}, 0
     for _ in range(MOST_PAGES):
-        data = http.json(url, params=params).data
+        data = http.json(url, params=params)
         items = _parse_items(data, region)
         so_far += len(items)
         yield items
         following = data.get("NextPageLink")
         if not following:
             return
-        _require_next(following, so_far, region)
-        url, params = _rebase_url(following, base), {}
+        query = urlsplit(following).query  # the host in the response is ignored
+        skip = parse_qs(query).get("$skip", [str(so_far)])[0]
+        if skip != str(so_far):
+            message = f"after {so_far} items of {region}, Azure's next page starts at {skip}"
+            raise FetchError(message, kind="disordered")
+        url, params = f"{base}?{query}", {}
     raise FetchError(f"Azure returned more than {MOST_PAGES} pages for {region}", kind="disordered")
 
 
@@ -100,52 +100,19 @@ def _parse_items(data: Any, region: str) -> list[Any]:
     return items
 
 
-def _require_next(following: str, so_far: int, region: str) -> None:
-    """Raise FetchError unless the next page begins where this one ends."""
-    skip = parse_qs(urlsplit(following).query).get("$skip", [None])[0]
-    if skip is not None and skip != str(so_far):
-        message = f"after {so_far} items of {region}, Azure's next page starts at {skip}"
-        raise FetchError(message, kind="disordered")
-
-
-def _rebase_url(following: str, base: str) -> str:
-    """Return the next page's URL on the configured endpoint, ignoring the host in the response."""
-    return f"{base}?{urlsplit(following).query}"
-
-
 def parse_items(items: Iterable[dict[str, Any]], *, url: str, now: datetime) -> list[ListedPrice]:
     """Return the current Linux price of each size, on demand and spot; FetchError for an item without a price."""
-    in_force: dict[tuple[str, str, str], list[_Meter]] = {}
+    in_force: dict[tuple[str, str, str], list[tuple[Rank, ListedPrice]]] = {}
     for item in filter(_is_linux_vm, items):
-        meter = _Meter(
-            price=_parse_price(item, url),
-            is_primary=item.get("isPrimaryMeterRegion", True) is not False,
-            since=_date(item, "effectiveStartDate"),
-        )
+        price, since = _parse_price(item, url), _date(item, "effectiveStartDate")
         has_ended = item.get("effectiveEndDate") and _date(item, "effectiveEndDate") <= now
-        if meter.since <= now and not has_ended:
-            in_force.setdefault(meter.price.key, []).append(meter)
-    return [meter.price for meters in in_force.values() for meter in _keep_ranking_first(meters)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Meter:
-    """Price of a meter with the fields that decide whether it applies."""
-
-    price: ListedPrice
-    is_primary: bool
-    since: datetime
-
-    @property
-    def rank(self) -> tuple[bool, bool, datetime]:
-        """Order of precedence: priced before unpriced, primary before others, later before earlier."""
-        return (self.price.usd_per_hour > 0, self.is_primary, self.since)
-
-
-def _keep_ranking_first(meters: Sequence[_Meter]) -> list[_Meter]:
-    """Return the meters of the highest rank; several with different prices are left to the sanity checks."""
-    highest = max(meter.rank for meter in meters)
-    return [meter for meter in meters if meter.rank == highest]
+        if since <= now and not has_ended:
+            is_primary = item.get("isPrimaryMeterRegion", True) is not False
+            rank = (price.usd_per_hour > 0, is_primary, since)
+            in_force.setdefault(price.key, []).append((rank, price))
+    highest = {key: max(rank for rank, _ in meters) for key, meters in in_force.items()}
+    # Several meters of the highest rank with different prices are left to the sanity checks.
+    return [price for key, meters in in_force.items() for rank, price in meters if rank == highest[key]]
 
 
 def _is_linux_vm(item: dict[str, Any]) -> bool:

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ..errors import FetchError, FetchErrorKind
-from ..source import ANYWHERE, LeftOut, ListedPrice, PricePart, RefreshRequest, parse_decimal
-from ..transport_errors import build_connection_error
-from .gcp_left_out import find_left_out
-from .gcp_prices import GoogleSku, assemble_machines, compute_part_prices
+from ..errors import FetchError, FetchErrorKind, build_connection_error, classify_status
+from ..source import LeftOut, ListedPrice, PricePart, PriceSource, RefreshRequest, parse_decimal
+from .gcp_prices import GoogleSku, assemble_machines, compute_part_prices, find_left_out
 
 if TYPE_CHECKING:
     from ..http import HttpClient
@@ -32,28 +31,25 @@ MOST_PAGES = 100
 NANO = Decimal("1e-9")
 KEY_VARIABLES = ("GCP_API_KEY", "GOOGLE_API_KEY")
 WHAT = "every machine and TPU from Google's own SKUs"
-ADC_VARIABLES = ("GOOGLE_APPLICATION_CREDENTIALS",)
+ADC_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
-class GcpBilling:
+class GcpBilling(PriceSource):
     """Cloud Billing Catalog: one response for all regions; machine prices are assembled from unit prices."""
 
     name = "gcp-billing"
     provider = "gcp"
-    is_complete = True
 
     def __init__(self, specs: InstanceSpecs) -> None:
         self._specs = specs
-        self._rows: list[ListedPrice] | None = None
-        self._left_out: set[LeftOut] = set()
+        self._rows: list[ListedPrice | LeftOut] | None = None
 
     def missing(self, request: RefreshRequest) -> str | None:
         """Return the missing package or credentials."""
         if find_spec("google") is None or find_spec("google.cloud.billing_v1") is None:
-            return (
-                "every machine and TPU from Google's own SKUs: `pip install 'gpuplan[gcp]'` and GCP_API_KEY"
-            )
-        if _find_api_key(request) or any(request.environ.get(name) for name in ADC_VARIABLES) or _has_adc():
+            return f"{WHAT}: `pip install 'gpuplan[gcp]'` and GCP_API_KEY"
+        adc_file = Path.home() / ".config/gcloud/application_default_credentials.json"
+        if _find_api_key(request) or request.environ.get(ADC_VARIABLE) or adc_file.is_file():
             return None
         return f"{WHAT}: an API key in GCP_API_KEY, or `gcloud auth application-default login`"
 
@@ -70,21 +66,14 @@ class GcpBilling:
             with _open_client(endpoint, request) as client:
                 skus = [sku for service in SERVICES for sku in _read_skus(client, service, http)]
             url = f"{endpoint}/v1/{SERVICES[0]}/skus"
-            self._rows = list(assemble_machines(self._specs.known, compute_part_prices(skus), url=url))
-            self._left_out = set(find_left_out(skus, self._specs))
-        return [*self._left_out, *(row for row in self._rows if part.region in (ANYWHERE, row.region))]
+            machines = assemble_machines(self._specs.known, compute_part_prices(skus), url=url)
+            self._rows = [*set(find_left_out(skus, self._specs)), *machines]
+        return part.select(self._rows)
 
 
 def _find_api_key(request: RefreshRequest) -> str | None:
     """Return the API key from the environment."""
     return next((request.environ[name] for name in KEY_VARIABLES if request.environ.get(name)), None)
-
-
-def _has_adc() -> bool:
-    """Return whether application default credentials exist."""
-    from pathlib import Path
-
-    return (Path.home() / ".config/gcloud/application_default_credentials.json").is_file()
 
 
 @contextmanager
@@ -164,19 +153,12 @@ def _translate_errors() -> Iterator[None]:
         yield
     except GoogleAPICallError as error:
         status = int(error.code or 0)
-        kinds: dict[int, FetchErrorKind] = {
-            400: "credentials",
-            401: "credentials",
-            403: "credentials",
-            429: "throttled",
-        }
-        kind: FetchErrorKind = kinds.get(status, "server" if status >= 500 else "refused")
+        kind: FetchErrorKind = "credentials" if status == 400 else classify_status(status)
         hint = (
             "is the key valid, and the Cloud Billing API enabled for it?" if kind == "credentials" else None
         )
-        raise FetchError(
-            f"Google answered {status} {_first_line(error.message)}", kind=kind, hint=hint
-        ) from error
+        why = f"Google answered {status} {_first_line(error.message)}"
+        raise FetchError(why, kind=kind, hint=hint) from error
     except GoogleAuthError as error:
         raise FetchError(
             f"Google's credentials cannot be used: {_first_line(str(error))}",

@@ -15,8 +15,8 @@ from decimal import Decimal
 from itertools import islice, product
 
 from ...rows import CPU, Purchase
-from ..instance_types import InstanceSpec
-from ..source import ListedPrice, parse_decimal
+from ..instance_types import InstanceSpec, InstanceSpecs
+from ..source import LeftOut, ListedPrice, parse_decimal
 
 BYTES_OF_GIB, BYTES_OF_GB = Decimal(2**30), Decimal(10**9)
 HOURS_PER_MONTH = Decimal(730)  # Google's month: https://cloud.google.com/compute/all-pricing
@@ -122,7 +122,7 @@ def compute_part_prices(skus: Iterable[GoogleSku]) -> dict[tuple[str, str, Purch
     found: dict[tuple[str, str, Purchase], list[PartPrice]] = {}
     for sku in skus:
         part = parse_part(sku.description)
-        if part is None or not is_in_scope(sku):
+        if part is None or not _is_in_scope(sku):
             continue
         purchase: Purchase = "spot" if _is_spot(sku) else "on_demand"
         price = PartPrice(usd_per_hour=_compute_usd_per_hour(sku), sku_id=sku.sku_id, currency=sku.currency)
@@ -133,7 +133,7 @@ def compute_part_prices(skus: Iterable[GoogleSku]) -> dict[tuple[str, str, Purch
     return found
 
 
-def is_in_scope(sku: GoogleSku) -> bool:
+def _is_in_scope(sku: GoogleSku) -> bool:
     """Return whether a SKU is priced on demand or as spot."""
     is_other = sku.usage_type.startswith("Commit") or LEFT_OUT.search(sku.description)
     return sku.usd != 0 and not is_other
@@ -156,6 +156,9 @@ def _compute_usd_per_hour(sku: GoogleSku) -> Decimal:
 SSD_GIB_PER_GPU = {"a2-ultragpu": 375, "a3-highgpu": 750, "a3-megagpu": 750, "a3-ultragpu": 1500}
 SERIES = {"a3-highgpu": "a3-high", "a3-megagpu": "a3-mega", "a3-ultragpu": "a3-ultra"}
 CORES_OF_OLD_TPU_SKU = 8  # v2, v3 and v4 are priced per eight cores, v5 and v6e per chip
+ACCELERATOR_GROUPS = ("GPU", "TPU")  # resource groups
+# Machine series with accelerators: https://cloud.google.com/compute/docs/accelerator-optimized-machines
+ACCELERATOR_SERIES = re.compile(r"[ag][2-9]\w*[- ]")
 SIX_PLACES = Decimal("0.000001")  # rounding of machine prices, as on Google's pages
 Prices = Mapping[tuple[str, str, Purchase], Sequence[PartPrice]]
 
@@ -233,9 +236,7 @@ def _build_price(
 
 
 def _find_tpu_parts(instance_type: str, shape: InstanceSpec) -> dict[str, Decimal] | None:
-    """Return the priced parts of a TPU slice: v2 to v4 per eight cores (as pods beyond, and on v4), else per
-    chip.
-    """
+    """Return the parts of a TPU slice: v2 to v4 per eight cores (beyond, and on v4, as pods), else chips."""
     name = re.fullmatch(r"tpu-(v\d\w*?)(litepod)?-(\d+)", instance_type)
     if name is None:
         return None
@@ -250,3 +251,35 @@ def _find_tpu_parts(instance_type: str, shape: InstanceSpec) -> dict[str, Decima
 def _to_decimal(number: float) -> Decimal:
     """Return a quantity as an exact Decimal."""
     return Decimal(f"{number:g}")
+
+
+def find_left_out(skus: Iterable[GoogleSku], specs: InstanceSpecs) -> Iterator[LeftOut]:
+    """Yield the priced accelerators and machine series that no machine of the catalog has.
+
+    Google does not price machine types, so new sizes of a known series are not found.
+    """
+    used = {part for name, spec in specs.known.items() for part in find_priced_parts(name, spec) or ()}
+    for sku in filter(_is_in_scope, skus):
+        part = parse_part(sku.description)
+        name = _name_part(sku.description)
+        if part is None:
+            if sku.resource_group in ACCELERATOR_GROUPS:
+                is_known = specs.names.find(name.removesuffix(" GPU"))
+                yield LeftOut(reason="unknown machine" if is_known else "unknown accelerator", name=name)
+        elif part not in used and part.endswith(f" {CORE}"):
+            has_accelerator = ACCELERATOR_SERIES.match(part)
+            yield LeftOut(reason="unknown machine" if has_accelerator else "no accelerator", name=name)
+        elif part not in used and part.startswith(("gpu ", "slice ", "tpu ")):
+            yield LeftOut(reason="unknown machine", name=name)
+
+
+def _name_part(description: str) -> str:
+    """Return Google's name of a part, without its region and purchase option.
+
+    Example:
+        >>> _name_part("Nvidia L40 GPU attached to Spot Preemptible VMs running in Iowa")
+        'Nvidia L40 GPU'
+        >>> _name_part("Spot Preemptible A9 Instance Core running in Iowa"), _name_part("TPU7x in Iowa")
+        ('A9 Instance', 'TPU7x')
+    """
+    return re.sub(r"^(Spot )?(Preemptible )?|( Core)? (attached to|running in|in) .*", "", description)

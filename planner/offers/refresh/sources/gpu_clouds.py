@@ -13,11 +13,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ....errors import UsageError
 from ...aliases import AcceleratorNames
 from ...rows import Purchase
 from ..errors import FetchError
-from ..source import ANYWHERE, LeftOut, ListedPrice, PricePart, RefreshRequest, parse_decimal, parse_float
+from ..source import (
+    ANYWHERE,
+    LeftOut,
+    ListedPrice,
+    PricePart,
+    PriceSource,
+    RefreshRequest,
+    parse_decimal,
+    parse_float,
+    reading,
+)
 
 if TYPE_CHECKING:
     from ..http import HttpClient
@@ -26,7 +35,6 @@ if TYPE_CHECKING:
 REGION = "any"  # one price for all regions; availability changes by the minute
 NOTE = "marketplace: the lowest listed price"
 RUNPOD = "https://api.runpod.io"
-RUNPOD_KEY = "RUNPOD_API_KEY"
 RUNPOD_PRICES: Mapping[Purchase, str] = {"on_demand": "uninterruptablePrice", "spot": "minimumBidPrice"}
 RUNPOD_QUERY = """
 query { gpuTypes { id displayName memoryInGb
@@ -46,47 +54,49 @@ VAST_QUERY: Mapping[str, Any] = {
 }
 
 
-class _Marketplace:
-    """Base class of marketplaces: one list for all regions.
+class _GpuCloud(PriceSource):
+    """Base class of GPU clouds: one list for all regions, for some with an API key.
 
     Args:
         specs: Instance types, with the catalog's accelerator names.
     """
 
-    provider: str
+    label: str
+    purchases: tuple[Purchase, ...] = ("on_demand", "spot")
+    key_variable = ""
 
     def __init__(self, specs: InstanceSpecs) -> None:
         self._specs = specs
 
+    def missing(self, request: RefreshRequest) -> str | None:
+        """Return the requirement of an API key if it is not set."""
+        lacks_key = self.key_variable and not request.environ.get(self.key_variable)
+        return f"an API key in {self.key_variable}" if lacks_key else None
+
     def parts(self, _request: RefreshRequest) -> Sequence[PricePart]:
         """Return the single part."""
-        return [PricePart(region=ANYWHERE, purchases=("on_demand", "spot"), label=self.provider)]
+        return [PricePart(region=ANYWHERE, purchases=self.purchases, label=self.label)]
+
+    def get_headers(self, request: RefreshRequest) -> dict[str, str]:
+        """Return the header with the API key."""
+        return {"Authorization": f"Bearer {request.environ[self.key_variable]}"}
 
 
-class RunPod(_Marketplace):
+class RunPod(_GpuCloud):
     """GraphQL list of GPU types: the lowest price and bid of one GPU, of the types in stock."""
 
     name = "runpod-api"
-    provider = "runpod"
-    is_complete = True
-
-    def missing(self, request: RefreshRequest) -> str | None:
-        """Return the requirement of an API key if it is not set."""
-        return None if request.environ.get(RUNPOD_KEY) else f"an API key in {RUNPOD_KEY}"
+    provider = label = "runpod"
+    key_variable = "RUNPOD_API_KEY"
 
     def read(
         self, _part: PricePart, request: RefreshRequest, http: HttpClient
     ) -> Iterable[ListedPrice | LeftOut]:
         """Return all GPU types in stock, and the names of those out of stock."""
         url = f"{request.endpoint(self.name, RUNPOD)}/graphql"
-        headers = {"Authorization": f"Bearer {request.environ[RUNPOD_KEY]}"}
-        answer = http.json(url, headers=headers, body={"query": RUNPOD_QUERY})
-        try:
-            return [row for gpu in answer.data["data"]["gpuTypes"] for row in self._rows(gpu, url)]
-        except (KeyError, TypeError) as error:
-            raise FetchError(
-                f"unexpected format of RunPod's response: {error!r}", kind="malformed"
-            ) from error
+        data = http.json(url, headers=self.get_headers(request), body={"query": RUNPOD_QUERY})
+        with reading("RunPod's response"):
+            return [row for gpu in data["data"]["gpuTypes"] for row in self._rows(gpu, url)]
 
     def _rows(self, gpu: dict[str, Any], url: str) -> Iterator[ListedPrice | LeftOut]:
         """Yield the prices of a GPU type, or its name if there is no stock or price."""
@@ -97,29 +107,21 @@ class RunPod(_Marketplace):
         accelerator = _resolve(self._specs.names, name, gpu.get("memoryInGb")) or name
         for purchase, field in RUNPOD_PRICES.items():
             if lowest.get(field):
-                usd = parse_decimal(lowest[field], what=f"{field} of {name}")
-                sku = str(gpu["displayName"])
-                yield _build_price(name, accelerator, 1, usd, purchase=purchase, sku=sku, url=url)
+                usd, sku = parse_decimal(lowest[field], what=f"{field} of {name}"), str(gpu["displayName"])
+                yield _build_price(name, (accelerator, 1, purchase), usd, sku, url)
 
 
-class Vast(_Marketplace):
+class Vast(_GpuCloud):
     """Search of Vast offers, in order of price: the lowest price and bid for each GPU model and count."""
 
     name = "vast-api"
-    provider = "vast"
-    is_complete = True
-
-    def missing(self, _request: RefreshRequest) -> str | None:
-        """Return None: there are no requirements."""
-        return None
+    provider = label = "vast"
 
     def read(self, _part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return the lowest price of each offered GPU, for 1, 2, 4 or 8 GPUs."""
         url = f"{request.endpoint(self.name, VAST)}/api/v0/bundles/"
-        try:
+        with reading("Vast's response"):
             return list(self._find_lowest(_read_vast_offers(url, http), url))
-        except (KeyError, TypeError) as error:
-            raise FetchError(f"unexpected format of Vast's response: {error!r}", kind="malformed") from error
 
     def _find_lowest(self, offers: Iterable[dict[str, Any]], url: str) -> Iterator[ListedPrice]:
         """Yield the lowest on-demand price and the lowest bid for each GPU model and count."""
@@ -137,10 +139,8 @@ class Vast(_Marketplace):
                 if usd > 0 and (key not in lowest or usd < lowest[key][0]):
                     lowest[key] = (usd, str(offer["id"]))
         for (name, accelerator, count, purchase), (usd, sku) in lowest.items():
-            rounded, label = usd.quantize(Decimal("0.0001")), f"{count}x {name}"
-            yield _build_price(
-                label, accelerator or name, count, rounded, purchase=purchase, sku=sku, url=url
-            )
+            rounded = usd.quantize(Decimal("0.0001"))
+            yield _build_price(f"{count}x {name}", (accelerator or name, count, purchase), rounded, sku, url)
 
     def _identify(self, name: str, memory_gb: int | None) -> tuple[str, str | None]:
         """Return Vast's name, with the memory if the name alone is ambiguous, and the catalog's name."""
@@ -158,7 +158,7 @@ def _read_vast_offers(url: str, http: HttpClient) -> Iterator[dict[str, Any]]:
     floor = 0.0
     for _ in range(MOST_PAGES):
         query = {**VAST_QUERY, VAST_ORDER: {"gte": floor}}
-        page = http.json(url, params={"q": json.dumps(query)}).data["offers"]
+        page = http.json(url, params={"q": json.dumps(query)})["offers"]
         fresh = [offer for offer in page if offer["id"] not in seen]
         for offer in fresh:
             if offer[VAST_ORDER] < floor:
@@ -174,16 +174,10 @@ def _read_vast_offers(url: str, http: HttpClient) -> Iterator[dict[str, Any]]:
 
 
 def _build_price(
-    instance_type: str,
-    accelerator: str,
-    count: int,
-    usd: Decimal,
-    *,
-    purchase: Purchase,
-    sku: str,
-    url: str,
+    instance_type: str, machine: tuple[str, int, Purchase], usd: Decimal, sku: str, url: str
 ) -> ListedPrice:
     """Build a listed price of a marketplace; an unknown accelerator has the marketplace's own name."""
+    accelerator, count, purchase = machine
     return ListedPrice(
         instance_type=instance_type,
         region=REGION,
@@ -202,12 +196,8 @@ def _resolve(names: AcceleratorNames, name: str, memory_gb: int | None, form: st
     """Return the catalog's name of a GPU by its most precise unambiguous spelling; None without one."""
     memory = f"-{memory_gb}GB" if memory_gb else ""
     variant = f"-{form}" if form else ""
-    for spelling in (f"{name}{memory}{variant}", f"{name}{variant}", f"{name}{memory}", name):
-        try:
-            return names.resolve(spelling)
-        except UsageError:
-            continue
-    return None
+    spellings = (f"{name}{memory}{variant}", f"{name}{variant}", f"{name}{memory}", name)
+    return next(filter(None, map(names.find, spellings)), None)
 
 
 def _nominal_gb(mib: float | None) -> int | None:
@@ -215,66 +205,48 @@ def _nominal_gb(mib: float | None) -> int | None:
     return None if mib is None else round(mib / 1024 / 8) * 8
 
 
-ENDPOINT = "https://cloud.lambdalabs.com"
-KEY_VARIABLE = "LAMBDA_API_KEY"
-
-
+LAMBDA = "https://cloud.lambdalabs.com"
 # `1x A100 (40 GB SXM4)`: chip, memory and, where several are sold, its form.
 DESCRIPTION = re.compile(r"(?:\d+x )?(?P<name>.+?) \((?P<gb>\d+) GB(?: (?P<form>\w+))?\)")
 
 
-class LambdaCloud:
-    """List of instance types of Lambda.
-
-    Args:
-        specs: Instance types, with the catalog's accelerator names.
-    """
+class LambdaCloud(_GpuCloud):
+    """List of instance types of Lambda."""
 
     name = "lambda-api"
     provider = "lambda"
-    is_complete = True
-
-    def __init__(self, specs: InstanceSpecs) -> None:
-        self._specs = specs
-
-    def missing(self, request: RefreshRequest) -> str | None:
-        """Return the requirement of an API key if it is not set."""
-        return None if request.environ.get(KEY_VARIABLE) else f"an API key in {KEY_VARIABLE}"
-
-    def parts(self, _request: RefreshRequest) -> Sequence[PricePart]:
-        """Return the single part."""
-        return [PricePart(region=ANYWHERE, purchases=("on_demand",), label="lambda on demand")]
+    label = "lambda on demand"
+    purchases = ("on_demand",)
+    key_variable = "LAMBDA_API_KEY"
 
     def read(self, _part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
         """Return all instance types."""
-        url = f"{request.endpoint(self.name, ENDPOINT)}/api/v1/instance-types"
-        key = request.environ[KEY_VARIABLE]
-        answer = http.json(url, headers={"Authorization": f"Bearer {key}"})
-        return list(_parse_prices(answer.data, url, self._specs.names))
+        url = f"{request.endpoint(self.name, LAMBDA)}/api/v1/instance-types"
+        data = http.json(url, headers=self.get_headers(request))
+        with reading("Lambda's response"):
+            return [
+                _parse_price(entry["instance_type"], url, self._specs.names)
+                for entry in data["data"].values()
+            ]
 
 
-def _parse_prices(data: Any, url: str, names: AcceleratorNames) -> Iterator[ListedPrice]:
-    """Yield the instance types of a response; FetchError if its format is unknown."""
-    try:
-        for entry in data["data"].values():
-            kind = entry["instance_type"]
-            cents = parse_decimal(kind["price_cents_per_hour"], what=f"the price of {kind['name']}")
-            specs = kind.get("specs") or {}
-            yield ListedPrice(
-                instance_type=kind["name"],
-                region=REGION,
-                purchase="on_demand",
-                usd_per_hour=cents / Decimal(100),
-                sku=kind["name"],
-                url=url,
-                accelerator=_find_accelerator(kind, names),
-                devices=parse_float(specs.get("gpus")),
-                vcpus=parse_float(specs.get("vcpus")),
-                memory_gib=parse_float(specs.get("memory_gib")),
-                is_accelerated=kind["name"].startswith("gpu_"),
-            )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FetchError(f"unexpected format of Lambda's response: {error!r}", kind="malformed") from error
+def _parse_price(kind: Mapping[str, Any], url: str, names: AcceleratorNames) -> ListedPrice:
+    """Parse an instance type of Lambda to a price."""
+    cents = parse_decimal(kind["price_cents_per_hour"], what=f"the price of {kind['name']}")
+    specs = kind.get("specs") or {}
+    return ListedPrice(
+        instance_type=kind["name"],
+        region=REGION,
+        purchase="on_demand",
+        usd_per_hour=cents / Decimal(100),
+        sku=kind["name"],
+        url=url,
+        accelerator=_find_accelerator(kind, names),
+        devices=parse_float(specs.get("gpus")),
+        vcpus=parse_float(specs.get("vcpus")),
+        memory_gib=parse_float(specs.get("memory_gib")),
+        is_accelerated=kind["name"].startswith("gpu_"),
+    )
 
 
 def _find_accelerator(kind: Mapping[str, Any], names: AcceleratorNames) -> str | None:

@@ -20,8 +20,16 @@ from typing import TYPE_CHECKING
 
 from ...rows import CPU, Purchase
 from ..errors import FetchError
-from ..source import ANYWHERE, LeftOut, ListedPrice, PricePart, RefreshRequest, parse_decimal, parse_float
-from .gcp_left_out import ACCELERATOR_SERIES
+from ..source import (
+    LeftOut,
+    ListedPrice,
+    PricePart,
+    PriceSource,
+    RefreshRequest,
+    parse_decimal,
+    parse_float,
+)
+from .gcp_prices import ACCELERATOR_SERIES
 
 if TYPE_CHECKING:
     from ..http import HttpClient
@@ -46,7 +54,7 @@ PriceKey = tuple[str, str, Purchase]
 Machines = dict[PriceKey, tuple[Decimal, dict[str, str]]]
 
 
-class SkyPilotCatalog:
+class SkyPilotCatalog(PriceSource):
     """Prices of one cloud in SkyPilot's format.
 
     Args:
@@ -64,10 +72,6 @@ class SkyPilotCatalog:
         self._file = file
         self._rows: list[ListedPrice | LeftOut] | None = None
 
-    def missing(self, _request: RefreshRequest) -> str | None:
-        """Return None: there are no requirements."""
-        return None
-
     def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
         """Return a single part, or one per requested region."""
         return request.build_parts(f"{self.provider} (SkyPilot)", "on_demand", "spot")
@@ -83,9 +87,7 @@ class SkyPilotCatalog:
                 url = f"{request.endpoint(self.name, ENDPOINT)}/{self.provider}/vms.csv"
                 text = http.text(url)
             self._rows = list(parse_catalog(text, self._specs.known, url=url))
-        return [
-            row for row in self._rows if isinstance(row, LeftOut) or part.region in (ANYWHERE, row.region)
-        ]
+        return part.select(self._rows)
 
 
 def parse_catalog(
