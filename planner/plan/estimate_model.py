@@ -128,5 +128,5 @@ def _served(answer: Estimate, context: EstimateContext, model: Any, options: Wor
     one = context.workload if context.workload.batch_size == 1 else None
     if one is None and isinstance(model, str) and not model.endswith(".json"):
         one = trace_workload(model, options=replace(options, batch_size=1), script_arguments=())
-    offers = add_serving(answer.offers, one, context.selection.offers, context.predictor)
+    offers = add_serving(answer.offers, one, context.predictor)
     return replace(answer, offers=tuple(offers))

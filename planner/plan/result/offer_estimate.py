@@ -71,27 +71,21 @@ class OfferEstimate:
     @property
     def samples_per_s(self) -> Interval | None:
         """Throughput of all devices; None if the step time is unknown [1/s]."""
-        step_time_s, samples = self.device_estimate.step_time_s, self.device_estimate.run.global_batch_size
-        if step_time_s is None:
-            return None
-        ends = {"low": samples / step_time_s.high, "high": samples / step_time_s.low}
-        return Interval(mid=samples / step_time_s.mid, **ends)
+        return self.device_estimate.samples_per_s
 
     @property
     def usd_per_million_samples(self) -> Decimal | None:
         """Central cost of a million samples on a fully used machine; None if unknown [USD]."""
-        per_s, price = self.samples_per_s, self.offer.usd_per_hour
-        if per_s is None or price is None:
-            return None
-        return usd_per_million(per_s=per_s.mid, usd_per_hour=price)
+        return self._usd_per_million(self.samples_per_s)
 
     @property
     def usd_per_million_tokens(self) -> Decimal | None:
         """Central cost of a million tokens on a fully used machine; None for other models, or if unknown [USD]."""
-        per_s, price = self.device_estimate.tokens_per_s, self.offer.usd_per_hour
-        if per_s is None or price is None:
-            return None
-        return usd_per_million(per_s=per_s.mid, usd_per_hour=price)
+        return self._usd_per_million(self.device_estimate.tokens_per_s)
+
+    def _usd_per_million(self, per_s: Interval | None) -> Decimal | None:
+        price = self.offer.usd_per_hour
+        return None if per_s is None or price is None else usd_per_million(per_s=per_s.mid, usd_per_hour=price)
 
     @property
     def session_s(self) -> float | None:
@@ -230,9 +224,9 @@ class OfferEstimate:
             "unbilled": list(self.unbilled),
             "usd_per_1000_steps": None if per_1000 is None else nano_text(per_1000),
             "usd_per_million_tokens": None if per_million is None else format(per_million, "f"),
-            "scaling": scaling and scaling.to_json(),
+            "scaling": to_plain(scaling),
             "serving": self.serving and self.serving.to_json(),
-            "best_batch": self.best_batch and self.best_batch.to_json(),
+            "best_batch": to_plain(self.best_batch),
             "energy_kwh": energy.to_json() if energy else None,
             "co2_kg": co2.to_json() if co2 else None,
             "sessions": self.sessions,
