@@ -103,7 +103,7 @@ class DeviceEstimator:
             return None
         estimator = DeviceEstimator(
             self._predictor,
-            spread=replace(self._spread, resized=divided.resized),
+            spread=replace(self._spread, resized=divided.ways.resized),
             choice=choice,
             ways=divided.ways,
         )
@@ -160,9 +160,8 @@ class DeviceEstimator:
         accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
         copies = self._choice.count_replicas(workload, sharding, devices=selected.offer.devices)
         parts = "replicas" if sharding.divides_products else "devices"
-        share = self._spread.split(workload, copies, sharers=parts)
-        run = share.run
-        fitted = self._fit(share.workload or workload, selected, sharding, recompute=recompute)
+        run, part = self._spread.split(workload, copies, sharers=parts)
+        fitted = self._fit(part or workload, selected, sharding, recompute=recompute)
         if fitted is None:
             return None
         whole = fitted.workload
@@ -172,10 +171,15 @@ class DeviceEstimator:
             step: StepTime | NoPrediction = NoPrediction(
                 f"the catalog does not describe `{selected.offer.accelerator}`"
             )
+        elif part is None:
+            step = NoPrediction(
+                f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices"
+            )
         else:
             step = predict_step_on_devices(
-                share, selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
+                selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
             )
+        if accelerator is not None:
             peak_time_s = compute_peak_time_s(each, accelerator, share=min(1, selected.offer.devices))
             whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
         memory = _check_memory(each, selected, step)

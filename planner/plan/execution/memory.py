@@ -74,20 +74,6 @@ def available_bytes(*, memory_gib: float | None, usable_gib: float | None, share
     return int(gib * min(share, 1.0) * GIB)
 
 
-def largest_batch_size(*, available_bytes: int, fixed_bytes: int, bytes_per_sample: float) -> int:
-    """Return the largest batch size that fits: floor((available - fixed) / bytes per sample) [-].
-
-    Args:
-        available_bytes: Usable memory of one device [bytes].
-        fixed_bytes: Weights, gradients, optimizer and framework [bytes].
-        bytes_per_sample: Inputs and activations of one sample [bytes].
-
-    Memory is assumed to grow linearly with the batch size: exact for activations saved for the backward pass,
-    an upper bound for scratch space of constant size.
-    """
-    return max(0, math.floor((available_bytes - fixed_bytes) / bytes_per_sample))
-
-
 def memory_verdict(
     *,
     fixed_bytes: int,
@@ -97,6 +83,9 @@ def memory_verdict(
     recomputed_bytes: int = 0,
 ) -> MemoryVerdict:
     """Check whether a step fits at its batch size, and find the largest one that does.
+
+    Memory is assumed to grow linearly with the batch size: exact for activations saved for the backward pass,
+    an upper bound for scratch space of constant size.
 
     Args:
         fixed_bytes: Memory that does not depend on the batch size [bytes].
@@ -111,9 +100,7 @@ def memory_verdict(
         return MemoryVerdict(needed_bytes=needed, available_bytes=None, fits=None, largest_batch_size=None)
     largest = None
     if batch_bytes > 0:
-        largest = largest_batch_size(
-            available_bytes=available_bytes, fixed_bytes=fixed, bytes_per_sample=batch_bytes / batch_size
-        )
+        largest = max(0, math.floor((available_bytes - fixed) / (batch_bytes / batch_size)))
     fits = needed <= available_bytes
     if fits and largest is not None:
         largest = max(largest, batch_size)
