@@ -81,7 +81,6 @@ class TimelineBuilder:
         self.workload = workload
         self.terms = terms
         self._before: dict[HostKind, tuple[tuple[TimelinePhase, ...], Interval]] = {}
-        self._after: dict[HostKind, tuple[TimelinePhase, ...]] = {}
 
     @cached_property
     def forward_shares(self) -> tuple[float, ...]:
@@ -101,12 +100,6 @@ class TimelineBuilder:
             )
             self._before[place] = phases, _sum(phases)
         return self._before[place]
-
-    def tail(self, place: HostKind) -> tuple[TimelinePhase, ...]:
-        """Return the phases after the last step on a kind of host."""
-        if place not in self._after:
-            self._after[place] = tuple(_from_assumption("idle tail", "idle_tail_s", place, self.terms))
-        return self._after[place]
 
     def build(
         self,
@@ -142,7 +135,7 @@ class TimelineBuilder:
             if forecast is None
             else [TimelinePhase(REWORK, train_time_s.scaled(forecast.rework_share), forecast.rework_note)]
         )
-        own = (*work, *lost, *self.tail(place))
+        own = (*work, *lost, *_from_assumption("idle tail", "idle_tail_s", place, self.terms))
         waits_s = 0.0 if forecast is None else train_time_s.mid * forecast.waiting_share
         return Timeline((*before, *own), _sum(own, start=ready_s), sessions, waits_s)
 
