@@ -132,7 +132,8 @@ def _extrapolated(values: list[float], metric: str, target: float, *, falling: b
 
     sign = 1.0 if falling else -1.0
     seen = np.array(values) * sign  # decreasing for every metric
-    floor = -1.0 if _is_share(metric, values) else -math.inf
+    is_share = any(name in metric.lower() for name in SHARES) and max(values) <= 1.0
+    floor = -1.0 if is_share else -math.inf
     limit, gain, decay = _fit(seen, floor=floor)
     if gain <= 1e-6 * max(1.0, abs(limit)):
         return _unknown(values, metric, target, "the metric does not improve over the history")
@@ -157,11 +158,6 @@ def _extrapolated(values: list[float], metric: str, target: float, *, falling: b
         high=None if high is None else max(math.ceil(high), math.ceil(center)),
         reason="power law fitted to the history; valid while learning rate and data stay the same",
     )
-
-
-def _is_share(metric: str, values: Sequence[float]) -> bool:
-    """Return whether a metric is a share by its name, with a maximum of 1."""
-    return any(name in metric.lower() for name in SHARES) and max(values) <= 1.0
 
 
 def _fit(falling: Any, *, floor: float) -> tuple[float, float, float]:

@@ -130,8 +130,7 @@ def sweep(
             except GpuplanError as error:
                 failed.append((batch_size, precision, str(error)))
                 continue
-            resized = Resizer(workload, lambda size, precision=precision: trace(size, precision))
-            found = _points(replace(context, workload=workload, resized=resized), question)
+            found = _points(replace(context, workload=workload), question, precision, trace)
             points += found
             if not found:
                 failed.append((batch_size, precision, NOWHERE))
@@ -145,9 +144,12 @@ def sweep(
     )
 
 
-def _points(context: EstimateContext, question: Question) -> list[SweepPoint]:
+def _points(
+    context: EstimateContext, question: Question, precision: str, trace: Callable[[int, str], Workload]
+) -> list[SweepPoint]:
     """Return the cheapest and fastest offer per number of devices and purchase option, free offers separately."""
     workload = context.workload
+    context = replace(context, resized=Resizer(workload, lambda size: trace(size, precision)))
     groups: dict[tuple[float, str, bool], list[SweepPoint]] = {}
     for one in filter(_can_be_taken, estimate_in_context(context, question).offers):
         point = SweepPoint(batch_size=workload.batch_size, precision=workload.precision, offer=one)

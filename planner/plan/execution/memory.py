@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ...frozen import Frozen
+from ...predict.step_time import StatedMemory
 from ...units import GIB
 
 # Memory of the framework besides the model: device context, library handles and their workspaces. It varies
@@ -113,22 +114,23 @@ def memory_verdict(
     )
 
 
-def stated_verdict(verdict: MemoryVerdict, *, needed_bytes: int | None, fits: bool | None) -> MemoryVerdict:
+def stated_verdict(verdict: MemoryVerdict, stated: StatedMemory) -> MemoryVerdict:
     """Replace the computed memory of a verdict by the accelerator's compiler's result.
 
     The largest batch size, still an estimate, is scaled by computed memory / stated memory.
 
     Args:
         verdict: Computed verdict.
-        needed_bytes: Memory of one device stated by the compiler; None for the computed value [bytes].
-        fits: The compiler's own verdict; None compares stated memory plus the framework's with the usable memory.
+        stated: Memory of one device; without the compiler's own verdict, it is compared with the usable memory,
+            the framework's added.
 
     Example:
         >>> known = memory_verdict(fixed_bytes=0, batch_bytes=3 * GIB, batch_size=8, available_bytes=4 * GIB)
-        >>> stated_verdict(known, needed_bytes=5 * GIB, fits=None).fits
+        >>> stated_verdict(known, StatedMemory(needed_bytes=5 * GIB, fits=None)).fits
         False
     """
     available, largest = verdict.available_bytes, verdict.largest_batch_size
+    needed_bytes, fits = stated.needed_bytes, stated.fits
     if needed_bytes is None:
         return replace(verdict, fits=fits, largest_batch_size=None, stated=True)
     if fits is None and available is not None:

@@ -67,10 +67,6 @@ class Market:
             self._energies[key] = power_w and energy_kwh(timeline.total_s, power_w)
         return self._energies[key]
 
-    def g_co2_per_kwh(self, offer: Offer) -> float | None:
-        """Return the carbon intensity of the grid in an offer's region; None when unknown [g/kWh]."""
-        return self.terms.g_co2_per_kwh(offer.provider, offer.region)
-
     def scaling(self, offer: Offer, device_estimate: DeviceEstimate) -> ScalingEfficiency | None:
         """Return the speedup of an offer's devices over one; None for one device, or if one is not offered."""
         return compare_with_single_device(offer, device_estimate, self._singles)
@@ -88,16 +84,13 @@ class Market:
 
     def saves_share(self, offer: Offer, bill: Bill) -> float | None:
         """Return the share saved against the same machine and region on demand; None if unknown [-]."""
-        on_demand_nano = self._on_demand_nano(_machine(offer))
-        return 1.0 - bill.mid_nano / on_demand_nano if on_demand_nano else None
-
-    def _on_demand_nano(self, machine: _Machine) -> int | None:
-        """Return the cost of the run on a machine on demand; None when unknown [1e-9 USD]."""
+        machine = _machine(offer)
         if machine not in self._known_nano:
-            offer, run = self._on_demand.get(machine, (None, None))
-            bill = None if offer is None or run is None else run.bill(offer.usd_per_hour)
-            self._known_nano[machine] = None if bill is None else bill.mid_nano
-        return self._known_nano[machine]
+            on_demand, run = self._on_demand.get(machine, (None, None))
+            other = None if on_demand is None or run is None else run.bill(on_demand.usd_per_hour)
+            self._known_nano[machine] = None if other is None else other.mid_nano
+        on_demand_nano = self._known_nano[machine]
+        return 1.0 - bill.mid_nano / on_demand_nano if on_demand_nano else None
 
     @cached_property
     def _on_demand(self) -> dict[_Machine, tuple[Offer, UnpricedRun]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import Decimal
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...plain import to_plain
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from .scaling_efficiency import ScalingEfficiency
 
 MILLION = 1_000_000
+OFFER_KEYS = (
+    "provider", "instance_type", "accelerator", "devices", "hosts", "vcpus", "memory_gib", "region", "purchase",
+    "usd_per_hour", "price_as_of", "price_source", "estimated", "complete", "status",
+)  # fmt: skip
+_get_offer_values = attrgetter(*OFFER_KEYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +96,6 @@ class OfferEstimate:
         )
 
     @property
-    def session_s(self) -> float | None:
-        """Longest session of the machine; None without a known limit [s]."""
-        return self.selected.session_s
-
-    @property
     def run_time_s(self) -> Interval | None:
         """Time of the whole run, from the first billed second to the last, waits included; None if unknown [s]."""
         return None if self.timeline is None else self.timeline.wall_s
@@ -146,7 +147,11 @@ class OfferEstimate:
 
     def co2_of(self, energy: Interval | None) -> Interval | None:
         """Return the carbon dioxide of some energy in the offer's region; None if unknown [kg]."""
-        g_co2_per_kwh = None if energy is None else self.market.g_co2_per_kwh(self.offer)
+        g_co2_per_kwh = (
+            None
+            if energy is None
+            else self.market.terms.g_co2_per_kwh(self.offer.provider, self.offer.region)
+        )
         if energy is None or g_co2_per_kwh is None:
             return None
         return co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh)
@@ -159,27 +164,22 @@ class OfferEstimate:
 
     def notes_of(self, spot: str | None, scaling: ScalingEfficiency | None) -> tuple[str, ...]:
         """Return the notes, including those on preemptions and on several devices."""
-        return (*self.device_estimate.notes, *self.own_notes(spot, scaling))
-
-    def own_notes(self, spot: str | None, scaling: ScalingEfficiency | None) -> list[str]:
-        """Return the notes that are specific to this offer."""
-        sessions, session_s = self.sessions, self.session_s
+        sessions, session_s = self.sessions, self.selected.session_s
         interrupted = ""
         if session_s is not None and sessions is not None and sessions > 1:
             interrupted = (
                 f"a session ends after {session_s / SECONDS_PER_HOUR:g} h: this run takes {sessions} sessions"
             )
-        several = "" if scaling is None else scaling.note
         quota = self.selected.quota
         own = (
-            several,
+            "" if scaling is None else scaling.note,
             self.market.starved(self.selected, self.device_estimate),
             spot,
             interrupted,
             "" if quota is None or quota.state == "enough" else quota.why,
             self.offer.note,
         )
-        return [note for note in own if note]
+        return (*self.device_estimate.notes, *filter(None, own))
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return one entry of `offers[]`; on request, its bill has ranges and reasons."""
@@ -191,23 +191,10 @@ class OfferEstimate:
         return self._offer_json(), self.device_estimate.shared_json, self._run_json(breakdown=breakdown)
 
     def _offer_json(self) -> dict[str, Any]:
-        offer = self.offer
+        price = self.offer.usd_per_hour
         return {
-            "provider": offer.provider,
-            "instance_type": offer.instance_type,
-            "accelerator": offer.accelerator,
-            "devices": offer.devices,
-            "hosts": offer.hosts,
-            "vcpus": offer.vcpus,
-            "memory_gib": offer.memory_gib,
-            "region": offer.region,
-            "purchase": offer.purchase,
-            "usd_per_hour": None if offer.usd_per_hour is None else format(offer.usd_per_hour, "f"),
-            "price_as_of": offer.price_as_of,
-            "price_source": offer.price_source,
-            "estimated": offer.estimated,
-            "complete": offer.complete,
-            "status": offer.status,
+            **dict(zip(OFFER_KEYS, _get_offer_values(self.offer), strict=True)),
+            "usd_per_hour": None if price is None else format(price, "f"),
             "quota": to_plain(self.selected.quota),
         }
 
