@@ -147,14 +147,10 @@ class OfferEstimate:
 
     def co2_of(self, energy: Interval | None) -> Interval | None:
         """Return the carbon dioxide of some energy in the offer's region; None if unknown [kg]."""
-        g_co2_per_kwh = (
-            None
-            if energy is None
-            else self.market.terms.g_co2_per_kwh(self.offer.provider, self.offer.region)
-        )
-        if energy is None or g_co2_per_kwh is None:
+        if energy is None:
             return None
-        return co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh)
+        g_co2_per_kwh = self.market.terms.g_co2_per_kwh(self.offer.provider, self.offer.region)
+        return None if g_co2_per_kwh is None else co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh)
 
     @property
     def notes(self) -> tuple[str, ...]:
