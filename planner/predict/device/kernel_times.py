@@ -115,7 +115,11 @@ def _fastest_unit_s(
     chosen = rows.nonzero()[0]
     own = inputs.select(chosen)
     table = replace(own.table, contractions=len(chosen))
-    conversions_s = xp.where(inputs.table.converted[chosen], _CONVERTED * _conversion_s(own, xp=xp), 0.0)
+    # One array is read and written once, in one launch.
+    array_bytes = 2.0 * own.table.bytes_moved / _CONVERTED
+    copied_s = own.compute_traffic_s(array_bytes, share=own.generation.stream, xp=xp)
+    conversion_s = copied_s + own.generation.launch_s
+    conversions_s = xp.where(inputs.table.converted[chosen], _CONVERTED * conversion_s, 0.0)
     by_tensor_s = total_s[chosen] + conversions_s
     ones = xp.ones(len(chosen))
     scalar = replace(own.chip, tensor=ones < 0, peak_flop_per_s=own.chip.vector_flop_per_s * ones)
@@ -129,13 +133,6 @@ def _fastest_unit_s(
         xp.where(rows, compute_rows_s[position], compute_s),
         xp.where(rows, xp.minimum(by_tensor_s, by_scalar_s)[position], total_s),
     )
-
-
-def _conversion_s(inputs: _Inputs, *, xp: Any) -> Any:
-    """Return the time to convert the layout of one array of a convolution: one read, one write, one launch [s]."""
-    array_bytes = 2.0 * inputs.table.bytes_moved / _CONVERTED
-    own = inputs.generation
-    return inputs.compute_traffic_s(array_bytes, share=own.stream, xp=xp) + own.launch_s
 
 
 # Largest reduction of multiplications by an algorithm for convolutions in use: F(4x4, 3x3) of Winograd's needs 36

@@ -158,8 +158,12 @@ def compute_overhead_parts_s(
     open_s = exposed_s(exchange_s=exchange_s, hidden_at_most_s=way.overlap * backward_share * single_s)
     waiting_s = compute_waiting_s(single_s, devices=devices, kind=link.kind, way=way)
     link_s = waiting_s + (open_s + way.sync_s) / accumulation
-    feed_s = _feed_s(devices, decoded_samples, cpu_cores, parallel.shares)
-    return {"link": link_s, "input": _beyond(single_s + link_s, feed_s, parallel.shares.sharpness)}
+    device_s, shares, feed_s = single_s + link_s, parallel.shares, 0.0
+    if decoded_samples is not None and cpu_cores is not None:
+        feed_s = devices * decoded_samples / (shares.decoded_per_s_per_core * cpu_cores)
+    # What the input pipeline adds: (device^p + feed^p)^(1/p) - device.
+    grown = (1.0 + (feed_s / device_s) ** shares.sharpness) ** (1.0 / shares.sharpness)
+    return {"link": link_s, "input": device_s * float(grown - 1.0)}
 
 
 def compute_waiting_s(single_s: float, *, devices: float, kind: LinkKind, way: MethodCoefficients) -> float:
@@ -182,20 +186,6 @@ def ratio_scale(ratio: float) -> float:
         (0.05, 0.15)
     """
     return LEAST_SCALE + math.log(max(ratio, 1.0))
-
-
-def _feed_s(
-    devices: float, decoded_samples: float | None, cpu_cores: float | None, shares: ExchangeCoefficients
-) -> float:
-    if decoded_samples is None or cpu_cores is None:
-        return 0.0
-    return devices * decoded_samples / (shares.decoded_per_s_per_core * cpu_cores)
-
-
-def _beyond(device_s: float, feed_s: float, sharpness: float) -> float:
-    """Return (device^p + feed^p)^(1/p) - device, the time added by the input pipeline [s]."""
-    share = feed_s / device_s
-    return device_s * float((1.0 + share**sharpness) ** (1.0 / sharpness) - 1.0)
 
 
 def compute_parallel_step_s(*, single_s: float, **circumstances: Any) -> float:
@@ -272,19 +262,17 @@ def extend_step(
     parts = {**single.parts_s}
     for name, part_s in added_s.items():
         parts[name] = parts.get(name, 0.0) + part_s
-    mid = single.time_s.mid + sum(added_s.values())
+    one = single.time_s
+    mid = one.mid + sum(added_s.values())
+    # The interval around a product of two independent factors: log widths add up as squares.
+    shortest, longest = parallel.ends(mid / one.mid)
+    below = math.hypot(math.log(one.mid / one.low), min(shortest, 0.0))
+    above = math.hypot(math.log(one.high / one.mid), max(longest, 0.0))
     return StepTime(
-        time_s=_widened(single.time_s, mid, parallel.ends(mid / single.time_s.mid)),
+        time_s=Interval(low=mid * math.exp(-below), mid=mid, high=mid * math.exp(above)),
         basis=single.basis,
         parts_s=parts,
         limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
         note=join_notes(single.note, note),
         memory=single.memory,
     )
-
-
-def _widened(single_s: Interval, mid_s: float, ratio: tuple[float, float]) -> Interval:
-    """Return the interval around a product of two independent factors, log widths added in squares."""
-    below = math.hypot(math.log(single_s.mid / single_s.low), min(ratio[0], 0.0))
-    above = math.hypot(math.log(single_s.high / single_s.mid), max(ratio[1], 0.0))
-    return Interval(low=mid_s * math.exp(-below), mid=mid_s, high=mid_s * math.exp(above))
