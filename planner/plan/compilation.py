@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from ..errors import GpuplanError, UsageError
 from ..predict.compile.compiled import CompiledStep, CompileFault
 from ..predict.compile.compiled_predictor import Compilation, CompiledPredictor
 from ..predict.compile.targets import CompileTarget, build_sharded_target, find_compiler_version, find_target
-from ..predict.compile.worker import CompileLimits, build_missing_compiler_fault, compile_step
+from ..predict.compile.worker import build_missing_compiler_fault, compile_step
 from .execution.sharding_choice import UNSHARDED
 
 if TYPE_CHECKING:
@@ -49,12 +49,10 @@ class StepCompiler:
     """Compiler of steps for the accelerators of a selection.
 
     Args:
-        limits: Limits of each compilation.
         tell: Progress callback with the accelerator, the number of finished compilations and the total.
         warn: Callback that receives one line for each failed compilation.
     """
 
-    limits: CompileLimits = field(default_factory=CompileLimits)
     tell: Callable[[str, int, int], None] = lambda accelerator, done, total: None
     warn: Callable[[str], None] = lambda line: None
 
@@ -170,7 +168,7 @@ class StepCompiler:
         if not workload.compiled:
             return CompileFault(kind="failed", message="the step runs kernel by kernel, not as one program")
         options = replace(program.options, fit_call=workload.fit_call)
-        return compile_program(target, replace(program, options=options), limits=self.limits)
+        return compile_program(target, replace(program, options=options))
 
 
 def _targets(accelerators: Iterable[Accelerator]) -> tuple[CompileTarget, ...]:
@@ -212,16 +210,8 @@ def _whole(counts: Iterable[float]) -> tuple[int, ...]:
     return tuple(int(count) for count in counts if count == int(count))
 
 
-def compile_program(
-    target: CompileTarget, program: ProgramSource, *, limits: CompileLimits | None = None
-) -> CompiledStep | CompileFault:
-    """Lower the step of a program and compile it for a target.
-
-    Args:
-        target: Compilation target.
-        program: Source of the step.
-        limits: Limits of time and memory.
-    """
+def compile_program(target: CompileTarget, program: ProgramSource) -> CompiledStep | CompileFault:
+    """Lower the step of a program and compile it for a target."""
     if find_compiler_version(target.platform) is None:
         return build_missing_compiler_fault(target)
     try:
@@ -232,7 +222,6 @@ def compile_program(
         lowered.path,
         digest=lowered.digest,
         target=target,
-        limits=limits,
         use_cache=program.options.use_cache,
         mesh=lowered.mesh,
     )

@@ -33,7 +33,6 @@ from .step_on_devices import predict_step_on_devices
 
 if TYPE_CHECKING:
     from ..predict.step_time import StepPredictor
-    from ..units import Interval
     from ..workload.model import Workload
     from .select import OfferContext
 
@@ -98,12 +97,13 @@ class DeviceEstimator:
         variables = workload.memory.compute_fixed_bytes(compiled=workload.compiled)
         if variables / devices + FRAMEWORK_RESERVE_BYTES > TIGHT_FROM * available:
             return None  # without a trace: not even its variables fit
-        divided, choice = self._ways.divided(devices), self._get_divided_choice(devices)
+        divided, shared = self._ways.divided(devices), Sharding(kind="tensor", ways=devices)
+        choice = self._divided.setdefault(devices, ShardingChoice([shared]))
         if not self._can_fit_divided(workload, selected, divided, choice):
             return None
         estimator = DeviceEstimator(
             self._predictor,
-            spread=replace(self._spread, resized=divided.resized),
+            spread=replace(self._spread, resized=divided.ways.resized),
             choice=choice,
             ways=divided.ways,
         )
@@ -128,10 +128,6 @@ class DeviceEstimator:
         if workload.batch_size == 1 or len(workload.phases) > 1 or self._spread.scaling == "strong":
             return True
         return fits(divided.trace_least(workload.batch_size)) or fits(divided.trace_recomputed())
-
-    def _get_divided_choice(self, devices: int) -> ShardingChoice:
-        """Return the choice of tensor parallelism over some devices, cached by their number."""
-        return self._divided.setdefault(devices, ShardingChoice([Sharding(kind="tensor", ways=devices)]))
 
     def _estimate_phases(
         self,
@@ -160,9 +156,8 @@ class DeviceEstimator:
         accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
         copies = self._choice.count_replicas(workload, sharding, devices=selected.offer.devices)
         parts = "replicas" if sharding.divides_products else "devices"
-        share = self._spread.split(workload, copies, sharers=parts)
-        run = share.run
-        fitted = self._fit(share.workload or workload, selected, sharding, recompute=recompute)
+        run, part = self._spread.split(workload, copies, sharers=parts)
+        fitted = self._fit(part or workload, selected, sharding, recompute=recompute)
         if fitted is None:
             return None
         whole = fitted.workload
@@ -172,10 +167,15 @@ class DeviceEstimator:
             step: StepTime | NoPrediction = NoPrediction(
                 f"the catalog does not describe `{selected.offer.accelerator}`"
             )
+        elif part is None:
+            step = NoPrediction(
+                f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices"
+            )
         else:
             step = predict_step_on_devices(
-                share, selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
+                selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
             )
+        if accelerator is not None:
             peak_time_s = compute_peak_time_s(each, accelerator, share=min(1, selected.offer.devices))
             whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
         memory = _check_memory(each, selected, step)
@@ -184,7 +184,9 @@ class DeviceEstimator:
         return DeviceEstimate(
             run=run,
             step_time=step,
-            train_time_s=_compute_train_time(step, run.steps),
+            train_time_s=None
+            if isinstance(step, NoPrediction) or run.steps is None
+            else step.time_s.scaled(run.steps),
             memory=memory,
             remedies=find_remedies(each, memory, sharded=sharded),
             compatibility=""
@@ -225,11 +227,6 @@ def _choose_sharing_devices(devices: int) -> int:
     return next(number for number in range(min(devices, MOST_SHARING), 0, -1) if devices % number == 0)
 
 
-def _compute_train_time(step: StepTime | NoPrediction, steps: int | None) -> Interval | None:
-    """Return the time of all steps; None if their time or number is unknown [s]."""
-    return step.time_s.scaled(steps) if isinstance(step, StepTime) and steps is not None else None
-
-
 def _check_memory(
     each: Workload, selected: OfferContext, step: StepTime | NoPrediction | None = None
 ) -> MemoryVerdict:
@@ -243,7 +240,7 @@ def _check_memory(
         recomputed_bytes=0 if accelerator is None else compute_recomputed_bytes(each, accelerator),
     )
     if isinstance(step, StepTime) and step.memory is not None:
-        return stated_verdict(memory, needed_bytes=step.memory.needed_bytes, fits=step.memory.fits)
+        return stated_verdict(memory, step.memory)
     if accelerator is None or not memory.fits:
         return memory
     step_bytes = memory.needed_bytes - FRAMEWORK_RESERVE_BYTES

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..workload.capture.kept_models import keep_models_built
 from .context import build_context, trace_workload
 from .cost_terms import CostTerms
-from .estimate_workload import estimate_workload
+from .estimate_workload import estimate_in_context
 from .fit_ways import build_sizes_error, prepare_fit, require_fittable
 from .question import EstimateContext, Question
 from .result.estimate import Estimate
@@ -20,10 +20,8 @@ from .script_layout import plan_copies
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
-    from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import StepCompiler
-    from .execution.fitting import FitWays
 
 
 def estimate_model(
@@ -78,7 +76,7 @@ def estimate_model(
         ways = None
         if fit:
             question, ways = prepare_fit(context, model, question, script_arguments=script_arguments)
-        answer = _estimate(context, context.workload, question, ways)
+        answer = estimate_in_context(context, question, ways=ways)
         if best_batch:
             answer = _at_best_batch(answer, context, question)
         if detailed:
@@ -86,21 +84,6 @@ def estimate_model(
 
             answer = replace(answer, details=build_report_details(context, answer, question))
         return answer if context.workload.mode == "train" else _served(answer, context, model, options)
-
-
-def _estimate(
-    context: EstimateContext, workload: Workload, question: Question, ways: FitWays | None = None
-) -> Estimate:
-    return estimate_workload(
-        workload,
-        selection=context.selection,
-        predictor=context.predictor,
-        question=question,
-        terms=context.terms,
-        resized=context.resized,
-        feed=context.feed,
-        ways=ways,
-    )
 
 
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:
@@ -113,7 +96,8 @@ def _at_best_batch(answer: Estimate, context: EstimateContext, question: Questio
         raise build_sizes_error("--best-batch", own)
 
     def at(size: int) -> Sequence[OfferEstimate]:
-        return _estimate(context, with_run_length_of(resized(size), own), question).offers
+        workload = with_run_length_of(resized(size), own)
+        return estimate_in_context(replace(context, workload=workload), question).offers
 
     largest = {one.device_estimate.memory.largest_batch_size for one in answer.offers}
     sizes = choose_batch_sizes(largest, own=own.batch_size)
@@ -128,5 +112,5 @@ def _served(answer: Estimate, context: EstimateContext, model: Any, options: Wor
     one = context.workload if context.workload.batch_size == 1 else None
     if one is None and isinstance(model, str) and not model.endswith(".json"):
         one = trace_workload(model, options=replace(options, batch_size=1), script_arguments=())
-    offers = add_serving(answer.offers, one, context.selection.offers, context.predictor)
+    offers = add_serving(answer.offers, one, context.predictor)
     return replace(answer, offers=tuple(offers))

@@ -21,7 +21,7 @@ from .execution.scaling_mode import BatchScaling
 from .execution.sharding_choice import UNSHARDED, ShardingChoice
 from .pricing.bill import INPUT_STALLS
 from .pricing.offers import price_offers
-from .question import Question
+from .question import EstimateContext, Question
 from .result.estimate import Estimate
 from .script_layout import follow_script
 from .select import Selection
@@ -84,6 +84,22 @@ def estimate_workload(
         version=__version__,
         not_billed=() if feed is not None or question.feed is not None else (INPUT_STALLS,),
         unmatched=selection.unmatched,
+    )
+
+
+def estimate_in_context(
+    context: EstimateContext, question: Question, *, ways: FitWays | None = None
+) -> Estimate:
+    """Return `estimate_workload` of a context's workload."""
+    return estimate_workload(
+        context.workload,
+        selection=context.selection,
+        predictor=context.predictor,
+        question=question,
+        terms=context.terms,
+        resized=context.resized,
+        feed=context.feed,
+        ways=ways,
     )
 
 

@@ -90,7 +90,6 @@ def _build_fit_ways(
             trace=lambda: traced()[0],
             trace_least=trace_least,
             trace_recomputed=cache(lambda: trace(replace(options, remat=True))[0]),
-            resized=resized,
             ways=build(resized, options),
         )
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..offers.account_quotas import AccountQuotas, QuotaCheck
     from ..offers.catalog import Catalog
     from ..offers.costs import HostKind
-    from ..offers.notebooks import SessionLimits
     from ..offers.rows import Accelerator, MachineLinks, Offer
     from ..offers.spot import PreemptionData
 
@@ -243,6 +242,7 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
     """Return a function that finds an offer's device and session limit, cached by instance type."""
     from ..offers.catalog import find_device, find_links
     from ..offers.costs import classify_host
+    from ..offers.notebooks import find_session_limits
 
     hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
     known: dict[
@@ -254,23 +254,11 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
         if machine not in known:
             device = find_device(catalog, offer)
             place = classify_host(*machine, kind=device.kind if device else None)
-            limits = _find_limits(catalog, offer) if offer.provider in hosted else None
+            limits = find_session_limits(catalog.notebooks, offer) if offer.provider in hosted else None
+            hours = None if limits is None else limits.session_hours_max
+            session_s = None if hours is None else hours * SECONDS_PER_HOUR
             attended = limits is not None and not limits.background
-            known[machine] = (device, _session_s(limits), place, find_links(catalog, offer), attended)
+            known[machine] = (device, session_s, place, find_links(catalog, offer), attended)
         return OfferContext(offer, *known[machine])
 
     return describe
-
-
-def _find_limits(catalog: Catalog, offer: Offer) -> SessionLimits | None:
-    """Return the session limits of a notebook."""
-    from ..offers.notebooks import find_session_limits
-
-    return find_session_limits(catalog.notebooks, offer)
-
-
-def _session_s(limits: SessionLimits | None) -> float | None:
-    """Return the longest session, or None without a known limit [s]."""
-    if limits is None or limits.session_hours_max is None:
-        return None
-    return limits.session_hours_max * SECONDS_PER_HOUR

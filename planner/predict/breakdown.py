@@ -31,6 +31,7 @@ OTHER_LAYERS = "other layers"
 NO_LAYER = "outside of layers"
 KERAS = "keras"  # the stack that is predicted
 BUSY = ("compute", "memory bandwidth")  # the parts of a step that kernels are
+Sums = tuple[float, float, float]  # time, work and traffic [s], [FLOP], [bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,31 +144,25 @@ def _busy_s(
 
 def _shares(
     pairs: Sequence[tuple[Kernel, list[Op]]], busy_s: Sequence[float], *, compiled: bool
-) -> Iterator[tuple[Op, BreakdownRow]]:
+) -> Iterator[tuple[Op, Sums]]:
     """Yield each operation with its share of a kernel."""
     for (kernel, ops), time_s in zip(pairs, busy_s, strict=True):
-        alone = len(ops) == 1
-        moved = (
-            [kernel.bytes_moved * kernel.count]
-            if alone
-            else [moved_bytes(op, compiled=compiled) * op.count for op in ops]
-        )
+        if len(ops) == 1:
+            moved = [kernel.bytes_moved * kernel.count]
+        else:
+            moved = [moved_bytes(op, compiled=compiled) * op.count for op in ops]
         whole = sum(moved)
         for op, size in zip(ops, moved, strict=True):
             share = size / whole if whole > 0 else 1.0 / len(ops)
-            yield (
-                op,
-                BreakdownRow(name="", time_s=time_s * share, flops=op.flops * op.count, bytes_moved=size),
-            )
+            yield op, (time_s * share, op.flops * op.count, size)
 
 
-def _summed(rows: Iterable[tuple[str, BreakdownRow]]) -> tuple[BreakdownRow, ...]:
+def _summed(rows: Iterable[tuple[str, Sums]]) -> tuple[BreakdownRow, ...]:
     """Return the sums of rows with equal names, longest first."""
-    sums: dict[str, list[float]] = {}
-    for name, part in rows:
-        found = sums.setdefault(name, [0.0, 0.0, 0.0])
-        for place, value in enumerate((part.time_s, part.flops, part.bytes_moved)):
-            found[place] += value
+    sums: dict[str, Sums] = {}
+    for name, (time_s, flops, size) in rows:
+        t, f, b = sums.get(name, (0.0, 0.0, 0.0))
+        sums[name] = (t + time_s, f + flops, b + size)
     parts = (BreakdownRow(name=n, time_s=t, flops=f, bytes_moved=b) for n, (t, f, b) in sums.items())
     return tuple(sorted(parts, key=lambda part: -part.time_s))
 
@@ -177,7 +172,7 @@ def _longest(parts: tuple[BreakdownRow, ...]) -> tuple[BreakdownRow, ...]:
     rest = parts[LAYERS_KEPT:]
     if not rest:
         return parts
-    together = _summed((OTHER_LAYERS, part) for part in rest)
+    together = _summed((OTHER_LAYERS, (one.time_s, one.flops, one.bytes_moved)) for one in rest)
     return (*parts[:LAYERS_KEPT], *together)
 
 

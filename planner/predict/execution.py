@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
@@ -72,14 +73,11 @@ class Execution:
     @property
     def of_kernels(self) -> Execution:
         """Execution without what changes only the table of given kernels."""
-        return Execution(
-            compiled=self.compiled,
-            cudnn_layers=self.cudnn_layers,
-            unfused=self.unfused,
-            cores=self.cores,
-            persistent_norms=self.persistent_norms,
-            row_kernels=self.row_kernels,
-        )
+        return Execution(cores=self.cores, **self._list_kernel_options())
+
+    def _list_kernel_options(self) -> dict[str, Any]:
+        names = ("compiled", "cudnn_layers", "unfused", "persistent_norms", "row_kernels")
+        return {name: getattr(self, name) for name in names}
 
     def select_ops(self, workload: Workload) -> tuple[Op, ...]:
         """Return the operations of a workload in this execution."""
@@ -87,15 +85,7 @@ class Execution:
 
     def build_kernels(self, ops: Sequence[Op]) -> tuple[Kernel, ...]:
         """Return the kernels of a step, equal kernels merged into one row with a count."""
-        ops = repeat_updates(ops, cores=self.cores)
-        return build_kernels(
-            ops,
-            compiled=self.compiled,
-            cudnn_layers=self.cudnn_layers,
-            unfused=self.unfused,
-            persistent_norms=self.persistent_norms,
-            row_kernels=self.row_kernels,
-        )
+        return build_kernels(repeat_updates(ops, cores=self.cores), **self._list_kernel_options())
 
     def group_ops(self, ops: Sequence[Op]) -> list[tuple[Kernel, list[Op]]]:
         """Return each kernel of a step with its operations; primitives of unfused parts are not separated."""

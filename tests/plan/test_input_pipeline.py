@@ -54,11 +54,11 @@ def test_data_larger_than_memory_are_read_from_the_disk() -> None:
     """Closed form: 125 MB/s over samples of 1 MB are 125 a second, however many vCPUs there are."""
     offer = make_offer("A100-40GB", vcpus=96.0, memory_gib=64.0)
 
-    assert FROM_DISK.samples_per_s(offer) == pytest.approx((125.0, 125.0, 125.0))
+    assert FROM_DISK.narrowest(offer) == ("its disk", pytest.approx((125.0, 125.0, 125.0)))
     cached = InputPipeline(
         per_vcpu=FROM_DISK.per_vcpu, because="", disk_mb_per_s=FROM_DISK.disk_mb_per_s, data_gb=10.0
     )
-    assert cached.samples_per_s(offer) == pytest.approx((9600.0, 9600.0, 9600.0))
+    assert cached.narrowest(offer) == ("96 vCPUs", pytest.approx((9600.0, 9600.0, 9600.0)))
 
 
 def test_pcie_limits_the_samples_of_a_device() -> None:

@@ -52,9 +52,7 @@ def test_serving_by_hand() -> None:
     workload = make_workload(mode="infer")
     selection, predictor = make_selection((SINGLE, T4)), FakePredictor()
     answer = estimate_workload(workload, selection=selection, predictor=predictor, question=Question())
-    (served,) = add_serving(
-        answer.offers, make_workload(mode="infer", batch_size=1), selection.offers, predictor
-    )
+    (served,) = add_serving(answer.offers, make_workload(mode="infer", batch_size=1), predictor)
 
     assert served.serving is not None
     assert served.serving.latency_s is not None

@@ -10,7 +10,7 @@ from factories import make_accelerator, make_offer, make_selection, make_workloa
 from gpuplan.errors import UsageError
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.run_length import compute_strong_run_length, compute_weak_run_length
+from gpuplan.plan.execution.run_length import compute_weak_run_length, share_batch
 from gpuplan.plan.execution.scaling_mode import BatchScaling
 from gpuplan.plan.question import Question
 from gpuplan.predict.step_time import NoPrediction, StepTime
@@ -122,7 +122,7 @@ def test_a_shared_batch_is_the_same_training_everywhere(
     run = {"batch_size": batch_size, "samples": samples, "epochs": epochs, "steps": None}
     one = compute_weak_run_length(**run, devices=1)
     shared, own = (
-        compute_strong_run_length(**run, devices=devices),
+        share_batch(one, devices),
         compute_weak_run_length(**run, devices=devices),
     )
 

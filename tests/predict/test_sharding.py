@@ -7,7 +7,7 @@ import math
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.multi_device.collectives import ring_all_reduce_s
+from gpuplan.predict.multi_device.collectives import ring_pass_s
 from gpuplan.predict.multi_device.data_parallel import (
     ExchangeCoefficients,
     MethodCoefficients,
@@ -76,7 +76,7 @@ def test_volumes_are_those_of_zero(sharding: str, times: float) -> None:
         inside="nvlink",
         parallel=BARE,
     )
-    all_reduce_s = ring_all_reduce_s(message_bytes=1e9, devices=8, link_bytes_per_s=50e9)
+    all_reduce_s = 2 * ring_pass_s(message_bytes=1e9, devices=8, link_bytes_per_s=50e9)
     latency_s = 2 * times * (MESSAGE_S + 7 * HOP_S["nvlink"])
 
     assert link_s == pytest.approx(times * all_reduce_s + latency_s)

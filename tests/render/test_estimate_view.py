@@ -155,7 +155,7 @@ def test_predictions_have_a_rate_a_price_and_a_latency(monkeypatch: pytest.Monke
     workload = make_workload(mode="infer", samples=3200, epochs=1, steps=100)
     selection = make_selection((OFFERS[0], ACCELERATORS["T4"]))
     answer = estimate_workload(workload, selection=selection, predictor=FakePredictor(), question=Question())
-    served = add_serving(answer.offers, workload, selection.offers, FakePredictor())
+    served = add_serving(answer.offers, workload, FakePredictor())
     text = shown(monkeypatch, replace(answer, offers=tuple(served)), width=width)
 
     assert max(map(len, text.splitlines())) <= width

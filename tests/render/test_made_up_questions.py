@@ -85,7 +85,7 @@ def asked(request: pytest.FixtureRequest) -> tuple[str, Estimate]:
         workload, selection=selection, predictor=FakePredictor(), question=Question(filters=filters, **limits)
     )
     if workload.mode == "infer":
-        served = add_serving(answer.offers, None, selection.offers, FakePredictor())
+        served = add_serving(answer.offers, None, FakePredictor())
         answer = replace(answer, offers=tuple(served))
     return request.param, answer
 

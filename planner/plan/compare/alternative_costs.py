@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ...offers.rows import NotebookPlan
     from ...workload.model import Workload
     from ..cost_terms import CostTerms
-    from ..pricing.bill import Bill
     from ..spot.preemption import PreemptionForecaster
 
 DAYS_PER_MONTH = 30.0
@@ -160,10 +159,8 @@ class AlternativeCostModel:
         own_h = self._own_hours(index, sessions=sessions, machine_h=machine_h.mid)
         offer = self.selected[index].offer
         bill = run.bill(offer.usd_per_hour, half_width=self.terms.price_half_width(offer))
-        money = [
-            _paid(usd, plan=alternative.plan, bundle=bundle, elapsed_h=elapsed_h)
-            for usd in _used_usd(bill, runs)
-        ]
+        used_usd = [0.0] * 3 if bill is None else [runs * nano * USD_OF_A_NANO for nano in bill.nano]
+        money = [_paid(usd, plan=alternative.plan, bundle=bundle, elapsed_h=elapsed_h) for usd in used_usd]
         return AlternativeCost(
             alternative=alternative,
             sessions=sessions,
@@ -204,11 +201,6 @@ def order_costs(costs: Sequence[AlternativeCost]) -> list[AlternativeCost]:
         costs,
         key=lambda cost: (swift[round(cost.money_usd.mid, CENTS)].total_usd, cost.calendar_h, cost.total_usd),
     )
-
-
-def _used_usd(bill: Bill | None, runs: int) -> tuple[float, ...]:
-    """Return lower bound, central value and upper bound of the cost of all runs [USD]."""
-    return (0.0, 0.0, 0.0) if bill is None else tuple(runs * nano * USD_OF_A_NANO for nano in bill.nano)
 
 
 def _paid(usd: float, *, plan: NotebookPlan | None, bundle: Decimal | None, elapsed_h: float) -> float:

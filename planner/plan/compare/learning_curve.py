@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,45 +98,27 @@ def forecast_epochs(history: Mapping[str, Sequence[float]], *, metric: str, targ
         raise UsageError(f"`{metric}` has values that are not finite", hint="remove diverged epochs")
     falling = "loss" in metric or "error" in metric or (len(values) > 1 and values[-1] < values[0])
     reached = next((n for n, v in enumerate(values, 1) if (v <= target if falling else v >= target)), None)
+    forecast = partial(EpochForecast, metric=metric, target=target, seen=len(values))
     if reached is not None:
-        return EpochForecast(
-            metric=metric,
-            target=target,
-            seen=len(values),
-            epochs=reached,
-            low=reached,
-            high=reached,
-            reason="reached in the history itself",
-        )
+        return forecast(epochs=reached, low=reached, high=reached, reason="reached in the history itself")
     if len(values) < FEWEST_EPOCHS:
-        return _unknown(
-            values, metric, target, f"{len(values)} epochs are too few: {FEWEST_EPOCHS} are needed"
-        )
-    return _extrapolated(values, metric, target, falling=falling)
+        why = f"{len(values)} epochs are too few: {FEWEST_EPOCHS} are needed"
+        return forecast(epochs=None, reason=f"unknown: {why}")
+    return _extrapolated(values, metric, target, forecast, falling=falling)
 
 
-def _unknown(
-    values: Sequence[float], metric: str, target: float, why: str, limit: float | None = None
+def _extrapolated(
+    values: list[float], metric: str, target: float, forecast: Callable[..., EpochForecast], *, falling: bool
 ) -> EpochForecast:
-    return EpochForecast(
-        metric=metric,
-        target=target,
-        seen=len(values),
-        epochs=None,
-        limit=limit,
-        reason=f"unknown: {why}",
-    )
-
-
-def _extrapolated(values: list[float], metric: str, target: float, *, falling: bool) -> EpochForecast:
     import numpy as np
 
     sign = 1.0 if falling else -1.0
     seen = np.array(values) * sign  # decreasing for every metric
-    floor = -1.0 if _is_share(metric, values) else -math.inf
+    is_share = any(name in metric.lower() for name in SHARES) and max(values) <= 1.0
+    floor = -1.0 if is_share else -math.inf
     limit, gain, decay = _fit(seen, floor=floor)
     if gain <= 1e-6 * max(1.0, abs(limit)):
-        return _unknown(values, metric, target, "the metric does not improve over the history")
+        return forecast(epochs=None, reason="unknown: the metric does not improve over the history")
     fitted = limit + gain * np.arange(1, len(values) + 1) ** -decay
     residuals = seen - fitted
     center = _reach(limit, gain, decay, sign * target)
@@ -145,23 +128,15 @@ def _extrapolated(values: list[float], metric: str, target: float, *, falling: b
             if center is None
             else "the target lies too far beyond the history"
         )
-        return _unknown(values, metric, target, why, limit=sign * limit)
+        return forecast(epochs=None, limit=sign * limit, reason=f"unknown: {why}")
     low, high = _interval(fitted, residuals, sign * target, floor=floor, furthest=FURTHEST * len(values))
-    return EpochForecast(
-        metric=metric,
-        target=target,
-        seen=len(values),
+    return forecast(
         epochs=math.ceil(center),
         low=min(math.ceil(low), math.ceil(center)),
         limit=sign * limit,
         high=None if high is None else max(math.ceil(high), math.ceil(center)),
         reason="power law fitted to the history; valid while learning rate and data stay the same",
     )
-
-
-def _is_share(metric: str, values: Sequence[float]) -> bool:
-    """Return whether a metric is a share by its name, with a maximum of 1."""
-    return any(name in metric.lower() for name in SHARES) and max(values) <= 1.0
 
 
 def _fit(falling: Any, *, floor: float) -> tuple[float, float, float]:

@@ -41,7 +41,8 @@ def rank_offers(offers: OfferTable, sort: SortBy) -> RankedOffers:
     """Rank offers: usable ones first, then those with known values, then by the criterion; the sort is stable."""
     import numpy as np
 
-    time_s, cost_usd = _compute_times(offers), _compute_costs(offers)
+    time_s = np.array([_time_s(run) for run in offers.runs])[offers.run_of]
+    cost_usd = _compute_costs(offers)
     complete = np.array([context.offer.complete for context in offers.contexts], dtype=bool)
     usable = complete & np.array([_is_usable(run) for run in offers.runs])[offers.run_of]
     first, second = (cost_usd, time_s) if sort == "cost" else (time_s, cost_usd)
@@ -54,14 +55,8 @@ def rank_offers(offers: OfferTable, sort: SortBy) -> RankedOffers:
     return RankedOffers(offers.reorder(order), time_s[order], cost_usd[order], usable[order])
 
 
-def _compute_times(offers: OfferTable) -> NDArray[np.float64]:
-    """Return the time of the run or, if its length is unknown, of a sample; NaN if unknown [s]."""
-    import numpy as np
-
-    return np.array([_time_s(run) for run in offers.runs])[offers.run_of]
-
-
 def _time_s(run: UnpricedRun) -> float:
+    """Return the time of the run or, if its length is unknown, of a sample; NaN if unknown [s]."""
     if run.timeline is not None:
         return run.timeline.wall_s.mid
     step_time_s = run.device_estimate.step_time_s

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import NoAnswerError, UsageError
 from ...units import SECONDS_PER_HOUR
-from ..estimate_workload import build_device_estimator, estimate_workload
+from ..estimate_workload import build_device_estimator, estimate_in_context
 from ..script_layout import follow_script
 from ..select import OfferContext
 
@@ -57,15 +57,7 @@ def find_rentals_for_work(
         NoAnswerError: The owned machine or every rented one cannot run the work.
     """
     own_h = _own_hours(context, question, accelerator, devices)
-    estimate = estimate_workload(
-        context.workload,
-        selection=context.selection,
-        predictor=context.predictor,
-        question=question,
-        terms=context.terms,
-        resized=context.resized,
-        feed=context.feed,
-    )
+    estimate = estimate_in_context(context, question)
     able = [
         (float(one.bill.total.mid), one)
         for one in estimate.offers

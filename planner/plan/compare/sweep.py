@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import GpuplanError, NoAnswerError
 from ...plain import to_plain
 from ...workload.resize import Resizer
-from ..estimate_workload import estimate_workload
+from ..estimate_workload import estimate_in_context
 from ..pricing.money import USD_OF_A_NANO
 from .ranking import Candidate, pareto
 
@@ -131,7 +130,7 @@ def sweep(
             except GpuplanError as error:
                 failed.append((batch_size, precision, str(error)))
                 continue
-            found = _points(workload, context, question, partial(_at, trace, precision=precision))
+            found = _points(replace(context, workload=workload), question, precision, trace)
             points += found
             if not found:
                 failed.append((batch_size, precision, NOWHERE))
@@ -145,31 +144,16 @@ def sweep(
     )
 
 
-def _at(trace: Callable[[int, str], Workload], batch_size: int, *, precision: str) -> Workload:
-    return trace(batch_size, precision)
-
-
 def _points(
-    workload: Workload, context: EstimateContext, question: Question, trace: Callable[[int], Workload]
+    context: EstimateContext, question: Question, precision: str, trace: Callable[[int, str], Workload]
 ) -> list[SweepPoint]:
     """Return the cheapest and fastest offer per number of devices and purchase option, free offers separately."""
-    estimate = estimate_workload(
-        workload,
-        selection=context.selection,
-        predictor=context.predictor,
-        question=question,
-        terms=context.terms,
-        resized=Resizer(workload, trace),
-        feed=context.feed,
-    )
-    able = [one for one in estimate.offers if _can_be_taken(one)]
-    points = [
-        SweepPoint(batch_size=workload.batch_size, precision=workload.precision, offer=one) for one in able
-    ]
+    workload = context.workload
+    context = replace(context, resized=Resizer(workload, lambda size: trace(size, precision)))
     groups: dict[tuple[float, str, bool], list[SweepPoint]] = {}
-    for point in points:
-        offer = point.offer.offer
-        groups.setdefault((offer.devices, offer.purchase, point.offer.is_free), []).append(point)
+    for one in filter(_can_be_taken, estimate_in_context(context, question).offers):
+        point = SweepPoint(batch_size=workload.batch_size, precision=workload.precision, offer=one)
+        groups.setdefault((one.offer.devices, one.offer.purchase, one.is_free), []).append(point)
     kept = {}
     for group in groups.values():
         for best in (min(group, key=lambda p: (p.cost_usd, p.time_s)), min(group, key=lambda p: p.time_s)):

@@ -73,14 +73,12 @@ class DividedModel(NamedTuple):
             of a number of passes between two updates.
         trace_recomputed: Function that returns the workload at the batch size of the user's code, with recomputed
             activations.
-        resized: Function that returns the workload at another batch size.
         ways: Its smaller passes and recomputation.
     """
 
     trace: Callable[[], Workload]
     trace_least: Callable[[int], Workload]
     trace_recomputed: Callable[[], Workload]
-    resized: Resize
     ways: FitWays
 
 
@@ -102,7 +100,7 @@ class FitWays:
             divided: Function that returns the model for a number of devices that share its products; None where
                 that is not to be tried.
         """
-        self.divided = divided
+        self.resized, self.divided = resized, divided
         self._resize = {False: resized, True: recomputed}
         self._passes: IdentityCache[Workload] = IdentityCache()
 

@@ -99,11 +99,6 @@ class InputPipeline(Frozen):
         least = [min(bounds[end] for bounds in ceilings.values()) for end in range(3)]
         return name, (least[0], least[1], least[2])
 
-    def samples_per_s(self, offer: Offer, accelerator: Accelerator | None = None) -> Bounds | None:
-        """Return the rate at which a host prepares samples; None if its vCPUs are unknown [1/s]."""
-        found = self.narrowest(offer, accelerator)
-        return None if found is None else found[1]
-
 
 def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline | None:
     """Parse `--feed`; None for arrays in memory, which impose no limit.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ...frozen import Frozen
+from ...predict.step_time import StatedMemory
 from ...units import GIB
 
 # Memory of the framework besides the model: device context, library handles and their workspaces. It varies
@@ -74,20 +75,6 @@ def available_bytes(*, memory_gib: float | None, usable_gib: float | None, share
     return int(gib * min(share, 1.0) * GIB)
 
 
-def largest_batch_size(*, available_bytes: int, fixed_bytes: int, bytes_per_sample: float) -> int:
-    """Return the largest batch size that fits: floor((available - fixed) / bytes per sample) [-].
-
-    Args:
-        available_bytes: Usable memory of one device [bytes].
-        fixed_bytes: Weights, gradients, optimizer and framework [bytes].
-        bytes_per_sample: Inputs and activations of one sample [bytes].
-
-    Memory is assumed to grow linearly with the batch size: exact for activations saved for the backward pass,
-    an upper bound for scratch space of constant size.
-    """
-    return max(0, math.floor((available_bytes - fixed_bytes) / bytes_per_sample))
-
-
 def memory_verdict(
     *,
     fixed_bytes: int,
@@ -97,6 +84,9 @@ def memory_verdict(
     recomputed_bytes: int = 0,
 ) -> MemoryVerdict:
     """Check whether a step fits at its batch size, and find the largest one that does.
+
+    Memory is assumed to grow linearly with the batch size: exact for activations saved for the backward pass,
+    an upper bound for scratch space of constant size.
 
     Args:
         fixed_bytes: Memory that does not depend on the batch size [bytes].
@@ -111,9 +101,7 @@ def memory_verdict(
         return MemoryVerdict(needed_bytes=needed, available_bytes=None, fits=None, largest_batch_size=None)
     largest = None
     if batch_bytes > 0:
-        largest = largest_batch_size(
-            available_bytes=available_bytes, fixed_bytes=fixed, bytes_per_sample=batch_bytes / batch_size
-        )
+        largest = max(0, math.floor((available_bytes - fixed) / (batch_bytes / batch_size)))
     fits = needed <= available_bytes
     if fits and largest is not None:
         largest = max(largest, batch_size)
@@ -126,22 +114,23 @@ def memory_verdict(
     )
 
 
-def stated_verdict(verdict: MemoryVerdict, *, needed_bytes: int | None, fits: bool | None) -> MemoryVerdict:
+def stated_verdict(verdict: MemoryVerdict, stated: StatedMemory) -> MemoryVerdict:
     """Replace the computed memory of a verdict by the accelerator's compiler's result.
 
     The largest batch size, still an estimate, is scaled by computed memory / stated memory.
 
     Args:
         verdict: Computed verdict.
-        needed_bytes: Memory of one device stated by the compiler; None for the computed value [bytes].
-        fits: The compiler's own verdict; None compares stated memory plus the framework's with the usable memory.
+        stated: Memory of one device; without the compiler's own verdict, it is compared with the usable memory,
+            the framework's added.
 
     Example:
         >>> known = memory_verdict(fixed_bytes=0, batch_bytes=3 * GIB, batch_size=8, available_bytes=4 * GIB)
-        >>> stated_verdict(known, needed_bytes=5 * GIB, fits=None).fits
+        >>> stated_verdict(known, StatedMemory(needed_bytes=5 * GIB, fits=None)).fits
         False
     """
     available, largest = verdict.available_bytes, verdict.largest_batch_size
+    needed_bytes, fits = stated.needed_bytes, stated.fits
     if needed_bytes is None:
         return replace(verdict, fits=fits, largest_batch_size=None, stated=True)
     if fits is None and available is not None:

@@ -55,11 +55,6 @@ def count_steps_of_epochs(*, samples: int, epochs: int, global_batch_size: int) 
     return -(-samples // global_batch_size) * epochs
 
 
-def count_steps_of_samples(*, steps_on_one: int, replicas: int) -> int:
-    """Return the steps to process the same samples on more devices: ceil(steps on one / replicas) [-]."""
-    return -(-steps_on_one // replicas)
-
-
 def compute_weak_run_length(
     *, batch_size: int, samples: int | None, epochs: int | None, steps: int | None, devices: float
 ) -> RunLength:
@@ -82,41 +77,26 @@ def compute_weak_run_length(
             whole = count_steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=global_batch_size)
     note = ""
     if whole is None and steps is not None:
-        whole = count_steps_of_samples(steps_on_one=steps, replicas=replicas)
+        whole = -(-steps // replicas)
         if replicas > 1:
             note = f"{steps} steps on one device are {whole} on {replicas}: the same number of samples"
     return RunLength(
-        replicas=replicas,
-        global_batch_size=global_batch_size,
-        steps=whole,
-        note=note,
-        batch_growth=replicas,
+        replicas=replicas, global_batch_size=global_batch_size, steps=whole, note=note, batch_growth=replicas
     )
 
 
-def compute_strong_run_length(
-    *,
-    batch_size: int,
-    samples: int | None,
-    epochs: int | None,
-    steps: int | None,
-    devices: float,
-    sharers: str = "devices",
-) -> RunLength:
-    """Return the run on some devices under strong scaling: they share one batch, in the same number of steps.
+def share_batch(one: RunLength, devices: float, *, sharers: str = "devices") -> RunLength:
+    """Return the run on some devices under strong scaling: they share the batch of one, in as many steps.
 
     Args:
-        batch_size: Samples of a step over all devices [-].
-        samples, epochs, steps: As for ``compute_weak_run_length`` on one device.
+        one: Run on one device.
         devices: GPUs or TPU chips of the offer [-].
         sharers: Name of the units that share the batch, for messages.
     """
-    one = compute_weak_run_length(
-        batch_size=batch_size, samples=samples, epochs=epochs, steps=steps, devices=1
-    )
     replicas = count_replicas(devices)
     if replicas == 1:
         return one
+    batch_size = one.global_batch_size
     each = -(-batch_size // replicas)
     note = f"a batch of {batch_size} shared by {replicas} {sharers}: {each} samples each"
     return replace(one, replicas=replicas, note=note)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError
 from ...frozen import Frozen
-from .run_length import RunLength, compute_strong_run_length, compute_weak_run_length, count_replicas
+from .run_length import RunLength, compute_weak_run_length, count_replicas, share_batch
 
 if TYPE_CHECKING:
     from ...workload.model import Workload
@@ -23,25 +23,17 @@ def compute_run_length(
     workload: Workload, devices: float, scaling: ScalingMode, *, sharers: str = "devices"
 ) -> RunLength:
     """Return the run on some devices under weak or strong scaling; inference has no optimizer batch to grow."""
-    whole = compute_weak_run_length
-    if scaling == "strong":
-        whole = partial(compute_strong_run_length, sharers=sharers)
-    run = whole(
+    compute = partial(
+        compute_weak_run_length,
         batch_size=workload.batch_size,
         samples=workload.samples,
         epochs=workload.epochs,
         steps=workload.steps,
-        devices=devices,
     )
+    run = compute(devices=devices)
+    if scaling == "strong":
+        run = share_batch(compute(devices=1), devices, sharers=sharers)
     return run if workload.mode == "train" else replace(run, batch_growth=1)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceShare:
-    """Run on some devices and the workload of one; the workload is None if there are more devices than samples."""
-
-    run: RunLength
-    workload: Workload | None
 
 
 class BatchScaling(Frozen):
@@ -55,8 +47,10 @@ class BatchScaling(Frozen):
     scaling: ScalingMode = "weak"
     resized: Callable[[int], Workload] | None = None
 
-    def split(self, workload: Workload, devices: float, *, sharers: str = "devices") -> DeviceShare:
-        """Return the run on some devices and the workload of each.
+    def split(
+        self, workload: Workload, devices: float, *, sharers: str = "devices"
+    ) -> tuple[RunLength, Workload | None]:
+        """Return the run on some devices and the workload of each; None for more devices than samples.
 
         Args:
             workload: Workload at the batch size of one device.
@@ -69,14 +63,12 @@ class BatchScaling(Frozen):
         run = compute_run_length(workload, devices, self.scaling, sharers=sharers)
         replicas = count_replicas(devices)
         if self.scaling == "weak" or replicas == 1:
-            return DeviceShare(run, workload)
+            return run, workload
         if replicas > workload.batch_size:
-            return DeviceShare(run, None)
+            return run, None
         if self.resized is None:
             raise UsageError(
                 f"`--scaling strong` needs `{workload.model}` at smaller batch sizes",
                 hint="name the model itself instead of a saved workload",
             )
-        return DeviceShare(
-            run, self.resized(-(-workload.batch_size // replicas)).get_phase(workload.fit_call)
-        )
+        return run, self.resized(-(-workload.batch_size // replicas)).get_phase(workload.fit_call)

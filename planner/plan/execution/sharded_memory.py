@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from ...frozen import Frozen
@@ -45,15 +45,7 @@ class DeviceMemory(Frozen):
     @property
     def total_bytes(self) -> int:
         """Memory that does not depend on the batch size [bytes]."""
-        return (
-            self.weights
-            + self.frozen
-            + self.gradients
-            + self.optimizer
-            + self.state
-            + self.gathered
-            + self.buffers
-        )
+        return sum(getattr(self, part.name) for part in fields(self))
 
 
 def compute_shard_bytes(whole_bytes: int, *, devices: int) -> int:
@@ -228,17 +220,6 @@ def _build_memory(memory: Memory, found: DeviceMemory) -> Memory:
 
 
 def scale_op(op: Op, share: float) -> Op:
-    """Return an operation with a share of its work."""
-    return replace(
-        op,
-        flops=op.flops * share,
-        bytes_read=op.bytes_read * share,
-        bytes_written=op.bytes_written * share,
-        layer_bytes_read=op.layer_bytes_read * share,
-        layer_bytes_written=op.layer_bytes_written * share,
-        layer_bytes_reread=op.layer_bytes_reread * share,
-        layer_bytes_max=op.layer_bytes_max * share,
-        fused_bytes_read=op.fused_bytes_read * share,
-        fused_bytes_written=op.fused_bytes_written * share,
-        fused_bytes_reread=op.fused_bytes_reread * share,
-    )
+    """Return an operation with a share of its work, all FLOPs and bytes."""
+    work = (one.name for one in fields(op) if one.name == "flops" or "bytes" in one.name)
+    return replace(op, **{name: getattr(op, name) * share for name in work})

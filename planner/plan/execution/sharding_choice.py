@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -104,11 +105,8 @@ def find_least_devices(workload: Workload, *, limit_bytes: float) -> int | None:
 
     if not fits(MOST_DEVICES_TRIED):
         return None
-    low, high = 0, MOST_DEVICES_TRIED  # memory falls with the number of devices
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    tried = range(MOST_DEVICES_TRIED)  # memory falls with the number of devices
+    return bisect_left(tried, True, lo=1, key=fits)
 
 
 def find_sharding_remedy(

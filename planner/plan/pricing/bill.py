@@ -27,9 +27,7 @@ from .timeline import TRAINING, Timeline
 
 if TYPE_CHECKING:
     from ..result.device_estimate import DeviceEstimate
-    from ..select import OfferContext
     from ..spot.preemption import PreemptionForecast
-    from .timeline import Timeline
 
 # Item of a real bill that this one does not have unless the rate of the input pipeline is known.
 INPUT_STALLS = "input pipeline stalls"
@@ -255,10 +253,3 @@ class UnpricedRun(NamedTuple):
         if self.cost_basis is None or usd_per_hour is None:
             return None
         return Bill(self.cost_basis, usd_per_hour=usd_per_hour, half_width=half_width)
-
-
-class UnpricedOffer(NamedTuple):
-    """Offer with the run on its machine, before its bill."""
-
-    selected: OfferContext
-    run: UnpricedRun

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..result.scaling_efficiency import compare_with_single_device, find_single_device_offers
-from .bill import UnpricedOffer
 from .carbon import energy_kwh, machine_power_w
 
 if TYPE_CHECKING:
@@ -68,10 +67,6 @@ class Market:
             self._energies[key] = power_w and energy_kwh(timeline.total_s, power_w)
         return self._energies[key]
 
-    def g_co2_per_kwh(self, offer: Offer) -> float | None:
-        """Return the carbon intensity of the grid in an offer's region; None when unknown [g/kWh]."""
-        return self.terms.g_co2_per_kwh(offer.provider, offer.region)
-
     def scaling(self, offer: Offer, device_estimate: DeviceEstimate) -> ScalingEfficiency | None:
         """Return the speedup of an offer's devices over one; None for one device, or if one is not offered."""
         return compare_with_single_device(offer, device_estimate, self._singles)
@@ -89,36 +84,28 @@ class Market:
 
     def saves_share(self, offer: Offer, bill: Bill) -> float | None:
         """Return the share saved against the same machine and region on demand; None if unknown [-]."""
-        on_demand_nano = self._on_demand_nano(_machine(offer))
+        machine = _machine(offer)
+        if machine not in self._known_nano:
+            on_demand, run = self._on_demand.get(machine, (None, None))
+            other = None if on_demand is None or run is None else run.bill(on_demand.usd_per_hour)
+            self._known_nano[machine] = None if other is None else other.mid_nano
+        on_demand_nano = self._known_nano[machine]
         return 1.0 - bill.mid_nano / on_demand_nano if on_demand_nano else None
 
-    def _on_demand_nano(self, machine: _Machine) -> int | None:
-        """Return the cost of the run on a machine on demand; None when unknown [1e-9 USD]."""
-        if machine not in self._known_nano:
-            found = self._on_demand.get(machine)
-            bill = None if found is None else found.run.bill(found.selected.offer.usd_per_hour)
-            self._known_nano[machine] = None if bill is None else bill.mid_nano
-        return self._known_nano[machine]
-
     @cached_property
-    def _on_demand(self) -> dict[_Machine, UnpricedOffer]:
+    def _on_demand(self) -> dict[_Machine, tuple[Offer, UnpricedRun]]:
         """Offers on demand whose run can be billed, by machine."""
         return {
-            _machine(one.selected.offer): one
-            for one in self._iter_unpriced()
-            if one.selected.offer.purchase == "on_demand" and _is_billed(one)
+            _machine(one.offer): (one.offer, run)
+            for one, run in zip(self.offers, self.runs, strict=True)
+            if one.offer.purchase == "on_demand"
+            and run.cost_basis is not None
+            and one.offer.usd_per_hour is not None
         }
 
     @cached_property
-    def _singles(self) -> dict[object, UnpricedOffer]:
-        return find_single_device_offers(self._iter_unpriced())
-
-    def _iter_unpriced(self) -> Iterator[UnpricedOffer]:
-        return map(UnpricedOffer, self.offers, self.runs)
-
-
-def _is_billed(one: UnpricedOffer) -> bool:
-    return one.run.cost_basis is not None and one.selected.offer.usd_per_hour is not None
+    def _singles(self) -> dict[object, tuple[Offer, DeviceEstimate]]:
+        return find_single_device_offers(zip(self.offers, self.runs, strict=True))
 
 
 def _machine(offer: Offer) -> _Machine:
@@ -127,11 +114,11 @@ def _machine(offer: Offer) -> _Machine:
 
 
 def _starved(pictures: InputPipeline, selected: OfferContext, device_estimate: DeviceEstimate) -> str:
-    step_s = device_estimate.step_time_s
-    found = None if step_s is None else pictures.narrowest(selected.offer, selected.accelerator)
-    if step_s is None or found is None:
+    able = device_estimate.samples_per_s
+    found = None if able is None else pictures.narrowest(selected.offer, selected.accelerator)
+    if able is None or found is None:
         return ""
-    (part, (_, rate, _)), able = found, device_estimate.run.global_batch_size / step_s.mid
-    if rate >= able:
+    part, (_, rate, _) = found
+    if rate >= able.mid:
         return ""
-    return f"decoding JPEG, {part} would feed {rate:,.0f} of the {able:,.0f} samples/s: see `--feed`"
+    return f"decoding JPEG, {part} would feed {rate:,.0f} of the {able.mid:,.0f} samples/s: see `--feed`"

@@ -52,12 +52,6 @@ def disk_gb(workload: Workload, terms: CostTerms) -> Bounds | None:
     return None if image is None else (image[0] + data[0], image[1] + data[1], image[2] + data[2])
 
 
-def egress_gb(workload: Workload, terms: CostTerms) -> float:
-    """Return the size of the final download from the cloud: one copy of the weights [GB]."""
-    given = terms.given("egress_gb")
-    return workload.memory.parameter_bytes / GB if given is None else given
-
-
 class FeeCalculator:
     """Calculator of the fees of a workload on any offer; fees that depend only on the provider are cached.
 
@@ -125,11 +119,12 @@ class FeeCalculator:
         return (size[0] * rate, size[1] * rate, size[2] * rate)
 
     def _egress(self, provider: str, reasons: dict[str, str]) -> Bounds | None:
-        """Return the cost of the final download; None if unknown [USD]."""
+        """Return the cost of the final download, one copy of the weights; None if unknown [USD]."""
         cost = self.terms.provider_cost(provider)
         if cost is None or cost.egress_usd_per_gb is None:
             return None
-        size = egress_gb(self.workload, self.terms)
+        given = self.terms.given("egress_gb")
+        size = self.workload.memory.parameter_bytes / GB if given is None else given
         usd = size * float(cost.egress_usd_per_gb)
         reasons["egress"] = (
             f"{size:.2g} GB of weights at ${cost.egress_usd_per_gb:f} a GB; {cost.egress_source}"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, overload
 
 from ..result.offer_estimate import OfferEstimate
 from .bill import itemize
-from .money import compute_price_nano
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,24 +116,6 @@ class OfferTable(Sequence[OfferEstimate]):
         """Return the rows in another order."""
         contexts = [self.contexts[row] for row in order.tolist()]
         return OfferTable(contexts, self.runs, self.run_of[order], self.price_nano[order], self._market)
-
-
-def build_offer_table(
-    contexts: Sequence[OfferContext], runs: Sequence[UnpricedRun], run_of: Sequence[int], market: Market
-) -> OfferTable:
-    """Build the table of some offers with their prices.
-
-    Args:
-        contexts: The offers with their devices.
-        runs: A run on each machine kind and purchase option.
-        run_of: Index in `runs` of each offer.
-        market: Comparisons between the offers.
-    """
-    import numpy as np
-
-    prices = (context.offer.usd_per_hour for context in contexts)
-    nano = np.array([None if usd is None else compute_price_nano(usd) for usd in prices], dtype=object)
-    return OfferTable(contexts, runs, np.array(run_of, dtype=np.intp), nano, market)
 
 
 def compute_totals(

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from ...predict.multi_device.interconnect import build_host_spec
 from ..execution.input_pipeline import InputPipeline, with_input_bottleneck
 from ..result.device_estimate import DeviceEstimate
-from ..spot.preemption import PreemptionForecast, PreemptionForecaster, SpotTerms
+from ..spot.preemption import PreemptionForecaster, SpotTerms
 from .bill import CostBasis, UnpricedRun
 from .comparison import Market
 from .fees import FeeCalculator
-from .offer_table import OfferTable, build_offer_table
+from .money import compute_price_nano
+from .offer_table import OfferTable
 from .timeline import TimelineBuilder
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class Pricer:
     def build_run(self, selected: OfferContext, device_estimate: DeviceEstimate) -> UnpricedRun:
         """Return the parts of an offer's run that do not depend on its price."""
         offer, place, session_s = selected.offer, selected.place, selected.session_s
-        forecast = self._find_forecast(offer, device_estimate) if offer.purchase == "spot" else None
+        train_time_s, forecast = device_estimate.train_time_s, None
+        if offer.purchase == "spot" and self._forecaster is not None and train_time_s is not None:
+            forecast = self._forecaster.forecast(offer, train_time_s)
         fees = self._fee_calculator.compute(offer)
         key = (id(device_estimate), place, session_s, id(forecast), id(fees))
         run = self._runs.get(key)  # it keeps all three objects, so that their ids are not reused
@@ -73,13 +76,6 @@ class Pricer:
             cost_basis = None if timeline is None else CostBasis(timeline, fees)
             run = self._runs[key] = UnpricedRun(device_estimate, timeline, cost_basis, forecast, fees)
         return run
-
-    def _find_forecast(self, offer: Offer, device_estimate: DeviceEstimate) -> PreemptionForecast | None:
-        """Return the preemption forecast of a spot machine; None if the run length is unknown."""
-        train_time_s = device_estimate.train_time_s
-        if self._forecaster is None or train_time_s is None:
-            return None
-        return self._forecaster.forecast(offer, train_time_s)
 
 
 def price_offers(
@@ -103,10 +99,14 @@ def price_offers(
         feed: Input pipeline; None for no limit.
         pictures: Assumed image pipeline, if the user described no input and it looks like images; else None.
     """
+    import numpy as np
+
     pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
     runs, run_of = _group_offers(pricer, selection, estimate_device, feed)
     market = Market(terms, selection.offers, [runs[index] for index in run_of], pictures)
-    return build_offer_table(selection.offers, runs, run_of, market)
+    prices = (context.offer.usd_per_hour for context in selection.offers)
+    nano = np.array([None if usd is None else compute_price_nano(usd) for usd in prices], dtype=object)
+    return OfferTable(selection.offers, runs, np.array(run_of, dtype=np.intp), nano, market)
 
 
 def _group_offers(

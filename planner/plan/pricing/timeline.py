@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from ..spot.preemption import PreemptionForecast
 
 TRAINING, EVALUATION, REWORK = "training", "evaluation", "rework and restarts"
-FORWARD_SHARE = (
-    1 / 3
-)  # of a training step, where the table of operations does not say: backward is twice forward
 NOTHING = (0.0, 0.0, 0.0)
 NO_TIME = Interval(low=0.0, mid=0.0, high=0.0)
 
@@ -84,37 +81,25 @@ class TimelineBuilder:
         self.workload = workload
         self.terms = terms
         self._before: dict[HostKind, tuple[tuple[TimelinePhase, ...], Interval]] = {}
-        self._after: dict[HostKind, tuple[TimelinePhase, ...]] = {}
 
     @cached_property
     def forward_shares(self) -> tuple[float, ...]:
         """Share of the forward pass in the FLOPs of a training step, by phase [-]."""
         return tuple(forward_share(one) for one in self.workload.phases)
 
-    @cached_property
-    def checkpoint_bytes(self) -> float:
-        """Size of a checkpoint [bytes]."""
-        return checkpoint_bytes(self.workload, self.terms)
-
-    @cached_property
-    def compilation(self) -> TimelinePhase:
-        """Start-up and compilation."""
-        return _compilation(self.workload, self.terms)
-
     def preparation(self, place: HostKind) -> tuple[tuple[TimelinePhase, ...], Interval]:
         """Return the phases before the first step on a kind of host, and their sum [s]."""
         if self.terms.costs is None:
             return (), NO_TIME
         if place not in self._before:
-            phases = (*_arrival(self.workload, place, self.terms), self.compilation)
+            phases = (
+                *_from_assumption("boot", "boot_s", place, self.terms),
+                *_from_assumption("driver and image", "setup_s", place, self.terms),
+                *_download(self.workload, place, self.terms),
+                _compilation(self.workload, self.terms),
+            )
             self._before[place] = phases, _sum(phases)
         return self._before[place]
-
-    def tail(self, place: HostKind) -> tuple[TimelinePhase, ...]:
-        """Return the phases after the last step on a kind of host."""
-        if place not in self._after:
-            self._after[place] = tuple(_from_assumption("idle tail", "idle_tail_s", place, self.terms))
-        return self._after[place]
 
     def build(
         self,
@@ -139,8 +124,7 @@ class TimelineBuilder:
         because = ", then ".join(map(_format_steps, phases))
         work = [
             TimelinePhase(TRAINING, train_time_s, because),
-            *self._validation(phases),
-            *self._evaluation(phases),
+            *self._list_passes(phases),
             *self._checkpoints(train_time_s, forecast),
         ]
         before, ready_s = self.preparation(place)
@@ -151,46 +135,36 @@ class TimelineBuilder:
             if forecast is None
             else [TimelinePhase(REWORK, train_time_s.scaled(forecast.rework_share), forecast.rework_note)]
         )
-        own = (*work, *lost, *self.tail(place))
+        own = (*work, *lost, *_from_assumption("idle tail", "idle_tail_s", place, self.terms))
         waits_s = 0.0 if forecast is None else train_time_s.mid * forecast.waiting_share
         return Timeline((*before, *own), _sum(own, start=ready_s), sessions, waits_s)
 
-    def _validation(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
-        """Return the passes over the validation data, one per epoch; none if their size is unknown."""
+    def _list_passes(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
+        """Return the passes over the validation data, one per epoch, and those of `evaluate()` and `predict()`."""
         given = self.terms.given("validation_samples")
-        found = []
-        for workload, share, device_estimate in zip(
-            self.workload.phases, self.forward_shares, phases, strict=False
-        ):
-            step_s = device_estimate.step_time_s
-            samples = workload.validation_samples if given is None else given
-            if not samples or step_s is None or workload.epochs is None or workload.mode == "infer":
+        found: dict[str, list[TimelinePhase]] = {"validation": [], EVALUATION: []}
+        for workload, share, one in zip(self.workload.phases, self.forward_shares, phases, strict=False):
+            if one.step_time_s is None:
                 continue
-            steps = math.ceil(samples / device_estimate.run.global_batch_size) * workload.epochs
-            each = f"{samples:,.0f} samples after each of {workload.epochs} epochs"
-            because = f"{each}, {share:.0%} of a training step"
-            found.append(TimelinePhase("validation", step_s.scaled(steps * share), because))
-        if len(found) < 2:
-            return found
-        return [TimelinePhase("validation", _sum(found), "; ".join(one.because for one in found))]
-
-    def _evaluation(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
-        """Return the forward passes of `evaluate()` and `predict()`; none if the script calls neither."""
-        found = []
-        for workload, share, device_estimate in zip(
-            self.workload.phases, self.forward_shares, phases, strict=False
-        ):
-            step_s = device_estimate.step_time_s
-            if step_s is None:
-                continue
-            for one in workload.passes:
-                steps = math.ceil(one.samples / device_estimate.run.global_batch_size) * one.calls
-                times = f" {one.calls:,} times" if one.calls > 1 else ""
-                because = f"{one.kind}() of {one.samples:,} samples{times}, {share:.0%} of a training step"
-                found.append(TimelinePhase(EVALUATION, step_s.scaled(steps * share), because))
-        if len(found) < 2:
-            return found
-        return [TimelinePhase(EVALUATION, _sum(found), "; ".join(one.because for one in found))]
+            passes: list[tuple[str, float, int, str]] = []
+            samples, epochs = workload.validation_samples if given is None else given, workload.epochs
+            if samples and epochs is not None and workload.mode != "infer":
+                each = f"{samples:,.0f} samples after each of {epochs} epochs"
+                passes.append(("validation", samples, epochs, each))
+            for own in workload.passes:
+                times = f" {own.calls:,} times" if own.calls > 1 else ""
+                passes.append(
+                    (EVALUATION, own.samples, own.calls, f"{own.kind}() of {own.samples:,} samples{times}")
+                )
+            for item, size, count, because in passes:
+                steps = math.ceil(size / one.run.global_batch_size) * count
+                why = f"{because}, {share:.0%} of a training step"
+                found[item].append(TimelinePhase(item, one.step_time_s.scaled(steps * share), why))
+        return [
+            each[0] if len(each) == 1 else TimelinePhase(item, _sum(each), "; ".join(p.because for p in each))
+            for item, each in found.items()
+            if each
+        ]
 
     def _checkpoints(
         self, train_time_s: Interval, forecast: PreemptionForecast | None
@@ -212,7 +186,7 @@ class TimelineBuilder:
         """Interval between checkpoints, duration of one, and the basis of both [s], [s]."""
         every = self.terms.bounds("checkpoint_every_s", "any") or (math.inf,) * 3
         rate = self.terms.bounds("checkpoint_mb_per_s", "any") or (math.inf,) * 3
-        size = self.checkpoint_bytes
+        size = checkpoint_bytes(self.workload, self.terms)
         fast, usual, slow = (size / (r * MEGA) if r else 0.0 for r in reversed(rate))
         because = f"of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
         return every, (fast, usual, slow), because
@@ -223,15 +197,6 @@ def _format_steps(device_estimate: DeviceEstimate) -> str:
     run = device_estimate.run
     steps = f"{run.steps:,} steps" if run.steps else "steps"
     return f"{steps} of {-(-run.global_batch_size // run.replicas)} samples a device"
-
-
-def _arrival(workload: Workload, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
-    """Return the phases before compilation."""
-    return [
-        *_from_assumption("boot", "boot_s", place, terms),
-        *_from_assumption("driver and image", "setup_s", place, terms),
-        *_download(workload, place, terms),
-    ]
 
 
 def _from_assumption(item: str, key: str, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...units import Interval
 
@@ -17,7 +17,9 @@ MOST_LARGER, MOST_SMALLER = 5, 3  # batch sizes to trace; each takes seconds [-]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestBatch:
-    """A run at another batch size with the same samples and epochs; convergence may differ.
+    """A run at another batch size with the same samples and epochs, an entry `offers[].best_batch`.
+
+    Convergence may differ.
 
     Args:
         batch_size: Samples per device [-].
@@ -32,16 +34,6 @@ class BestBatch:
     run_time_s: Interval | None
     cost_usd: dict[str, str] | None
     speedup: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry `offers[].best_batch`."""
-        return {
-            "batch_size": self.batch_size,
-            "step_time_s": self.step_time_s.to_json(),
-            "run_time_s": None if self.run_time_s is None else self.run_time_s.to_json(),
-            "cost_usd": self.cost_usd,
-            "speedup": self.speedup,
-        }
 
 
 def choose_batch_sizes(largest: Iterable[int | None], *, own: int) -> list[int]:

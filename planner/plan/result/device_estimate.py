@@ -40,20 +40,6 @@ class StepBottleneck(Frozen):
     why: str
 
 
-def find_step_bottleneck(step: StepTime | NoPrediction, memory: MemoryVerdict) -> StepBottleneck | None:
-    """Find the bottleneck of a step; None if its time is unknown."""
-    if memory.fits is False:
-        return StepBottleneck(
-            name="memory", share=None, why="it does not fit: a smaller batch or more memory is needed"
-        )
-    if not isinstance(step, StepTime):
-        return None
-    whole = sum(step.parts_s.values())
-    share = step.parts_s.get(step.limiter, 0.0) / whole if whole > 0 else None
-    part = "most" if share is None else f"{share:.0%}"
-    return StepBottleneck(name=step.limiter, share=share, why=f"{part} of a step is {WHY[step.limiter]}")
-
-
 class DeviceEstimate(Frozen):
     """Estimate of a workload on a kind and number of devices, independent of the provider.
 
@@ -109,6 +95,11 @@ class DeviceEstimate(Frozen):
         return self.step_time.time_s if isinstance(self.step_time, StepTime) else None
 
     @cached_property
+    def samples_per_s(self) -> Interval | None:
+        """Throughput of all devices; None if the step time is unknown [1/s]."""
+        return None if self.step_time_s is None else _divide(self.run.global_batch_size, self.step_time_s)
+
+    @cached_property
     def tokens_per_s(self) -> Interval | None:
         """Throughput of all devices in tokens; None for other models, or if unknown [1/s]."""
         if self.step_time_s is None or self.tokens_per_sample is None:
@@ -125,7 +116,16 @@ class DeviceEstimate(Frozen):
     @cached_property
     def bottleneck(self) -> StepBottleneck | None:
         """Bottleneck of a step; None if its time is unknown."""
-        return find_step_bottleneck(self.step_time, self.memory)
+        if self.memory.fits is False:
+            why = "it does not fit: a smaller batch or more memory is needed"
+            return StepBottleneck(name="memory", share=None, why=why)
+        step = self.step_time
+        if not isinstance(step, StepTime):
+            return None
+        whole = sum(step.parts_s.values())
+        share = step.parts_s.get(step.limiter, 0.0) / whole if whole > 0 else None
+        part = "most" if share is None else f"{share:.0%}"
+        return StepBottleneck(name=step.limiter, share=share, why=f"{part} of a step is {WHY[step.limiter]}")
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -151,7 +151,8 @@ class DeviceEstimate(Frozen):
     def shared_json(self) -> dict[str, Any]:
         """Part of `offers[]` shared by all offers of the same devices."""
         step = self.step_time if isinstance(self.step_time, StepTime) else None
-        limit, memory = self.bottleneck, self.memory
+        limit, memory, parts = self.bottleneck, self.memory, self.memory_parts
+        is_whole = self.sharding == Sharding.NONE  # memory as in `workload.memory_parts_bytes`
         return {
             "step_time_s": to_plain(step.time_s) if step else None,
             "steps": self.run.steps,
@@ -176,15 +177,9 @@ class DeviceEstimate(Frozen):
             "limiter": limit.name if limit else None,
             "limiter_share": limit.share if limit else None,
             "limiter_why": limit.why if limit else None,
-            **self._sharded_json(),
+            **({} if is_whole or parts is None else {"memory_parts_bytes": dict(parts)}),
             **({"phases": [one._phase_json() for one in self.phases]} if self.phases else {}),
         }
-
-    def _sharded_json(self) -> dict[str, Any]:
-        """Return the memory by part where it is not that of the whole model (`workload.memory_parts_bytes`)."""
-        if self.sharding == Sharding.NONE or self.memory_parts is None:
-            return {}
-        return {"memory_parts_bytes": dict(self.memory_parts)}
 
     def _phase_json(self) -> dict[str, Any]:
         return {

@@ -12,7 +12,6 @@ from ..cost_terms import CostTerms
 from ..execution.memory_parts import memory_parts
 from ..pricing.offer_table import OfferTable
 from .decision import DECISION_ROLES, Decision
-from .offer_estimate import OfferEstimate
 
 if TYPE_CHECKING:
     from ...predict.breakdown import StepBreakdown

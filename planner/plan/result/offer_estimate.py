@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import Decimal
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...plain import to_plain
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from .scaling_efficiency import ScalingEfficiency
 
 MILLION = 1_000_000
+OFFER_KEYS = (
+    "provider", "instance_type", "accelerator", "devices", "hosts", "vcpus", "memory_gib", "region", "purchase",
+    "usd_per_hour", "price_as_of", "price_source", "estimated", "complete", "status",
+)  # fmt: skip
+_get_offer_values = attrgetter(*OFFER_KEYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,32 +77,23 @@ class OfferEstimate:
     @property
     def samples_per_s(self) -> Interval | None:
         """Throughput of all devices; None if the step time is unknown [1/s]."""
-        step_time_s, samples = self.device_estimate.step_time_s, self.device_estimate.run.global_batch_size
-        if step_time_s is None:
-            return None
-        ends = {"low": samples / step_time_s.high, "high": samples / step_time_s.low}
-        return Interval(mid=samples / step_time_s.mid, **ends)
+        return self.device_estimate.samples_per_s
 
     @property
     def usd_per_million_samples(self) -> Decimal | None:
         """Central cost of a million samples on a fully used machine; None if unknown [USD]."""
-        per_s, price = self.samples_per_s, self.offer.usd_per_hour
-        if per_s is None or price is None:
-            return None
-        return usd_per_million(per_s=per_s.mid, usd_per_hour=price)
+        return self._usd_per_million(self.samples_per_s)
 
     @property
     def usd_per_million_tokens(self) -> Decimal | None:
         """Central cost of a million tokens on a fully used machine; None for other models, or if unknown [USD]."""
-        per_s, price = self.device_estimate.tokens_per_s, self.offer.usd_per_hour
-        if per_s is None or price is None:
-            return None
-        return usd_per_million(per_s=per_s.mid, usd_per_hour=price)
+        return self._usd_per_million(self.device_estimate.tokens_per_s)
 
-    @property
-    def session_s(self) -> float | None:
-        """Longest session of the machine; None without a known limit [s]."""
-        return self.selected.session_s
+    def _usd_per_million(self, per_s: Interval | None) -> Decimal | None:
+        price = self.offer.usd_per_hour
+        return (
+            None if per_s is None or price is None else usd_per_million(per_s=per_s.mid, usd_per_hour=price)
+        )
 
     @property
     def run_time_s(self) -> Interval | None:
@@ -150,10 +147,10 @@ class OfferEstimate:
 
     def co2_of(self, energy: Interval | None) -> Interval | None:
         """Return the carbon dioxide of some energy in the offer's region; None if unknown [kg]."""
-        g_co2_per_kwh = None if energy is None else self.market.g_co2_per_kwh(self.offer)
-        if energy is None or g_co2_per_kwh is None:
+        if energy is None:
             return None
-        return co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh)
+        g_co2_per_kwh = self.market.terms.g_co2_per_kwh(self.offer.provider, self.offer.region)
+        return None if g_co2_per_kwh is None else co2_kg(energy, g_co2_per_kwh=g_co2_per_kwh)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -163,27 +160,22 @@ class OfferEstimate:
 
     def notes_of(self, spot: str | None, scaling: ScalingEfficiency | None) -> tuple[str, ...]:
         """Return the notes, including those on preemptions and on several devices."""
-        return (*self.device_estimate.notes, *self.own_notes(spot, scaling))
-
-    def own_notes(self, spot: str | None, scaling: ScalingEfficiency | None) -> list[str]:
-        """Return the notes that are specific to this offer."""
-        sessions, session_s = self.sessions, self.session_s
+        sessions, session_s = self.sessions, self.selected.session_s
         interrupted = ""
         if session_s is not None and sessions is not None and sessions > 1:
             interrupted = (
                 f"a session ends after {session_s / SECONDS_PER_HOUR:g} h: this run takes {sessions} sessions"
             )
-        several = "" if scaling is None else scaling.note
         quota = self.selected.quota
         own = (
-            several,
+            "" if scaling is None else scaling.note,
             self.market.starved(self.selected, self.device_estimate),
             spot,
             interrupted,
             "" if quota is None or quota.state == "enough" else quota.why,
             self.offer.note,
         )
-        return [note for note in own if note]
+        return (*self.device_estimate.notes, *filter(None, own))
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
         """Return one entry of `offers[]`; on request, its bill has ranges and reasons."""
@@ -195,23 +187,10 @@ class OfferEstimate:
         return self._offer_json(), self.device_estimate.shared_json, self._run_json(breakdown=breakdown)
 
     def _offer_json(self) -> dict[str, Any]:
-        offer = self.offer
+        price = self.offer.usd_per_hour
         return {
-            "provider": offer.provider,
-            "instance_type": offer.instance_type,
-            "accelerator": offer.accelerator,
-            "devices": offer.devices,
-            "hosts": offer.hosts,
-            "vcpus": offer.vcpus,
-            "memory_gib": offer.memory_gib,
-            "region": offer.region,
-            "purchase": offer.purchase,
-            "usd_per_hour": None if offer.usd_per_hour is None else format(offer.usd_per_hour, "f"),
-            "price_as_of": offer.price_as_of,
-            "price_source": offer.price_source,
-            "estimated": offer.estimated,
-            "complete": offer.complete,
-            "status": offer.status,
+            **dict(zip(OFFER_KEYS, _get_offer_values(self.offer), strict=True)),
+            "usd_per_hour": None if price is None else format(price, "f"),
             "quota": to_plain(self.selected.quota),
         }
 
@@ -230,9 +209,9 @@ class OfferEstimate:
             "unbilled": list(self.unbilled),
             "usd_per_1000_steps": None if per_1000 is None else nano_text(per_1000),
             "usd_per_million_tokens": None if per_million is None else format(per_million, "f"),
-            "scaling": scaling and scaling.to_json(),
+            "scaling": to_plain(scaling),
             "serving": self.serving and self.serving.to_json(),
-            "best_batch": self.best_batch and self.best_batch.to_json(),
+            "best_batch": to_plain(self.best_batch),
             "energy_kwh": energy.to_json() if energy else None,
             "co2_kg": co2.to_json() if co2 else None,
             "sessions": self.sessions,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...offers.rows import Offer
-    from ..pricing.bill import UnpricedOffer
+    from ..pricing.bill import UnpricedRun
+    from ..select import OfferContext
     from .device_estimate import DeviceEstimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingEfficiency:
-    """Several devices relative to one device of the same kind, per sample and under weak scaling.
+    """Several devices relative to one of the same kind, per sample and under weak scaling: `offers[].scaling`.
 
     Args:
         devices: Number of devices of the offer [-].
@@ -38,15 +39,6 @@ class ScalingEfficiency:
         if abs(change) < 0.5:
             return f"{fast}, for the same money"
         return f"{fast}, {abs(change):.0f} % {'more expensive' if change > 0 else 'cheaper'}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry `offers[].scaling`."""
-        return {
-            "devices": self.devices,
-            "speedup": self.speedup,
-            "efficiency": self.efficiency,
-            "cost_ratio": self.cost_ratio,
-        }
 
 
 def compute_scaling(
@@ -78,16 +70,17 @@ def compute_scaling(
     )
 
 
-def find_single_device_offers(offers: Iterable[UnpricedOffer]) -> dict[object, UnpricedOffer]:
+def find_single_device_offers(
+    offers: Iterable[tuple[OfferContext, UnpricedRun]],
+) -> dict[object, tuple[Offer, DeviceEstimate]]:
     """Find the cheapest offer of one device of each provider, accelerator, region and purchase option."""
-    singles: dict[object, UnpricedOffer] = {}
-    for one in offers:
-        offer = one.selected.offer
-        if offer.devices == 1 and offer.complete and one.run.device_estimate.step_time_s is not None:
+    singles: dict[object, tuple[Offer, DeviceEstimate]] = {}
+    for selected, run in offers:
+        offer = selected.offer
+        if offer.devices == 1 and offer.complete and run.device_estimate.step_time_s is not None:
             kind = _kind(offer)
-            other = singles.get(kind)
-            if other is None or _price(offer) < _price(other.selected.offer):
-                singles[kind] = one
+            if kind not in singles or _price(offer) < _price(singles[kind][0]):
+                singles[kind] = offer, run.device_estimate
     return singles
 
 
@@ -99,13 +92,8 @@ def _price(offer: Offer) -> float:
     return float("inf") if offer.usd_per_hour is None else float(offer.usd_per_hour)
 
 
-def _rate_per_s(device_estimate: DeviceEstimate) -> float | None:
-    step_s = device_estimate.step_time_s
-    return None if step_s is None else device_estimate.run.global_batch_size / step_s.mid
-
-
 def compare_with_single_device(
-    offer: Offer, device_estimate: DeviceEstimate, singles: Mapping[object, UnpricedOffer]
+    offer: Offer, device_estimate: DeviceEstimate, singles: Mapping[object, tuple[Offer, DeviceEstimate]]
 ) -> ScalingEfficiency | None:
     """Compare several devices with one of their kind; None for one device, or if one is not offered.
 
@@ -115,18 +103,16 @@ def compare_with_single_device(
         singles: Offers of one device, by kind.
     """
     single = None if offer.devices <= 1 else singles.get(_kind(offer))
-    rate, single_rate = (
-        _rate_per_s(device_estimate),
-        None if single is None else _rate_per_s(single.run.device_estimate),
-    )
+    rate = device_estimate.samples_per_s
+    single_rate = None if single is None else single[1].samples_per_s
     if single is None or rate is None or single_rate is None:
         return None
-    prices = (offer.usd_per_hour, single.selected.offer.usd_per_hour)
+    prices = (offer.usd_per_hour, single[0].usd_per_hour)
     usd, single_usd = (None if price is None else float(price) for price in prices)
     return compute_scaling(
         devices=offer.devices,
-        rate_per_s=rate,
-        single_rate_per_s=single_rate,
+        rate_per_s=rate.mid,
+        single_rate_per_s=single_rate.mid,
         usd_per_hour=usd,
         single_usd_per_hour=single_usd,
     )

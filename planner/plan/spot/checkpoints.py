@@ -212,15 +212,12 @@ class _Table:
         import numpy as np
 
         ends = [start_s + k * run.segment_s for k in range(1, run.count + 1)]
-        self.chance = _steps(np, [law.cdf(end) for end in ends])
-        self.mean = _steps(np, [law.partial_mean_s(end) for end in ends])
-        self.square = _steps(np, [law.partial_square_s2(end) for end in ends])
+        self.chance, self.mean, self.square = (
+            np.diff(np.array([cumulative(end) for end in ends]), prepend=0.0)
+            for cumulative in (law.cdf, law.partial_mean_s, law.partial_square_s2)
+        )
         self.done = [1.0 - law.cdf(end) for end in ends]
         self.end = ends
-
-
-def _steps(np: Any, cumulative: list[float]) -> Any:
-    return np.diff(np.array(cumulative), prepend=0.0)
 
 
 def _moments(first: _Table, later: _Table, count: int, *, wait_s: float) -> tuple[float, float]:

@@ -164,10 +164,8 @@ def _gamma_quantile(shape: float, probability: float) -> float:
 
     Wilson and Hilferty: (1 - 1 / (9 k) + z / (3 sqrt(k)))^3 with shape k and normal quantile z, for k > 1.
     """
-    from statistics import NormalDist
-
     if shape <= 1.0:  # the cube-root form is inaccurate here; scaled exponential quantile instead
         return -math.log(1.0 - probability) * math.pow(shape, 0.5 * (1.0 - shape))
-    z = NormalDist().inv_cdf(probability)
+    z = _NORMAL.inv_cdf(probability)
     root = 1.0 - 1.0 / (9.0 * shape) + z / (3.0 * math.sqrt(shape))
     return math.pow(max(0.0, root), 3.0)

@@ -12,35 +12,18 @@ from ...units import GIB, GIGA, KILO, MIB
 from ..kernels.executed_ops import CORES_PER_CHIP
 from ..xla_recomputation import JAX_POOL_SHARE, XLA_SHARE
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreProperties:
-    """Core properties of a compute capability.
-
-    Args:
-        lanes: Single-precision units per core [-].
-        shared_kib: Shared memory per core [KiB].
-        block_kib: Maximum opt-in shared memory per block [KiB].
-        threads: Maximum resident threads per core [-].
-    """
-
-    lanes: int
-    shared_kib: int
-    block_kib: int
-    threads: int
-
-
 # NVIDIA, "CUDA C++ Programming Guide" 12.9, tables "Technical specifications per compute capability" and
-# "Throughput of native arithmetic instructions".
+# "Throughput of native arithmetic instructions": single-precision units of a core, its shared memory, the part of
+# it that a block may opt in to, and resident threads of a core.
 CORE_PROPERTIES = {
-    "6.0": CoreProperties(lanes=64, shared_kib=64, block_kib=48, threads=2048),
-    "7.0": CoreProperties(lanes=64, shared_kib=96, block_kib=96, threads=2048),
-    "7.5": CoreProperties(lanes=64, shared_kib=64, block_kib=64, threads=1024),
-    "8.0": CoreProperties(lanes=64, shared_kib=164, block_kib=163, threads=2048),
-    "8.6": CoreProperties(lanes=128, shared_kib=100, block_kib=99, threads=1536),
-    "8.9": CoreProperties(lanes=128, shared_kib=100, block_kib=99, threads=1536),
-    "9.0": CoreProperties(lanes=128, shared_kib=228, block_kib=227, threads=2048),
-    "10.0": CoreProperties(lanes=128, shared_kib=228, block_kib=227, threads=2048),
+    "6.0": {"lanes": 64, "shared_kib": 64, "block_kib": 48, "threads": 2048},
+    "7.0": {"lanes": 64, "shared_kib": 96, "block_kib": 96, "threads": 2048},
+    "7.5": {"lanes": 64, "shared_kib": 64, "block_kib": 64, "threads": 1024},
+    "8.0": {"lanes": 64, "shared_kib": 164, "block_kib": 163, "threads": 2048},
+    "8.6": {"lanes": 128, "shared_kib": 100, "block_kib": 99, "threads": 1536},
+    "8.9": {"lanes": 128, "shared_kib": 100, "block_kib": 99, "threads": 1536},
+    "9.0": {"lanes": 128, "shared_kib": 228, "block_kib": 227, "threads": 2048},
+    "10.0": {"lanes": 128, "shared_kib": 228, "block_kib": 227, "threads": 2048},
 }
 # Compute capabilities that CUDA 12's assembler rejects, and the oldest one it supports.
 STAND_IN_CAPABILITY = {"3.5": "6.0", "3.7": "6.0", "5.0": "6.0", "5.2": "6.0"}
@@ -77,16 +60,16 @@ def build_description(accelerator: Accelerator) -> str | None:
     major, minor = capability.split(".")
     return _TEXT.format(
         cores=accelerator.sms_or_cores,
-        lanes=generation.lanes,
-        shared=generation.shared_kib * 1024,
-        block=generation.block_kib * 1024,
+        lanes=generation["lanes"],
+        shared=generation["shared_kib"] * 1024,
+        block=generation["block_kib"] * 1024,
         clock=clock_mhz / KILO,
         bandwidth=int(bandwidth * GIGA),
         l2=int((accelerator.l2_mib or 4.0) * MIB),
         memory=int(memory_gib * GIB * JAX_POOL_SHARE / XLA_SHARE),  # XLA uses `XLA_SHARE` of it: JAX's pool
         major=major,
         minor=minor,
-        threads=generation.threads,
+        threads=generation["threads"],
         name=accelerator.name,
     )
 
@@ -101,13 +84,6 @@ PACKAGES = {  # `jax.export` writes flatbuffers, which JAX itself does not requi
     "tpu": ("libtpu", "jax", "jaxlib", "flatbuffers"),
     "cuda": ("jax-cuda12-plugin", "jax-cuda12-pjrt", "jax", "jaxlib", "flatbuffers"),
 }
-
-# Smallest slice of each generation supported by libtpu.
-SLICES = {
-    "TPU-v2": "v2:2x2", "TPU-v3": "v3:2x2", "TPU-v4": "v4:2x2x1", "TPU-v5e": "v5e:2x2", "TPU-v5p": "v5p:2x2x1",
-    "TPU-v6e": "v6e:2x2",
-}  # fmt: skip
-
 
 # Slices by number of chips: 2D for v2, v3, v5e and v6e; 3D for v4 and v5p
 # (docs.cloud.google.com/tpu/docs/v5e, v6e, v4 and v5p: "Configurations").
@@ -153,11 +129,12 @@ class CompileTarget:
 
 def find_target(accelerator: Accelerator) -> CompileTarget | None:
     """Return the compilation target of an accelerator; None if no compiler supports it."""
-    if accelerator.name in SLICES:
+    if accelerator.name in SHAPES:
+        smallest = SHAPES[accelerator.name][4]  # that libtpu supports
         return CompileTarget(
             accelerator=accelerator.name,
             platform="tpu",
-            topology=SLICES[accelerator.name],
+            topology=f"{accelerator.name.removeprefix('TPU-')}:{smallest}",
             cores=CORES_PER_CHIP.get(accelerator.name, 1),
         )
     description = build_description(accelerator) if accelerator.vendor == "NVIDIA" else None

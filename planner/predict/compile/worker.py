@@ -42,11 +42,7 @@ class CompileLimits:
     memory_bytes: int = 12 * GIB
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    limits: CompileLimits
-    child: str
-    mesh: Mesh
+DEFAULT_LIMITS = CompileLimits()
 
 
 def compile_step(
@@ -54,7 +50,7 @@ def compile_step(
     *,
     digest: str,
     target: CompileTarget,
-    limits: CompileLimits | None = None,
+    limits: CompileLimits = DEFAULT_LIMITS,
     use_cache: bool = True,
     child: str = MODULE,
     mesh: Mesh = (),
@@ -77,7 +73,7 @@ def compile_step(
     known = load_result(key) if use_cache else None
     if known is not None:
         return known
-    result = _run_child(module, target, compiler, _Options(limits or CompileLimits(), child, mesh))
+    result = _run_child(module, target, compiler, limits=limits, child=child, mesh=mesh)
     if use_cache:
         store_result(key, result)
     return result
@@ -90,15 +86,15 @@ def build_missing_compiler_fault(target: CompileTarget) -> CompileFault:
 
 
 def _run_child(
-    module: Path, target: CompileTarget, compiler: str, how: _Options
+    module: Path, target: CompileTarget, compiler: str, *, limits: CompileLimits, child: str, mesh: Mesh
 ) -> CompiledStep | CompileFault:
     with tempfile.TemporaryDirectory(prefix="gpuplan-compile-") as folder:
         request, answer, said = (Path(folder, name) for name in ("request.json", "answer.json", "said.txt"))
-        facts = {"module": str(module), "compiler": compiler, "mesh": how.mesh}
+        facts = {"module": str(module), "compiler": compiler, "mesh": mesh}
         facts |= {name: getattr(target, name) for name in ("platform", "topology", "description")}
         request.write_text(json.dumps(facts), encoding="utf-8")
         with said.open("wb") as output:
-            command = [sys.executable, "-P", "-m", how.child, str(request), str(answer)]
+            command = [sys.executable, "-P", "-m", child, str(request), str(answer)]
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -107,7 +103,7 @@ def _run_child(
                 env=_build_environment(folder),
             )
             try:
-                ended = _watch(process, how.limits)
+                ended = _watch(process, limits)
             finally:
                 _stop(process)
         if answer.is_file():

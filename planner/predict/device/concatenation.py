@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from ..coefficients import AcceleratorLimits, field_names
@@ -36,22 +37,9 @@ def concatenate_kernels(
         columns = [value if getattr(value, "ndim", 0) else np.full(n, value) for value, n in each]
         return np.concatenate(columns)[order]
 
-    columns = (
-        "category",
-        "count",
-        "flops",
-        "bytes_moved",
-        "m",
-        "n",
-        "k",
-        "batch",
-        "winograd",
-        "channels_first",
-        "attention_kernel",
-    )
-    arrays: dict[str, Any] = {name: of_tables(name) for name in columns}
-    table = KernelTable(
-        contractions=sum(table.contractions for table in tables), dtype=None, dtypes=(), **arrays
-    )
+    others: dict[str, Any] = {"contractions": sum(table.contractions for table in tables)}
+    others |= {"dtype": None, "dtypes": (), "dispatched": 0.0}
+    arrays = {one.name: of_tables(one.name) for one in fields(KernelTable) if one.name not in others}
+    table = KernelTable(**others, **arrays)
     limits = AcceleratorLimits(**{name: of_chips(name) for name in field_names(AcceleratorLimits)})
     return table, limits, segment[order]

@@ -42,6 +42,17 @@ class _Inputs:
         """Return the inputs of some rows."""
         return _Inputs(*(select_rows(getattr(self, field.name), rows) for field in fields(self)))
 
+    def compute_traffic_s(self, bytes_moved: Any, *, share: Any, xp: Any) -> Any:
+        """Return the time of memory traffic at a share of the bandwidth [s]."""
+        return memory_traffic_s(
+            bytes_moved=bytes_moved,
+            l2_bytes=self.chip.l2_bytes,
+            l2_reuse=self.shared.l2_reuse,
+            attainable_bytes_per_s=compute_bandwidth_bytes_per_s(
+                self.chip, self.stack, self.shared, share=share, xp=xp
+            ),
+        )
+
 
 def compute_kernel_parts_s(
     table: KernelTable,
@@ -59,53 +70,20 @@ def compute_kernel_parts_s(
     float32 in TF32: see `_fastest_unit_s`.
     """
     generation = replace(generation, launch_s=generation.launch_s * stack.launch)
-    compute_s, memory_s = _busy_s(table, chip, generation, stack, shared, xp=xp)
-    total_s = (
-        soft_max(compute_s, memory_s, sharpness=find_sharpness(table, shared, xp), xp=xp)
-        + generation.launch_s
-    )
-    rows = table.converted | _find_either_unit(table, chip)
-    if rows.any():
-        inputs = _Inputs(table, chip, generation, stack, shared)
-        compute_s, total_s = _fastest_unit_s(inputs, rows, compute_s, memory_s, total_s, xp=xp)
-    return total_s * table.count, compute_s * table.count, memory_s * table.count
-
-
-def _busy_s(
-    table: KernelTable,
-    chip: AcceleratorLimits,
-    generation: GenerationCoefficients,
-    stack: StackCoefficients,
-    shared: SharedCoefficients,
-    *,
-    xp: Any,
-) -> tuple[Any, Any]:
-    """Return arithmetic and memory time of one launch of each row [s]."""
+    inputs = _Inputs(table, chip, generation, stack, shared)
     clock = clock_share(chip, shared)
     elementwise_s = (table.flops / (chip.vector_flop_per_s * clock))[table.contractions :]
     products_s = compute_contraction_s(table, chip, generation, stack, shared, xp=xp)
     compute_s = xp.concatenate([products_s, elementwise_s])
     streams = ("stream",) * len(CONTRACTIONS) + ("stream", "pool", "irregular")
     share = select_by_category(generation, streams, table.category, xp)
-    return compute_s, _traffic_s(table.bytes_moved, chip, stack, shared, share=share, xp=xp)
-
-
-def _traffic_s(
-    bytes_moved: Any,
-    chip: AcceleratorLimits,
-    stack: StackCoefficients,
-    shared: SharedCoefficients,
-    *,
-    share: Any,
-    xp: Any,
-) -> Any:
-    """Return the time of memory traffic at a share of the bandwidth [s]."""
-    return memory_traffic_s(
-        bytes_moved=bytes_moved,
-        l2_bytes=chip.l2_bytes,
-        l2_reuse=shared.l2_reuse,
-        attainable_bytes_per_s=compute_bandwidth_bytes_per_s(chip, stack, shared, share=share, xp=xp),
-    )
+    memory_s = inputs.compute_traffic_s(table.bytes_moved, share=share, xp=xp)
+    busy_s = soft_max(compute_s, memory_s, sharpness=find_sharpness(table, shared, xp), xp=xp)
+    total_s = busy_s + generation.launch_s
+    rows = table.converted | _find_either_unit(table, chip)
+    if rows.any():
+        compute_s, total_s = _fastest_unit_s(inputs, rows, compute_s, memory_s, total_s, xp=xp)
+    return total_s * table.count, compute_s * table.count, memory_s * table.count
 
 
 def _find_either_unit(table: KernelTable, chip: AcceleratorLimits) -> Any:
@@ -137,7 +115,11 @@ def _fastest_unit_s(
     chosen = rows.nonzero()[0]
     own = inputs.select(chosen)
     table = replace(own.table, contractions=len(chosen))
-    conversions_s = xp.where(inputs.table.converted[chosen], _CONVERTED * _conversion_s(own, xp=xp), 0.0)
+    # One array is read and written once, in one launch.
+    array_bytes = 2.0 * own.table.bytes_moved / _CONVERTED
+    copied_s = own.compute_traffic_s(array_bytes, share=own.generation.stream, xp=xp)
+    conversion_s = copied_s + own.generation.launch_s
+    conversions_s = xp.where(inputs.table.converted[chosen], _CONVERTED * conversion_s, 0.0)
     by_tensor_s = total_s[chosen] + conversions_s
     ones = xp.ones(len(chosen))
     scalar = replace(own.chip, tensor=ones < 0, peak_flop_per_s=own.chip.vector_flop_per_s * ones)
@@ -151,14 +133,6 @@ def _fastest_unit_s(
         xp.where(rows, compute_rows_s[position], compute_s),
         xp.where(rows, xp.minimum(by_tensor_s, by_scalar_s)[position], total_s),
     )
-
-
-def _conversion_s(inputs: _Inputs, *, xp: Any) -> Any:
-    """Return the time to convert the layout of one array of a convolution: one read, one write, one launch [s]."""
-    array_bytes = 2.0 * inputs.table.bytes_moved / _CONVERTED
-    own = inputs.generation
-    copied_s = _traffic_s(array_bytes, inputs.chip, inputs.stack, inputs.shared, share=own.stream, xp=xp)
-    return copied_s + own.launch_s
 
 
 # Largest reduction of multiplications by an algorithm for convolutions in use: F(4x4, 3x3) of Winograd's needs 36

@@ -8,34 +8,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..kernels.table import Kernel
+
+if TYPE_CHECKING:
+    from ...workload.model import Workload
+    from ..measurements import Measurement
 
 FORMAT = "gpuplan.measured-steps/1"
 
 
-class RunIdentity(Protocol):
-    """Properties of a run besides its kernels: a traced workload or a published measurement has them."""
-
-    @property
-    def mode(self) -> str:
-        """Mode: `train` or `infer`."""
-
-    @property
-    def precision(self) -> str:
-        """Precision: a Keras policy or `tf32`."""
-
-    @property
-    def compiled(self) -> bool:
-        """Whether the step is one XLA program."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples in a step."""
-
-
-def compute_fingerprint(workload: RunIdentity, kernels: Iterable[Kernel]) -> str:
+def compute_fingerprint(workload: Workload | Measurement, kernels: Iterable[Kernel]) -> str:
     """Return a hash of kernels, precision, mode, compilation and batch size of a step.
 
     Args:

@@ -5,36 +5,12 @@ from __future__ import annotations
 import math
 
 
-def ring_all_reduce_s(
-    *, message_bytes: float, devices: float, link_bytes_per_s: float, latency_s: float = 0.0
-) -> float:
-    """Return the time of one ring all-reduce [s].
-
-    Every device sends and receives 2 (N - 1) / N of the message, in 2 (N - 1) steps: Patarasuk and Yuan, 2009,
-    "Bandwidth optimal all-reduce algorithms for clusters of workstations", J. Parallel Distrib. Comput. 69(2),
-    doi:10.1016/j.jpdc.2008.09.002, section 3. Valid for one message at a time over equal links.
-
-    Args:
-        message_bytes: Size of the operand on every device [bytes].
-        devices: Number of devices; 1 and less need no link [-].
-        link_bytes_per_s: Bandwidth of a device in one direction [bytes/s].
-        latency_s: Of one step of the ring [s].
-
-    Example:
-        >>> ring_all_reduce_s(message_bytes=100e6, devices=4, link_bytes_per_s=10e9)
-        0.015
-    """
-    if devices <= 1:
-        return 0.0
-    return (
-        2.0 * (devices - 1.0) / devices * message_bytes / link_bytes_per_s + 2.0 * (devices - 1.0) * latency_s
-    )
-
-
 def ring_pass_s(*, message_bytes: float, devices: float, link_bytes_per_s: float) -> float:
-    """Return the time of one ring all-gather or reduce-scatter, without latency [s].
+    """Return the time of one ring all-gather or reduce-scatter, half that of an all-reduce, without latency [s].
 
-    Every device sends (N - 1) / N of the message, half of an all-reduce; source as for `ring_all_reduce_s`.
+    Every device sends (N - 1) / N of the message: Patarasuk and Yuan, 2009, "Bandwidth optimal all-reduce
+    algorithms for clusters of workstations", J. Parallel Distrib. Comput. 69(2), doi:10.1016/j.jpdc.2008.09.002,
+    section 3. Valid for one message at a time over equal links.
 
     Args:
         message_bytes: Size of the whole, of which a device holds 1 / N before or after [bytes].

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
 from importlib import resources
@@ -21,7 +21,7 @@ from ...frozen import Frozen
 from ...offers.rows import Accelerator
 from ...units import Interval
 from ..step_time import Limiter, NoPrediction, StepTime, join_notes
-from .collectives import exposed_s, ring_all_reduce_s
+from .collectives import exposed_s, ring_pass_s
 from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind, find_slowest_link
 
 FORMAT = "gpuplan.parallel/2"
@@ -154,17 +154,21 @@ def compute_overhead_parts_s(
         return {}
     way = parallel.method(method)
     rate = link.bytes_per_s * parallel.shares.links[link.kind]
-    exchange_s = ring_all_reduce_s(message_bytes=gradient_bytes, devices=devices, link_bytes_per_s=rate)
+    exchange_s = 2.0 * ring_pass_s(message_bytes=gradient_bytes, devices=devices, link_bytes_per_s=rate)
     open_s = exposed_s(exchange_s=exchange_s, hidden_at_most_s=way.overlap * backward_share * single_s)
-    waiting_s = 0.0 if link.kind in IN_STEP else compute_waiting_s(single_s, devices=devices, way=way)
+    waiting_s = compute_waiting_s(single_s, devices=devices, kind=link.kind, way=way)
     link_s = waiting_s + (open_s + way.sync_s) / accumulation
-    feed_s = _feed_s(devices, decoded_samples, cpu_cores, parallel.shares)
-    return {"link": link_s, "input": _beyond(single_s + link_s, feed_s, parallel.shares.sharpness)}
+    device_s, shares, feed_s = single_s + link_s, parallel.shares, 0.0
+    if decoded_samples is not None and cpu_cores is not None:
+        feed_s = devices * decoded_samples / (shares.decoded_per_s_per_core * cpu_cores)
+    # What the input pipeline adds: (device^p + feed^p)^(1/p) - device.
+    grown = (1.0 + (feed_s / device_s) ** shares.sharpness) ** (1.0 / shares.sharpness)
+    return {"link": link_s, "input": device_s * float(grown - 1.0)}
 
 
-def compute_waiting_s(single_s: float, *, devices: float, way: MethodCoefficients) -> float:
-    """Return the slowdown of a device's own work next to others: work x slowdown x log2(N) [s]."""
-    return single_s * way.slowdown * math.log2(devices)
+def compute_waiting_s(single_s: float, *, devices: float, kind: LinkKind, way: MethodCoefficients) -> float:
+    """Return the slowdown of a device's own work next to others: work x slowdown x log2(N); 0 in step [s]."""
+    return 0.0 if kind in IN_STEP else single_s * way.slowdown * math.log2(devices)
 
 
 def ratio_scale(ratio: float) -> float:
@@ -184,32 +188,14 @@ def ratio_scale(ratio: float) -> float:
     return LEAST_SCALE + math.log(max(ratio, 1.0))
 
 
-def _feed_s(
-    devices: float, decoded_samples: float | None, cpu_cores: float | None, shares: ExchangeCoefficients
-) -> float:
-    if decoded_samples is None or cpu_cores is None:
-        return 0.0
-    return devices * decoded_samples / (shares.decoded_per_s_per_core * cpu_cores)
-
-
-def _beyond(device_s: float, feed_s: float, sharpness: float) -> float:
-    """Return (device^p + feed^p)^(1/p) - device, the time added by the input pipeline [s]."""
-    share = feed_s / device_s
-    return device_s * float((1.0 + share**sharpness) ** (1.0 / sharpness) - 1.0)
-
-
 def scale_to_devices(
     single: StepTime,
     *,
     gradient_bytes: float,
     accelerator: Accelerator,
     devices: float,
-    parallel: ParallelCoefficients | None = None,
     machine: HostSpec = UNKNOWN_HOST,
     hosts: int = 1,
-    method: str = ANY_METHOD,
-    backward_share: float = BACKWARD_SHARE,
-    accumulation: int = 1,
 ) -> StepTime | NoPrediction:
     """Return the step on several devices, each working on the batch of the single one.
 
@@ -221,38 +207,44 @@ def scale_to_devices(
         gradient_bytes: Of the model, as they are sent [bytes].
         accelerator: Each of the devices.
         devices: Of all hosts; 1 and less: the single step [-].
-        parallel: Fitted constants; None: the packaged ones of an all-reduce.
         machine: How the devices of a host are joined; by default as the accelerator usually is.
         hosts: Machines [-].
-        method, backward_share, accumulation: See `compute_overhead_parts_s`.
     """
     if devices <= 1 or not gradient_bytes:
         return single
-    link = find_slowest_link(accelerator, devices=devices, machine=machine, hosts=hosts)
-    if link is None:
-        where = f"{hosts} such machines" if hosts > 1 else f"{accelerator.name} devices"
-        return NoPrediction(f"the rate of the link between {where} is not known")
-    constants = parallel or load_parallel_coefficients()["all_reduce"]
+    links = find_ring_links(accelerator, devices=devices, machine=machine, hosts=hosts)
+    if isinstance(links, NoPrediction):
+        return links
+    _, link = links
+    constants = load_parallel_coefficients()["all_reduce"]
     added = compute_overhead_parts_s(
         single_s=single.time_s.mid,
         devices=devices,
         gradient_bytes=gradient_bytes,
         link=link,
         parallel=constants,
-        method=method,
-        backward_share=backward_share,
-        accumulation=accumulation,
     )
-    note = _note(link.kind, devices, hosts)
+    where = f" in {hosts} machines" if hosts > 1 else ""
+    unfitted = " (its share of the datasheet rate is assumed)" if link.kind == "ici" else ""
+    over = f"{LINK_NAMES[link.kind]}{unfitted}"
+    note = f"data parallel: gradients of {devices:g} devices{where} summed over {over}"
     return extend_step(single, added, parallel=constants, note=note)
 
 
+def find_ring_links(
+    accelerator: Accelerator, *, devices: float, machine: HostSpec, hosts: int
+) -> tuple[Link, Link] | NoPrediction:
+    """Return the slowest link within a machine and that of a ring over all devices, if their rates are known."""
+    inside = find_slowest_link(accelerator, devices=devices / hosts, machine=machine)
+    whole = find_slowest_link(accelerator, devices=devices, machine=machine, hosts=hosts)
+    if inside is None or whole is None:
+        where = f"{hosts} such machines" if hosts > 1 else f"{accelerator.name} devices"
+        return NoPrediction(f"the rate of the link between {where} is not known")
+    return inside, whole
+
+
 def extend_step(
-    single: StepTime,
-    added_s: Mapping[str, float],
-    *,
-    parallel: ParallelCoefficients,
-    note: str,
+    single: StepTime, added_s: Mapping[str, float], *, parallel: ParallelCoefficients, note: str
 ) -> StepTime:
     """Return the step of several devices: the step of one with further parts, and a wider interval.
 
@@ -265,60 +257,17 @@ def extend_step(
     parts = {**single.parts_s}
     for name, part_s in added_s.items():
         parts[name] = parts.get(name, 0.0) + part_s
-    mid = single.time_s.mid + sum(added_s.values())
+    one = single.time_s
+    mid = one.mid + sum(added_s.values())
+    # The interval around a product of two independent factors: log widths add up as squares.
+    shortest, longest = parallel.ends(mid / one.mid)
+    below = math.hypot(math.log(one.mid / one.low), min(shortest, 0.0))
+    above = math.hypot(math.log(one.high / one.mid), max(longest, 0.0))
     return StepTime(
-        time_s=_widened(single.time_s, mid, parallel.ends(mid / single.time_s.mid)),
+        time_s=Interval(low=mid * math.exp(-below), mid=mid, high=mid * math.exp(above)),
         basis=single.basis,
         parts_s=parts,
         limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
         note=join_notes(single.note, note),
         memory=single.memory,
     )
-
-
-def _note(kind: LinkKind, devices: float, hosts: int) -> str:
-    where = f" in {hosts} machines" if hosts > 1 else ""
-    unfitted = " (its share of the datasheet rate is assumed)" if kind == "ici" else ""
-    return f"data parallel: gradients of {devices:g} devices{where} summed over {LINK_NAMES[kind]}{unfitted}"
-
-
-def _widened(single_s: Interval, mid_s: float, ratio: tuple[float, float]) -> Interval:
-    """Return the interval around a product of two independent factors, log widths added in squares."""
-    below = math.hypot(math.log(single_s.mid / single_s.low), min(ratio[0], 0.0))
-    above = math.hypot(math.log(single_s.high / single_s.mid), max(ratio[1], 0.0))
-    return Interval(low=mid_s * math.exp(-below), mid=mid_s, high=mid_s * math.exp(above))
-
-
-def weak_scaling(
-    step_s_of: Callable[[int], float], *, batch_per_device: int, devices: tuple[int, ...]
-) -> dict[int, float]:
-    """Return samples a second with a fixed batch per device, by number of devices [1/s].
-
-    Args:
-        step_s_of: Step time of N devices, each with the fixed batch [s].
-        batch_per_device: Samples [-].
-        devices: Numbers to look at [-].
-
-    Example:
-        >>> weak_scaling(lambda n: 0.1 + 0.01 * (n - 1), batch_per_device=32, devices=(1, 11))
-        {1: 320.0, 11: 1760.0}
-    """
-    return {n: n * batch_per_device / step_s_of(n) for n in devices}
-
-
-def strong_scaling(
-    step_s_of: Callable[[int, float], float], *, global_batch: int, devices: tuple[int, ...]
-) -> dict[int, float]:
-    """Return samples a second with a fixed batch over all devices, by number of devices [1/s].
-
-    Args:
-        step_s_of: Step time of N devices, each with that batch [s]: small batches keep devices less busy, so it
-            must come from a model of the step, not from one measured step.
-        global_batch: Samples of all devices [-].
-        devices: Numbers to look at; a batch that does not divide evenly waits for its larger parts [-].
-
-    Example:
-        >>> strong_scaling(lambda n, batch: 0.5 + 0.25 * batch, global_batch=6, devices=(1, 3))
-        {1: 3.0, 3: 6.0}
-    """
-    return {n: global_batch / step_s_of(n, math.ceil(global_batch / n)) for n in devices}

@@ -20,14 +20,14 @@ from .collectives import exposed_s
 from .data_parallel import (
     ANY_METHOD,
     BACKWARD_SHARE,
-    IN_STEP,
     LINK_NAMES,
     ParallelCoefficients,
     compute_waiting_s,
     extend_step,
+    find_ring_links,
     load_parallel_coefficients,
 )
-from .interconnect import UNKNOWN_HOST, HostSpec, Link, find_slowest_link
+from .interconnect import UNKNOWN_HOST, HostSpec, Link
 from .sharded_step import compute_latency_s, count_messages
 from .sharding import Sharding, format_place
 
@@ -124,9 +124,7 @@ def compute_divided_link_s(
     replicas_s = sum(links.compute_transfer_s(one) for one in hidden)
     replicas_s += _compute_merged_latency_s(hidden, links)
     open_s += exposed_s(exchange_s=replicas_s, hidden_at_most_s=way.overlap * BACKWARD_SHARE * single_s)
-    waiting_s = 0.0
-    if links.whole.kind not in IN_STEP:
-        waiting_s = compute_waiting_s(single_s, devices=devices, way=way)
+    waiting_s = compute_waiting_s(single_s, devices=devices, kind=links.whole.kind, way=way)
     return open_s + waiting_s + way.sync_s
 
 
@@ -159,11 +157,10 @@ def scale_to_divided_devices(
         machine: How the devices of a host are joined; by default as the accelerator usually is.
         hosts: Machines [-].
     """
-    whole = find_slowest_link(accelerator, devices=devices, machine=machine, hosts=hosts)
-    inside = find_slowest_link(accelerator, devices=devices / hosts, machine=machine)
-    if whole is None or inside is None:
-        where = f"{hosts} such machines" if hosts > 1 else f"{accelerator.name} devices"
-        return NoPrediction(f"the rate of the link between {where} is not known")
+    found = find_ring_links(accelerator, devices=devices, machine=machine, hosts=hosts)
+    if isinstance(found, NoPrediction):
+        return found
+    inside, whole = found
     constants = load_parallel_coefficients()["all_reduce"]
     links = RingLinks(inside=inside, whole=whole, host_devices=devices / hosts, parallel=constants)
     link_s = compute_divided_link_s(

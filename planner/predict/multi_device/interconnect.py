@@ -111,7 +111,8 @@ def _inside(accelerator: Accelerator, *, devices: float, machine: HostSpec) -> L
         return Link(kind="ici", bytes_per_s=rate)
     if topology in ("switch", "cube mesh") and accelerator.link_gb_per_s_total:
         one_way = accelerator.link_gb_per_s_total / 2.0 * GIGA
-        return Link(kind="nvlink", bytes_per_s=one_way * _mesh_share(accelerator, devices, topology))
+        in_mesh = {} if topology == "switch" else MESH_SHARES.get(accelerator.architecture, {})
+        return Link(kind="nvlink", bytes_per_s=one_way * in_mesh.get(round(devices), 1.0))
     if accelerator.pcie_gb_per_s_per_direction:
         rate = accelerator.pcie_gb_per_s_per_direction * GIGA / DIES_PER_SLOT.get(accelerator.name, 1)
         return Link(kind="pcie", bytes_per_s=rate)
@@ -125,9 +126,3 @@ def _usual_topology(accelerator: Accelerator) -> Topology:
     if not joined or accelerator.name in BRIDGED:
         return "pcie"
     return "cube mesh" if accelerator.architecture in MESH_SHARES else "switch"
-
-
-def _mesh_share(accelerator: Accelerator, devices: float, topology: Topology) -> float:
-    if topology == "switch":
-        return 1.0
-    return MESH_SHARES.get(accelerator.architecture, {}).get(round(devices), 1.0)

@@ -16,14 +16,14 @@ from .collectives import exposed_s, ring_pass_s
 from .data_parallel import (
     ANY_METHOD,
     BACKWARD_SHARE,
-    IN_STEP,
     LINK_NAMES,
     ParallelCoefficients,
     compute_waiting_s,
     extend_step,
+    find_ring_links,
     load_parallel_coefficients,
 )
-from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind, find_slowest_link
+from .interconnect import UNKNOWN_HOST, HostSpec, Link, LinkKind
 from .sharding import Sharding, format_place
 
 # XLA merges smaller all-gathers and reduce-scatters of a program up to 30 MiB a message (openxla/xla@9b2cf8eb,
@@ -120,7 +120,6 @@ def compute_sharded_link_s(
     inside: LinkKind,
     parallel: ParallelCoefficients,
     hosts: int = 1,
-    method: str = ANY_METHOD,
     backward_share: float = BACKWARD_SHARE,
 ) -> float:
     """Return the time that sharing a step among devices adds to the work of each [s].
@@ -139,14 +138,13 @@ def compute_sharded_link_s(
         inside: Kind of the links within a machine.
         parallel: Constants fitted on all-reduces: shares of the rates, overlap, waiting, start.
         hosts: Machines [-].
-        method: Method of synchronization whose constants are taken; the mean by default.
         backward_share: Backward share of the work, 0..1 [-].
 
     Not fitted on sharded steps. Valid for gathers that are issued ahead of their use, as FSDP and XLA do.
     """
     if devices <= 1:
         return 0.0
-    way = parallel.method(method)
+    way = parallel.method(ANY_METHOD)
     rate = link.bytes_per_s * parallel.shares.links[link.kind]
     latency_s = traffic.messages * compute_latency_s(inside=inside, devices=devices, hosts=hosts)
     gather_s = latency_s + ring_pass_s(
@@ -162,7 +160,7 @@ def compute_sharded_link_s(
         open_s += _compute_pipelined_s(gather_s + scatter_s, pass_s=backward_s, messages=traffic.messages)
     else:
         open_s = exposed_s(exchange_s=gather_s + scatter_s, hidden_at_most_s=way.overlap * backward_s)
-    waiting_s = 0.0 if link.kind in IN_STEP else compute_waiting_s(single_s, devices=devices, way=way)
+    waiting_s = compute_waiting_s(single_s, devices=devices, kind=link.kind, way=way)
     return waiting_s + open_s + way.sync_s
 
 
@@ -172,11 +170,8 @@ def scale_to_sharded_devices(
     traffic: ShardedTraffic,
     accelerator: Accelerator,
     devices: float,
-    parallel: ParallelCoefficients | None = None,
     machine: HostSpec = UNKNOWN_HOST,
     hosts: int = 1,
-    method: str = ANY_METHOD,
-    backward_share: float = BACKWARD_SHARE,
 ) -> StepTime | NoPrediction:
     """Return the step of sharded devices, each working on the batch of the single one.
 
@@ -185,19 +180,16 @@ def scale_to_sharded_devices(
         traffic: Data exchanged in a step.
         accelerator: Each of the devices.
         devices: Of all hosts; 1 and less: the single step [-].
-        parallel: Fitted constants; None: the packaged ones of an all-reduce.
         machine: How the devices of a host are joined; by default as the accelerator usually is.
         hosts: Machines [-].
-        method, backward_share: See `compute_sharded_link_s`.
     """
     if devices <= 1:
         return single
-    link = find_slowest_link(accelerator, devices=devices, machine=machine, hosts=hosts)
-    inside = find_slowest_link(accelerator, devices=devices / hosts, machine=machine)
-    if link is None or inside is None:
-        where = f"{hosts} such machines" if hosts > 1 else f"{accelerator.name} devices"
-        return NoPrediction(f"the rate of the link between {where} is not known")
-    constants = parallel or load_parallel_coefficients()["all_reduce"]
+    links = find_ring_links(accelerator, devices=devices, machine=machine, hosts=hosts)
+    if isinstance(links, NoPrediction):
+        return links
+    inside, link = links
+    constants = load_parallel_coefficients()["all_reduce"]
     link_s = compute_sharded_link_s(
         single_s=single.time_s.mid,
         devices=devices,
@@ -206,8 +198,6 @@ def scale_to_sharded_devices(
         inside=inside.kind,
         parallel=constants,
         hosts=hosts,
-        method=method,
-        backward_share=backward_share,
     )
     note = _format_note(traffic, link_s, kind=link.kind, devices=devices, hosts=hosts)
     return extend_step(single, {"link": link_s}, parallel=constants, note=note)
