@@ -13,11 +13,6 @@ if TYPE_CHECKING:
     from ..profile.benchmark import Benchmark, BenchmarkRequest
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(benchmark)
-
-
 def benchmark(
     *,
     output: Annotated[

@@ -21,11 +21,6 @@ BREAKEVEN_EPILOG = """Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command(epilog=BREAKEVEN_EPILOG)(breakeven)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakevenFlags:
     """Alternatives to compare, and number of runs."""

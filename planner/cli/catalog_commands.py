@@ -1,20 +1,19 @@
-"""Commands on the catalog and on quotas: ``offers``, ``accelerators``, ``catalog``, ``quota``."""
+"""Commands on the catalog and on quotas: ``offers``, ``accelerators``, ``quota``."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import UsageError, near_names_hint
 from ..plain import to_plain
-from . import refresh_commands
 from .messages import format_command, suggest_next
-from .option_values import complete_accelerators, complete_providers, complete_regions
+from .offer_flags import Accelerator as AcceleratorFlag
+from .offer_flags import Provider, Region
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
@@ -23,31 +22,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 SHOWN_OFFERS = 25  # on a terminal, without --all
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of the catalog to an app."""
-    app.command("offers")(offers)
-    app.command("accelerators")(accelerators)
-    group = typer.Typer(
-        help="Refresh and check the catalog of prices and accelerators.", rich_markup_mode=None
-    )
-    group.command("check")(check)
-    refresh_commands.register(group)
-    app.add_typer(group, name="catalog")
-    app.command("quota")(quota)
-
-
 def offers(  # noqa: PLR0917 (typer passes everything by name)
-    accelerator: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this accelerator; repeatable.", autocompletion=complete_accelerators),
-    ] = None,
-    provider: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this provider; repeatable.", autocompletion=complete_providers),
-    ] = None,
-    region: Annotated[
-        list[str] | None, typer.Option(help="Only this region; repeatable.", autocompletion=complete_regions)
-    ] = None,
+    accelerator: AcceleratorFlag = None,
+    provider: Provider = None,
+    region: Region = None,
     purchase: Annotated[str, typer.Option(help="Purchase option: on-demand, spot or any.")] = "any",
     devices: Annotated[
         list[float] | None, typer.Option(help="Only this number of GPUs or TPU chips; repeatable.")
@@ -132,38 +110,6 @@ def accelerators(
     else:
         emit_rows(ACCELERATOR_COLUMNS, rows)
         suggest_next(format_command("offers", accelerator=found[0].name))
-
-
-def check(
-    folder: Annotated[
-        Path | None, typer.Argument(help="Your own catalog. Default: the packaged one.")
-    ] = None,
-) -> None:
-    """Check every row of the catalog; findings go to standard output, one per line.
-
-    Example: gpuplan catalog check ./my-catalog
-
-    Example: gpuplan catalog check
-    """
-    from ..offers.catalog import load_catalog
-    from ..offers.check import check_catalog
-    from ..render.progress import status
-    from ..today import get_today
-
-    with status("checking every row"):
-        report = check_catalog(load_catalog(folder).folder, today=get_today())
-    for finding in report.findings:
-        typer.echo(str(finding))
-    counts = f"{report.offers} prices of {report.providers} providers, {report.accelerators} accelerators"
-    if report.findings:
-        typer.echo(f"{len(report.findings)} findings in {counts}", err=True)
-        raise typer.Exit(1)
-    typer.echo(f"ok: {counts}", err=True)
-    suggest_next(
-        format_command("catalog", "age")
-        if folder is None
-        else format_command("estimate", "MODEL", catalog=folder)
-    )
 
 
 def _filter_rows(rows: list[Accelerator], field: str, wanted: list[str]) -> list[Accelerator]:

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from ..profile_schema import ProfileDocument
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(profile)
-
-
 class MeasuringFlags(Frozen):
     """Processes and time of each measurement."""
 

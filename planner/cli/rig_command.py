@@ -23,11 +23,6 @@ OWN = ("power_w", "idle_power_w", "value_lost_per_year")  # fields of `OwnedMach
 HOST_W = 150.0  # assumed for a desktop in training: processor, memory, fans, power supply losses
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command(epilog=RIG_EPILOG)(rig)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RigFlags:
     """A machine to buy, and its use."""

@@ -30,13 +30,8 @@ SWEEP_EPILOG = """Examples:
 PRECISIONS = "float32,mixed_float16"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command("sweep", epilog=SWEEP_EPILOG)(sweep_command)
-
-
 @expand_flag_groups
-def sweep_command(
+def sweep(
     model: ModelArgument,
     script_arguments: ScriptArguments = None,
     *,
