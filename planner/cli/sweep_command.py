@@ -51,6 +51,7 @@ def sweep(
 ) -> None:
     """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
     from ..plan.compare.sweep import sweep
+    from ..plan.context import build_context
     from ..render.sweep import emit_sweep
     from ..workload.capture.kept_models import keep_models_built
     from ..workload.load import load_workload
@@ -60,8 +61,13 @@ def sweep(
     out.require_writable()
     asked = build_request(offers, shard=shard, assume=assume).resolve()
     with show_estimate_progress(model) as tell, keep_models_built():
-        context = asked.build_context(
-            model, options=options.with_callback(tell), script_arguments=script_arguments or ()
+        context = build_context(
+            model,
+            asked.question,
+            options=options.with_callback(tell),
+            script_arguments=script_arguments or (),
+            catalog=asked.catalog,
+            terms=asked.terms,
         )
         own = context.workload
 

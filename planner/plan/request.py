@@ -16,7 +16,7 @@ from ..workload.options import ScriptOptions, WorkloadOptions, count_tokens
 from .cost_terms import SPOT_KEYS, CostTerms, build_cost_terms, take_overrides
 from .execution.scaling_mode import ScalingMode
 from .parsing import parse_duration_s, parse_time_limit_s
-from .question import EstimateContext, Question, SortBy
+from .question import Question, SortBy
 from .select import Filters, select
 from .spot.preemption import SpotTerms
 
@@ -29,57 +29,24 @@ FLAG = "--script-timeout"
 
 
 class ResolvedRequest(Frozen):
-    """A question with catalog, cost terms and settings.
+    """A question with catalog and cost terms.
 
     Args:
         question: Filters, order and limits.
         catalog: Catalog with the user's own rows.
         terms: Costs and assumptions besides the training hours.
-        settings: The user's settings.
     """
 
     question: Question
     catalog: Catalog
     terms: CostTerms
-    settings: Settings
-
-    def build_context(
-        self, model: str, *, options: WorkloadOptions, script_arguments: Sequence[str] = ()
-    ) -> EstimateContext:
-        """Trace a model, and combine its workload with the catalog and the terms; see `plan.context`."""
-        from .context import build_context
-
-        return build_context(
-            model,
-            self.question,
-            options=options,
-            script_arguments=script_arguments,
-            catalog=self.catalog,
-            terms=self.terms,
-        )
 
 
 class EstimateRequest(Frozen):
-    """Request for an estimate from the command line or Python; empty filters select all offers.
+    """Request for an estimate from the command line or Python; its values are arguments of `gpuplan.estimate`.
 
-    Args:
-        accelerators, providers, regions, purchase, devices: Filters of offers.
-        hosts: Numbers of equal machines that share the work; empty for one [-].
-        retired: Whether to include offers that can no longer be rented.
-        residency: Allowed locations of the data: `eu`, `eea`, `uk` or countries.
-        deadline: Longest time of the run: `12h`, the point in time at which it must end: `Mon 08:00`, or a number
-            of seconds [s].
-        feed: Input pipeline: `arrays`, `jpeg` or samples per second of one vCPU.
-        budget: Highest cost of the run [USD].
-        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for strong
-            where the script distributes its model, and weak elsewhere.
-        shard: What several devices hold in parts: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`,
-            several of them with commas, or `auto` for the first four, of which the first that fits is taken; None
-            for what the script says.
-        sort: Sort criterion of the offers.
-        assume: Overrides of the catalog's assumptions: `boot_s=90`.
-        quota: Whether to compare the offers with the quotas of the user's accounts.
-        hour_value, wait_value: Value of an hour of the user's time, and of an unattended one [USD/h].
+    Of `assume` they are texts (`boot_s=90`), and of `shard` also several with commas, of which the first that fits
+    is taken.
     """
 
     accelerators: Sequence[str] = ()
@@ -138,7 +105,7 @@ class EstimateRequest(Frozen):
             quotas=_read_quotas(filters, catalog, settings) if settings.quota else None,
         )
         terms = build_cost_terms(settings, catalog.costs, assume=assume)
-        return ResolvedRequest(question=question, catalog=catalog, terms=terms, settings=settings)
+        return ResolvedRequest(question=question, catalog=catalog, terms=terms)
 
     def _deadline_s(self) -> float | None:
         """Return the longest time of the run, or None without a deadline [s]."""

@@ -6,7 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
+from ..plain import to_plain
 from ..profile_schema import Timing, TimingSummary
 
 CONFIDENCE = 0.95
@@ -15,22 +17,8 @@ HALVES = 2
 # 97.5 % quantiles of Student's t distribution from 1 degree of freedom on (NIST/SEMATECH, "e-Handbook of
 # Statistical Methods", section 1.3.6.7.2); the last one is used beyond, where it is at most 7 % too large.
 T_975 = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-    2.228,
-    2.201,
-    2.179,
-    2.160,
-    2.145,
-    2.131,
-)
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+)  # fmt: skip
 
 
 def compute_median_interval(
@@ -134,16 +122,7 @@ class WindowStatistics:
 
     def to_json(self) -> TimingSummary:
         """Return plain JSON types, including the width."""
-        return {
-            "median_s": self.median_s,
-            "low_s": self.low_s,
-            "high_s": self.high_s,
-            "mean_s": self.mean_s,
-            "spread": self.spread,
-            "drift": self.drift,
-            "windows": self.windows,
-            "width": self.width,
-        }
+        return cast("TimingSummary", to_plain(self) | {"width": self.width})
 
 
 def summarize(steps_s: Sequence[float], counts: Sequence[int]) -> WindowStatistics:
