@@ -105,7 +105,7 @@ class _Form(NamedTuple):
     hint: str
     kinds: type | tuple[type, ...] = str
 
-    def __call__(self, value: object, where: str) -> Any:
+    def parse(self, value: object, where: str) -> Any:
         """Convert a value; UsageError unless its text matches."""
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if isinstance(value, self.kinds) and re.fullmatch(self.pattern, text, re.DOTALL):
@@ -113,12 +113,12 @@ class _Form(NamedTuple):
         raise UsageError(f"{where} is {self.refusal}: {value!r}", hint=self.hint)
 
 
-_FOLDER = _Form(".+", lambda text: Path(text).expanduser(), "not a folder", "give a path in quotes")
-_DURATION = _Form(".*", str, "not a duration", 'write it as "10m"')
+_FOLDER = _Form(".+", lambda text: Path(text).expanduser(), "not a folder", "give a path in quotes").parse
+_DURATION = _Form(".*", str, "not a duration", 'write it as "10m"').parse
 _SWITCH = _Form(
     "true|false", lambda text: text == "true", "neither true nor false", "write `true` or `false`",
     (str, bool),
-)  # fmt: skip
+).parse  # fmt: skip
 
 
 def _parse_names(value: object, where: str) -> tuple[str, ...]:
@@ -144,19 +144,21 @@ _SCALARS: dict[str, Callable[[object, str], Any]] = {
     "data_dir": _FOLDER,
     "catalog_dir": _FOLDER,
     "state_dir": _FOLDER,
-    "owner": _Form("[a-z][a-z0-9-]{0,62}", str, "not a name", "write lower-case letters, digits and hyphens"),
+    "owner": _Form(
+        "[a-z][a-z0-9-]{0,62}", str, "not a name", "write lower-case letters, digits and hyphens"
+    ).parse,
     "providers": _parse_names,
     "regions": _parse_names,
-    "currency": _Form("[A-Za-z]{3}", str.upper, "not a currency", 'write three letters: "EUR"'),
+    "currency": _Form("[A-Za-z]{3}", str.upper, "not a currency", 'write three letters: "EUR"').parse,
     "script_timeout": _DURATION,
     "script_env": _parse_names,
     "trace_cache": _SWITCH,
     "keep_runs": _SWITCH,
     "quota": _SWITCH,
-    "requirements": _Form(".*", str, "not a text", "write it in quotes"),
-    "fallbacks": _Form("[0-9]{1,4}", int, "not a number of offers", "write e.g. 3", (str, int)),
+    "requirements": _Form(".*", str, "not a text", "write it in quotes").parse,
+    "fallbacks": _Form("[0-9]{1,4}", int, "not a number of offers", "write e.g. 3", (str, int)).parse,
     "checkpoint_every": _DURATION,
-    "stop_loss": _Form("off|warn|stop", str, "no action", 'write "off", "warn" or "stop"'),
+    "stop_loss": _Form("off|warn|stop", str, "no action", 'write "off", "warn" or "stop"').parse,
     "accept_old_prices": _SWITCH,
     "guest_cap_only": _SWITCH,
 }

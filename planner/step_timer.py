@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,12 +76,12 @@ class StepTimer(StepRecorder):
         self._watch = LoadMonitor([os.getpid()])
         self._input.watch(find_epoch_iterator(), keras.backend.backend())
         super().on_train_begin(logs)
-        self._written_s = self.clock()
+        self._written_s = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Write the profile so far at most once a minute, and print the remaining time."""
         super().on_epoch_end(epoch, logs)
-        now_s = self.clock()
+        now_s = time.perf_counter()
         if now_s - self._written_s >= WRITE_INTERVAL_S:  # reading the machine's state takes tens of ms
             self._update("running")
             self._written_s = now_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +16,7 @@ from .offer_flags import Accelerator as AcceleratorFlag
 from .offer_flags import Provider, Region
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator, Offer
+    from ..offers.rows import Accelerator
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 SHOWN_OFFERS = 25  # on a terminal, without --all
@@ -71,18 +71,13 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
             typer.echo(
                 f"Shown: {len(shown)} of {len(found)} offers, the cheapest per device first; more: --all."
             )
-        _warn_of_old_prices(found)
+        from ..render.estimate.notes import format_age_line
+
+        line = format_age_line(found) if sys.stdout.isatty() else ""  # JSON and TSV contain the dates
+        if line:
+            typer.echo(f"warning: {line}", err=True)
         named = accelerator or [found[0].accelerator]
         suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=provider, region=region))
-
-
-def _warn_of_old_prices(found: Sequence[Offer]) -> None:
-    """Warn below a table on a terminal if a price is older than 30 days; JSON and TSV contain the dates."""
-    from ..render.estimate.notes import format_age_line
-
-    line = format_age_line(found) if sys.stdout.isatty() else ""
-    if line:
-        typer.echo(f"warning: {line}", err=True)
 
 
 def accelerators(
@@ -103,7 +98,7 @@ def accelerators(
     from ..settings import load_settings
 
     known = list(load_catalog(load_settings().catalog_dir).accelerators.values())
-    found = _filter_rows(known, "architecture", architecture or [])
+    found = _filter_by_architecture(known, architecture or [])
     rows = [build_accelerator_row(row) for row in found]
     if as_json:
         emit_json("gpuplan.accelerators/1", {"accelerators": rows})
@@ -112,16 +107,15 @@ def accelerators(
         suggest_next(format_command("offers", accelerator=found[0].name))
 
 
-def _filter_rows(rows: list[Accelerator], field: str, wanted: list[str]) -> list[Accelerator]:
-    """Return the rows whose field is one of the names, ignoring case; UsageError for an unknown name."""
-    known = {str(getattr(row, field)) for row in rows}
-    lower = {name.lower() for name in known}
+def _filter_by_architecture(rows: list[Accelerator], wanted: list[str]) -> list[Accelerator]:
+    """Return the rows of some architectures, ignoring case; UsageError for an unknown one."""
+    known = {row.architecture.lower(): row.architecture for row in rows}
     for name in wanted:
-        if name.lower() not in lower:
-            hint = near_names_hint(name, sorted(known), see_all="gpuplan accelerators")
-            raise UsageError(f"unknown {field} `{name}` in `--{field}`", hint=hint)
-    chosen = {name.lower() for name in wanted} or lower
-    return [row for row in rows if str(getattr(row, field)).lower() in chosen]
+        if name.lower() not in known:
+            hint = near_names_hint(name, sorted(known.values()), see_all="gpuplan accelerators")
+            raise UsageError(f"unknown architecture `{name}` in `--architecture`", hint=hint)
+    chosen = {name.lower() for name in wanted} or known
+    return [row for row in rows if row.architecture.lower() in chosen]
 
 
 def quota(
@@ -144,13 +138,9 @@ def quota(
     from ..render.progress import status
     from ..settings import load_settings
 
-    http = HttpClient()
-    try:
-        endpoints = get_quota_endpoints(os.environ, load_settings().endpoint)
-        with status(f"asking {provider}"):
-            found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
-    finally:
-        http.close()
+    endpoints = get_quota_endpoints(os.environ, load_settings().endpoint)
+    with closing(HttpClient()) as http, status(f"asking {provider}"):
+        found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
     rows = [{**to_plain(one), "sentence": one.sentence} for one in found]
     if json_:
         emit_json("gpuplan.quota/1", {"quotas": rows})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -111,15 +112,11 @@ def refresh(
     )
     store = PriceStore(get_data_folder(settings.data_dir))
     outcomes = []
-    http = HttpClient(say=say)
-    try:
-        with bar("reading prices", is_spoken=True) as progress:
-            for job in jobs:
-                outcomes.append(refresh_provider(job, store=store, http=http, progress=progress))
-                if job.provider == "aws" and file is None:
-                    _refresh_interruptions(job, store, http)
-    finally:
-        http.close()
+    with closing(HttpClient(say=say)) as http, bar("reading prices", is_spoken=True) as progress:
+        for job in jobs:
+            outcomes.append(refresh_provider(job, store=store, http=http, progress=progress))
+            if job.provider == "aws" and file is None:
+                _refresh_interruptions(job, store, http)
     _show_outcomes(outcomes, jobs, store=store, as_json=as_json)
     _raise_failures(outcomes, asked=bool(provider))
 

@@ -15,7 +15,7 @@ from ..workload.capture.environment import require_variables
 from ..workload.options import ScriptOptions, WorkloadOptions, count_tokens
 from .cost_terms import SPOT_KEYS, CostTerms, build_cost_terms, take_overrides
 from .execution.scaling_mode import ScalingMode
-from .parsing import parse_duration_s, parse_time_limit_s
+from .parsing import parse_deadline_s, parse_duration_s
 from .question import Question, SortBy
 from .select import Filters, select
 from .spot.preemption import SpotTerms
@@ -81,20 +81,28 @@ class EstimateRequest(Frozen):
         from ..settings import load_settings
 
         settings = load_settings(
-            flags={
-                "providers": tuple(self.providers),
-                "regions": tuple(self.regions),
-                "quota": self.quota,
-            }
+            flags={"providers": tuple(self.providers), "regions": tuple(self.regions), "quota": self.quota}
         )
         set_cache_dir(settings.cache_dir)
         catalog = load_user_catalog(settings)
-        filters = self._filters(settings)
+        filters = Filters(
+            accelerators=tuple(self.accelerators),
+            providers=settings.providers,
+            regions=settings.regions,
+            purchase=self.purchase,
+            devices=tuple(self.devices),
+            include_retired=self.retired,
+            residency=tuple(self.residency),
+            hosts=tuple(self.hosts) or (1,),
+        )
+        deadline = self.deadline
         spot, assume = take_overrides(self.assume, SPOT_KEYS)
         question = Question(
             filters=filters,
             sort=self.sort,
-            deadline_s=self._deadline_s(),
+            deadline_s=parse_deadline_s(deadline, now=datetime.now())
+            if isinstance(deadline, str)
+            else deadline,
             budget_usd=self.budget,
             feed=self.feed,
             scaling=self.scaling,
@@ -106,24 +114,6 @@ class EstimateRequest(Frozen):
         )
         terms = build_cost_terms(settings, catalog.costs, assume=assume)
         return ResolvedRequest(question=question, catalog=catalog, terms=terms)
-
-    def _deadline_s(self) -> float | None:
-        """Return the longest time of the run, or None without a deadline [s]."""
-        if not isinstance(self.deadline, str):
-            return self.deadline
-        return parse_time_limit_s(self.deadline, flag="--deadline", now=datetime.now())
-
-    def _filters(self, settings: Settings) -> Filters:
-        return Filters(
-            accelerators=tuple(self.accelerators),
-            providers=settings.providers,
-            regions=settings.regions,
-            purchase=self.purchase,
-            devices=tuple(self.devices),
-            include_retired=self.retired,
-            residency=tuple(self.residency),
-            hosts=tuple(self.hosts) or (1,),
-        )
 
 
 def _read_quotas(filters: Filters, catalog: Catalog, settings: Settings) -> AccountQuotas:

@@ -205,7 +205,7 @@ class Coefficients(FittedCoefficients):
             stacks={name: StackCoefficients(**row) for name, row in data["stacks"].items()},
             hosts={name: HostCoefficients(**row) for name, row in data["hosts"].items()},
             measured_log=data["measured_log"],
-            intervals=IntervalModel.from_json(data["intervals"]),
+            intervals=IntervalModel(**data["intervals"]),
             fitted_on=data["fitted_on"],
         )
 

@@ -21,10 +21,8 @@ T_975 = (
 )  # fmt: skip
 
 
-def compute_median_interval(
-    values: Sequence[float], confidence: float = CONFIDENCE
-) -> tuple[float, float] | None:
-    """Return a distribution-free interval that covers the median with at least the given probability.
+def compute_median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return a distribution-free interval that covers the median with a probability of at least `CONFIDENCE`.
 
     The bounds are order statistics, chosen by the binomial distribution of the number of values below the
     median (Conover, 1999, "Practical Nonparametric Statistics", 3rd ed., ISBN 0471160687, section 3.2).
@@ -41,7 +39,7 @@ def compute_median_interval(
     outside, below = 0.0, -1
     while below + 1 < count / 2:
         outside += 2.0 * _compute_binomial_half(count, below + 1)
-        if outside > 1.0 - confidence:
+        if outside > 1.0 - CONFIDENCE:
             break
         below += 1
     if below < 0:

@@ -210,14 +210,15 @@ class ProfiledPredictor:
         here = [m for m in mine if m.devices == devices and hosts == 1 and self._is(m, accelerator)]
         if here:
             return _measured(workload, here, plain)
-        single = [m for m in mine if m.devices == 1]
-        found = self._single(workload, accelerator, single)
-        if found is None:
-            return plain
         if devices == 1:
-            return found
+            may_carry_over = plain.basis != "measured" and accelerator.kind != "cpu"
+            single = [m for m in mine if m.devices == 1]
+            return (self._carried_over(workload, accelerator, single) if may_carry_over else None) or plain
+        one = self.step_time(workload, accelerator)
+        if isinstance(one, NoPrediction):
+            return one
         return scale_to_devices(
-            found,
+            one,
             gradient_bytes=workload.memory.gradient_bytes,
             accelerator=accelerator,
             devices=devices,
@@ -229,20 +230,6 @@ class ProfiledPredictor:
         if accelerator.kind == "cpu":
             return accelerator == self.own_cpu and measurement.accelerator == accelerator.name
         return measurement.accelerator == accelerator.name
-
-    def _single(
-        self, workload: Workload, accelerator: Accelerator, mine: Sequence[ProfileRow]
-    ) -> StepTime | None:
-        """Return the time on one device, from one that was measured."""
-        here = [m for m in mine if self._is(m, accelerator)]
-        plain = self.predictor.step_time(workload, accelerator, devices=1)
-        if isinstance(plain, NoPrediction):
-            return None
-        if here:
-            return _measured(workload, here, plain)
-        if plain.basis == "measured" or accelerator.kind == "cpu":
-            return None
-        return self._carried_over(workload, accelerator, mine)
 
     def _carried_over(
         self, workload: Workload, accelerator: Accelerator, mine: Sequence[ProfileRow]
