@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from .settings_entries import CommittedPrice, Discount, ExchangeRate, OwnMachine, Tax
 
 ENVIRONMENT_PREFIX = "GPUPLAN_"
-DOCUMENTATION = "gpuplan --help"
 
 
 class _Setting(NamedTuple):
@@ -55,28 +54,14 @@ class _Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings with their origins.
+    """Settings with their origins; the meaning of each is in the module's table.
+
+    None stands for the platform's folder (of `catalog_dir`: for the packaged catalog), an empty tuple for all, and
+    empty text for the default. Durations are as given.
 
     Args:
-        cache_dir: Cache folder; None for the platform's.
-        data_dir: Data folder; None for the platform's.
-        catalog_dir: Folder of the user's catalog; None for the packaged one.
-        state_dir: Folder of launched runs; None for the platform's state folder.
-        owner: Label on machines in addition to the installation's ID; empty for the account's name.
-        providers, regions: Default filters; empty for all.
         endpoint: Base URLs that replace the providers' own, by price source.
         currency: ISO 4217 code; an exchange rate is required unless it is USD.
-        script_timeout: Time limit of the user's code until there is a model, as given.
-        script_env: Names of environment variables passed to the user's code.
-        trace_cache: Whether traces are read from and written to the cache.
-        keep_runs: Whether reconciled runs are used in later estimates.
-        quota: Whether offers are compared with the quotas of the user's accounts.
-        requirements: Requirements file in the source of a launched run; empty for none.
-        fallbacks: Most similar offers to try if the first is unavailable [-].
-        checkpoint_every: Most work of a launched run lost in a crash, as given; empty for the default.
-        stop_loss: Action if the first 50 steps are slower than planned.
-        accept_old_prices: Whether a machine may be started at a price older than 90 days.
-        guest_cap_only: Whether the machine's own timer may be the only limit.
         tax: Tax on bills; None for no tax.
         exchange_rate: Exchange rates by currency.
         discount, committed, machine: Entries in the order of the file.
@@ -111,11 +96,29 @@ class Settings:
     origins: Mapping[str, str]
 
 
-def _parse_folder(value: object, where: str) -> Path:
-    """Parse a folder; UsageError unless it is a string."""
-    if not isinstance(value, str) or not value:
-        raise UsageError(f"{where} is not a folder: {value!r}", hint="give a path in quotes")
-    return Path(value).expanduser()
+class _Form(NamedTuple):
+    """Form of a text: its pattern and conversion, the types that may stand for it, and the words of an error."""
+
+    pattern: str
+    convert: Callable[[str], Any]
+    refusal: str
+    hint: str
+    kinds: type | tuple[type, ...] = str
+
+    def parse(self, value: object, where: str) -> Any:
+        """Convert a value; UsageError unless its text matches."""
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if isinstance(value, self.kinds) and re.fullmatch(self.pattern, text, re.DOTALL):
+            return self.convert(text)
+        raise UsageError(f"{where} is {self.refusal}: {value!r}", hint=self.hint)
+
+
+_FOLDER = _Form(".+", lambda text: Path(text).expanduser(), "not a folder", "give a path in quotes").parse
+_DURATION = _Form(".*", str, "not a duration", 'write it as "10m"').parse
+_SWITCH = _Form(
+    "true|false", lambda text: text == "true", "neither true nor false", "write `true` or `false`",
+    (str, bool),
+).parse  # fmt: skip
 
 
 def _parse_names(value: object, where: str) -> tuple[str, ...]:
@@ -125,59 +128,6 @@ def _parse_names(value: object, where: str) -> tuple[str, ...]:
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return tuple(value)
     raise UsageError(f"{where} is not a list of names: {value!r}", hint='write it as ["aws", "gcp"]')
-
-
-def _parse_currency(value: object, where: str) -> str:
-    """Parse a currency code; UsageError unless it has three letters."""
-    if not isinstance(value, str) or not re.fullmatch("[A-Za-z]{3}", value):
-        raise UsageError(f"{where} is not a currency: {value!r}", hint='write three letters: "EUR"')
-    return value.upper()
-
-
-def _parse_duration(value: object, where: str) -> str:
-    """Return a duration unparsed; UsageError unless it is a string."""
-    if not isinstance(value, str):
-        raise UsageError(f"{where} is not a duration: {value!r}", hint='write it as "10m"')
-    return value
-
-
-def _parse_switch(value: object, where: str) -> bool:
-    """Parse a truth value; UsageError for anything but true and false."""
-    if isinstance(value, bool):
-        return value
-    if value in ("true", "false"):
-        return value == "true"
-    raise UsageError(f"{where} is neither true nor false: {value!r}", hint="write `true` or `false`")
-
-
-def _parse_text(value: object, where: str) -> str:
-    """Return a text; UsageError unless it is a string."""
-    if not isinstance(value, str):
-        raise UsageError(f"{where} is not a text: {value!r}", hint="write it in quotes")
-    return value
-
-
-def _parse_fallbacks(value: object, where: str) -> int:
-    """Parse a number of offers; UsageError unless it is a whole number from 0 on."""
-    if not re.fullmatch("[0-9]{1,4}", str(value)):
-        raise UsageError(f"{where} is not a number of offers: {value!r}", hint="write e.g. 3")
-    return int(str(value))
-
-
-def _parse_stop_loss(value: object, where: str) -> str:
-    """Parse the action on a slow run; UsageError for an unknown one."""
-    if value not in ("off", "warn", "stop"):
-        raise UsageError(f"{where} is no action: {value!r}", hint='write "off", "warn" or "stop"')
-    return str(value)
-
-
-def _parse_owner(value: object, where: str) -> str:
-    """Parse an owner's name; UsageError unless it is valid in every cloud's tags."""
-    if not isinstance(value, str) or not re.fullmatch("[a-z][a-z0-9-]{0,62}", value):
-        raise UsageError(
-            f"{where} is not a name: {value!r}", hint="write lower-case letters, digits and hyphens"
-        )
-    return value
 
 
 def _parse_addresses(value: object, where: str) -> dict[str, str]:
@@ -190,29 +140,30 @@ def _parse_addresses(value: object, where: str) -> dict[str, str]:
 
 
 _SCALARS: dict[str, Callable[[object, str], Any]] = {
-    "cache_dir": _parse_folder,
-    "data_dir": _parse_folder,
-    "catalog_dir": _parse_folder,
-    "state_dir": _parse_folder,
-    "owner": _parse_owner,
+    "cache_dir": _FOLDER,
+    "data_dir": _FOLDER,
+    "catalog_dir": _FOLDER,
+    "state_dir": _FOLDER,
+    "owner": _Form(
+        "[a-z][a-z0-9-]{0,62}", str, "not a name", "write lower-case letters, digits and hyphens"
+    ).parse,
     "providers": _parse_names,
     "regions": _parse_names,
-    "currency": _parse_currency,
-    "script_timeout": _parse_duration,
+    "currency": _Form("[A-Za-z]{3}", str.upper, "not a currency", 'write three letters: "EUR"').parse,
+    "script_timeout": _DURATION,
     "script_env": _parse_names,
-    "trace_cache": _parse_switch,
-    "keep_runs": _parse_switch,
-    "quota": _parse_switch,
-    "requirements": _parse_text,
-    "fallbacks": _parse_fallbacks,
-    "checkpoint_every": _parse_duration,
-    "stop_loss": _parse_stop_loss,
-    "accept_old_prices": _parse_switch,
-    "guest_cap_only": _parse_switch,
+    "trace_cache": _SWITCH,
+    "keep_runs": _SWITCH,
+    "quota": _SWITCH,
+    "requirements": _Form(".*", str, "not a text", "write it in quotes").parse,
+    "fallbacks": _Form("[0-9]{1,4}", int, "not a number of offers", "write e.g. 3", (str, int)).parse,
+    "checkpoint_every": _DURATION,
+    "stop_loss": _Form("off|warn|stop", str, "no action", 'write "off", "warn" or "stop"').parse,
+    "accept_old_prices": _SWITCH,
+    "guest_cap_only": _SWITCH,
 }
 PERSONAL = frozenset({"script_env", "accept_old_prices", "guest_cap_only"})  # never from a project file
 _ENTRIES = ("tax", "exchange_rate", "discount", "committed", "machine")
-ENVIRONMENT_NAMES = tuple(_SCALARS)
 _FILE_NAMES = (*_SCALARS, *_ENTRIES, "endpoint")
 
 
@@ -302,7 +253,7 @@ def _iter_layers(
     *, environ: Mapping[str, str], folder: Path, user_file: Path
 ) -> Iterator[dict[str, _Setting]]:
     """Yield the settings of each source, in order of precedence."""
-    variables = {name: ENVIRONMENT_PREFIX + name.upper() for name in ENVIRONMENT_NAMES}
+    variables = {name: ENVIRONMENT_PREFIX + name.upper() for name in _SCALARS}
     yield {
         name: _Setting(_parse(name, value, variable), variable)
         for name, variable in variables.items()
@@ -330,7 +281,7 @@ def _parse_table(table: Mapping[str, Any], path: Path) -> dict[str, _Setting]:
     settings = {}
     for key, raw in table.items():
         if key not in _FILE_NAMES:
-            hint = near_names_hint(key, _FILE_NAMES, see_all=DOCUMENTATION)
+            hint = near_names_hint(key, _FILE_NAMES, see_all="gpuplan --help")
             raise UsageError(f"unknown setting `{key}` in {path}", hint=hint)
         value = _parse(key, raw, f"`{key}` in {path}")
         settings[key] = _Setting(path.parent / value if isinstance(value, Path) else value, str(path))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,12 +76,12 @@ class StepTimer(StepRecorder):
         self._watch = LoadMonitor([os.getpid()])
         self._input.watch(find_epoch_iterator(), keras.backend.backend())
         super().on_train_begin(logs)
-        self._written_s = self.clock()
+        self._written_s = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Write the profile so far at most once a minute, and print the remaining time."""
         super().on_epoch_end(epoch, logs)
-        now_s = self.clock()
+        now_s = time.perf_counter()
         if now_s - self._written_s >= WRITE_INTERVAL_S:  # reading the machine's state takes tens of ms
             self._update("running")
             self._written_s = now_s
@@ -139,12 +140,14 @@ class StepTimer(StepRecorder):
         return (epoch.last_s - epoch.first_s) / (epoch.steps - per_call)
 
     def _report_remaining(self) -> None:
+        from .numbers import format_duration
+
         left_s, step_s = self.remaining_s(), self.step_s()
         if left_s is None or step_s is None or left_s <= 0:
             return
         known = any(epoch.ended_s is not None for epoch in self.epochs)
         without = "" if known else ", validation not counted yet"
-        self._say(f"{step_s * MS_PER_S:.4g} ms per step; done in {_format_duration(left_s)}{without}")
+        self._say(f"{step_s * MS_PER_S:.4g} ms per step; done in {format_duration(left_s)}{without}")
 
     def _say(self, text: str) -> None:
         if self.verbose:
@@ -164,7 +167,7 @@ class StepTimer(StepRecorder):
             write_text(self.path, format_profile_json(self.document))
 
     def _build_profile(self, status: Status) -> ProfileDocument:
-        from .profile.document import complete_profile, create_profile, create_row
+        from .profile.document import complete_profile, create_profile, create_row, find_accelerator_name
 
         backend = keras.backend.backend()
         devices = _count_devices()
@@ -179,7 +182,7 @@ class StepTimer(StepRecorder):
         self.batch_size = self.batch_size or self._input.batch_size
         found = describe_environment(backend)
         document |= {"status": status, "environment": found, "devices": devices, "run": self._build_run()}
-        document["accelerator"] = self.accelerator or _find_accelerator_name(found["device"])
+        document["accelerator"] = self.accelerator or find_accelerator_name(found["device"])
         row = create_row(status="measured", batch_size=self.batch_size and max(1, self.batch_size // devices))
         row |= {
             "precision": str(self._model.dtype_policy.name),
@@ -234,15 +237,3 @@ def _merge_pairs(meter: Meter) -> None:
 def _count_devices() -> int:
     distribution = keras.distribution.distribution()
     return 1 if distribution is None else int(distribution.device_mesh.devices.size)
-
-
-def _find_accelerator_name(device: dict[str, Any]) -> str | None:
-    from .profile.document import find_accelerator_name
-
-    return find_accelerator_name(device)
-
-
-def _format_duration(seconds: float) -> str:
-    from .numbers import format_duration
-
-    return format_duration(seconds)

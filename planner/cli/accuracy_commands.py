@@ -13,11 +13,6 @@ if TYPE_CHECKING:
     from ..plan.accuracy import Scoreboard
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(accuracy)
-
-
 def accuracy(
     file: Annotated[
         Path | None, typer.Argument(help="CSV of your own measurements; without it, the packaged record.")

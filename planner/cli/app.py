@@ -26,13 +26,15 @@ INTERRUPTED = 130
 LONGEST_WORD = 200
 MODELLING = ("jax", "keras", "numpy", "scipy")  # packages that a light installation leaves out
 
-# Modules in the order of the help page, with their commands; only the module of the executed command is loaded.
+# Modules in the order of the help page, with the functions (or groups) that are commands, and constants as
+# `REPORT_EPILOG` for text below their help; only the module of the executed command is loaded.
 COMMANDS = {
     "estimate_commands": ("estimate", "report", "epochs"),
     "breakeven_command": ("breakeven",),
     "rig_command": ("rig",),
     "sweep_command": ("sweep",),
-    "catalog_commands": ("offers", "accelerators", "quota", "catalog"),
+    "catalog_commands": ("offers", "accelerators", "quota"),
+    "refresh_commands": ("catalog",),
     "accuracy_commands": ("accuracy",),
     "profile_command": ("profile",),
     "reconcile_command": ("reconcile",),
@@ -95,7 +97,13 @@ def _build_app(modules: Iterable[str]) -> typer.Typer:
     )
     made.callback(invoke_without_command=True)(gpuplan)
     for module in modules:
-        import_module(f".{module}", __package__).register(made)
+        home = import_module(f".{module}", __package__)
+        for name in COMMANDS[module]:
+            found = getattr(home, name)
+            if isinstance(found, typer.Typer):
+                made.add_typer(found, name=name)
+            else:
+                made.command(name, epilog=getattr(home, f"{name.upper()}_EPILOG", None))(found)
     return made
 
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .messages import format_command, suggest_next
+from .work_flags import Backend, Device
 
 if TYPE_CHECKING:
     from ..profile.benchmark import Benchmark, BenchmarkRequest
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(benchmark)
 
 
 def benchmark(
@@ -25,11 +21,8 @@ def benchmark(
     ] = None,
     minutes: Annotated[float, typer.Option(help="Time limit for all workloads together [min].")] = 10.0,
     only: Annotated[list[str] | None, typer.Option(help="Workload to measure; repeatable.")] = None,
-    backend: Annotated[
-        Literal["jax", "tensorflow", "torch"] | None,
-        typer.Option(help="Keras's backend. Default: KERAS_BACKEND, else jax."),
-    ] = None,
-    device: Annotated[Literal["cpu", "gpu", "tpu"] | None, typer.Option(help="Device to compute on.")] = None,
+    backend: Backend = None,
+    device: Device = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Measure canonical Keras workloads on this device, as rows of measurements.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -21,30 +20,18 @@ BREAKEVEN_EPILOG = """Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command(epilog=BREAKEVEN_EPILOG)(breakeven)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakevenFlags:
-    """Alternatives to compare, and number of runs."""
-
-    against: Annotated[
-        str | None,
-        typer.Option(
-            help="Alternatives, comma-separated: colab-free,local,aws:g4dn.xlarge,cloud:spot. Default: six."
-        ),
-    ] = None
-    runs: Annotated[int, typer.Option(help="Number of runs.")] = 1
-
-
 @expand_flag_groups
 def breakeven(
     model: ModelArgument,
     script_arguments: ScriptArguments = None,
     *,
-    rivals: BreakevenFlags,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Alternatives, comma-separated: colab-free,local,aws:g4dn.xlarge,cloud:spot. Default: six."
+        ),
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Number of runs.")] = 1,
     work: RunFlags,
     offers: OfferFlags,
     shard: Shard = None,
@@ -54,6 +41,7 @@ def breakeven(
 ) -> None:
     """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
     from ..plan.compare.breakeven import BreakevenQuery, compare_alternatives
+    from ..plan.context import build_context
     from ..plan.cost_terms import take_overrides
     from ..plan.fit_ways import prepare_fit, require_fittable
     from ..render.comparison import build_breakeven_json, emit_breakeven
@@ -61,8 +49,8 @@ def breakeven(
 
     hours, assume = take_overrides(limits.assume or (), {"notebook_hours_a_day": "hours_a_day"})
     query = BreakevenQuery(
-        against=tuple(name.strip() for name in (rivals.against or "").split(",") if name.strip()),
-        runs=rivals.runs,
+        against=tuple(name.strip() for name in (against or "").split(",") if name.strip()),
+        runs=runs,
         hour_value_usd=limits.hour_value or 0.0,
         wait_value_usd=limits.wait_value or 0.0,
         **hours,
@@ -73,8 +61,13 @@ def breakeven(
     out.require_writable()
     asked = build_request(offers, limits, shard=shard, assume=assume).resolve()
     with show_estimate_progress(model) as tell, keep_models_built():
-        context = asked.build_context(
-            model, options=options.with_callback(tell), script_arguments=script_arguments or ()
+        context = build_context(
+            model,
+            asked.question,
+            options=options.with_callback(tell),
+            script_arguments=script_arguments or (),
+            catalog=asked.catalog,
+            terms=asked.terms,
         )
         question, ways = asked.question, None
         if fit:

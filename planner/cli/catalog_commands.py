@@ -1,53 +1,31 @@
-"""Commands on the catalog and on quotas: ``offers``, ``accelerators``, ``catalog``, ``quota``."""
+"""Commands on the catalog and on quotas: ``offers``, ``accelerators``, ``quota``."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import UsageError, near_names_hint
 from ..plain import to_plain
-from . import refresh_commands
 from .messages import format_command, suggest_next
-from .option_values import complete_accelerators, complete_providers, complete_regions
+from .offer_flags import Accelerator as AcceleratorFlag
+from .offer_flags import Provider, Region
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator, Offer
+    from ..offers.rows import Accelerator
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 SHOWN_OFFERS = 25  # on a terminal, without --all
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of the catalog to an app."""
-    app.command("offers")(offers)
-    app.command("accelerators")(accelerators)
-    group = typer.Typer(
-        help="Refresh and check the catalog of prices and accelerators.", rich_markup_mode=None
-    )
-    group.command("check")(check)
-    refresh_commands.register(group)
-    app.add_typer(group, name="catalog")
-    app.command("quota")(quota)
-
-
 def offers(  # noqa: PLR0917 (typer passes everything by name)
-    accelerator: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this accelerator; repeatable.", autocompletion=complete_accelerators),
-    ] = None,
-    provider: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this provider; repeatable.", autocompletion=complete_providers),
-    ] = None,
-    region: Annotated[
-        list[str] | None, typer.Option(help="Only this region; repeatable.", autocompletion=complete_regions)
-    ] = None,
+    accelerator: AcceleratorFlag = None,
+    provider: Provider = None,
+    region: Region = None,
     purchase: Annotated[str, typer.Option(help="Purchase option: on-demand, spot or any.")] = "any",
     devices: Annotated[
         list[float] | None, typer.Option(help="Only this number of GPUs or TPU chips; repeatable.")
@@ -93,18 +71,13 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
             typer.echo(
                 f"Shown: {len(shown)} of {len(found)} offers, the cheapest per device first; more: --all."
             )
-        _warn_of_old_prices(found)
+        from ..render.estimate.notes import format_age_line
+
+        line = format_age_line(found) if sys.stdout.isatty() else ""  # JSON and TSV contain the dates
+        if line:
+            typer.echo(f"warning: {line}", err=True)
         named = accelerator or [found[0].accelerator]
         suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=provider, region=region))
-
-
-def _warn_of_old_prices(found: Sequence[Offer]) -> None:
-    """Warn below a table on a terminal if a price is older than 30 days; JSON and TSV contain the dates."""
-    from ..render.estimate.notes import format_age_line
-
-    line = format_age_line(found) if sys.stdout.isatty() else ""
-    if line:
-        typer.echo(f"warning: {line}", err=True)
 
 
 def accelerators(
@@ -125,7 +98,7 @@ def accelerators(
     from ..settings import load_settings
 
     known = list(load_catalog(load_settings().catalog_dir).accelerators.values())
-    found = _filter_rows(known, "architecture", architecture or [])
+    found = _filter_by_architecture(known, architecture or [])
     rows = [build_accelerator_row(row) for row in found]
     if as_json:
         emit_json("gpuplan.accelerators/1", {"accelerators": rows})
@@ -134,48 +107,15 @@ def accelerators(
         suggest_next(format_command("offers", accelerator=found[0].name))
 
 
-def check(
-    folder: Annotated[
-        Path | None, typer.Argument(help="Your own catalog. Default: the packaged one.")
-    ] = None,
-) -> None:
-    """Check every row of the catalog; findings go to standard output, one per line.
-
-    Example: gpuplan catalog check ./my-catalog
-
-    Example: gpuplan catalog check
-    """
-    from ..offers.catalog import load_catalog
-    from ..offers.check import check_catalog
-    from ..render.progress import status
-    from ..today import get_today
-
-    with status("checking every row"):
-        report = check_catalog(load_catalog(folder).folder, today=get_today())
-    for finding in report.findings:
-        typer.echo(str(finding))
-    counts = f"{report.offers} prices of {report.providers} providers, {report.accelerators} accelerators"
-    if report.findings:
-        typer.echo(f"{len(report.findings)} findings in {counts}", err=True)
-        raise typer.Exit(1)
-    typer.echo(f"ok: {counts}", err=True)
-    suggest_next(
-        format_command("catalog", "age")
-        if folder is None
-        else format_command("estimate", "MODEL", catalog=folder)
-    )
-
-
-def _filter_rows(rows: list[Accelerator], field: str, wanted: list[str]) -> list[Accelerator]:
-    """Return the rows whose field is one of the names, ignoring case; UsageError for an unknown name."""
-    known = {str(getattr(row, field)) for row in rows}
-    lower = {name.lower() for name in known}
+def _filter_by_architecture(rows: list[Accelerator], wanted: list[str]) -> list[Accelerator]:
+    """Return the rows of some architectures, ignoring case; UsageError for an unknown one."""
+    known = {row.architecture.lower(): row.architecture for row in rows}
     for name in wanted:
-        if name.lower() not in lower:
-            hint = near_names_hint(name, sorted(known), see_all="gpuplan accelerators")
-            raise UsageError(f"unknown {field} `{name}` in `--{field}`", hint=hint)
-    chosen = {name.lower() for name in wanted} or lower
-    return [row for row in rows if str(getattr(row, field)).lower() in chosen]
+        if name.lower() not in known:
+            hint = near_names_hint(name, sorted(known.values()), see_all="gpuplan accelerators")
+            raise UsageError(f"unknown architecture `{name}` in `--architecture`", hint=hint)
+    chosen = {name.lower() for name in wanted} or known
+    return [row for row in rows if row.architecture.lower() in chosen]
 
 
 def quota(
@@ -198,13 +138,9 @@ def quota(
     from ..render.progress import status
     from ..settings import load_settings
 
-    http = HttpClient()
-    try:
-        endpoints = get_quota_endpoints(os.environ, load_settings().endpoint)
-        with status(f"asking {provider}"):
-            found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
-    finally:
-        http.close()
+    endpoints = get_quota_endpoints(os.environ, load_settings().endpoint)
+    with closing(HttpClient()) as http, status(f"asking {provider}"):
+        found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
     rows = [{**to_plain(one), "sentence": one.sentence} for one in found]
     if json_:
         emit_json("gpuplan.quota/1", {"quotas": rows})

@@ -10,11 +10,6 @@ import typer
 from .messages import format_command, suggest_next
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command("doctor")(doctor)
-
-
 def doctor(
     quick: Annotated[
         bool, typer.Option("--quick", help="Skip loading the backends to list their devices.")

@@ -31,13 +31,6 @@ ESTIMATE_EPILOG = """Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to an application."""
-    app.command(epilog=ESTIMATE_EPILOG)(estimate)
-    app.command(epilog=REPORT_EPILOG)(report)
-    app.command(epilog=EPOCHS_EPILOG)(epochs)
-
-
 @expand_flag_groups
 def estimate(
     model: ModelArgument,

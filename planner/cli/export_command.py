@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from ..launch.prepare.arguments import LaunchArgs
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command("export")(export)
-
-
 def export(  # noqa: PLR0917 - one argument a flag
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o`.")],
     to: Annotated[

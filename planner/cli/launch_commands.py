@@ -27,14 +27,6 @@ Owner = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to an application."""
-    app.command("launch")(launch)
-    app.command("ps")(ps)
-    app.command("stop")(stop)
-    app.command("reap")(reap)
-
-
 def launch(  # noqa: PLR0917 - one argument a flag
     plan: Annotated[
         Path, typer.Argument(metavar="PLAN", help="Plan from `estimate -o` or `launch --dry-run -o`.")

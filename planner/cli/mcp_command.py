@@ -9,11 +9,6 @@ import typer
 from ..errors import UsageError
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command("mcp")(mcp)
-
-
 def mcp() -> None:
     """Serve `estimate`, `offers` and `breakeven` to an assistant by the Model Context Protocol.
 

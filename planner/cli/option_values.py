@@ -8,7 +8,10 @@ Values that no adapter would change bypass it here; all others, including errors
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+if TYPE_CHECKING:
+    from ..offers.catalog import Catalog
 
 LONGEST_NUMBER = 15  # digits
 
@@ -81,27 +84,17 @@ def _plain(annotation: Any, info: Any, value: Any) -> tuple[bool, Any]:
     return False, None
 
 
-def complete_accelerators(incomplete: str) -> list[str]:
-    """Return the accelerators whose name starts with the given text."""
-    from ..offers.catalog import load_catalog
+def _complete_from(find_names: Callable[[Catalog], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return a function that lists the catalog's distinct names that start with a text, sorted."""
 
-    return _match_prefix(incomplete, load_catalog().accelerators)
+    def complete(incomplete: str) -> list[str]:
+        from ..offers.catalog import load_catalog
 
+        return sorted({name for name in find_names(load_catalog()) if name.startswith(incomplete)})
 
-def complete_providers(incomplete: str) -> list[str]:
-    """Return the providers whose name starts with the given text."""
-    from ..offers.catalog import load_catalog
-
-    return _match_prefix(incomplete, load_catalog().providers)
+    return complete
 
 
-def complete_regions(incomplete: str) -> list[str]:
-    """Return the regions whose name starts with the given text."""
-    from ..offers.catalog import load_catalog
-
-    return _match_prefix(incomplete, (region for _, region in load_catalog().costs.regions))
-
-
-def _match_prefix(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Return the distinct names that start with the given text, sorted."""
-    return sorted({name for name in names if name.startswith(incomplete)})
+complete_accelerators = _complete_from(lambda catalog: catalog.accelerators)
+complete_providers = _complete_from(lambda catalog: catalog.providers)
+complete_regions = _complete_from(lambda catalog: (region for _, region in catalog.costs.regions))

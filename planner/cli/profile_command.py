@@ -11,18 +11,13 @@ import typer
 from ..frozen import Frozen
 from .flag_groups import expand_flag_groups
 from .messages import format_command, suggest_next
-from .work_flags import ScriptArguments, build_options
+from .work_flags import Backend, Device, ScriptArguments, build_options
 
 if TYPE_CHECKING:
     from ..profile.profile_request import ProfileRequest
     from ..profile.statistics import ProcessLimits
     from ..profile.windows import MeasurementRules
     from ..profile_schema import ProfileDocument
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(profile)
 
 
 class MeasuringFlags(Frozen):
@@ -85,11 +80,8 @@ def profile(
         list[int] | None,
         typer.Option(help="Samples per step; repeatable. Default: the model's own and a quarter."),
     ] = None,
-    backend: Annotated[
-        Literal["jax", "tensorflow", "torch"] | None,
-        typer.Option(help="Keras's backend. Default: KERAS_BACKEND, else jax."),
-    ] = None,
-    device: Annotated[Literal["cpu", "gpu", "tpu"] | None, typer.Option(help="Device to compute on.")] = None,
+    backend: Backend = None,
+    device: Device = None,
     precision: Annotated[
         list[str] | None, typer.Option(help="float32, tf32, mixed_float16, ...; repeatable.")
     ] = None,

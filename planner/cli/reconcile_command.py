@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(reconcile)
-
-
 def reconcile(
     plan: Annotated[Path | None, typer.Argument(help="Plan from `gpuplan estimate -o`.")] = None,
     profile: Annotated[

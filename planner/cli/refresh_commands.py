@@ -1,8 +1,9 @@
-"""`gpuplan catalog refresh`, `diff`, `age`, `history` and `path`: refreshed and previous prices."""
+"""`gpuplan catalog check`, `refresh`, `diff`, `age`, `history` and `path`: refreshed and previous prices."""
 
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,7 @@ Regions = Annotated[
     list[str] | None, typer.Option("--region", help="Only this region; repeatable; `all` for all regions.")
 ]
 
+catalog = typer.Typer(help="Refresh and check the catalog of prices and accelerators.", rich_markup_mode=None)
 NO_PRICES = "no prices were refreshed yet: the packaged ones are used"
 
 
@@ -35,6 +37,40 @@ def register(group: typer.Typer) -> None:
     group.command("path")(path)
 
 
+@catalog.command()
+def check(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Your own catalog. Default: the packaged one.")
+    ] = None,
+) -> None:
+    """Check every row of the catalog; findings go to standard output, one per line.
+
+    Example: gpuplan catalog check ./my-catalog
+
+    Example: gpuplan catalog check
+    """
+    from ..offers.catalog import load_catalog
+    from ..offers.check import check_catalog
+    from ..render.progress import status
+    from ..today import get_today
+
+    with status("checking every row"):
+        report = check_catalog(load_catalog(folder).folder, today=get_today())
+    for finding in report.findings:
+        typer.echo(str(finding))
+    counts = f"{report.offers} prices of {report.providers} providers, {report.accelerators} accelerators"
+    if report.findings:
+        typer.echo(f"{len(report.findings)} findings in {counts}", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"ok: {counts}", err=True)
+    suggest_next(
+        format_command("catalog", "age")
+        if folder is None
+        else format_command("estimate", "MODEL", catalog=folder)
+    )
+
+
+@catalog.command()
 def refresh(
     provider: Providers = None,
     region: Regions = None,
@@ -76,15 +112,11 @@ def refresh(
     )
     store = PriceStore(get_data_folder(settings.data_dir))
     outcomes = []
-    http = HttpClient(say=say)
-    try:
-        with bar("reading prices", is_spoken=True) as progress:
-            for job in jobs:
-                outcomes.append(refresh_provider(job, store=store, http=http, progress=progress))
-                if job.provider == "aws" and file is None:
-                    _refresh_interruptions(job, store, http)
-    finally:
-        http.close()
+    with closing(HttpClient(say=say)) as http, bar("reading prices", is_spoken=True) as progress:
+        for job in jobs:
+            outcomes.append(refresh_provider(job, store=store, http=http, progress=progress))
+            if job.provider == "aws" and file is None:
+                _refresh_interruptions(job, store, http)
     _show_outcomes(outcomes, jobs, store=store, as_json=as_json)
     _raise_failures(outcomes, asked=bool(provider))
 
@@ -133,6 +165,7 @@ def _raise_failures(outcomes: list[RefreshOutcome], *, asked: bool) -> None:
         raise typer.Exit(1)
 
 
+@catalog.command()
 def diff(
     old: Annotated[
         Path | None, typer.Argument(help="Another data folder. Default: the previous prices.")
@@ -172,6 +205,7 @@ def diff(
         )
 
 
+@catalog.command()
 def age(provider: Providers = None, as_json: AsJson = False) -> None:
     """Show how old the prices are, by provider and purchase option.
 
@@ -195,6 +229,7 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
         suggest_next(format_command("catalog", "refresh", provider=provider))
 
 
+@catalog.command()
 def history(
     instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Instance type: g5.xlarge.")],
     region: Annotated[str | None, typer.Option(help="Only in this region.")] = None,
@@ -226,6 +261,7 @@ def history(
         suggest_next(format_command("catalog", "refresh", provider=found[0].provider, region=region))
 
 
+@catalog.command()
 def path() -> None:
     """Print the folder of refreshed prices, which may not exist yet.
 

@@ -30,13 +30,8 @@ SWEEP_EPILOG = """Examples:
 PRECISIONS = "float32,mixed_float16"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command("sweep", epilog=SWEEP_EPILOG)(sweep_command)
-
-
 @expand_flag_groups
-def sweep_command(
+def sweep(
     model: ModelArgument,
     script_arguments: ScriptArguments = None,
     *,
@@ -56,6 +51,7 @@ def sweep_command(
 ) -> None:
     """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
     from ..plan.compare.sweep import sweep
+    from ..plan.context import build_context
     from ..render.sweep import emit_sweep
     from ..workload.capture.kept_models import keep_models_built
     from ..workload.load import load_workload
@@ -65,8 +61,13 @@ def sweep_command(
     out.require_writable()
     asked = build_request(offers, shard=shard, assume=assume).resolve()
     with show_estimate_progress(model) as tell, keep_models_built():
-        context = asked.build_context(
-            model, options=options.with_callback(tell), script_arguments=script_arguments or ()
+        context = build_context(
+            model,
+            asked.question,
+            options=options.with_callback(tell),
+            script_arguments=script_arguments or (),
+            catalog=asked.catalog,
+            terms=asked.terms,
         )
         own = context.workload
 

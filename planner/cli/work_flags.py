@@ -44,6 +44,11 @@ ScriptArguments = Annotated[
         callback=_require_separator,
     ),
 ]
+Backend = Annotated[
+    Literal["jax", "tensorflow", "torch"] | None,
+    typer.Option(help="Keras's backend. Default: KERAS_BACKEND, else jax."),
+]
+Device = Annotated[Literal["cpu", "gpu", "tpu"] | None, typer.Option(help="Device to compute on.")]
 Rank = Annotated[
     int | None, typer.Option(help="Number of the offer in the plan, from 1. Default: the recommended one.")
 ]

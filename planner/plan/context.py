@@ -115,20 +115,18 @@ def _feed(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeli
 
 def _measurements(model: Any, profiles: Sequence[Path], settings: Settings) -> tuple[ProfileRow, ...]:
     """Read the measurements of the files, of the model if it is a profile, and of the saved runs."""
-    from ..profile.run_store import load_own_measurements
+    from ..profile.run_store import load_own_measurements, read_profile
 
     files = [Path(path) for path in profiles]
     if isinstance(model, str) and model.endswith(".json") and _is_profile(Path(model)):
         files.append(Path(model))
-    named = [m for path in dict.fromkeys(files) for m in _measured_in(path)]
+    named: list[ProfileRow] = []
+    if files:  # an estimate without profiles does not load this
+        from ..predict.from_profile.predictor import read_profile_rows
+
+        for path in dict.fromkeys(files):
+            named += read_profile_rows(read_profile(path), source=path.name)
     return (*named, *load_own_measurements(settings))
-
-
-def _measured_in(path: Path) -> Sequence[ProfileRow]:
-    from ..predict.from_profile.predictor import read_profile_rows
-    from ..profile.run_store import read_profile
-
-    return read_profile_rows(read_profile(path), source=path.name)
 
 
 def _is_profile(path: Path) -> bool:

@@ -35,19 +35,14 @@ def parse_duration_s(text: str, *, flag: str = "") -> float:
     return duration_s
 
 
-def parse_time_limit_s(text: str, *, flag: str, now: datetime) -> float:
+def parse_deadline_s(text: str, *, now: datetime) -> float:
     """Parse a duration like `12h`, or a point in time like `Mon 08:00` [s]; UsageError for anything else.
 
     Args:
         text: Limit as written by the user.
-        flag: Flag named in the error message.
         now: Current local time.
-
-    Example:
-        >>> parse_time_limit_s("Mon 08:00", flag="--deadline", now=datetime(2026, 11, 20, 20, 0)) / 3600
-        60.0
     """
-    return parse_seconds_until(text, now=now) if ":" in text else parse_duration_s(text, flag=flag)
+    return parse_seconds_until(text, now=now) if ":" in text else parse_duration_s(text, flag="--deadline")
 
 
 def parse_seconds_until(text: str, *, now: datetime) -> float:

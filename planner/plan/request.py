@@ -15,8 +15,8 @@ from ..workload.capture.environment import require_variables
 from ..workload.options import ScriptOptions, WorkloadOptions, count_tokens
 from .cost_terms import SPOT_KEYS, CostTerms, build_cost_terms, take_overrides
 from .execution.scaling_mode import ScalingMode
-from .parsing import parse_duration_s, parse_time_limit_s
-from .question import EstimateContext, Question, SortBy
+from .parsing import parse_deadline_s, parse_duration_s
+from .question import Question, SortBy
 from .select import Filters, select
 from .spot.preemption import SpotTerms
 
@@ -29,57 +29,24 @@ FLAG = "--script-timeout"
 
 
 class ResolvedRequest(Frozen):
-    """A question with catalog, cost terms and settings.
+    """A question with catalog and cost terms.
 
     Args:
         question: Filters, order and limits.
         catalog: Catalog with the user's own rows.
         terms: Costs and assumptions besides the training hours.
-        settings: The user's settings.
     """
 
     question: Question
     catalog: Catalog
     terms: CostTerms
-    settings: Settings
-
-    def build_context(
-        self, model: str, *, options: WorkloadOptions, script_arguments: Sequence[str] = ()
-    ) -> EstimateContext:
-        """Trace a model, and combine its workload with the catalog and the terms; see `plan.context`."""
-        from .context import build_context
-
-        return build_context(
-            model,
-            self.question,
-            options=options,
-            script_arguments=script_arguments,
-            catalog=self.catalog,
-            terms=self.terms,
-        )
 
 
 class EstimateRequest(Frozen):
-    """Request for an estimate from the command line or Python; empty filters select all offers.
+    """Request for an estimate from the command line or Python; its values are arguments of `gpuplan.estimate`.
 
-    Args:
-        accelerators, providers, regions, purchase, devices: Filters of offers.
-        hosts: Numbers of equal machines that share the work; empty for one [-].
-        retired: Whether to include offers that can no longer be rented.
-        residency: Allowed locations of the data: `eu`, `eea`, `uk` or countries.
-        deadline: Longest time of the run: `12h`, the point in time at which it must end: `Mon 08:00`, or a number
-            of seconds [s].
-        feed: Input pipeline: `arrays`, `jpeg` or samples per second of one vCPU.
-        budget: Highest cost of the run [USD].
-        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it); None for strong
-            where the script distributes its model, and weak elsewhere.
-        shard: What several devices hold in parts: `none`, `zero1`, `zero2`, `fsdp`, `tensor:N`,
-            several of them with commas, or `auto` for the first four, of which the first that fits is taken; None
-            for what the script says.
-        sort: Sort criterion of the offers.
-        assume: Overrides of the catalog's assumptions: `boot_s=90`.
-        quota: Whether to compare the offers with the quotas of the user's accounts.
-        hour_value, wait_value: Value of an hour of the user's time, and of an unattended one [USD/h].
+    Of `assume` they are texts (`boot_s=90`), and of `shard` also several with commas, of which the first that fits
+    is taken.
     """
 
     accelerators: Sequence[str] = ()
@@ -114,20 +81,28 @@ class EstimateRequest(Frozen):
         from ..settings import load_settings
 
         settings = load_settings(
-            flags={
-                "providers": tuple(self.providers),
-                "regions": tuple(self.regions),
-                "quota": self.quota,
-            }
+            flags={"providers": tuple(self.providers), "regions": tuple(self.regions), "quota": self.quota}
         )
         set_cache_dir(settings.cache_dir)
         catalog = load_user_catalog(settings)
-        filters = self._filters(settings)
+        filters = Filters(
+            accelerators=tuple(self.accelerators),
+            providers=settings.providers,
+            regions=settings.regions,
+            purchase=self.purchase,
+            devices=tuple(self.devices),
+            include_retired=self.retired,
+            residency=tuple(self.residency),
+            hosts=tuple(self.hosts) or (1,),
+        )
+        deadline = self.deadline
         spot, assume = take_overrides(self.assume, SPOT_KEYS)
         question = Question(
             filters=filters,
             sort=self.sort,
-            deadline_s=self._deadline_s(),
+            deadline_s=parse_deadline_s(deadline, now=datetime.now())
+            if isinstance(deadline, str)
+            else deadline,
             budget_usd=self.budget,
             feed=self.feed,
             scaling=self.scaling,
@@ -138,25 +113,7 @@ class EstimateRequest(Frozen):
             quotas=_read_quotas(filters, catalog, settings) if settings.quota else None,
         )
         terms = build_cost_terms(settings, catalog.costs, assume=assume)
-        return ResolvedRequest(question=question, catalog=catalog, terms=terms, settings=settings)
-
-    def _deadline_s(self) -> float | None:
-        """Return the longest time of the run, or None without a deadline [s]."""
-        if not isinstance(self.deadline, str):
-            return self.deadline
-        return parse_time_limit_s(self.deadline, flag="--deadline", now=datetime.now())
-
-    def _filters(self, settings: Settings) -> Filters:
-        return Filters(
-            accelerators=tuple(self.accelerators),
-            providers=settings.providers,
-            regions=settings.regions,
-            purchase=self.purchase,
-            devices=tuple(self.devices),
-            include_retired=self.retired,
-            residency=tuple(self.residency),
-            hosts=tuple(self.hosts) or (1,),
-        )
+        return ResolvedRequest(question=question, catalog=catalog, terms=terms)
 
 
 def _read_quotas(filters: Filters, catalog: Catalog, settings: Settings) -> AccountQuotas:

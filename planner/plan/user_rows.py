@@ -33,6 +33,7 @@ from ..predict.run_config import (
 from ..predict.scores import ScoredRow
 from ..predict.step_description import compute_step_interval, find_basis, find_limiter
 from ..predict.step_time import NoPrediction, StepTime
+from ..units import Interval
 from ..workload.model import Workload
 from .execution.sharded_memory import build_device_workload, build_traffic
 
@@ -115,14 +116,6 @@ class UserRows:
         self.unpredicted: list[tuple[Measurement, str]] = []
         self._samples: list[FitSample] = []
 
-    def add(self, m: Measurement, step: StepTime | NoPrediction, sample: FitSample | None) -> None:
-        """Add the prediction of a row."""
-        if isinstance(step, NoPrediction) or sample is None:
-            self.unpredicted.append((m, step.reason if isinstance(step, NoPrediction) else ""))
-            return
-        self.rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
-        self._samples.append(sample)
-
     @property
     def baselines(self) -> dict[str, list[ScoredRow]]:
         """Rows of each rule of thumb; a rule has no interval but its time."""
@@ -130,9 +123,7 @@ class UserRows:
         for name, rule in BASELINES.items():
             times = predict_baseline_s(rule, self._samples, self._samples) if self._samples else []
             found[name] = [
-                replace(
-                    row, predicted_s=replace(row.predicted_s, low=time_s, mid=time_s, high=time_s), basis=name
-                )
+                replace(row, predicted_s=Interval(low=time_s, mid=time_s, high=time_s), basis=name)
                 for row, time_s in zip(self.rows, times, strict=True)
             ]
         return found
@@ -149,14 +140,13 @@ def predict_user_rows(
     found = UserRows()
     for m in measurements:
         progress(m.model)
-        found.add(m, *_predict(m, resolve(m.accelerator), predictor))
+        step, sample = predict_traced_row(m, load_measured_workload(m), resolve(m.accelerator), predictor)
+        if isinstance(step, NoPrediction):
+            found.unpredicted.append((m, step.reason))
+        elif sample is not None:
+            found.rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
+            found._samples.append(sample)
     return found
-
-
-def _predict(
-    m: Measurement, accelerator: Accelerator, predictor: Predictor
-) -> tuple[StepTime | NoPrediction, FitSample | None]:
-    return predict_traced_row(m, load_measured_workload(m), accelerator, predictor)
 
 
 def predict_traced_row(

@@ -8,26 +8,15 @@ from collections.abc import Callable, Sequence
 from .measured_run import FitSample
 
 
-def _peak_flop_per_s(sample: FitSample) -> float:
-    return float(sample.chip.peak_flop_per_s.max())
-
-
-def _bytes(sample: FitSample) -> float:
-    return float((sample.table.bytes_moved * sample.table.count).sum())
-
-
-def _flops(sample: FitSample) -> float:
-    return float((sample.table.flops * sample.table.count).sum())
-
-
 def flops_s(sample: FitSample) -> float:
     """Return FLOPs over datasheet peak [s]."""
-    return _flops(sample) / _peak_flop_per_s(sample)
+    return float((sample.table.flops * sample.table.count).sum()) / float(sample.chip.peak_flop_per_s.max())
 
 
 def bandwidth_s(sample: FitSample) -> float:
     """Return bytes over datasheet bandwidth [s]."""
-    return _bytes(sample) / float(sample.chip.memory_bytes_per_s)
+    moved_bytes = float((sample.table.bytes_moved * sample.table.count).sum())
+    return moved_bytes / float(sample.chip.memory_bytes_per_s)
 
 
 def roofline_s(sample: FitSample) -> float:

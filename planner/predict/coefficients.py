@@ -175,21 +175,16 @@ class AcceleratorLimits(Frozen):
 class FittedCoefficients(Frozen):
     """Coefficients that a fit found."""
 
-    generations: dict[str, GenerationCoefficients]
-    era: dict[str, float]
-    shared: SharedCoefficients
-    stacks: dict[str, StackCoefficients]
-    hosts: dict[str, HostCoefficients]
-
-
-class Coefficients(Frozen):
-    """All fitted coefficients, prediction intervals, and the data of the fit."""
-
     generations: dict[str, GenerationCoefficients]  # "" is the mean, in the middle between both eras
     era: dict[str, float]  # what chips since Volta add to the log, and older ones take from it
     shared: SharedCoefficients
     stacks: dict[str, StackCoefficients]
     hosts: dict[str, HostCoefficients]
+
+
+class Coefficients(FittedCoefficients):
+    """All fitted coefficients, prediction intervals, and the data of the fit."""
+
     measured_log: (
         float  # half of the 80 % interval of log(measured / looked up): noise of repeated measurements
     )
@@ -210,7 +205,7 @@ class Coefficients(Frozen):
             stacks={name: StackCoefficients(**row) for name, row in data["stacks"].items()},
             hosts={name: HostCoefficients(**row) for name, row in data["hosts"].items()},
             measured_log=data["measured_log"],
-            intervals=IntervalModel.from_json(data["intervals"]),
+            intervals=IntervalModel(**data["intervals"]),
             fitted_on=data["fitted_on"],
         )
 
@@ -225,13 +220,7 @@ def era_sign(year: int) -> float:
     return 1.0 if year >= ERA_BEGAN else -1.0
 
 
-def field_names(
-    kind: type[GenerationCoefficients]
-    | type[SharedCoefficients]
-    | type[StackCoefficients]
-    | type[HostCoefficients]
-    | type[AcceleratorLimits],
-) -> tuple[str, ...]:
+def field_names(kind: type[Frozen]) -> tuple[str, ...]:
     """Return the field names of a group of coefficients, in order."""
     return tuple(field.name for field in fields(kind))
 

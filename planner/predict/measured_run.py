@@ -9,7 +9,7 @@ from ..offers.rows import Accelerator
 from ..workload.load import load_workload
 from ..workload.model import Workload
 from ..workload.options import WorkloadOptions
-from .coefficients import AcceleratorLimits, Coefficients, FittedCoefficients
+from .coefficients import AcceleratorLimits, FittedCoefficients
 from .device.accelerator_limits import compute_limits, find_generation, find_release_year
 from .execution import find_measured_execution
 from .framework_versions import NEWEST_SOFTWARE
@@ -148,7 +148,7 @@ def build_fit_sample(
     )
 
 
-def model_sample(sample: FitSample, fitted: FittedCoefficients | Coefficients) -> ModelledStep:
+def model_sample(sample: FitSample, fitted: FittedCoefficients) -> ModelledStep:
     """Return the modelled step of a sample; members that were not fitted get the mean of their group."""
     return model_step(
         sample.table,

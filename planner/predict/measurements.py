@@ -13,16 +13,8 @@ from ..frozen import Frozen
 from ..offers.aliases import get_chip_name
 
 COLUMNS = (
-    "model",
-    "batch_size",
-    "accelerator",
-    "devices",
-    "mode",
-    "precision",
-    "compiled",
-    "step_ms",
-    "source",
-)
+    "model", "batch_size", "accelerator", "devices", "mode", "precision", "compiled", "step_ms", "source",
+)  # fmt: skip
 Attention = Literal["", "flash", "triton", "unfused"]
 LEFT_OUT = "left_out"  # lists of rows that could not be rebuilt, with the reason
 STACKS = ("keras", "eager", "tuned")

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from ..frozen import Frozen
 from .coefficients import (
     AcceleratorLimits,
-    Coefficients,
     FittedCoefficients,
     GenerationCoefficients,
     SharedCoefficients,
@@ -66,7 +65,7 @@ class StepOnChip(NamedTuple):
 def model_step(
     table: KernelTable,
     chip: AcceleratorLimits,
-    coefficients: FittedCoefficients | Coefficients,
+    coefficients: FittedCoefficients,
     *,
     generation: str,
     year: int,
@@ -135,7 +134,7 @@ def model_step(
 def compute_kernel_times_s(
     table: KernelTable,
     chip: AcceleratorLimits,
-    coefficients: FittedCoefficients | Coefficients,
+    coefficients: FittedCoefficients,
     *,
     generation: str,
     year: int,
@@ -153,7 +152,7 @@ def compute_kernel_times_s(
 
 def compute_all_kernel_times_s(
     steps: Sequence[StepOnChip],
-    coefficients: FittedCoefficients | Coefficients,
+    coefficients: FittedCoefficients,
     *,
     stack: str = MEAN,
     software_year: float = NEWEST_SOFTWARE,
@@ -199,7 +198,7 @@ def _compute_tiled_parts_s(
 
 
 def _find_generation(
-    coefficients: FittedCoefficients | Coefficients, name: str, *, year: int, software_year: float
+    coefficients: FittedCoefficients, name: str, *, year: int, software_year: float
 ) -> GenerationCoefficients:
     """Return the coefficients of a generation, fitted or expected, with libraries of a year."""
     import numpy as np
@@ -208,9 +207,7 @@ def _find_generation(
     return with_software_year(software_year, found, coefficients.shared, year=year, xp=np)
 
 
-def extrapolate_generation(
-    coefficients: FittedCoefficients | Coefficients, *, year: int
-) -> GenerationCoefficients:
+def extrapolate_generation(coefficients: FittedCoefficients, *, year: int) -> GenerationCoefficients:
     """Return the expected coefficients of an unmeasured generation: mean * exp(gain * era)."""
     mean, era = coefficients.generations[MEAN], era_sign(year)
     return GenerationCoefficients(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, TypeVar, cast
 
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
@@ -44,8 +45,7 @@ from .step_time import NoPrediction, StepTime, join_notes
 from .xla_recomputation import compute_recomputed_bytes
 
 BITS_PER_BYTE = 8.0
-MEAN = ""  # key of the mean over measured members, used for unmeasured ones
-_StepKey = tuple[int, int, float, str, bool]  # workload, accelerator, share of it, stack, feed
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -71,52 +71,46 @@ class Predictor:
         """
         return cls(load_user_coefficients(), load_measured_steps(), tuple(accelerators))
 
-    # Results by id of what they belong to, which is kept beside them, so that the id stays unique.
-
     @cached_property
-    def _kernels(self) -> dict[tuple[int, Execution], tuple[Sequence[Op], tuple[Kernel, ...]]]:
+    def _kept(self) -> dict[tuple[Any, ...], tuple[tuple[object, ...], Any]]:
         return {}
 
-    @cached_property
-    def _tables(self) -> dict[tuple[int, Execution], tuple[Sequence[Op], KernelTable]]:
-        return {}
+    def _keep(self, what: str, *owners: object, by: tuple[object, ...] = (), compute: Callable[[], T]) -> T:
+        """Return a result that is computed once for the same objects.
 
-    @cached_property
-    def _fingerprints(self) -> dict[int, tuple[Workload, str]]:
-        return {}
-
-    @cached_property
-    def _steps(self) -> dict[_StepKey, tuple[Workload, Accelerator, StepTime | NoPrediction]]:
-        return {}
-
-    @cached_property
-    def _limits(self) -> dict[tuple[int, int], tuple[Workload, Accelerator, StepOnChip | NoPrediction]]:
-        return {}
-
-    @cached_property
-    def _times_s(self) -> dict[tuple[int, int, str], tuple[Workload, Accelerator, KernelTimes]]:
-        return {}
+        Args:
+            what: Name of the result.
+            owners: Objects that it belongs to, known by their ids; kept beside it, so that these stay unique.
+            by: What it also depends on, by value.
+            compute: Its computation.
+        """
+        key = (what, *map(id, owners), *by)
+        if key not in self._kept:
+            self._kept[key] = (owners, compute())
+        return cast("T", self._kept[key][1])
 
     def _build_kernels(self, ops: Sequence[Op], execution: Execution) -> tuple[Kernel, ...]:
-        key = (id(ops), execution.of_kernels)
-        if key not in self._kernels:
-            self._kernels[key] = (ops, execution.build_kernels(ops))
-        return self._kernels[key][1]
+        return self._keep(
+            "kernels", ops, by=(execution.of_kernels,), compute=lambda: execution.build_kernels(ops)
+        )
 
     def _compute_fingerprint(self, workload: Workload) -> str:
-        if id(workload) not in self._fingerprints:
+        def compute() -> str:
             kernels = self._build_kernels(workload.ops, Execution(compiled=workload.compiled))
-            self._fingerprints[id(workload)] = (workload, compute_fingerprint(workload, kernels))
-        return self._fingerprints[id(workload)][1]
+            return compute_fingerprint(workload, kernels)
+
+        return self._keep("fingerprint", workload, compute=compute)
 
     def kernel_table(self, workload: Workload, accelerator: Accelerator) -> KernelTable:
         """Return the kernel table of a step; accelerators with equal execution share one table."""
         execution = find_keras_execution(workload, accelerator)
         ops = execution.select_ops(workload)
-        key = (id(ops), execution)
-        if key not in self._tables:
-            self._tables[key] = (ops, execution.build_table(self._build_kernels(ops, execution)))
-        return self._tables[key][1]
+        return self._keep(
+            "table",
+            ops,
+            by=(execution,),
+            compute=lambda: execution.build_table(self._build_kernels(ops, execution)),
+        )
 
     def step_time(
         self,
@@ -126,7 +120,6 @@ class Predictor:
         devices: float = 1,
         look_up: bool = True,
         stack: str = "keras",
-        fed: bool = True,
         machine: HostSpec = UNKNOWN_HOST,
         hosts: int = 1,
     ) -> StepTime | NoPrediction:
@@ -138,13 +131,12 @@ class Predictor:
             devices: How many; a fraction is that share of one device's cores, rates and bandwidth.
             look_up: Whether a measurement of the same work may be used.
             stack: `keras`, `eager` (PyTorch) or `tuned` (a vendor's container).
-            fed: Whether every batch is copied from the host before its step.
             machine: How the devices of a host are joined.
             hosts: Machines that hold the devices between them.
         """
         single = self._measured(workload, accelerator) if look_up and devices >= 1 else None
         if single is None:
-            modelled = self._modelled(workload, accelerator, share=min(devices, 1.0), stack=stack, fed=fed)
+            modelled = self._modelled(workload, accelerator, share=min(devices, 1.0), stack=stack)
             if isinstance(modelled, NoPrediction):
                 return modelled
             single = modelled
@@ -165,7 +157,7 @@ class Predictor:
         found = self.measured.find(self._compute_fingerprint(workload), accelerator.name)
         if found is None:
             return None
-        modelled = self._modelled(workload, accelerator, share=1.0, stack="keras", fed=True)
+        modelled = self._modelled(workload, accelerator, share=1.0, stack="keras")
         if isinstance(modelled, NoPrediction):
             return None
         scale = found.step_s / modelled.time_s.mid
@@ -180,17 +172,19 @@ class Predictor:
         )
 
     def _modelled(
-        self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
+        self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str
     ) -> StepTime | NoPrediction:
         """Return the modelled step of one device; cached for all numbers of devices."""
-        key = (id(workload), id(accelerator), share, stack, fed)
-        if key not in self._steps:
-            found = self._worked_out(workload, accelerator, share=share, stack=stack, fed=fed)
-            self._steps[key] = (workload, accelerator, found)
-        return self._steps[key][2]
+        return self._keep(
+            "step",
+            workload,
+            accelerator,
+            by=(share, stack),
+            compute=lambda: self._worked_out(workload, accelerator, share=share, stack=stack),
+        )
 
     def _worked_out(
-        self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str, fed: bool
+        self, workload: Workload, accelerator: Accelerator, *, share: float, stack: str
     ) -> StepTime | NoPrediction:
         found = self._compute_limits(workload, accelerator)
         if isinstance(found, NoPrediction):
@@ -211,7 +205,7 @@ class Predictor:
             stack=names.stack,
             host=names.host,
             compiled=workload.compiled,
-            input_bytes=workload.memory.input_bytes if fed else 0.0,
+            input_bytes=workload.memory.input_bytes,
             pressure=compute_memory_pressure(memory_bytes, accelerator, share=share),
             paging_s=compute_paging_s(memory_bytes, accelerator, share=share),
             times_s=self._compute_times_s(workload, accelerator, names.stack) if share == 1.0 else None,
@@ -245,37 +239,32 @@ class Predictor:
         )
 
     def _compute_limits(self, workload: Workload, accelerator: Accelerator) -> StepOnChip | NoPrediction:
-        key = (id(workload), id(accelerator))
-        if key not in self._limits:
+        def compute() -> StepOnChip | NoPrediction:
             table = self.kernel_table(workload, accelerator)
             precision = find_execution_precision(workload, accelerator)
             chip = compute_limits(accelerator, table=table, precision=precision)
-            found: StepOnChip | NoPrediction
             if isinstance(chip, NoPrediction):
-                found = chip
-            else:
-                year = find_release_year(accelerator)
-                found = StepOnChip(table, chip, find_generation(accelerator), year)
-            self._limits[key] = (workload, accelerator, found)
-        return self._limits[key][2]
+                return chip
+            return StepOnChip(table, chip, find_generation(accelerator), find_release_year(accelerator))
+
+        return self._keep("limits", workload, accelerator, compute=compute)
 
     def _compute_times_s(self, workload: Workload, accelerator: Accelerator, stack: str) -> KernelTimes:
         """Return the times of a step's kernels; those on the accelerators of this predictor are computed together.
 
         Many small arrays take longer than a few large ones.
         """
-        key = (id(workload), id(accelerator), stack)
-        if key not in self._times_s:
-            peers = self.accelerators
-            if not any(one is accelerator for one in peers):
-                peers = (accelerator,)
-            limits = ((one, self._compute_limits(workload, one)) for one in peers)
-            known = [(one, found) for one, found in limits if not isinstance(found, NoPrediction)]
-            steps = [found for _, found in known]
-            times_s = compute_all_kernel_times_s(steps, self.coefficients, stack=stack)
-            for (one, _), found_s in zip(known, times_s, strict=True):
-                self._times_s[id(workload), id(one), stack] = (workload, one, found_s)
-        return self._times_s[key][2]
+        peers = self.accelerators
+        if not any(one is accelerator for one in peers):
+            peers = (accelerator,)
+
+        def compute() -> dict[int, KernelTimes]:
+            limits = ((id(one), self._compute_limits(workload, one)) for one in peers)
+            known = {one: found for one, found in limits if not isinstance(found, NoPrediction)}
+            times_s = compute_all_kernel_times_s([*known.values()], self.coefficients, stack=stack)
+            return dict(zip(known, times_s, strict=True))
+
+        return self._keep("times", workload, *peers, by=(stack,), compute=compute)[id(accelerator)]
 
 
 def _part_of(chip: AcceleratorLimits, share: float) -> AcceleratorLimits:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..plain import to_plain
+
 MIN_REPORTED_CORES = 0.05  # of one core: processes below are not reported [-]
 MAX_REPORTED = 3  # reported processes [-]
 
@@ -55,15 +57,9 @@ class ProcessorUse:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
-        return {
-            "wall_s": self.wall_s,
-            "cores": self.cores,
-            "own_cores": self.own_cores,
-            "other_cores": self.other_cores,
-            "stolen_cores": self.stolen_cores,
-            "other_share": self.other_share,
-            "most": [{"pid": one.pid, "name": one.name, "cores": one.cores} for one in self.most],
-        }
+        plain = to_plain(self)
+        most = plain.pop("most")
+        return {**plain, "other_share": self.other_share, "most": most}
 
 
 def combine_uses(busies: Sequence[ProcessorUse]) -> ProcessorUse | None:

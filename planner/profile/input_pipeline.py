@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..workload.array_spec import ArraySpec, SpecTree, iter_specs, map_specs
 from .statistics import summarize
 
 MOST_S = 4.0  # time limit per number of workers [s]
+WORKERS = (1, 2)  # numbers of workers to try besides the script's [-]
 WINDOW_S = 0.2
 WARM_UP_SHARE = 0.25
 LARGEST_BYTES = 128 * MIB  # far larger than CPU caches, so that batches are read from memory as in real runs
@@ -22,12 +23,7 @@ MOST_BATCHES = 2000
 
 
 def measure_pipeline(
-    fed: Mapping[str, Any],
-    *,
-    batch_size: int,
-    workers: tuple[int, ...] = (1, 2),
-    most_s: float = MOST_S,
-    clock: Callable[[], float] = time.perf_counter,
+    fed: Mapping[str, Any], *, batch_size: int, most_s: float = MOST_S
 ) -> list[PipelineRecord]:
     """Return the samples per second of a script's `fit()` input, unchanged and with other numbers of workers.
 
@@ -36,36 +32,34 @@ def measure_pipeline(
     Args:
         fed: Arguments of `fit()`.
         batch_size: Samples of a batch [-].
-        workers: Numbers of workers to try [-].
-        most_s: Time limit for each [s].
-        clock: Monotonic clock [s].
+        most_s: Time limit for each number of workers [s].
     """
     import keras
 
     data = fed["x"]
-    rows = [_measure_workers(fed, batch_size, None, most_s, clock)]
+    rows = [_measure_workers(fed, batch_size, None, most_s)]
     if isinstance(data, keras.utils.PyDataset):
         before = data.workers
         rows[0]["workers"] = before
-        for count in (count for count in workers if count != before):
+        for count in (count for count in WORKERS if count != before):
             data.workers = count
-            rows.append(_measure_workers(fed, batch_size, count, most_s, clock))
+            rows.append(_measure_workers(fed, batch_size, count, most_s))
         data.workers = before
     return rows
 
 
 def _measure_workers(
-    fed: Mapping[str, Any], batch_size: int, workers: int | None, most_s: float, clock: Callable[[], float]
+    fed: Mapping[str, Any], batch_size: int, workers: int | None, most_s: float
 ) -> PipelineRecord:
     batches = _iter_batches(fed)
-    begin_s, cpu_s = clock(), _read_processor_s()
+    begin_s, cpu_s = time.perf_counter(), _read_processor_s()
     end_s = begin_s
     steps_s: list[float] = []
     counts: list[int] = []
     warm_until = begin_s + WARM_UP_SHARE * most_s
     since_s, seen = begin_s, 0
     for _ in batches:
-        end_s = clock()
+        end_s = time.perf_counter()
         seen += 1
         if end_s - since_s < WINDOW_S:
             continue
@@ -92,24 +86,15 @@ def build_pipeline_record(
         workers: Number of workers; None if the pipeline has none of its own [-].
         cores: Number of cores that it kept busy [-].
     """
-    if not steps_s:
-        return {
-            "workers": workers,
-            "samples_per_s": None,
-            "cores": cores,
-            "samples_per_s_per_core": None,
-            "windows": 0,
-            "spread": None,
-        }
-    found = summarize(steps_s, counts)
-    rate = batch_size / found.median_s
+    found = summarize(steps_s, counts) if steps_s else None
+    rate = batch_size / found.median_s if found else None
     return {
         "workers": workers,
         "samples_per_s": rate,
         "cores": cores,
-        "samples_per_s_per_core": rate / cores if cores > 0 else None,
-        "windows": found.windows,
-        "spread": found.spread,
+        "samples_per_s_per_core": rate / cores if rate is not None and cores > 0 else None,
+        "windows": len(steps_s),
+        "spread": found.spread if found else None,
     }
 
 
@@ -173,7 +158,7 @@ def compute_samples_to_draw(*, batch_size: int, bytes_per_sample: int, known: in
     return batch_size * max(FEWEST_BATCHES, min(wanted, room, MOST_BATCHES))
 
 
-def draw_inputs(specs: SpecTree, *, samples: int, model: Any, seed: int = 0) -> Any:
+def draw_inputs(specs: SpecTree, *, samples: int, model: Any) -> Any:
     """Draw random inputs nested like the specs: numbers around 0, image bytes, valid tokens.
 
     Zeros are avoided, since some processors are faster on zeros. Text has no padding.
@@ -182,28 +167,26 @@ def draw_inputs(specs: SpecTree, *, samples: int, model: Any, seed: int = 0) -> 
         specs: Specs of one sample.
         samples: Number of samples [-].
         model: The model, whose smallest embedding bounds integers.
-        seed: Of the generator.
     """
     import numpy as np
 
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     below = _find_smallest_vocabulary(model)
     return map_specs(lambda spec: _draw(spec, samples, random, below=below), specs)
 
 
-def draw_targets(specs: SpecTree, *, samples: int, output: Any, seed: int = 1) -> Any:
+def draw_targets(specs: SpecTree, *, samples: int, output: Any) -> Any:
     """Draw random targets: class numbers below the output's width, and numbers between 0 and 1.
 
     Args:
         specs: Specs of one sample, nested like the output.
         samples: How many [-].
         output: The model's symbolic output, whose last dimension bounds class numbers.
-        seed: Of the generator.
     """
     import keras
     import numpy as np
 
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(1)
     widths = [int(out.shape[-1]) if out.shape else 2 for out in keras.tree.flatten(output)]
     leaves = list(iter_specs(specs))
     if len(widths) != len(leaves):

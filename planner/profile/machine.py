@@ -106,20 +106,30 @@ def read_backend_facts(backend: str) -> dict[str, Any]:
     return {"backend": backend, **found}
 
 
+def _describe(
+    platform: str, name: str, count: int, *, memory_bytes: int | None = None, threads: int | None = None
+) -> dict[str, Any]:
+    return {
+        "platform": platform,
+        "name": name,
+        "count": count,
+        "memory_bytes": memory_bytes,
+        "threads": threads,
+    }
+
+
 def _read_jax() -> dict[str, Any]:
     import jax
 
     device = jax.devices()[0]
-    memory = (device.memory_stats() or {}).get("bytes_limit")
-    return {
-        "platform": device.platform,
-        "name": device.device_kind,
-        "count": jax.device_count(),
-        "memory_bytes": memory,
-        "threads": None,
-        "compute_capability": getattr(device, "compute_capability", None),
-        "libraries": device.client.platform_version,
-    }
+    facts = _describe(
+        device.platform,
+        device.device_kind,
+        jax.device_count(),
+        memory_bytes=(device.memory_stats() or {}).get("bytes_limit"),
+    )
+    capability = getattr(device, "compute_capability", None)
+    return {**facts, "compute_capability": capability, "libraries": device.client.platform_version}
 
 
 def _read_tensorflow() -> dict[str, Any]:
@@ -129,16 +139,9 @@ def _read_tensorflow() -> dict[str, Any]:
     threads = tf.config.threading.get_intra_op_parallelism_threads() or None
     if not gpus:
         kind = "tpu" if tpus else "cpu"
-        return {
-            "platform": kind,
-            "name": kind,
-            "count": len(tpus) or 1,
-            "memory_bytes": None,
-            "threads": threads,
-        }
+        return _describe(kind, kind, len(tpus) or 1, threads=threads)
     details = tf.config.experimental.get_device_details(gpus[0])
-    name = details.get("device_name", "unknown")
-    return {"platform": "gpu", "name": name, "count": len(gpus), "memory_bytes": None, "threads": threads}
+    return _describe("gpu", details.get("device_name", "unknown"), len(gpus), threads=threads)
 
 
 def _read_torch() -> dict[str, Any]:
@@ -146,15 +149,11 @@ def _read_torch() -> dict[str, Any]:
 
     threads = torch.get_num_threads()
     if not torch.cuda.is_available() or os.environ.get("KERAS_TORCH_DEVICE") == "cpu":
-        return {"platform": "cpu", "name": "cpu", "count": 1, "memory_bytes": None, "threads": threads}
-    facts = torch.cuda.get_device_properties(0)
+        return _describe("cpu", "cpu", 1, threads=threads)
+    gpu, count = torch.cuda.get_device_properties(0), torch.cuda.device_count()
     return {
-        "platform": "gpu",
-        "name": facts.name,
-        "count": torch.cuda.device_count(),
-        "memory_bytes": facts.total_memory,
-        "threads": threads,
-        "compute_capability": f"{facts.major}.{facts.minor}",
+        **_describe("gpu", gpu.name, count, memory_bytes=gpu.total_memory, threads=threads),
+        "compute_capability": f"{gpu.major}.{gpu.minor}",
         "libraries": f"cuda {torch.version.cuda}, cudnn {torch.backends.cudnn.version()}",
     }
 

@@ -23,8 +23,6 @@ import keras
 
 from .windows import Meter
 
-Clock = Callable[[], float]
-
 # A loop may run ahead of the device by this many steps, or by this time if it is longer: the device never waits.
 MAX_STEPS_AHEAD = 4
 MAX_TIME_AHEAD_S = 0.5
@@ -58,7 +56,6 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         stop: Whether to end `fit()` when the meter is done.
         most_steps: Number of steps after which to end `fit()`; None for no limit [-].
         on_window: Callback after each window, with the meter.
-        clock: Monotonic clock [s].
     """
 
     async_safe = True
@@ -70,10 +67,9 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         stop: bool = False,
         most_steps: int | None = None,
         on_window: Callable[[Meter], None] | None = None,
-        clock: Clock = time.perf_counter,
     ) -> None:
         super().__init__()
-        self.meter, self.stop, self.on_window, self.clock = meter, stop, on_window, clock
+        self.meter, self.stop, self.on_window = meter, stop, on_window
         self.most_steps = most_steps
         self.epochs: list[Epoch] = []
         self.train_began_s: float | None = None
@@ -87,14 +83,14 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Start the clock."""
-        self.train_began_s = self.clock()
+        self.train_began_s = time.perf_counter()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Start an epoch; windows do not span epochs."""
         self.steps_per_call = int(getattr(self._model, "steps_per_execution", 1) or 1)
         self.meter.pause()
         self._started = 0
-        self.epochs.append(Epoch(began_s=self.clock()))
+        self.epochs.append(Epoch(began_s=time.perf_counter()))
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Wait while the loop is so far ahead of the device that it could not be ended soon."""
@@ -116,7 +112,7 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Record completed steps; may be called in any thread."""
-        now_s, steps = self.clock(), self.steps_per_call
+        now_s, steps = time.perf_counter(), self.steps_per_call
         with self._changed:
             epoch = self.epochs[-1]
             epoch.steps += steps
@@ -142,22 +138,22 @@ class StepRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Record the start of validation."""
-        self._test_began_s = self.clock()
+        self._test_began_s = time.perf_counter()
 
     def on_test_end(self, logs: Any = None) -> None:
         """Record the time of validation."""
         if self.epochs:
-            self.epochs[-1].validation_s += self.clock() - self._test_began_s
+            self.epochs[-1].validation_s += time.perf_counter() - self._test_began_s
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Record the end of the epoch."""
-        self.epochs[-1].ended_s = self.clock()
+        self.epochs[-1].ended_s = time.perf_counter()
         if self.meter.pause():
             self._closed()
 
     def on_train_end(self, logs: Any = None) -> None:
         """Record the end of the run."""
-        self.train_ended_s = self.clock()
+        self.train_ended_s = time.perf_counter()
 
 
 class PredictRecorder(keras.callbacks.Callback):  # type: ignore[misc]
@@ -166,34 +162,27 @@ class PredictRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     Args:
         meter: Meter of the steps.
         on_window: Callback after each window.
-        clock: Seconds, monotonic.
     """
 
     async_safe = True
 
-    def __init__(
-        self,
-        meter: Meter,
-        *,
-        on_window: Callable[[Meter], None] | None = None,
-        clock: Clock = time.perf_counter,
-    ) -> None:
+    def __init__(self, meter: Meter, *, on_window: Callable[[Meter], None] | None = None) -> None:
         super().__init__()
-        self.meter, self.on_window, self.clock = meter, on_window, clock
+        self.meter, self.on_window = meter, on_window
         self.began_s, self.first_step_s = 0.0, 0.0
         self._lock = threading.Lock()
 
     def on_predict_begin(self, logs: Any = None) -> None:
         """Start a call; windows do not span calls."""
         self.meter.pause()
-        self.began_s = self.clock()
+        self.began_s = time.perf_counter()
 
     def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
         """Record a completed batch."""
         for leaf in keras.tree.flatten(logs):
             if hasattr(leaf, "block_until_ready"):  # JAX returns arrays that are still being computed
                 leaf.block_until_ready()
-        now_s = self.clock()
+        now_s = time.perf_counter()
         with self._lock:
             self.first_step_s = self.first_step_s or now_s - self.began_s
             closed = self.meter.ended(now_s, int(getattr(self._model, "steps_per_execution", 1) or 1))

@@ -68,13 +68,9 @@ def delete_runs(settings: Settings) -> int:
     return len(kept)
 
 
-def load_own_measurements(settings: Settings) -> tuple[ProfileRow, ...]:
-    """Return the measurements of all saved runs; damaged files are skipped."""
-    return tuple(_iter_rows(get_runs_folder(settings)))
-
-
-def _iter_rows(folder: Path) -> Iterator[ProfileRow]:
-    for path in sorted(folder.glob(FILES)):
+def load_own_measurements(settings: Settings) -> Iterator[ProfileRow]:
+    """Yield the measurements of all saved runs; damaged files are skipped."""
+    for path in sorted(get_runs_folder(settings).glob(FILES)):
         try:
             document = read_profile(path)
         except UsageError:

@@ -6,7 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
+from ..plain import to_plain
 from ..profile_schema import Timing, TimingSummary
 
 CONFIDENCE = 0.95
@@ -19,10 +21,8 @@ T_975 = (
 )  # fmt: skip
 
 
-def compute_median_interval(
-    values: Sequence[float], confidence: float = CONFIDENCE
-) -> tuple[float, float] | None:
-    """Return a distribution-free interval that covers the median with at least the given probability.
+def compute_median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return a distribution-free interval that covers the median with a probability of at least `CONFIDENCE`.
 
     The bounds are order statistics, chosen by the binomial distribution of the number of values below the
     median (Conover, 1999, "Practical Nonparametric Statistics", 3rd ed., ISBN 0471160687, section 3.2).
@@ -39,7 +39,7 @@ def compute_median_interval(
     outside, below = 0.0, -1
     while below + 1 < count / 2:
         outside += 2.0 * _compute_binomial_half(count, below + 1)
-        if outside > 1.0 - confidence:
+        if outside > 1.0 - CONFIDENCE:
             break
         below += 1
     if below < 0:
@@ -120,16 +120,7 @@ class WindowStatistics:
 
     def to_json(self) -> TimingSummary:
         """Return plain JSON types, including the width."""
-        return {
-            "median_s": self.median_s,
-            "low_s": self.low_s,
-            "high_s": self.high_s,
-            "mean_s": self.mean_s,
-            "spread": self.spread,
-            "drift": self.drift,
-            "windows": self.windows,
-            "width": self.width,
-        }
+        return cast("TimingSummary", to_plain(self) | {"width": self.width})
 
 
 def summarize(steps_s: Sequence[float], counts: Sequence[int]) -> WindowStatistics:

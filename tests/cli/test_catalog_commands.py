@@ -14,8 +14,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-import typer
-from gpuplan.cli.catalog_commands import register
+from gpuplan.cli.app import app_for
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.catalog import load_catalog
 from typer.testing import CliRunner, Result
@@ -28,9 +27,7 @@ CONTRACT_KEYS = [
 
 def invoke(*arguments: str) -> Result:
     """Run a command of an app that has nothing but the catalog's commands."""
-    app = typer.Typer(rich_markup_mode=None)
-    register(app)
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app_for(arguments), list(arguments))
 
 
 def validated(result: Result, schema: str) -> dict[str, Any]:
@@ -192,7 +189,7 @@ def test_a_users_own_catalog_is_listed(tmp_path: Path, monkeypatch: pytest.Monke
 def test_registering_loads_nothing_heavy() -> None:
     """The commands can be listed without pydantic, rich or numpy."""
     code = (
-        "import sys, typer; from gpuplan.cli.catalog_commands import register; register(typer.Typer());"
+        "import sys; from gpuplan.cli.app import app_for; app_for(['offers']); app_for(['catalog']);"
         "loaded = {m.split('.')[0] for m in sys.modules};"
         "print(sorted(loaded & {'pydantic', 'rich', 'numpy', 'keras', 'jax'}))"
     )

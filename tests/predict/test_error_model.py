@@ -205,10 +205,11 @@ def test_a_prediction_says_what_it_rests_on() -> None:
     profile = BatchProfile(accelerator="T4", steps=((16, 0.020), (64, 0.050)))
     profiled = [step(modelled_s=0.02), step(batch_size=64, modelled_s=0.04)]
     found = predict_from_profile(
-        profile,
-        profiled=profiled,
+        profiled,
+        [step_s for _, step_s in profile.steps],
         target=step("V100", modelled_s=0.01),
         error_model=error_model(ErrorCovariance()),
+        note=profile.note(),
     )
     assert sum(found.parts_s.values()) == pytest.approx(found.time_s.mid)
     assert found.time_s.low < found.time_s.mid < found.time_s.high

@@ -222,27 +222,32 @@ def _step(row: Sequence[Any]) -> StepSummary:
 
 
 def predict_from_profile(
-    profile: BatchProfile, *, profiled: Sequence[StepSummary], target: StepSummary, error_model: ErrorModel
+    profiled: Sequence[StepSummary],
+    measured_s: Sequence[float],
+    *,
+    target: StepSummary,
+    error_model: ErrorModel,
+    note: str,
 ) -> StepTime:
-    """Return the time of a step on an accelerator from measured steps of the workload on another accelerator.
+    """Return the time of a step on an accelerator from measured steps of the workload on other accelerators.
 
     Args:
-        profile: What was measured.
-        profiled: What the model says of each measured step, in the profile's order.
+        profiled: What the model says of each measured step.
+        measured_s: Measured times of these steps [s].
         target: What the model says of the step asked for.
         error_model: What errors have in common.
+        note: Sentence on what was measured.
     """
-    measured_s = [step_s for _, step_s in profile.steps]
     correction = error_model.corrections(profiled, measured_s, [target])[0]
     scale = math.exp(correction.log_ratio)
     low, high = (end * correction.spread for end in error_model.ends_for(profiled))
-    parts = {name: part * scale for name, part in target.parts_s.items()}
+    parts_s = {name: part_s * scale for name, part_s in target.parts_s.items()}
     return StepTime(
         time_s=interval_around(target.modelled_s * scale, low, high),
         basis="modelled",
-        limiter=cast("Limiter", max(parts, key=lambda name: parts[name])),
-        parts_s=parts,
-        note=profile.note(),
+        limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
+        parts_s=parts_s,
+        note=note,
     )
 
 

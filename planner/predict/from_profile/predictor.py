@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ...offers.aliases import get_chip_name
@@ -16,9 +16,9 @@ from ..interval.adaptive import interval_around
 from ..multi_device.data_parallel import scale_to_devices
 from ..multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from ..predictor import Predictor
-from ..step_time import Limiter, NoPrediction, StepTime
+from ..step_time import NoPrediction, StepTime
 from .error_covariance import StepSummary
-from .error_model import BatchProfile, ErrorModel, load_error_model
+from .error_model import BatchProfile, ErrorModel, load_error_model, predict_from_profile
 
 if TYPE_CHECKING:
     from ...offers.rows import Accelerator
@@ -191,8 +191,7 @@ class ProfiledPredictor:
             error_model: What errors have in common; None: the packaged one.
         """
         self.predictor, self.measurements, self.own_cpu = predictor, tuple(measurements), own_cpu
-        self.accelerators = accelerators
-        self._error_model = error_model
+        self.accelerators, self._error_model = accelerators, error_model
 
     def step_time(
         self,
@@ -211,14 +210,15 @@ class ProfiledPredictor:
         here = [m for m in mine if m.devices == devices and hosts == 1 and self._is(m, accelerator)]
         if here:
             return _measured(workload, here, plain)
-        single = [m for m in mine if m.devices == 1]
-        found = self._single(workload, accelerator, single)
-        if found is None:
-            return plain
         if devices == 1:
-            return found
+            may_carry_over = plain.basis != "measured" and accelerator.kind != "cpu"
+            single = [m for m in mine if m.devices == 1]
+            return (self._carried_over(workload, accelerator, single) if may_carry_over else None) or plain
+        one = self.step_time(workload, accelerator)
+        if isinstance(one, NoPrediction):
+            return one
         return scale_to_devices(
-            found,
+            one,
             gradient_bytes=workload.memory.gradient_bytes,
             accelerator=accelerator,
             devices=devices,
@@ -231,20 +231,6 @@ class ProfiledPredictor:
             return accelerator == self.own_cpu and measurement.accelerator == accelerator.name
         return measurement.accelerator == accelerator.name
 
-    def _single(
-        self, workload: Workload, accelerator: Accelerator, mine: Sequence[ProfileRow]
-    ) -> StepTime | None:
-        """Return the time on one device, from one that was measured."""
-        here = [m for m in mine if self._is(m, accelerator)]
-        plain = self.predictor.step_time(workload, accelerator, devices=1)
-        if isinstance(plain, NoPrediction):
-            return None
-        if here:
-            return _measured(workload, here, plain)
-        if plain.basis == "measured" or accelerator.kind == "cpu":
-            return None
-        return self._carried_over(workload, accelerator, mine)
-
     def _carried_over(
         self, workload: Workload, accelerator: Accelerator, mine: Sequence[ProfileRow]
     ) -> StepTime | None:
@@ -256,17 +242,11 @@ class ProfiledPredictor:
         profiled = [(m, step) for m, step in pairs if step is not None]
         if target is None or not profiled:
             return None
-        error_model = self._error_model or load_error_model()
-        steps = [step for _, step in profiled]
-        correction = error_model.corrections(steps, [m.computing_s for m, _ in profiled], [target])[0]
-        scale = math.exp(correction.log_ratio)
-        low, high = (end * correction.spread for end in error_model.ends_for(steps))
-        parts_s = {name: part_s * scale for name, part_s in target.parts_s.items()}
-        return StepTime(
-            time_s=interval_around(target.modelled_s * scale, low, high),
-            basis="modelled",
-            parts_s=parts_s,
-            limiter=cast("Limiter", max(parts_s, key=lambda name: parts_s[name])),
+        return predict_from_profile(
+            [step for _, step in profiled],
+            [m.computing_s for m, _ in profiled],
+            target=target,
+            error_model=self._error_model or load_error_model(),
             note="; ".join(_notes([m for m, _ in profiled])),
         )
 

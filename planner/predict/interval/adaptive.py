@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from ...frozen import Frozen
 from ...units import Interval
@@ -129,8 +128,3 @@ class IntervalModel(Frozen):
         found = interval_around(mid_s, self.low * scale * narrowed, self.high * scale * narrowed)
         low = min(max(found.low, bound_s), mid_s)
         return Interval(low=low, mid=mid_s, high=found.high)
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> IntervalModel:
-        """Read what `to_plain` wrote."""
-        return IntervalModel(**data)
