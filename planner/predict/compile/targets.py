@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from ...offers.rows import Accelerator
@@ -93,10 +91,6 @@ def build_description(accelerator: Accelerator) -> str | None:
 
 Platform = Literal["tpu", "cuda"]
 
-INSTALL = {
-    "tpu": "pip install 'gpuplan[tpu-compile]'",
-    "cuda": "pip install 'gpuplan[cuda-compile]'",
-}
 PACKAGES = {  # `jax.export` writes flatbuffers, which JAX itself does not require
     "tpu": ("libtpu", "jax", "jaxlib", "flatbuffers"),
     "cuda": ("jax-cuda12-plugin", "jax-cuda12-pjrt", "jax", "jaxlib", "flatbuffers"),
@@ -106,17 +100,6 @@ PACKAGES = {  # `jax.export` writes flatbuffers, which JAX itself does not requi
 SLICES = {
     "TPU-v2": "v2:2x2", "TPU-v3": "v3:2x2", "TPU-v4": "v4:2x2x1", "TPU-v5e": "v5e:2x2", "TPU-v5p": "v5p:2x2x1",
     "TPU-v6e": "v6e:2x2",
-}  # fmt: skip
-
-
-# Slices by number of chips: 2D for v2, v3, v5e and v6e; 3D for v4 and v5p
-# (docs.cloud.google.com/tpu/docs/v5e, v6e, v4 and v5p: "Configurations").
-PLANES = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
-CUBES = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4"}
-SQUARES = {4: "2x2", 16: "4x4", 64: "8x8", 256: "16x16"}
-SHAPES = {
-    "TPU-v2": SQUARES, "TPU-v3": SQUARES, "TPU-v4": CUBES, "TPU-v5e": PLANES, "TPU-v5p": CUBES,
-    "TPU-v6e": PLANES,
 }  # fmt: skip
 
 
@@ -131,7 +114,6 @@ class CompileTarget:
         description: Text of a `GpuTargetConfigProto`; empty on a TPU.
         cores: JAX devices per accelerator, each processing a share of the batch [-].
         note: Stand-in for the accelerator; empty if there is none.
-        devices: JAX devices over which one program is sharded; 1 for separate programs [-].
     """
 
     accelerator: str
@@ -140,15 +122,6 @@ class CompileTarget:
     description: str = ""
     cores: int = 1
     note: str = ""
-    devices: int = 1
-
-    @property
-    def digest(self) -> str:
-        """Digest of everything that the compiler sees."""
-        seen = {**asdict(self), "accelerator": "", "note": ""}
-        if self.devices == 1:
-            del seen["devices"]
-        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 
 
 def find_target(accelerator: Accelerator) -> CompileTarget | None:
@@ -172,23 +145,6 @@ def find_target(accelerator: Accelerator) -> CompileTarget | None:
     return CompileTarget(
         accelerator=accelerator.name, platform="cuda", topology="1x1x1", description=description, note=note
     )
-
-
-def build_sharded_target(target: CompileTarget, accelerators: int) -> CompileTarget | None:
-    """Return a target of several accelerators that run one program; None if there is no such slice.
-
-    Example:
-        >>> v3 = CompileTarget(accelerator="TPU-v3", platform="tpu", topology="v3:2x2", cores=2)
-        >>> whole = build_sharded_target(v3, 16)
-        >>> whole.topology, whole.devices, build_sharded_target(v3, 8)
-        ('v3:4x4', 32, None)
-    """
-    devices = accelerators * target.cores
-    if target.platform == "cuda":
-        return replace(target, topology=f"1x1x{accelerators}", devices=devices)
-    shape = SHAPES.get(target.accelerator, {}).get(accelerators)
-    name = target.topology.split(":")[0]
-    return None if shape is None else replace(target, topology=f"{name}:{shape}", devices=devices)
 
 
 def find_compiler_version(platform: Platform) -> str | None:
