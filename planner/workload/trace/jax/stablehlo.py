@@ -33,14 +33,14 @@ def export_step(
     from jax import export
 
     x, y, weight = (map_specs(lambda spec: build_abstract_array(spec, batch_size), tree) for tree in specs)
-    variables = (model.trainable_variables, model.non_trainable_variables)
+    state: tuple[Any, ...] = (model.trainable_variables, model.non_trainable_variables)
     with keras.StatelessScope(initialize_variables=False):  # abstract variables stay abstract
         if mode == "train":
-            state = (*variables, model.optimizer.variables, model.metrics_variables)
+            state += (model.optimizer.variables, model.metrics_variables)
             step = jax.jit(model.train_step, donate_argnums=0)
             inputs: Any = (x, y) if weight is None else (x, y, weight)
         else:
-            state, step, inputs = variables, jax.jit(_build_forward(model)), x
+            step, inputs = jax.jit(_build_forward(model)), x
         arguments = tuple(map(build_abstract_variables, state))
         exported = export.export(step, platforms=[platform])(arguments, inputs)
     return bytes(exported.serialize())
