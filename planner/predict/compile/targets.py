@@ -58,20 +58,15 @@ device_description_str: "{name}"
 """
 
 
-def build_description(accelerator: Accelerator) -> str | None:
-    """Return the text of a `GpuTargetConfigProto`; None if the catalog lacks data.
-
-    A capability that the assembler rejects is described with the cores of the oldest supported one.
-    """
-    capability = accelerator.compute_capability or ""
-    capability = STAND_IN_CAPABILITY.get(capability, capability)
+def _build_description(accelerator: Accelerator, capability: str) -> str:
+    """Return the text of a `GpuTargetConfigProto`; empty if the catalog lacks data."""
     generation = CORE_PROPERTIES.get(capability)
     clock_mhz, bandwidth = accelerator.boost_mhz, accelerator.memory_gb_per_s
-    if generation is None or not accelerator.sms_or_cores or clock_mhz is None or bandwidth is None:
-        return None
     memory_gib = accelerator.usable_gib or accelerator.memory_gib
-    if memory_gib is None:
-        return None
+    if generation is None or not accelerator.sms_or_cores:
+        return ""
+    if clock_mhz is None or bandwidth is None or memory_gib is None:
+        return ""
     major, minor = capability.split(".")
     return _TEXT.format(
         cores=accelerator.sms_or_cores,
@@ -133,17 +128,18 @@ def find_target(accelerator: Accelerator) -> CompileTarget | None:
             topology=SLICES[accelerator.name],
             cores=CORES_PER_CHIP.get(accelerator.name, 1),
         )
-    description = build_description(accelerator) if accelerator.vendor == "NVIDIA" else None
-    if description is None:
+    capability = accelerator.compute_capability or ""
+    stand_in = STAND_IN_CAPABILITY.get(capability)
+    description = _build_description(accelerator, stand_in or capability)
+    if accelerator.vendor != "NVIDIA" or not description:
         return None
-    stand_in = STAND_IN_CAPABILITY.get(accelerator.compute_capability or "", "")
-    note = (
-        f"not supported by the current compiler: scheduled for compute capability {stand_in}"
-        if stand_in
-        else ""
-    )
+    note = f"not supported by the current compiler: scheduled for compute capability {stand_in}"
     return CompileTarget(
-        accelerator=accelerator.name, platform="cuda", topology="1x1x1", description=description, note=note
+        accelerator=accelerator.name,
+        platform="cuda",
+        topology="1x1x1",
+        description=description,
+        note=note if stand_in else "",
     )
 
 
