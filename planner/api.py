@@ -139,12 +139,16 @@ def estimate(
             passes the filters. A run that fits nowhere is no error: see `recommendation`.
     """
     given = {**locals(), "assume": [f"{key}={value}" for key, value in (assume or {}).items()]}
-    from .plan.compilation import StepCompiler
     from .plan.estimate_model import estimate_model
     from .plan.request import EstimateRequest, build_workload_options
 
     asked = EstimateRequest(**{one.name: given[one.name] for one in fields(EstimateRequest)}).resolve()
     options = build_workload_options(**{name: given[name] for name in WORK})
+    compiling = None
+    if compile:
+        from .plan.compilation import StepCompiler
+
+        compiling = StepCompiler()
     answer = estimate_model(
         model,
         asked.question,
@@ -152,7 +156,7 @@ def estimate(
         catalog=asked.catalog,
         terms=asked.terms,
         profiles=[Path(path) for path in profiles],
-        compiling=StepCompiler() if compile else None,
+        compiling=compiling,
         best_batch=best_batch,
         fit=fit,
     )

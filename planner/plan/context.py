@@ -51,21 +51,16 @@ def build_context(
 
     catalog = catalog or load_catalog()
     if compiling is not None:
-        compiling.require_named(question.filters.accelerators, model)
-        compiling.require_copies(question.shard)
+        compiling.require_compilable(question, model)
     selection = select(question.filters, catalog=catalog).with_quotas(question.quotas)
     options = replace(options, tensor=find_tensor_ways(question.shard or ()))
     settings = load_settings()
     measurements = _measurements(model, profiles, settings)
     packaged = Predictor.load(accelerators=selection.accelerators)
     predictor: StepPredictor = _add_measurements(packaged, measurements, catalog, selection)
-    if compiling is not None:
-        from .compilation import count_visible_devices
-
-        options = replace(options, devices=count_visible_devices(selection, question.filters.devices))
     with _importing("numpy"):  # tracing runs in a child process on another core
         workload = trace_workload(model, options=options, script_arguments=script_arguments)
-    if compiling is None and workload.layout is not None:
+    if workload.layout is not None:
         trace = partial(trace_workload, model, script_arguments=script_arguments)
         workload, options = trace_as_distributed(workload, question, options, trace)
     context = EstimateContext(
@@ -80,11 +75,13 @@ def build_context(
     )
     if compiling is None:
         return context
-    from .compilation import build_program_source
-
-    program = build_program_source(model, options, script_arguments, question, workload)
     with_memory = compiling.wrap_predictor(
-        predictor, workload, accelerators=context.selection.accelerators, program=program
+        predictor,
+        workload,
+        accelerators=context.selection.accelerators,
+        model=model,
+        options=options,
+        argv=script_arguments,
     )
     return replace(context, predictor=with_memory)
 

@@ -16,7 +16,6 @@ from .fit_ways import build_sizes_error, prepare_fit, require_fittable
 from .question import EstimateContext, Question
 from .result.estimate import Estimate
 from .result.offer_estimate import OfferEstimate
-from .script_layout import plan_copies
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -60,8 +59,6 @@ def estimate_model(
     """
     if fit:
         require_fittable(options, compiling)
-    if compiling is not None:
-        question = plan_copies(question)
     with keep_models_built() if fit or best_batch else nullcontext():
         context = build_context(
             model,

@@ -37,11 +37,6 @@ def follow_script(question: Question, workload: Workload) -> Question:
     )
 
 
-def plan_copies(question: Question) -> Question:
-    """Return a question about replicas where the user stated no sharding, regardless of the script."""
-    return replace(question, scaling=question.scaling or "weak", shard=question.shard or UNSHARDED)
-
-
 def shard_to_fit(question: Question, workload: Workload) -> Question:
     """Return a question that tries every sharding unless it or the script states one."""
     if question.shard is not None or workload.layout is not None:

@@ -84,7 +84,7 @@ def _list_collectives(
         return NoPrediction(
             "the layout divides variables along the axis of the samples, and says nothing of activations: XLA may "
             "gather the batch instead, with more work and memory than is shown",
-            hint="give outputs of layers a layout (`layout_map['.*/output'] = ('batch',)`), or add `--compile`",
+            hint="give outputs of layers a layout (`layout_map['.*/output'] = ('batch',)`)",
         )
     wanted, found = divided.layout.devices, count_mesh_devices(offer)
     if found != offer.devices:

@@ -13,9 +13,10 @@ import pytest
 from factories import make_product, make_workload
 from gpuplan.plan import compilation
 from gpuplan.predict.compile import targets
-from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
+from gpuplan.predict.compile.compiled import CompiledStep
 from gpuplan.units import GIB
 from gpuplan.workload.build.lowering import LoweredStep
+from gpuplan.workload.options import WorkloadOptions
 
 Run = Callable[..., Any]
 SCHEMAS = Path(str(files("gpuplan.schemas")))
@@ -78,10 +79,9 @@ def test_memory_is_what_a_fake_compiler_says_and_the_time_is_the_models(
     gpuplan: Run, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """3 GiB are the compiler's, and not the model's."""
-    lowered = LoweredStep(digest="d", path=tmp_path, batch_size=32)
     result = CompiledStep(compiler="libtpu 0 jax 0", needed_bytes=3 * GIB)
     monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
-    monkeypatch.setattr(compilation, "_lowered", lambda *_: lowered)
+    monkeypatch.setattr(compilation, "lower_step", lambda *_, **__: LoweredStep(b"", {}))
     monkeypatch.setattr(compilation, "compile_step", lambda *_, **__: result)
 
     asked = ("estimate", saved, "--accelerator", "TPU-v5e", "--devices", "1", "--retired", "--json")
@@ -113,14 +113,14 @@ def test_each_phase_is_compiled_by_a_fake_compiler(
     path = tmp_path / "phases.json"
     path.write_text(json.dumps(make_workload(ops=(PRODUCT,), fit_call=1, further=(frozen,)).to_json()))
 
-    def lower(_: object, program: Any) -> LoweredStep:
-        return LoweredStep(digest=str(program.options.fit_call), path=tmp_path, batch_size=32)
+    def lower(*_: object, options: WorkloadOptions, **__: object) -> LoweredStep:
+        return LoweredStep(str(options.fit_call).encode(), {})
 
-    def compile_it(*_: object, digest: str, **__: object) -> CompiledStep:
-        return CompiledStep(compiler="libtpu 0 jax 0", needed_bytes={"0": 3, "1": 5}[digest] * GIB)
+    def compile_it(module: bytes, **_: object) -> CompiledStep:
+        return CompiledStep(compiler="libtpu 0 jax 0", needed_bytes={b"0": 3, b"1": 5}[module] * GIB)
 
     monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
-    monkeypatch.setattr(compilation, "_lowered", lower)
+    monkeypatch.setattr(compilation, "lower_step", lower)
     monkeypatch.setattr(compilation, "compile_step", compile_it)
 
     done = gpuplan("estimate", str(path), "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--json")
@@ -133,14 +133,68 @@ def test_each_phase_is_compiled_by_a_fake_compiler(
 def test_a_fake_compilers_refusal_is_a_row_that_does_not_fit(
     gpuplan: Run, saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusal = CompileFault(kind="does not fit", message="does not fit", needed_bytes=20 * GIB)
+    refusal = CompiledStep(fault="does not fit", message="does not fit", needed_bytes=20 * GIB)
     monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
-    monkeypatch.setattr(
-        compilation, "_lowered", lambda *_: LoweredStep(digest="d", path=tmp_path, batch_size=32)
-    )
+    monkeypatch.setattr(compilation, "lower_step", lambda *_, **__: LoweredStep(b"", {}))
     monkeypatch.setattr(compilation, "compile_step", lambda *_, **__: refusal)
 
     done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--json")
     offers = json.loads(done.out)["offers"]
 
     assert {(offer["memory_bytes"], offer["memory_fits"]) for offer in offers} == {(20 * GIB, False)}
+
+
+@pytest.mark.parametrize(
+    ("found", "again"),
+    [
+        (CompiledStep(compiler="fake 1", needed_bytes=3 * GIB), ("fake 1", 1)),
+        (CompiledStep(compiler="fake 1", needed_bytes=3 * GIB), ("fake 2", 2)),
+        (CompiledStep(fault="does not fit", needed_bytes=20 * GIB), ("fake 1", 1)),
+        (CompiledStep(fault="killed", message="signal 9"), ("fake 1", 2)),
+    ],
+)
+def test_what_a_fake_compiler_found_is_kept_and_a_crash_is_not(
+    gpuplan: Run,
+    saved: str,
+    monkeypatch: pytest.MonkeyPatch,
+    found: CompiledStep,
+    again: tuple[str, int],
+) -> None:
+    """The same question twice; `again` is the compiler of the second, and the compilations of both."""
+    asked: list[object] = []
+
+    def compile_it(*_: object, **how: object) -> CompiledStep:
+        asked.append(how)
+        return found
+
+    monkeypatch.setattr(compilation, "lower_step", lambda *_, **__: LoweredStep(b"", {}))
+    monkeypatch.setattr(compilation, "compile_step", compile_it)
+    memory = []
+    for installed in ("fake 1", again[0]):
+        monkeypatch.setattr(compilation, "find_compiler_version", lambda _, installed=installed: installed)
+        done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--json")
+        memory.append([offer["memory_bytes"] for offer in json.loads(done.out)["offers"]])
+
+    assert len(asked) == again[1]
+    assert memory[0] == memory[1]
+
+
+def test_a_step_is_lowered_once_for_accelerators_of_one_compiler(
+    gpuplan: Run, saved: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A v5e and a v6e have one core each, a v3 has two, which share the batch."""
+    asked: list[int | None] = []
+
+    def lower(*_: object, options: WorkloadOptions, **__: object) -> LoweredStep:
+        asked.append(options.batch_size)
+        return LoweredStep(b"", {})
+
+    monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
+    monkeypatch.setattr(compilation, "lower_step", lower)
+    monkeypatch.setattr(compilation, "compile_step", lambda *_, **__: CompiledStep(needed_bytes=GIB))
+    names = (word for name in ("TPU-v5e", "TPU-v6e", "TPU-v3") for word in ("--accelerator", name))
+
+    done = gpuplan("estimate", saved, "--compile", *names, "--json")
+
+    assert done.code == 0
+    assert sorted(asked) == [16, 32]

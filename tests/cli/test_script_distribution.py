@@ -145,3 +145,17 @@ def test_an_explicit_sharding_takes_the_place_of_a_layout(gpuplan: Run) -> None:
     (one,) = found["offers"]
     assert (one["shard"], one["batch_size_per_device"]) == ("fsdp", 4)
     assert "`--shard fsdp` is" in found["workload"]["notes"][0]
+
+
+def test_the_memory_of_a_layout_stays_modelled_beside_compile(gpuplan: Run) -> None:
+    """Nothing is compiled: time, memory and batch are those without it, and a line says so."""
+    (plain,) = estimate(gpuplan, "layout.py")["offers"]
+
+    done = gpuplan("estimate", "layout.py", *ASKED, "--compile", "--json")
+    (one,) = json.loads(done.out)["offers"]
+
+    why = "the script lays its step out over devices (`ModelParallel`)"
+    assert done.code == 0
+    assert done.err == f"warning: V100-16GB: {why}; its memory is modelled\n"
+    assert f"not compiled: {why}" in " ".join(one.pop("notes"))
+    assert one == {key: value for key, value in plain.items() if key != "notes"}

@@ -10,7 +10,7 @@ from gpuplan.errors import NoAnswerError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.execution.sharded_memory import build_device_workload, compute_device_memory
 from gpuplan.plan.question import Question
-from gpuplan.plan.script_layout import count_mesh_devices, follow_script, plan_copies, select_mesh_offers
+from gpuplan.plan.script_layout import count_mesh_devices, follow_script, select_mesh_offers
 from gpuplan.plan.select import Filters, select
 from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficients
 from gpuplan.predict.multi_device.divided_step import RingLinks, add_replicas, compute_divided_link_s
@@ -39,7 +39,6 @@ def lay_out(layout: DeviceLayout | None, **facts: object) -> Workload:
         (DIVIDED, Question(scaling="weak"), ("weak", Sharding.SCRIPT)),
         (DIVIDED, Question(shard=(Sharding.NONE,)), ("strong", Sharding.NONE)),
         (COPIES, Question(shard=(Sharding.FSDP,)), ("strong", Sharding.FSDP)),
-        (DIVIDED, plan_copies(Question()), ("weak", Sharding.NONE)),
     ],
 )
 def test_the_script_fills_in_what_the_user_left_open(

@@ -33,47 +33,40 @@ from typing import Any
 from .checkpoint import LEAVE, write_json
 
 POLL_S = 5.0
-_AWS = "http://169.254.169.254"
-_GCP = "http://metadata.google.internal"
-_AZURE = "http://169.254.169.254"
+LINK_LOCAL = "http://169.254.169.254"
 
 
-def aws(base: str | None = None) -> bool:
+def aws() -> bool:
     """Whether EC2 is about to preempt the machine."""
-    base = base or os.environ.get("GPUPLAN_METADATA_URL", _AWS)
+    base = os.environ.get("GPUPLAN_METADATA_URL", LINK_LOCAL)
     lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
-    token = _ask(f"{base}/latest/api/token", lifetime, method="PUT")
-    notice = _ask(f"{base}/latest/meta-data/spot/instance-action", {"X-aws-ec2-metadata-token": token or ""})
+    token, _ = _ask(f"{base}/latest/api/token", lifetime, method="PUT")
+    told = {"X-aws-ec2-metadata-token": token or ""}
+    notice, _ = _ask(f"{base}/latest/meta-data/spot/instance-action", told)
     return notice is not None and json.loads(notice).get("action") in {"terminate", "stop", "hibernate"}
 
 
-def gcp(base: str | None = None) -> bool:
+def gcp() -> bool:
     """Whether Compute Engine is about to preempt the machine; may block for a minute."""
-    base = base or os.environ.get("GPUPLAN_METADATA_URL", _GCP)
-    path, flavor = "computeMetadata/v1/instance/preempted", {"Metadata-Flavor": "Google"}
-    now, etag = _answer(f"{base}/{path}", flavor)
-    if now is None or now.strip() == "TRUE":
-        return now is not None
-    wait = f"wait_for_change=true&timeout_sec=60&last_etag={etag or 0}"
-    return (_ask(f"{base}/{path}?{wait}", flavor, timeout_s=70.0) or "").strip() == "TRUE"
+    base = os.environ.get("GPUPLAN_METADATA_URL", "http://metadata.google.internal")
+    url, flavor = f"{base}/computeMetadata/v1/instance/preempted", {"Metadata-Flavor": "Google"}
+    now, etag = _ask(url, flavor)
+    if now is not None and now.strip() != "TRUE":
+        wait = f"wait_for_change=true&timeout_sec=60&last_etag={etag or 0}"
+        now, _ = _ask(f"{url}?{wait}", flavor, timeout_s=70.0)
+    return (now or "").strip() == "TRUE"
 
 
-def azure(base: str | None = None) -> bool:
+def azure() -> bool:
     """Whether Azure is about to preempt the machine."""
-    base = base or os.environ.get("GPUPLAN_METADATA_URL", _AZURE)
+    base = os.environ.get("GPUPLAN_METADATA_URL", LINK_LOCAL)
     path = "metadata/scheduledevents?api-version=2020-07-01"
-    events = json.loads(_ask(f"{base}/{path}", {"Metadata": "true"}, timeout_s=150.0) or "{}").get(
-        "Events", []
-    )
+    answer, _ = _ask(f"{base}/{path}", {"Metadata": "true"}, timeout_s=150.0)
+    events = json.loads(answer or "{}").get("Events", [])
     return any(event.get("EventType") == "Preempt" for event in events)
 
 
-def _ask(url: str, headers: dict[str, str], *, method: str = "GET", timeout_s: float = 5.0) -> str | None:
-    """Return the text of an answer, or None."""
-    return _answer(url, headers, method=method, timeout_s=timeout_s)[0]
-
-
-def _answer(
+def _ask(
     url: str, headers: dict[str, str], *, method: str = "GET", timeout_s: float = 5.0
 ) -> tuple[str | None, str | None]:
     """Return the text and ETag of an answer, or None for both."""
@@ -88,10 +81,9 @@ def _answer(
 
 WATCHERS: dict[str, Callable[[], bool]] = {"aws": aws, "gcp": gcp, "azure": azure}
 
-
 GRACE_S = 20.0  # grace time of a checkpoint: below the shortest notice (30 s)
 TICK_S = 0.2
-OF_STEPS = (
+OF_STEPS = [
     "train_s",
     "steps",
     "step_s",
@@ -100,7 +92,7 @@ OF_STEPS = (
     "batch_size",
     "precision",
     "backend",
-)
+]
 
 
 class Supervisor:
@@ -131,7 +123,8 @@ class Supervisor:
                     break
         finally:
             self._write_outcome("failed" if status == "crashed" else status, code)
-            self._at_end()
+            if self.params["at_end"]:  # ends a rented machine
+                subprocess.run(self.params["at_end"], check=False)
         return 0 if status == "done" else 1
 
     def _once(self) -> tuple[str, int | None]:
@@ -150,7 +143,7 @@ class Supervisor:
         code = self._wait(child)
         if self.reason:
             return self.reason, code
-        if self._stopped_by_loss():
+        if _read_json(self.work / "stop_loss.json", {"stopped": False})["stopped"]:
             return "stopped", code
         if code == 0:
             return "done", code
@@ -197,16 +190,9 @@ class Supervisor:
 
         threading.Thread(target=watch, daemon=True).start()
 
-    def _stopped_by_loss(self) -> bool:
-        """Whether the stop-loss ended the run."""
-        report = self.work / "stop_loss.json"
-        return report.exists() and bool(json.loads(report.read_text(encoding="utf-8"))["stopped"])
-
     def _write_outcome(self, status: str, code: int | None) -> None:
         """Write the result: status, and step times if known."""
-        steps: dict[str, Any] = {}
-        if (self.work / "steps.json").exists():
-            steps = json.loads((self.work / "steps.json").read_text(encoding="utf-8"))
+        steps = _read_json(self.work / "steps.json", {})
         own = steps if steps.get("attempt") == self.params["attempt"] else {}
         outcome = {
             "attempt": self.params["attempt"],
@@ -214,19 +200,14 @@ class Supervisor:
             "exit_code": code,
             "ran_s": time.monotonic() - self.began,
             **{name: own.get(name) for name in OF_STEPS},
-            "resumed": self._resumed(),
+            "resumed": _read_json(self.work / "checkpoints" / "resumed.json", []),  # a line per interruption
         }
         write_json(self.work / "outcome.json", outcome)
 
-    def _resumed(self) -> list[str]:
-        """Return one line per interruption: how training resumed."""
-        path = self.work / "checkpoints" / "resumed.json"
-        return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
 
-    def _at_end(self) -> None:
-        """Run the last command, which ends a rented machine."""
-        if self.params["at_end"]:
-            subprocess.run(self.params["at_end"], check=False)
+def _read_json(path: Path, missing: Any) -> Any:
+    """Return what a file holds, or the value for one that is missing."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else missing
 
 
 def _search_path() -> dict[str, str]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ...files import write_atomically
-from .compiled import CompiledStep, CompileFault, result_to_json
+from .compiled import CompiledStep
 
 # Options that speed up compilation without changing the program or its memory: kernel code is not optimized,
 # since it is not run. ResNet-50 for an A100: 18 s of processor time instead of 24.
@@ -28,58 +29,34 @@ def main(request_path: str, answer_path: str) -> None:
     """Answer one compilation request."""
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     try:
-        answer: CompiledStep | CompileFault = _build_compiled(request)
+        needed_bytes = _compute_needed_bytes(_compile(request).memory_analysis())
+        answer = CompiledStep(compiler=request["compiler"], needed_bytes=needed_bytes)
     except Exception as error:
         answer = _build_fault(error)
-    write_atomically(Path(answer_path), json.dumps(result_to_json(answer)))
-
-
-def _build_compiled(request: Mapping[str, Any]) -> CompiledStep:
-    needed_bytes = _compute_needed_bytes(_compile(request).memory_analysis())
-    return CompiledStep(compiler=request["compiler"], needed_bytes=needed_bytes)
+    write_atomically(Path(answer_path), json.dumps(asdict(answer)))
 
 
 def _compile(request: Mapping[str, Any]) -> Any:
     """Return the compiled step."""
     import jax
     from jax import export
+    from jax.experimental import topologies
+    from jax.sharding import SingleDeviceSharding
 
+    topology, platform = request["topology"], request["platform"]
+    if platform == "tpu":
+        devices = topologies.get_topology_desc(topology, "tpu").devices
+    else:
+        devices = topologies.get_topology_desc(
+            platform="cuda", target_config=request["description"], topology=topology
+        ).devices
+    place = SingleDeviceSharding(devices[0])
     exported = export.deserialize(bytearray(Path(request["module"]).read_bytes()))
-    places = _build_shardings(exported, _list_devices(request), request["mesh"])
-    arrays = [
-        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place)
-        for a, place in zip(exported.in_avals, places, strict=True)
-    ]
+    arrays = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place) for a in exported.in_avals]
     arguments, named = jax.tree.unflatten(exported.in_tree, arrays)
     step = jax.jit(exported.call, donate_argnums=0)  # the updated state is the first argument
     lowered = step.trace(*arguments, **named).lower()
-    return lowered.compile(compiler_options=FAST_OPTIONS[request["platform"]])
-
-
-def _build_shardings(exported: Any, devices: Sequence[Any], axes: Sequence[tuple[str, int]]) -> Sequence[Any]:
-    """Return the placement of each argument: on the first device, or the module's own sharding."""
-    import numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
-
-    count = exported.nr_devices
-    if count == 1:
-        return [SingleDeviceSharding(devices[0])] * len(exported.in_avals)
-    if count != len(devices):
-        raise ValueError(f"the model is sharded over {count} devices, but the slice has {len(devices)}")
-    mesh = Mesh(np.array(devices).reshape([size for _, size in axes]), tuple(name for name, _ in axes))
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    return [place or everywhere for place in exported.in_shardings_jax(mesh)]
-
-
-def _list_devices(request: Mapping[str, Any]) -> Any:
-    """Return the devices to compile for."""
-    from jax.experimental import topologies
-
-    if request["platform"] == "tpu":
-        return topologies.get_topology_desc(request["topology"], "tpu").devices
-    return topologies.get_topology_desc(
-        platform="cuda", target_config=request["description"], topology=request["topology"]
-    ).devices
+    return lowered.compile(compiler_options=FAST_OPTIONS[platform])
 
 
 def _compute_needed_bytes(analysis: Any) -> int:
@@ -89,13 +66,13 @@ def _compute_needed_bytes(analysis: Any) -> int:
     return sum(size[name] for name in names) - size["alias"]
 
 
-def _build_fault(error: Exception) -> CompileFault:
+def _build_fault(error: Exception) -> CompiledStep:
     text = str(error)
     if "RESOURCE_EXHAUSTED" not in text and "Ran out of memory" not in text:
         line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
-        return CompileFault(kind="failed", message=f"the compiler failed: {line[:300]}")
-    return CompileFault(
-        kind="does not fit",
+        return CompiledStep(fault="failed", message=f"the compiler failed: {line[:300]}")
+    return CompiledStep(
+        fault="does not fit",
         message="the compiler reports that it does not fit",
         needed_bytes=_parse_needed_bytes(text),
     )

@@ -2,64 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from ...offers.rows import Accelerator
 from ...workload.model import Workload
 from ..multi_device.interconnect import UNKNOWN_HOST, HostSpec
 from ..step_time import NoPrediction, StatedMemory, StepPredictor, StepTime, join_notes
-from .compiled import CompiledStep, CompileFault
+from .compiled import CompiledStep
 from .targets import CompileTarget
-
-
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """Compilation of a program for one target, with its result.
-
-    Args:
-        target: Compilation target.
-        batch_size: Samples of each accelerator [-].
-        result: Memory of one of its devices, or the reason why it is missing.
-    """
-
-    target: CompileTarget
-    batch_size: int
-    result: CompiledStep | CompileFault
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the compiler says that the step does not fit."""
-        return isinstance(self.result, CompileFault) and self.result.kind == "does not fit"
-
-    def at(self, batch_size: int) -> Compilation | None:
-        """Return what it says of a batch size; None for nothing.
-
-        A step that does not fit does not at a larger batch size either, and a failed compilation has no memory
-        at any.
-        """
-        if batch_size == self.batch_size:
-            return self
-        if isinstance(self.result, CompiledStep) or (self.is_refused and batch_size < self.batch_size):
-            return None
-        return replace(self, result=replace(self.result, needed_bytes=None))
 
 
 class CompiledPredictor:
     """Predictor that adds the compilers' memory to the steps of one workload, and nothing to others."""
 
-    def __init__(self, inner: StepPredictor, workload: Workload) -> None:
-        """Take a predictor of the times, and the workload that is compiled."""
-        self.inner, self.workload = inner, workload
-        self._known: dict[tuple[str, float], Compilation] = {}
-
-    def learn(self, found: Compilation, *, devices: int = 1) -> None:
-        """Add a compilation: of a program for each accelerator, or of one sharded over several.
-
-        Args:
-            found: Compilation and result.
-            devices: Accelerators that run one program [-].
-        """
-        self._known[found.target.accelerator, devices] = found
+    def __init__(
+        self,
+        inner: StepPredictor,
+        workload: Workload,
+        known: Mapping[str, tuple[CompileTarget, CompiledStep]],
+    ) -> None:
+        """Take a predictor of the times, the workload that was compiled, and its results by accelerator."""
+        self.inner, self.workload, self.known = inner, workload, known
 
     def step_time(
         self,
@@ -70,16 +34,22 @@ class CompiledPredictor:
         machine: HostSpec = UNKNOWN_HOST,
         hosts: int = 1,
     ) -> StepTime | NoPrediction:
-        """Return the time of one step, every device processing ``workload.batch_size`` samples."""
+        """Return the time of one step, every device processing ``workload.batch_size`` samples.
+
+        At another batch size than the compiled one, a step that does not fit does not at a larger one either,
+        and a failed compilation has no memory at any.
+        """
         plain = self.inner.step_time(workload, accelerator, devices=devices, machine=machine, hosts=hosts)
-        if devices < 1 or not _is_same_program(workload, self.workload):
+        known = self.known.get(accelerator.name)
+        if known is None or devices < 1 or not _is_same_program(workload, self.workload):
             return plain
-        for count in dict.fromkeys((devices, 1)):
-            known = self._known.get((accelerator.name, count))
-            found = None if known is None else known.at(workload.batch_size)
-            if found is not None:
-                return add_memory(plain, found)
-        return plain
+        target, found = known
+        if workload.batch_size != self.workload.batch_size:
+            is_smaller = workload.batch_size < self.workload.batch_size
+            if found.fault is None or (is_smaller and not found.has_failed):
+                return plain
+            found = replace(found, needed_bytes=None)
+        return _add_memory(plain, target, found)
 
 
 def _is_same_program(one: Workload, other: Workload) -> bool:
@@ -88,32 +58,23 @@ def _is_same_program(one: Workload, other: Workload) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
-def add_memory(plain: StepTime | NoPrediction, found: Compilation) -> StepTime | NoPrediction:
-    """Return a prediction with the compiler's memory, or with the reason why there is none.
-
-    Args:
-        plain: Prediction without a compiler; of a whole model on each device if it is compiled in parts.
-        found: Compilation and result.
-    """
-    target, result = found.target, found.result
-    if isinstance(result, CompileFault) and not found.is_refused:
-        note = f"not compiled: {result.message}"
+def _add_memory(
+    plain: StepTime | NoPrediction, target: CompileTarget, found: CompiledStep
+) -> StepTime | NoPrediction:
+    """Return a prediction with the compiler's memory, or with the reason why there is none."""
+    if found.has_failed:
+        note = f"not compiled: {found.message}"
         if isinstance(plain, NoPrediction):
             return NoPrediction(f"{plain.reason}; {note}")
         return replace(plain, note=join_notes(plain.note, note))
     if isinstance(plain, NoPrediction):
         return plain
-    needed = None if result.needed_bytes is None else result.needed_bytes * target.cores
-    if isinstance(result, CompileFault):
+    if found.fault is not None:
         note = f"memory: does not fit according to the compiler for {target.accelerator}"
         fits: bool | None = False
     else:
-        note = f"memory as compiled for {target.accelerator} by {result.compiler.split(' jax')[0]}"
+        note = f"memory as compiled for {target.accelerator} by {found.compiler.split(' jax')[0]}"
         fits = True if target.platform == "tpu" else None  # the TPU compiler rejects steps that do not fit
-    if target.devices > 1:
-        note += (
-            f", sharded over {target.devices} devices by the model's own code; the time assumes a whole model "
-            "on each device"
-        )
+    needed = None if found.needed_bytes is None else found.needed_bytes * target.cores
     memory = StatedMemory(needed_bytes=needed, fits=fits)
     return replace(plain, memory=memory, note=join_notes(plain.note, note, target.note))

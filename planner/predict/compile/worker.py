@@ -10,104 +10,58 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...units import GIB
-from ...workload.device_mesh import Mesh
-from .compiled import (
-    CompiledStep,
-    CompileFault,
-    compute_result_key,
-    load_result,
-    parse_result,
-    store_result,
-)
-from .targets import INSTALL, CompileTarget, find_compiler_version
+from .compiled import CompiledStep
+from .targets import CompileTarget
 
 POLL_S = 0.2
+LIMIT_S = 600.0
+LIMIT_BYTES = 12 * GIB  # of the child's resident memory
 MODULE = f"{__package__}.child"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileLimits:
-    """Limits of a compilation.
-
-    Args:
-        seconds: Time limit [s].
-        memory_bytes: Limit of the child's resident memory [bytes].
-    """
-
-    seconds: float = 600.0
-    memory_bytes: int = 12 * GIB
-
-
-DEFAULT_LIMITS = CompileLimits()
-
-
 def compile_step(
-    module: Path,
+    module: bytes,
     *,
-    digest: str,
     target: CompileTarget,
-    limits: CompileLimits = DEFAULT_LIMITS,
-    use_cache: bool = True,
-    child: str = MODULE,
-    mesh: Mesh = (),
-) -> CompiledStep | CompileFault:
-    """Compile a lowered step, or return the cached result.
+    compiler: str,
+    limit_s: float = LIMIT_S,
+    limit_bytes: int = LIMIT_BYTES,
+) -> CompiledStep:
+    """Compile a lowered step in a child process.
 
     Args:
-        module: File of the lowered step.
-        digest: Digest of that file.
+        module: Serialized StableHLO module.
         target: Compilation target.
-        limits: Limits of time and memory.
-        use_cache: Whether a cached result may be used.
-        child: Module that compiles.
-        mesh: Axes of the device mesh of a sharded step; empty for one device.
+        compiler: Versions of the compiler's packages.
+        limit_s: Time limit [s].
+        limit_bytes: Limit of the child's resident memory [bytes].
     """
-    compiler = find_compiler_version(target.platform)
-    if compiler is None:
-        return build_missing_compiler_fault(target)
-    key = compute_result_key(module=digest, target=target.digest, compiler=compiler)
-    known = load_result(key) if use_cache else None
-    if known is not None:
-        return known
-    result = _run_child(module, target, compiler, limits=limits, child=child, mesh=mesh)
-    if use_cache:
-        store_result(key, result)
-    return result
-
-
-def build_missing_compiler_fault(target: CompileTarget) -> CompileFault:
-    """Return the fault for a missing compiler, with the command to install it."""
-    message = f"no compiler for {target.accelerator} is installed"
-    return CompileFault(kind="missing", message=message, hint=f"`{INSTALL[target.platform]}`")
-
-
-def _run_child(
-    module: Path, target: CompileTarget, compiler: str, *, limits: CompileLimits, child: str, mesh: Mesh
-) -> CompiledStep | CompileFault:
     with tempfile.TemporaryDirectory(prefix="gpuplan-compile-") as folder:
-        request, answer, said = (Path(folder, name) for name in ("request.json", "answer.json", "said.txt"))
-        facts = {"module": str(module), "compiler": compiler, "mesh": mesh}
+        path, request, answer, said = (
+            Path(folder, name) for name in ("module.bin", "request.json", "answer.json", "said.txt")
+        )
+        path.write_bytes(module)
+        facts = {"module": str(path), "compiler": compiler}
         facts |= {name: getattr(target, name) for name in ("platform", "topology", "description")}
         request.write_text(json.dumps(facts), encoding="utf-8")
         with said.open("wb") as output:
-            command = [sys.executable, "-P", "-m", child, str(request), str(answer)]
             process = subprocess.Popen(
-                command,
+                [sys.executable, "-P", "-m", MODULE, str(request), str(answer)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env=_build_environment(folder),
             )
             try:
-                ended = _watch(process, limits)
+                ended = _watch(process, limit_s, limit_bytes)
             finally:
-                _stop(process)
+                process.kill()
+                process.wait()
         if answer.is_file():
-            return parse_result(json.loads(answer.read_bytes()))
+            return CompiledStep(**json.loads(answer.read_bytes()))
         return ended or _build_exit_fault(process.returncode, target, said)
 
 
@@ -127,7 +81,7 @@ def _build_environment(folder: str) -> dict[str, str]:
     }
 
 
-def _watch(process: subprocess.Popen[bytes], limits: CompileLimits) -> CompileFault | None:
+def _watch(process: subprocess.Popen[bytes], limit_s: float, limit_bytes: int) -> CompiledStep | None:
     """Wait for the process to end, or return the exceeded limit."""
     import psutil
 
@@ -139,36 +93,30 @@ def _watch(process: subprocess.Popen[bytes], limits: CompileLimits) -> CompileFa
             return None
         except subprocess.TimeoutExpired:
             gone_s = time.monotonic() - started_s
-        if gone_s > limits.seconds:
-            message = f"the compiler took more than {limits.seconds:.0f} s and was stopped"
-            return CompileFault(
-                kind="timed out", message=message, hint="use a smaller model, or allow more time"
+        if gone_s > limit_s:
+            message = f"the compiler took more than {limit_s:.0f} s and was stopped"
+            return CompiledStep(
+                fault="timed out", message=message, hint="use a smaller model, or allow more time"
             )
         try:
             resident = watched.memory_info().rss
         except psutil.NoSuchProcess:
             continue
-        if resident > limits.memory_bytes:
-            message = f"the compiler took more than {limits.memory_bytes / GIB:.0f} GiB here and was stopped"
-            return CompileFault(kind="out of memory", message=message, hint="use a machine with more memory")
+        if resident > limit_bytes:
+            message = f"the compiler took more than {limit_bytes / GIB:.0f} GiB here and was stopped"
+            return CompiledStep(fault="out of memory", message=message, hint="use a machine with more memory")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-
-
-def _build_exit_fault(code: int, target: CompileTarget, said: Path) -> CompileFault:
+def _build_exit_fault(code: int, target: CompileTarget, said: Path) -> CompiledStep:
     lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if code < 0:
         return _build_signal_fault(-code, target, lines)
     last = lines[-1].strip() if lines else "it printed nothing"
     message = f"the compiler for {target.accelerator} ended with exit code {code}: {last[:200]}"
-    return CompileFault(kind="failed", message=message)
+    return CompiledStep(fault="failed", message=message)
 
 
-def _build_signal_fault(number: int, target: CompileTarget, lines: Sequence[str]) -> CompileFault:
+def _build_signal_fault(number: int, target: CompileTarget, lines: Sequence[str]) -> CompiledStep:
     """Return the fault for a compiler ended by a signal, its own (SIGABRT, SIGSEGV) or an external one."""
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     checks = [line.strip() for line in lines if "Check fail" in line]
@@ -178,4 +126,4 @@ def _build_signal_fault(number: int, target: CompileTarget, lines: Sequence[str]
     else:
         message = f"the compiler for {target.accelerator} was killed by {name}"
         hint = "out of memory?" if number == signal.SIGKILL else ""
-    return CompileFault(kind="killed", message=message, hint=hint)
+    return CompiledStep(fault="killed", message=message, hint=hint)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
 from ..array_spec import ArraySpec, SpecTree, map_specs
-from ..device_mesh import get_distribution_name
 from ..errors import build_user_code_error
 from ..keras_layers import replacing
 from ..model import DividedStep, Workload
@@ -20,7 +19,7 @@ from .accumulated_updates import note_accumulation, updating_in_every_step
 from .backend_settings import find_tf32_products, note_attention_dropout, require_backend_of_step
 from .fit_inputs import FitInputs
 from .layer_sizes import find_layer_sizes
-from .layout_on_mesh import build_device_layout, build_script_layout, find_distribution
+from .layout_on_mesh import build_device_layout, build_script_layout, find_distribution, get_distribution_name
 from .losses import build_target_specs, choose_loss, validate_names
 from .model_facts import find_precision, find_tokens_per_sample, note_lost_gradient, note_nothing_trained
 from .recomputation import recomputing_layers

@@ -11,6 +11,14 @@ from ..trace.division.placement import Placement
 from ..trace.division.spec import Axes, Axis, Shape
 
 
+def get_distribution_name() -> str:
+    """Return the name of the distribution (`DataParallel`, ...); empty if none is set."""
+    import keras
+
+    known = keras.distribution.distribution()
+    return "" if known is None else type(known).__name__
+
+
 def find_distribution(model: Any, *, mode: Literal["train", "infer"]) -> Placement | None:
     """Return the placement of a model's variables by the current distribution; None without a distribution.
 

@@ -45,7 +45,7 @@ def trace_in_child(
         lower: `platform` to lower the step for, and `path` of the module, instead of tracing (on JAX).
 
     Returns:
-        `workload` (see `Workload.from_json`) or `lowered`; and `files`, the hash of each user file by path.
+        `workload` (see `Workload.from_json`) unless it lowers; and `files`, the hash of each user file by path.
 
     Raises:
         UsageError, CaptureError: Raised in the child.

@@ -42,11 +42,12 @@ def test_a_notice_is_seen_and_only_a_notice(provider: str) -> None:
         assert watch()
 
 
-def test_a_notice_from_before_the_first_question_is_not_missed() -> None:
+def test_a_notice_from_before_the_first_question_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute Engine's waiting question alone would wait for the next change, which never comes."""
     with metadata_server() as (cloud, url):
+        monkeypatch.setenv("GPUPLAN_METADATA_URL", url)
         cloud.take_back()
-        assert supervise.gcp(url)
+        assert supervise.gcp()
         assert len(cloud.asked) == 1
 
 

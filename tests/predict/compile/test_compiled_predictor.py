@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 from factories import FakePredictor, make_accelerator, make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.compile.compiled import CompiledStep, CompileFault
-from gpuplan.predict.compile.compiled_predictor import Compilation, CompiledPredictor
-from gpuplan.predict.compile.targets import CompileTarget, build_sharded_target, find_target
+from gpuplan.predict.compile.compiled import CompiledStep
+from gpuplan.predict.compile.compiled_predictor import CompiledPredictor
+from gpuplan.predict.compile.targets import CompileTarget, find_target
 from gpuplan.predict.step_time import StepTime
 from gpuplan.units import GIB
 
 CATALOG = load_catalog().accelerators
 V3 = replace(CATALOG["TPU-v3"], fp32_tflop_per_s=10.0)
 FITS = CompiledStep(compiler="libtpu 1 jax 2", needed_bytes=3 * GIB)
-REFUSED = CompileFault(kind="does not fit", message="", needed_bytes=17 * GIB)
+REFUSED = CompiledStep(fault="does not fit", message="", needed_bytes=17 * GIB)
 ALONE = FakePredictor().step_time(make_workload(), V3)
 
 
@@ -27,11 +27,11 @@ def get_target(name: str = "TPU-v3") -> CompileTarget:
 
 
 def predicted(
-    result: CompiledStep | CompileFault, *, name: str = "TPU-v3", batch_size: int = 32, devices: float = 1
+    result: CompiledStep, *, name: str = "TPU-v3", batch_size: int = 32, devices: float = 1
 ) -> StepTime:
     """Return a step at a batch size, of a workload that was compiled at 32."""
-    predictor = CompiledPredictor(FakePredictor(), make_workload(batch_size=32))
-    predictor.learn(Compilation(get_target(name), 32, result))
+    known = {name: (get_target(name), result)}
+    predictor = CompiledPredictor(FakePredictor(), make_workload(batch_size=32), known)
     accelerator = V3 if name == "TPU-v3" else CATALOG[name]
     step = predictor.step_time(make_workload(batch_size=batch_size), accelerator, devices=devices)
     assert isinstance(step, StepTime)
@@ -58,7 +58,7 @@ def test_a_gpus_size_decides_whether_it_fits() -> None:
 
 @pytest.mark.parametrize("batch_size", [32, 64])
 def test_a_failed_compilation_leaves_the_model_and_says_so(batch_size: int) -> None:
-    fault = CompileFault(kind="killed", message="the compiler was killed by signal 9")
+    fault = CompiledStep(fault="killed", message="the compiler was killed by signal 9")
     step = predicted(fault, batch_size=batch_size)
 
     assert step.memory is None
@@ -74,7 +74,7 @@ def test_the_compilers_refusal_is_the_verdict_on_memory() -> None:
 
 
 def test_a_refusal_without_a_size_is_a_refusal() -> None:
-    step = predicted(CompileFault(kind="does not fit", message=""))
+    step = predicted(CompiledStep(fault="does not fit", message=""))
 
     assert step.memory is not None
     assert (step.memory.needed_bytes, step.memory.fits) == (None, False)
@@ -95,23 +95,8 @@ def test_memory_at_other_batch_sizes_is_the_models(batch_size: int) -> None:
     assert (step.memory, step.note) == (None, "")
 
 
-def test_a_program_sharded_over_chips_has_the_memory_of_one_of_them() -> None:
-    whole = build_sharded_target(get_target(), 4)
-    assert whole is not None
-    predictor = CompiledPredictor(FakePredictor(), make_workload())
-    predictor.learn(Compilation(get_target(), 32, REFUSED))
-    predictor.learn(Compilation(whole, 32, FITS), devices=4)
-    step = predictor.step_time(make_workload(batch_size=32), V3, devices=4)
-
-    assert isinstance(step, StepTime)
-    assert step.memory is not None
-    assert (step.memory.needed_bytes, step.memory.fits) == (6 * GIB, True)
-    assert "sharded over 8 devices by the model's own code" in step.note
-
-
 def test_another_workload_is_predicted_as_before() -> None:
-    predictor = CompiledPredictor(FakePredictor(), make_workload())
-    predictor.learn(Compilation(get_target("T4"), 32, FITS))
+    predictor = CompiledPredictor(FakePredictor(), make_workload(), {"T4": (get_target("T4"), FITS)})
 
     step = predictor.step_time(make_workload(parameters=7), make_accelerator("T4"))
 
