@@ -10,7 +10,11 @@ import typer
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
-    from ..profile.benchmark import Benchmark, BenchmarkRequest
+    from collections.abc import Sequence
+
+    from ..profile.benchmark import BenchmarkDocument
+    from ..profile.benchmark_suite import BenchmarkWorkload
+    from ..profile.profile_request import Device
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +54,6 @@ def benchmark(
       gpuplan benchmark --only mlp --only lstm-text --minutes 2 --backend torch
     """
     from ..limits import MAX_MINUTES, require_positive
-    from ..profile.benchmark import BenchmarkRequest
     from ..profile.benchmark_suite import select_workloads
     from ..profile.run import select_backend
     from ..render.output import require_writable
@@ -58,59 +61,58 @@ def benchmark(
     require_positive(minutes, what="--minutes", example="10", most=MAX_MINUTES)
     if output is not None:
         require_writable(output, flag="-o")
-    request = BenchmarkRequest(
-        workloads=select_workloads(only or ()),
-        backend=select_backend(backend),
-        device=device,
-        minutes=minutes,
-    )
-    found = _measure(request, output, as_json=json_)
-    _report(found, output)
+    arguments = (select_workloads(only or ()), select_backend(backend), device, minutes)
+    _measure(*arguments, output=output, as_json=json_)
     step = "add `-o rows.csv` to keep the rows"
     if output is not None:
         step = format_command("accuracy", str(output))
     suggest_next(step, as_json=json_)
 
 
-def _measure(request: BenchmarkRequest, output: Path | None, *, as_json: bool) -> Benchmark:
+def _measure(
+    workloads: Sequence[BenchmarkWorkload],
+    backend: str,
+    device: Device | None,
+    minutes: float,
+    *,
+    output: Path | None,
+    as_json: bool,
+) -> None:
     """Measure, keep the rows after each workload, and print them, also after an interruption."""
     from ..profile.benchmark import run_benchmark
     from ..profile.benchmark_rows import format_csv
-    from ..render.benchmark import emit_benchmark
     from ..render.output import write_text
     from ..render.progress import bar
 
-    so_far: list[Benchmark] = []
-
-    def keep(found: Benchmark) -> None:
-        if output is not None:
-            write_text(output, format_csv(found.rows))
-
+    found = None
     try:
         with bar("measuring") as tell:
-            found = run_benchmark(request, begun=so_far.append, tell=tell, keep=keep)
+            for found in run_benchmark(workloads, backend, device, minutes=minutes, tell=tell):
+                if output is not None and found["rows"]:
+                    write_text(output, format_csv(found["rows"]))
     except KeyboardInterrupt:
-        for found in so_far:
-            emit_benchmark(found, as_json=as_json)
-            _report(found, output)
+        if found is not None:
+            _report(found, output, as_json=as_json)
         raise
-    emit_benchmark(found, as_json=as_json)
-    return found
+    if found is not None:
+        _report(found, output, as_json=as_json)
 
 
-def _report(found: Benchmark, output: Path | None) -> None:
-    """Print what was skipped and written on standard error; GpuplanError if nothing was measured."""
+def _report(found: BenchmarkDocument, output: Path | None, *, as_json: bool) -> None:
+    """Print the rows, and on standard error what was skipped and written; GpuplanError without any row."""
     from ..errors import GpuplanError
+    from ..render.benchmark import emit_benchmark
 
-    for one in found.skipped:
-        typer.echo(f"skipped {one.name}: {one.reason}", err=True)
-    if found.accelerator is None:
+    emit_benchmark(found, as_json=as_json)
+    for one in found["skipped"]:
+        typer.echo(f"skipped {one['workload']}: {one['reason']}", err=True)
+    if found["accelerator"] is None:
         typer.echo(
-            f"`{found.device['name']}` is not in the catalog: the rows have that name. Add it with its datasheet"
-            " to a catalog of your own (docs/catalog.md), or to catalog/accelerators.toml and send both",
+            f"`{found['device']['name']}` is not in the catalog: the rows have that name. Add it with its"
+            " datasheet to a catalog of your own (docs/catalog.md), or to catalog/accelerators.toml and send both",
             err=True,
         )
-    if found.rows and output is not None:
-        typer.echo(f"wrote {output} ({len(found.rows)} rows)", err=True)
-    if not found.rows and found.status == "complete":
+    if found["rows"] and output is not None:
+        typer.echo(f"wrote {output} ({len(found['rows'])} rows)", err=True)
+    if not found["rows"] and found["status"] == "complete":
         raise GpuplanError("nothing was measured", hint="see above; `--only mlp` is the smallest workload")

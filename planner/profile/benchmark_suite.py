@@ -10,15 +10,11 @@ from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
 
 MODELS = "gpuplan.profile.benchmark_models"
-Platform = Literal["cpu", "gpu", "tpu"]
 MIXED = {"gpu": "mixed_float16", "tpu": "mixed_bfloat16", "cpu": "float32"}
 
 
-class Size(Frozen):
-    """Arguments of a model's function, as after `?` in a MODEL reference, and the batch size [-]."""
-
-    arguments: str
-    batch_size: int
+# Arguments of a model's function, as after `?` in a MODEL reference, and the batch size [-].
+Size = tuple[str, int]
 
 
 class BenchmarkWorkload(Frozen):
@@ -68,8 +64,8 @@ def _image_network(name: str, function: str, batch_size: int, *, cpu: int, mixed
     return BenchmarkWorkload(
         name=name,
         function=function,
-        device=Size(arguments="image_size=224&classes=1000", batch_size=batch_size),
-        cpu=Size(arguments="image_size=32&classes=10", batch_size=cpu),
+        device=("image_size=224&classes=1000", batch_size),
+        cpu=("image_size=32&classes=10", cpu),
         mixed=mixed,
         images=True,
         optimizer="sgd",
@@ -81,8 +77,8 @@ def _encoder(name: str, length: int, batch_size: int, *, cpu: int) -> BenchmarkW
     return BenchmarkWorkload(
         name=name,
         function="bert_encoder",
-        device=Size(arguments=f"depth=12&width=768&heads=12&length={length}", batch_size=batch_size),
-        cpu=Size(arguments=f"depth=2&width=128&heads=4&length={length}&vocabulary=2000", batch_size=cpu),
+        device=(f"depth=12&width=768&heads=12&length={length}", batch_size),
+        cpu=(f"depth=2&width=128&heads=4&length={length}&vocabulary=2000", cpu),
         mixed=True,
         attends=True,
     )
@@ -94,28 +90,28 @@ _BERT = _encoder("bert-128", 128, 32, cpu=8)
 SUITE = (
     BenchmarkWorkload(
         name="mlp", function="mlp",
-        device=Size(arguments="features=784&width=2048&depth=4", batch_size=512),
-        cpu=Size(arguments="features=784&width=256&depth=2", batch_size=128),
+        device=("features=784&width=2048&depth=4", 512),
+        cpu=("features=784&width=256&depth=2", 128),
     ),
     _BERT,
     BenchmarkWorkload(
         name="lstm-text", function="lstm_text",
-        device=Size(arguments="length=200&units=128", batch_size=128),
-        cpu=Size(arguments="length=50&units=32", batch_size=32),
+        device=("length=200&units=128", 128),
+        cpu=("length=50&units=32", 32),
     ),
     _RESNET,
     BenchmarkWorkload(
         name="gpt-512", function="gpt_decoder",
-        device=Size(arguments="depth=12&width=768&heads=12&length=512", batch_size=4),
-        cpu=Size(arguments="depth=2&width=128&heads=4&length=64&vocabulary=2000", batch_size=4),
+        device=("depth=12&width=768&heads=12&length=512", 4),
+        cpu=("depth=2&width=128&heads=4&length=64&vocabulary=2000", 4),
         mixed=True, attends=True,
     ),
     _image_network("resnet50-float32", "resnet50", 32, cpu=4, mixed=False),
     _image_network("mobilenet-v2", "mobilenet_v2", 64, cpu=8, mixed=False),
     BenchmarkWorkload(
         name="unet", function="unet",
-        device=Size(arguments="image_size=128&filters=64", batch_size=32),
-        cpu=Size(arguments="image_size=32&filters=8", batch_size=4),
+        device=("image_size=128&filters=64", 32),
+        cpu=("image_size=32&filters=8", 4),
         mixed=True, images=True,
     ),
     replace(_RESNET, name="resnet50-infer", mode="infer"),
@@ -123,8 +119,8 @@ SUITE = (
     _image_network("resnet50-mixed-small", "resnet50", 16, cpu=2, mixed=True),
     BenchmarkWorkload(
         name="vgg16-small-images", function="vgg16",
-        device=Size(arguments="image_size=64&classes=200", batch_size=128),
-        cpu=Size(arguments="image_size=32&classes=10", batch_size=4),
+        device=("image_size=64&classes=200", 128),
+        cpu=("image_size=32&classes=10", 4),
         images=True, optimizer="sgd",
     ),
     replace(_BERT, name="bert-128-infer", mode="infer"),
@@ -154,7 +150,7 @@ def select_workloads(names: Sequence[str]) -> tuple[BenchmarkWorkload, ...]:
 
 
 def configure_suite(
-    workloads: Iterable[BenchmarkWorkload], platform: Platform, *, has_tf32: bool
+    workloads: Iterable[BenchmarkWorkload], platform: str, *, has_tf32: bool
 ) -> list[Configured]:
     """Return the workloads as a device runs them, each configuration once.
 
@@ -169,9 +165,9 @@ def configure_suite(
     found: dict[tuple[str, int, str, str], Configured] = {}
     single = MIXED["tpu"] if platform == "tpu" else "tf32" if has_tf32 else "float32"
     for one in workloads:
-        size = one.cpu if platform == "cpu" else one.device
+        arguments, batch_size = one.cpu if platform == "cpu" else one.device
         precision = MIXED[platform] if one.mixed else single
-        model = f"{MODELS}:{one.function}?{size.arguments}"
-        configured = Configured(workload=one, model=model, batch_size=size.batch_size, precision=precision)
-        found.setdefault((model, size.batch_size, precision, one.mode), configured)
+        model = f"{MODELS}:{one.function}?{arguments}"
+        configured = Configured(workload=one, model=model, batch_size=batch_size, precision=precision)
+        found.setdefault((model, batch_size, precision, one.mode), configured)
     return list(found.values())
