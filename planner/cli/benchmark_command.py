@@ -10,11 +10,7 @@ import typer
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..profile.benchmark import BenchmarkDocument
-    from ..profile.benchmark_suite import BenchmarkWorkload
-    from ..profile.profile_request import Device
 
 
 def register(app: typer.Typer) -> None:
@@ -54,48 +50,33 @@ def benchmark(
       gpuplan benchmark --only mlp --only lstm-text --minutes 2 --backend torch
     """
     from ..limits import MAX_MINUTES, require_positive
+    from ..profile.benchmark import run_benchmark
+    from ..profile.benchmark_rows import format_csv
     from ..profile.benchmark_suite import select_workloads
     from ..profile.run import select_backend
-    from ..render.output import require_writable
+    from ..render.output import require_writable, write_text
+    from ..render.progress import bar
 
     require_positive(minutes, what="--minutes", example="10", most=MAX_MINUTES)
     if output is not None:
         require_writable(output, flag="-o")
-    arguments = (select_workloads(only or ()), select_backend(backend), device, minutes)
-    _measure(*arguments, output=output, as_json=json_)
-    step = "add `-o rows.csv` to keep the rows"
-    if output is not None:
-        step = format_command("accuracy", str(output))
-    suggest_next(step, as_json=json_)
-
-
-def _measure(
-    workloads: Sequence[BenchmarkWorkload],
-    backend: str,
-    device: Device | None,
-    minutes: float,
-    *,
-    output: Path | None,
-    as_json: bool,
-) -> None:
-    """Measure, keep the rows after each workload, and print them, also after an interruption."""
-    from ..profile.benchmark import run_benchmark
-    from ..profile.benchmark_rows import format_csv
-    from ..render.output import write_text
-    from ..render.progress import bar
-
+    workloads, keras_backend = select_workloads(only or ()), select_backend(backend)
     found = None
     try:
         with bar("measuring") as tell:
-            for found in run_benchmark(workloads, backend, device, minutes=minutes, tell=tell):
+            for found in run_benchmark(workloads, keras_backend, device, minutes=minutes, tell=tell):
                 if output is not None and found["rows"]:
                     write_text(output, format_csv(found["rows"]))
     except KeyboardInterrupt:
         if found is not None:
-            _report(found, output, as_json=as_json)
+            _report(found, output, as_json=json_)
         raise
     if found is not None:
-        _report(found, output, as_json=as_json)
+        _report(found, output, as_json=json_)
+    step = "add `-o rows.csv` to keep the rows"
+    if output is not None:
+        step = format_command("accuracy", str(output))
+    suggest_next(step, as_json=json_)
 
 
 def _report(found: BenchmarkDocument, output: Path | None, *, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import GpuplanError
 from ..profile_schema import ProfileDocument
@@ -18,9 +18,6 @@ from .profile_request import Device, ProfileRequest
 from .run import profile
 from .statistics import ProcessLimits
 from .windows import MeasurementRules
-
-if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
 
 LEAST_S = 20.0  # below this no workload is started
 MOST_SHARES = 3.0  # of the time that is left for each workload, the most that one may take [-]
@@ -49,11 +46,12 @@ def run_benchmark(
         UsageError, GpuplanError: The backend does not start, or its device cannot be measured.
     """
     from .._version import __version__
+    from ..offers.catalog import load_catalog, resolve_accelerator
 
     end_s = time.monotonic() + 60.0 * minutes
     facts = probe_device(backend, device)
     name = find_accelerator_name(facts)
-    accelerator = _find_accelerator(name)
+    accelerator = None if name is None else resolve_accelerator(load_catalog(), name)
     _require_whole_chip(name)
     found: BenchmarkDocument = {
         "gpuplan_version": __version__,
@@ -72,9 +70,7 @@ def run_benchmark(
     for done, one in enumerate(configured):
         tell(one.workload.name, done, len(configured))
         try:
-            document = _measure(
-                one, backend, device, left_s=end_s - time.monotonic(), left=len(configured) - done
-            )
+            document = _measure(one, backend, device, end_s=end_s, left=len(configured) - done)
         except GpuplanError as error:
             found["skipped"].append({"workload": one.workload.name, "reason": str(error)})
             continue
@@ -88,9 +84,10 @@ def run_benchmark(
 
 
 def _measure(
-    one: Configured, backend: str, device: Device | None, *, left_s: float, left: int
+    one: Configured, backend: str, device: Device | None, *, end_s: float, left: int
 ) -> ProfileDocument:
     """Measure one of the workloads that are left, in one process; GpuplanError says why it was not measured."""
+    left_s = end_s - time.monotonic()
     if left_s < LEAST_S:
         raise GpuplanError("no time was left for it")
     limit_s = min(left_s, max(LEAST_S, MOST_SHARES * left_s / left))
@@ -115,15 +112,6 @@ def _measure(
         reason = "it does not fit in the memory" if row["status"] == "out_of_memory" else row["message"]
         raise GpuplanError(reason or row["status"])
     return document
-
-
-def _find_accelerator(name: str | None) -> Accelerator | None:
-    """Return the catalog's row of a device; None if there is none."""
-    if name is None:
-        return None
-    from ..offers.catalog import load_catalog, resolve_accelerator
-
-    return resolve_accelerator(load_catalog(), name)
 
 
 def _require_whole_chip(name: str | None) -> None:

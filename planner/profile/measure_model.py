@@ -100,9 +100,8 @@ def measure_model(
     if wait is not None:
         first_s = _run_first_step(subject, rules)
         wait()
-    meter, loop_first_s, beside_s = (_measure_fit if subject.mode == "train" else _measure_predict)(
-        subject, rules, tell
-    )
+    loop = _measure_fit if subject.mode == "train" else _measure_predict
+    meter, loop_first_s, beside_s = loop(subject, rules, tell)
     first_s = loop_first_s if first_s is None else first_s
     middle_s = meter.summary().median_s if meter.steps_s else None
     compile_s = None if first_s is None or middle_s is None else max(first_s - middle_s, 0.0)
