@@ -19,7 +19,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from gpuplan.profile.child import finish, send, set_products, take_over_streams, wait_for_device
+from gpuplan.profile.child import Parent, set_products
 from gpuplan.profile.kernel_times import trace_kernels
 from gpuplan.profile.machine import describe_environment
 from gpuplan.profile.measure_model import get_torch_synchronize, is_out_of_memory
@@ -39,22 +39,22 @@ TYPES = {"tf32": "float32"}
 
 def main(request_path: str) -> None:
     """Measure the kernels of a request; one `row` for each."""
-    out, written = take_over_streams()
+    parent = Parent()
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     backend, kernels = request["backend"], [_read_kernel(fields) for fields in request["kernels"]]
-    send(out, event="ready", batch_size=None, environment=describe_environment(backend), facts={})
+    parent.send("ready", batch_size=None, environment=describe_environment(backend), facts={})
     prepared: list[tuple[Bind | dict[str, Any], float]] = []
     for place, kernel in enumerate(kernels):
-        send(out, event="kernel", place=place)
+        parent.send("kernel", place=place)
         started_s = time.perf_counter()
         prepared.append((_prepare(kernel, backend), time.perf_counter() - started_s))
-    wait_for_device(out, written)
+    parent.wait_for_device()
     for place, (kernel, (bind, compile_s)) in enumerate(zip(kernels, prepared, strict=True)):
-        send(out, event="kernel", place=place)
-        on_warm = partial(send, out, event="timing")
+        parent.send("kernel", place=place)
+        on_warm = partial(parent.send, "timing")
         row = bind if isinstance(bind, dict) else _measure(kernel, bind, backend, request, on_warm=on_warm)
-        send(out, event="row", place=place, row={**row, "compile_s": compile_s})
-    finish(out, event="done", row={})
+        parent.send("row", place=place, row={**row, "compile_s": compile_s})
+    parent.finish("done", row={})
 
 
 def _prepare(kernel: Kernel, backend: str) -> Bind | dict[str, Any]:

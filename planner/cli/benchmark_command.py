@@ -11,7 +11,7 @@ from .messages import format_command, suggest_next
 from .work_flags import Backend, Device
 
 if TYPE_CHECKING:
-    from ..profile.benchmark import Benchmark, BenchmarkRequest
+    from ..profile.benchmark import BenchmarkDocument
 
 
 def benchmark(
@@ -43,67 +43,50 @@ def benchmark(
       gpuplan benchmark --only mlp --only lstm-text --minutes 2 --backend torch
     """
     from ..limits import MAX_MINUTES, require_positive
-    from ..profile.benchmark import BenchmarkRequest
+    from ..profile.benchmark import run_benchmark
+    from ..profile.benchmark_rows import format_csv
     from ..profile.benchmark_suite import select_workloads
     from ..profile.run import select_backend
-    from ..render.output import require_writable
+    from ..render.output import require_writable, write_text
+    from ..render.progress import bar
 
     require_positive(minutes, what="--minutes", example="10", most=MAX_MINUTES)
     if output is not None:
         require_writable(output, flag="-o")
-    request = BenchmarkRequest(
-        workloads=select_workloads(only or ()),
-        backend=select_backend(backend),
-        device=device,
-        minutes=minutes,
-    )
-    found = _measure(request, output, as_json=json_)
-    _report(found, output)
+    workloads, keras_backend = select_workloads(only or ()), select_backend(backend)
+    found = None
+    try:
+        with bar("measuring") as tell:
+            for found in run_benchmark(workloads, keras_backend, device, minutes=minutes, tell=tell):
+                if output is not None and found["rows"]:
+                    write_text(output, format_csv(found["rows"]))
+    except KeyboardInterrupt:
+        if found is not None:
+            _report(found, output, as_json=json_)
+        raise
+    if found is not None:
+        _report(found, output, as_json=json_)
     step = "add `-o rows.csv` to keep the rows"
     if output is not None:
         step = format_command("accuracy", str(output))
     suggest_next(step, as_json=json_)
 
 
-def _measure(request: BenchmarkRequest, output: Path | None, *, as_json: bool) -> Benchmark:
-    """Measure, keep the rows after each workload, and print them, also after an interruption."""
-    from ..profile.benchmark import run_benchmark
-    from ..profile.benchmark_rows import format_csv
-    from ..render.benchmark import emit_benchmark
-    from ..render.output import write_text
-    from ..render.progress import bar
-
-    so_far: list[Benchmark] = []
-
-    def keep(found: Benchmark) -> None:
-        if output is not None:
-            write_text(output, format_csv(found.rows))
-
-    try:
-        with bar("measuring") as tell:
-            found = run_benchmark(request, begun=so_far.append, tell=tell, keep=keep)
-    except KeyboardInterrupt:
-        for found in so_far:
-            emit_benchmark(found, as_json=as_json)
-            _report(found, output)
-        raise
-    emit_benchmark(found, as_json=as_json)
-    return found
-
-
-def _report(found: Benchmark, output: Path | None) -> None:
-    """Print what was skipped and written on standard error; GpuplanError if nothing was measured."""
+def _report(found: BenchmarkDocument, output: Path | None, *, as_json: bool) -> None:
+    """Print the rows, and on standard error what was skipped and written; GpuplanError without any row."""
     from ..errors import GpuplanError
+    from ..render.benchmark import emit_benchmark
 
-    for one in found.skipped:
-        typer.echo(f"skipped {one.name}: {one.reason}", err=True)
-    if found.accelerator is None:
+    emit_benchmark(found, as_json=as_json)
+    for one in found["skipped"]:
+        typer.echo(f"skipped {one['workload']}: {one['reason']}", err=True)
+    if found["accelerator"] is None:
         typer.echo(
-            f"`{found.device['name']}` is not in the catalog: the rows have that name. Add it with its datasheet"
-            " to a catalog of your own (docs/catalog.md), or to catalog/accelerators.toml and send both",
+            f"`{found['device']['name']}` is not in the catalog: the rows have that name. Add it with its"
+            " datasheet to a catalog of your own (docs/catalog.md), or to catalog/accelerators.toml and send both",
             err=True,
         )
-    if found.rows and output is not None:
-        typer.echo(f"wrote {output} ({len(found.rows)} rows)", err=True)
-    if not found.rows and found.status == "complete":
+    if found["rows"] and output is not None:
+        typer.echo(f"wrote {output} ({len(found['rows'])} rows)", err=True)
+    if not found["rows"] and found["status"] == "complete":
         raise GpuplanError("nothing was measured", hint="see above; `--only mlp` is the smallest workload")

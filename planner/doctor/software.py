@@ -1,6 +1,6 @@
 """Installed packages, available extras, and the devices that each Keras backend reports.
 
-Each backend is loaded in a child process (`python -m gpuplan.doctor.software BACKEND`): loading takes seconds,
+Each backend is loaded in a child process (`profile.device_probe`): loading takes seconds,
 may allocate GPU memory, or crash.
 """
 
@@ -9,19 +9,15 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from ..profile.measuring_process import build_child_environment
-from ..workload.options import ScriptOptions
+from ..profile.device_probe import run_probe
 
 # Optional packages that may affect results or failures.
 OPTIONAL_PACKAGES = (
@@ -142,18 +138,8 @@ def probe_backends(names: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> lis
 
 def _probe(name: str, timeout_s: float) -> BackendReport:
     """Probe one backend in a child process."""
-    command = [sys.executable, "-P", "-m", "gpuplan.doctor.software", name]
     try:
-        with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=timeout_s,
-                check=False,
-                env=build_child_environment(name, None, terms=ScriptOptions(), folder=Path(folder)),
-                stdin=subprocess.DEVNULL,
-            )
+        done = run_probe(name, None, timeout_s=timeout_s)
     except subprocess.TimeoutExpired:
         return BackendReport(name=name, facts=None, error=f"no answer within {timeout_s:g} s")
     if done.returncode == 0:
@@ -162,14 +148,3 @@ def _probe(name: str, timeout_s: float) -> BackendReport:
     return BackendReport(
         name=name, facts=None, error=lines[-1] if lines else f"ended with code {done.returncode}"
     )
-
-
-def main(backend: str) -> None:
-    """Print one line of JSON, after any output of the backend itself."""
-    from ..profile.machine import read_backend_facts
-
-    sys.stdout.write(json.dumps(read_backend_facts(backend)) + "\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -6,12 +6,12 @@ import csv
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import date
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import GpuplanError
 from ..predict.framework_versions import software_year
-from ..profile_schema import ProfileDocument
+from ..profile_schema import ProfileDocument, Timing
 from ..units import MS_PER_S
 from .benchmark_suite import Configured
 
@@ -24,55 +24,52 @@ CSV_COLUMNS = (
     "layout", "optimizer", "distribution", "hosts", "work", "attention", "precision_known", "compiled_known",
     "core", "notes",
 )  # fmt: skip
+# By backend: name in the column `framework`, name in `software`, and packages that hold the version.
 FRAMEWORKS = {
-    "jax": ("jax", "JAX"),
-    "tensorflow": ("tensorflow2", "TensorFlow"),
-    "torch": ("pytorch", "PyTorch"),
+    "jax": ("jax", "JAX", ("jax",)),
+    "tensorflow": ("tensorflow2", "TensorFlow", ("tensorflow", "tensorflow-cpu")),
+    "torch": ("pytorch", "PyTorch", ("torch",)),
 }
-PACKAGES = {"jax": ("jax",), "tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch",)}
 CLEAR_WIDTH = 0.05  # of the interval of the median, relative to it: wider ones are of quality b [-]
-Row = dict[str, Any]
 
 
 def build_row(
-    configured: Configured, document: ProfileDocument, *, accelerator: str, attention: str, today: date
-) -> Row:
+    configured: Configured, document: ProfileDocument, *, device: str, accelerator: Accelerator | None
+) -> dict[str, Any]:
     """Return the row of a measured configuration; values are of their own type, None where nothing is known.
 
     Args:
         configured: What was asked for.
         document: Profile with one measured row.
-        accelerator: Catalog's name of the device, or the driver's.
-        attention: `flash`, `unfused` or `na`; empty if it is not known.
-        today: Day of the measurement.
+        device: Catalog's name of the device, or the driver's.
+        accelerator: Catalog's row of the device; None if there is none.
     """
     from .._version import __version__
 
     measured, workload = document["rows"][0], configured.workload
-    timing, backend = measured["fit"], document["backend"]
-    if timing is None or timing["median_s"] is None:
-        raise ValueError(f"{workload.name} was not measured")
-    packages = (document["environment"] or {}).get("packages", {})
-    version = next((packages[name] for name in PACKAGES[backend] if name in packages), "")
-    framework, label = FRAMEWORKS[backend]
+    timing, backend = cast("Timing", measured["fit"]), document["backend"]
+    environment = document["environment"] or {}
+    packages, width = environment.get("packages", {}), timing.get("width")
+    framework, label, names = FRAMEWORKS[backend]
+    version = next((packages[name] for name in names if name in packages), "")
     software = f"Keras {packages.get('keras', '')} + {label} {version}"
-    width = timing.get("width")
     return {
+        "workload": workload.name,
         "model": configured.model,
         "batch_size": configured.batch_size,
-        "accelerator": accelerator,
+        "accelerator": device,
         "devices": 1,
         "mode": workload.mode,
         "precision": configured.precision,
         "compiled": bool(measured["prepare"].get("jit_compile")),
         "stack": "keras",
-        "step_ms": float(f"{timing['median_s'] * MS_PER_S:.6g}"),
+        "step_ms": float(f"{cast('float', timing['median_s']) * MS_PER_S:.6g}"),
         "instance_type": None,
         "software": software,
         "software_year": software_year(software),
         "input": "numpy",
         "quality": "a" if width is not None and width <= CLEAR_WIDTH else "b",
-        "source": f"gpuplan benchmark {__version__}, {today.isoformat()}",
+        "source": f"gpuplan benchmark {__version__}, {datetime.now(UTC).date().isoformat()}",
         "framework": framework,
         "framework_version": version,
         "layout": "nhwc" if workload.images else "na",
@@ -80,18 +77,17 @@ def build_row(
         "distribution": "none",
         "hosts": 1,
         "work": workload.mode,
-        "attention": attention or None,
+        "attention": find_attention(configured, backend=backend, accelerator=accelerator) or None,
         "precision_known": True,
         "compiled_known": True,
         "core": workload.mode == "train",
-        "notes": _describe(document),
+        "notes": _describe(timing, environment),
     }
 
 
-def _describe(document: ProfileDocument) -> str:
+def _describe(timing: Timing, environment: Mapping[str, Any]) -> str:
     """Return one line on the precision of the median and on the machine."""
-    fit, environment = document["rows"][0]["fit"], document["environment"] or {}
-    width, windows = (fit.get("width"), fit.get("windows", 0)) if fit else (None, 0)
+    width, windows = timing.get("width"), timing.get("windows", 0)
     host, state = environment.get("host") or {}, environment.get("device_state") or {}
     parts = [f"median of {windows} windows"]
     if isinstance(width, float):
@@ -140,14 +136,10 @@ def format_csv(rows: Iterable[Mapping[str, Any]]) -> str:
         True
     """
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
+    writer = csv.DictWriter(file, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
     for row in rows:
-        writer.writerow([_format_cell(row.get(name)) for name in CSV_COLUMNS])
+        writer.writerow(
+            {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
+        )
     return file.getvalue()
-
-
-def _format_cell(value: object) -> object:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else value

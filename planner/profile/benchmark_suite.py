@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..errors import UsageError, near_names_hint
 from ..frozen import Frozen
 
 MODELS = "gpuplan.profile.benchmark_models"
-Platform = Literal["cpu", "gpu", "tpu"]
 MIXED = {"gpu": "mixed_float16", "tpu": "mixed_bfloat16", "cpu": "float32"}
 
 
-class Size(Frozen):
-    """Arguments of a model's function, as after `?` in a MODEL reference, and the batch size [-]."""
-
-    arguments: str
-    batch_size: int
+# Arguments of a model's function, as after `?` in a MODEL reference, and the batch size [-].
+Size = tuple[str, int]
 
 
-class BenchmarkWorkload(Frozen):
+class BenchmarkWorkload(NamedTuple):
     """A workload of the benchmark.
 
     Args:
@@ -63,73 +58,48 @@ class Configured(Frozen):
     precision: str
 
 
-def _image_network(name: str, function: str, batch_size: int, *, cpu: int, mixed: bool) -> BenchmarkWorkload:
-    """Return the training of a network of `keras.applications`, at 32 pixels and batch size `cpu` on CPUs."""
-    return BenchmarkWorkload(
-        name=name,
-        function=function,
-        device=Size(arguments="image_size=224&classes=1000", batch_size=batch_size),
-        cpu=Size(arguments="image_size=32&classes=10", batch_size=cpu),
-        mixed=mixed,
-        images=True,
-        optimizer="sgd",
-    )
-
-
-def _encoder(name: str, length: int, batch_size: int, *, cpu: int) -> BenchmarkWorkload:
-    """Return the training of BERT's encoder; on CPUs of two blocks, a sixth as wide."""
-    return BenchmarkWorkload(
-        name=name,
-        function="bert_encoder",
-        device=Size(arguments=f"depth=12&width=768&heads=12&length={length}", batch_size=batch_size),
-        cpu=Size(arguments=f"depth=2&width=128&heads=4&length={length}&vocabulary=2000", batch_size=cpu),
-        mixed=True,
-        attends=True,
-    )
-
-
+_IMAGES, _SMALL_IMAGES = "image_size=224&classes=1000", "image_size=32&classes=10"
+_BLOCKS, _SMALL_BLOCKS = "depth=12&width=768&heads=12", "depth=2&width=128&heads=4"
+_RESNET = BenchmarkWorkload(
+    "resnet50-mixed", "resnet50", (_IMAGES, 64), (_SMALL_IMAGES, 8), mixed=True, images=True, optimizer="sgd"
+)
+_RESNET_FLOAT32 = _RESNET._replace(
+    name="resnet50-float32", device=(_IMAGES, 32), cpu=(_SMALL_IMAGES, 4), mixed=False
+)
+_BERT = BenchmarkWorkload(
+    "bert-128", "bert_encoder", (f"{_BLOCKS}&length=128", 32), (f"{_SMALL_BLOCKS}&length=128&vocabulary=2000", 8),
+    mixed=True, attends=True,
+)  # fmt: skip
 # In order of what tells most, so that what the time does not suffice for is at the end. Sizes fit into 15 GiB.
-_RESNET = _image_network("resnet50-mixed", "resnet50", 64, cpu=8, mixed=True)
-_BERT = _encoder("bert-128", 128, 32, cpu=8)
 SUITE = (
     BenchmarkWorkload(
-        name="mlp", function="mlp",
-        device=Size(arguments="features=784&width=2048&depth=4", batch_size=512),
-        cpu=Size(arguments="features=784&width=256&depth=2", batch_size=128),
+        "mlp", "mlp", ("features=784&width=2048&depth=4", 512), ("features=784&width=256&depth=2", 128)
     ),
     _BERT,
-    BenchmarkWorkload(
-        name="lstm-text", function="lstm_text",
-        device=Size(arguments="length=200&units=128", batch_size=128),
-        cpu=Size(arguments="length=50&units=32", batch_size=32),
-    ),
+    BenchmarkWorkload("lstm-text", "lstm_text", ("length=200&units=128", 128), ("length=50&units=32", 32)),
     _RESNET,
     BenchmarkWorkload(
-        name="gpt-512", function="gpt_decoder",
-        device=Size(arguments="depth=12&width=768&heads=12&length=512", batch_size=4),
-        cpu=Size(arguments="depth=2&width=128&heads=4&length=64&vocabulary=2000", batch_size=4),
+        "gpt-512", "gpt_decoder", (f"{_BLOCKS}&length=512", 4), (f"{_SMALL_BLOCKS}&length=64&vocabulary=2000", 4),
         mixed=True, attends=True,
     ),
-    _image_network("resnet50-float32", "resnet50", 32, cpu=4, mixed=False),
-    _image_network("mobilenet-v2", "mobilenet_v2", 64, cpu=8, mixed=False),
+    _RESNET_FLOAT32,
+    _RESNET._replace(name="mobilenet-v2", function="mobilenet_v2", mixed=False),
     BenchmarkWorkload(
-        name="unet", function="unet",
-        device=Size(arguments="image_size=128&filters=64", batch_size=32),
-        cpu=Size(arguments="image_size=32&filters=8", batch_size=4),
-        mixed=True, images=True,
+        "unet", "unet", ("image_size=128&filters=64", 32), ("image_size=32&filters=8", 4), mixed=True, images=True
     ),
-    replace(_RESNET, name="resnet50-infer", mode="infer"),
-    _encoder("bert-512", 512, 8, cpu=2),
-    _image_network("resnet50-mixed-small", "resnet50", 16, cpu=2, mixed=True),
+    _RESNET._replace(name="resnet50-infer", mode="infer"),
+    _BERT._replace(
+        name="bert-512",
+        device=(f"{_BLOCKS}&length=512", 8), cpu=(f"{_SMALL_BLOCKS}&length=512&vocabulary=2000", 2),
+    ),
+    _RESNET._replace(name="resnet50-mixed-small", device=(_IMAGES, 16), cpu=(_SMALL_IMAGES, 2)),
     BenchmarkWorkload(
-        name="vgg16-small-images", function="vgg16",
-        device=Size(arguments="image_size=64&classes=200", batch_size=128),
-        cpu=Size(arguments="image_size=32&classes=10", batch_size=4),
+        "vgg16-small-images", "vgg16", ("image_size=64&classes=200", 128), (_SMALL_IMAGES, 4),
         images=True, optimizer="sgd",
     ),
-    replace(_BERT, name="bert-128-infer", mode="infer"),
-    _image_network("efficientnet-b0", "efficientnet_b0", 32, cpu=8, mixed=True),
-    _image_network("resnet50-float32-small", "resnet50", 8, cpu=2, mixed=False),
+    _BERT._replace(name="bert-128-infer", mode="infer"),
+    _RESNET._replace(name="efficientnet-b0", function="efficientnet_b0", device=(_IMAGES, 32)),
+    _RESNET_FLOAT32._replace(name="resnet50-float32-small", device=(_IMAGES, 8), cpu=(_SMALL_IMAGES, 2)),
 )  # fmt: skip
 
 
@@ -154,7 +124,7 @@ def select_workloads(names: Sequence[str]) -> tuple[BenchmarkWorkload, ...]:
 
 
 def configure_suite(
-    workloads: Iterable[BenchmarkWorkload], platform: Platform, *, has_tf32: bool
+    workloads: Iterable[BenchmarkWorkload], platform: str, *, has_tf32: bool
 ) -> list[Configured]:
     """Return the workloads as a device runs them, each configuration once.
 
@@ -169,9 +139,9 @@ def configure_suite(
     found: dict[tuple[str, int, str, str], Configured] = {}
     single = MIXED["tpu"] if platform == "tpu" else "tf32" if has_tf32 else "float32"
     for one in workloads:
-        size = one.cpu if platform == "cpu" else one.device
+        arguments, batch_size = one.cpu if platform == "cpu" else one.device
         precision = MIXED[platform] if one.mixed else single
-        model = f"{MODELS}:{one.function}?{size.arguments}"
-        configured = Configured(workload=one, model=model, batch_size=size.batch_size, precision=precision)
-        found.setdefault((model, size.batch_size, precision, one.mode), configured)
+        model = f"{MODELS}:{one.function}?{arguments}"
+        configured = Configured(workload=one, model=model, batch_size=batch_size, precision=precision)
+        found.setdefault((model, batch_size, precision, one.mode), configured)
     return list(found.values())

@@ -14,19 +14,20 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from queue import SimpleQueue
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 from ..errors import GpuplanError, UsageError
-from ..profile_schema import MeasuredValues, PipelineRecord
+from ..profile_schema import MeasuredValues
 from ..workload.build.materialize import ExecutableModel, build_and_use, set_precision
 from ..workload.capture.watch import PositionReporter, end_with_parent
 from ..workload.errors import to_one_line
 from ..workload.options import WorkloadOptions
 from ..workload.reference import parse_reference
+from .device_probe import require_device
+from .machine import describe_environment, read_backend_facts
 from .measure_model import MeasuredModel, is_out_of_memory, measure_model
 from .windows import MeasurementRules, Meter
 
@@ -37,57 +38,65 @@ JAX_PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 def main(request_path: str) -> NoReturn:
     """Answer a request and end the process."""
-    out, written = take_over_streams()
-    request = json.loads(Path(request_path).read_text(encoding="utf-8"))
+    parent, path = Parent(), Path(request_path)
     try:
-        _answer(request, out, Path(request_path).parent, written)
-    except UsageError as error:
-        finish(out, event="failed", kind="usage", message=str(error), hint=error.hint)
-    except GpuplanError as error:
-        finish(out, event="failed", kind="capture", message=str(error), hint=error.hint)
+        _answer(json.loads(path.read_text(encoding="utf-8")), parent, path.parent)
     except Exception as error:
-        _fail(out, error)
-    finish(out, event="failed", kind="failed", message="the model was never measured", hint=None)
+        parent.fail(error)
+    parent.finish("failed", kind="failed", message="the model was never measured", hint=None)
 
 
-def take_over_streams() -> tuple[IO[str], SimpleQueue[bytes]]:
-    """Reserve stdout for messages, redirect that of the user's code to stderr, and end with the parent.
+class Parent:
+    """The parent process, at the original stdin and stdout; the user's code gets an empty stdin, and stderr."""
 
-    Returns:
-        Stream of messages, and queue of what the parent writes.
-    """
-    written = end_with_parent()
-    out = os.fdopen(os.dup(STDOUT), "w", buffering=1, encoding="utf-8")
-    os.dup2(STDERR, STDOUT)
-    return out, written
+    def __init__(self) -> None:
+        """Take over the streams; the process ends with its parent from now on."""
+        self._written = end_with_parent()
+        self._out = os.fdopen(os.dup(STDOUT), "w", buffering=1, encoding="utf-8")
+        os.dup2(STDERR, STDOUT)
+
+    def send(self, event: str, **message: Any) -> None:
+        """Send a message."""
+        self._out.write(json.dumps({"event": event, **message}) + "\n")
+
+    def wait_for_device(self) -> None:
+        """Say that everything is compiled, and wait until the device is free."""
+        self.send("prepared")
+        self._written.get()
+
+    def finish(self, event: str, **message: Any) -> NoReturn:
+        """Send the last message and end the process without returning to the user's code."""
+        self.send(event, **message)
+        self._out.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Send an error, with its traceback on stderr unless the user can fix it, and end the process."""
+        if isinstance(error, GpuplanError):
+            kind = "usage" if isinstance(error, UsageError) else "capture"
+            self.finish("failed", kind=kind, message=str(error), hint=error.hint)
+        traceback.print_exception(error)
+        kind = "out_of_memory" if is_out_of_memory(error) else "failed"
+        self.finish("failed", kind=kind, message=f"{type(error).__name__}: {to_one_line(error)}", hint=None)
+
+    def send_window(self, phase: str, meter: Meter) -> None:
+        """Send the last completed window."""
+        if not meter.steps_s:
+            self.send("warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
+            return
+        found = meter.summary()
+        self.send(
+            "window",
+            phase=phase,
+            step_s=meter.steps_s[-1],
+            steps=meter.counts[-1],
+            median_s=found.median_s,
+            width=found.width,
+        )
 
 
-def send(out: IO[str], **message: Any) -> None:
-    out.write(json.dumps(message) + "\n")
-
-
-def wait_for_device(out: IO[str], written: SimpleQueue[bytes]) -> None:
-    """Say that everything is compiled, and wait until the device is free."""
-    send(out, event="prepared")
-    written.get()
-
-
-def finish(out: IO[str], **message: Any) -> NoReturn:
-    """Send the last message and end the process without returning to the user's code."""
-    send(out, **message)
-    out.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
-def _fail(out: IO[str], error: Exception) -> NoReturn:
-    """Report an error, with its traceback on stderr, and end the process."""
-    traceback.print_exception(error)
-    kind = "out_of_memory" if is_out_of_memory(error) else "failed"
-    finish(out, event="failed", kind=kind, message=f"{type(error).__name__}: {to_one_line(error)}", hint=None)
-
-
-def _answer(request: dict[str, Any], out: IO[str], folder: Path, written: SimpleQueue[bytes]) -> None:
+def _answer(request: dict[str, Any], parent: Parent, folder: Path) -> None:
     options = WorkloadOptions.from_json(request["options"])
     base = Path(request["base"])
     reference = parse_reference(request["reference"], base=base)
@@ -95,7 +104,7 @@ def _answer(request: dict[str, Any], out: IO[str], folder: Path, written: Simple
     import keras  # noqa: F401  (timed separately: it loads the backend)
 
     facts = {"import_s": time.perf_counter() - started_s}
-    _require_device(request["backend"], request["device"])
+    require_device(read_backend_facts(request["backend"]), request["device"])
     set_precision(options.precision)
     facts |= set_products(request["backend"], options.precision)
     watch = PositionReporter(folder, own=str(reference.folder(base)))
@@ -105,13 +114,10 @@ def _answer(request: dict[str, Any], out: IO[str], folder: Path, written: Simple
         facts["build_s"] = time.perf_counter() - started_s
         watch.stop()  # no other thread may run during the measurement
         try:
-            wait = (lambda: wait_for_device(out, written)) if request.get("wait") else None
-            row = _measure(concrete, request, out, facts, wait=wait)
-        except GpuplanError:
-            raise
+            row = _measure(concrete, request, parent, facts)
         except Exception as error:  # in the measurement, not in the user's code
-            _fail(out, error)
-        finish(out, event="done", row=row)
+            parent.fail(error)
+        parent.finish("done", row=row)
 
     with nullcontext() if reference.kind == "script" else draw_weights_quickly():
         build_and_use(reference, use, base=base, options=options, argv=request["argv"])
@@ -145,21 +151,9 @@ def draw_weights_quickly() -> Iterator[None]:
             kind.__call__ = call
 
 
-def _require_device(backend: str, wanted: str | None) -> None:
-    """Raise UsageError unless the backend uses the requested device."""
-    from .machine import read_backend_facts
-
-    found = read_backend_facts(backend)["platform"]
-    if wanted is not None and found != wanted:
-        raise UsageError(
-            f"--device {wanted}: {backend} uses a {found} on this machine",
-            hint=f"install {backend} for that device, or leave out `--device`",
-        )
-
-
 def set_products(backend: str, precision: str | None) -> dict[str, Any]:
     """Set the precision of float32 products if float32 or TF32 was requested, and return the setting."""
-    if precision not in ("float32", "tf32"):
+    if precision not in JAX_PRODUCTS:
         return {"float32_products": None}
     if backend == "jax":
         import jax
@@ -170,26 +164,21 @@ def set_products(backend: str, precision: str | None) -> dict[str, Any]:
         import tensorflow as tf
 
         tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
-        return {"float32_products": precision}
-    import torch
+    else:
+        import torch
 
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"
     return {"float32_products": precision}
 
 
 def _measure(
-    concrete: ExecutableModel,
-    request: dict[str, Any],
-    out: IO[str],
-    facts: dict[str, Any],
-    *,
-    wait: Callable[[], None] | None,
+    concrete: ExecutableModel, request: dict[str, Any], parent: Parent, facts: dict[str, Any]
 ) -> MeasuredValues:
-    from .machine import describe_environment
+    from .input_pipeline import MOST_S, measure_pipeline
 
     model, backend, mode = concrete.model, request["backend"], request["options"]["mode"]
-    own = request["data"] == "script"
+    own, batch_size = request["data"] == "script", concrete.batch_size
     if own and concrete.arguments is None:
         raise UsageError("--data script: the model does not come from a script", hint="omit `--data`")
     started_s = time.perf_counter()
@@ -200,39 +189,29 @@ def _measure(
     for name, value in request.get("trainer", {}).items():
         setattr(model, name, value)
     facts["jit_compile"] = (backend != "torch" or "trainer" in request) and bool(model.jit_compile)
-    send(
-        out,
-        event="ready",
-        batch_size=concrete.batch_size,
-        environment=describe_environment(backend),
-        facts=facts,
-    )
-    subject = MeasuredModel(
-        model=model,
-        data=data,
-        batch_size=concrete.batch_size,
-        backend=backend,
-        mode=mode,
-        brief=request.get("brief", False),
-        fed=(concrete.arguments or {}) if own else {},
-    )
-    asked = own and mode == "train" and request["pipeline"]
-    pipeline = _measure_pipeline(subject, request["rules"]["most_s"]) if asked else None
+    parent.send("ready", batch_size=batch_size, environment=describe_environment(backend), facts=facts)
+    rules = MeasurementRules(**request["rules"])
+    fed = (concrete.arguments or {}) if own else {}
+    pipeline = None
+    if own and mode == "train" and request["pipeline"]:
+        pipeline = measure_pipeline(fed, batch_size=batch_size, most_s=min(MOST_S, rules.most_s))
     values = measure_model(
-        subject,
-        rules=MeasurementRules(**request["rules"]),
-        tell=lambda phase, m: send_window(out, phase, m),
-        wait=wait,
+        MeasuredModel(
+            model=model,
+            data=data,
+            batch_size=batch_size,
+            backend=backend,
+            mode=mode,
+            brief=request.get("brief", False),
+            fed=fed,
+        ),
+        rules=rules,
+        tell=parent.send_window,
+        wait=parent.wait_for_device if request.get("wait") else None,
         kernels=request.get("kernels", False),
     )
     values["prepare"] |= facts
-    return values | {"pipeline": pipeline, "batch_size": concrete.batch_size}
-
-
-def _measure_pipeline(subject: MeasuredModel, most_s: float) -> list[PipelineRecord]:
-    from .input_pipeline import MOST_S, measure_pipeline
-
-    return measure_pipeline(subject.fed, batch_size=subject.batch_size, most_s=min(MOST_S, most_s))
+    return values | {"pipeline": pipeline, "batch_size": batch_size}
 
 
 def _draw_arrays(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any]:
@@ -247,23 +226,6 @@ def _draw_arrays(concrete: ExecutableModel, *, few: bool) -> tuple[Any, Any, Any
     y = draw_targets(concrete.y, samples=count, output=concrete.output)
     weight = draw_targets(concrete.sample_weight, samples=count, output=concrete.output)
     return x, y, weight
-
-
-def send_window(out: IO[str], phase: str, meter: Meter) -> None:
-    """Send the last completed window."""
-    if not meter.steps_s:
-        send(out, event="warm", phase=phase, step_s=meter.warm[-1], settled=meter.settled)
-        return
-    found = meter.summary()
-    send(
-        out,
-        event="window",
-        phase=phase,
-        step_s=meter.steps_s[-1],
-        steps=meter.counts[-1],
-        median_s=found.median_s,
-        width=found.width,
-    )
 
 
 if __name__ == "__main__":

@@ -10,17 +10,20 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import GpuplanError, UsageError
 from ..workload.options import ScriptOptions
 from .measuring_process import build_child_environment
+from .profile_request import Device
 
 TIMEOUT_S = 180.0
+DOCTOR = "`gpuplan doctor` shows the devices of each backend"
 
 
-def probe_device(backend: str, device: Literal["cpu", "gpu", "tpu"] | None) -> dict[str, Any]:
+def probe_device(backend: str, device: Device | None) -> dict[str, Any]:
     """Return the facts of `read_backend_facts` on the device that a backend uses.
 
     Args:
@@ -31,29 +34,36 @@ def probe_device(backend: str, device: Literal["cpu", "gpu", "tpu"] | None) -> d
         UsageError: The backend uses another device.
         GpuplanError: The backend does not start.
     """
-    command = [sys.executable, "-P", "-m", __name__, backend]
-    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
-        environment = build_child_environment(backend, device, terms=ScriptOptions(), folder=Path(folder))
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-                env=environment, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired as late:
-            raise GpuplanError(f"{backend} named no device within {TIMEOUT_S:g} s", hint=DOCTOR) from late
+    try:
+        done = run_probe(backend, device, timeout_s=TIMEOUT_S)
+    except subprocess.TimeoutExpired as late:
+        raise GpuplanError(f"{backend} named no device within {TIMEOUT_S:g} s", hint=DOCTOR) from late
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise GpuplanError(f"{backend} does not start: {last}", hint=DOCTOR)
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    if device is not None and facts["platform"] != device:
-        raise UsageError(
-            f"--device {device}: {backend} uses a {facts['platform']} on this machine",
-            hint=f"install {backend} for that device, or leave out `--device`",
-        )
+    require_device(facts, device)
     return facts
 
 
-DOCTOR = "`gpuplan doctor` shows the devices of each backend"
+def run_probe(backend: str, device: Device | None, *, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run this module for a backend; the last line of its output is JSON. TimeoutExpired at the time limit."""
+    with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
+        return subprocess.run(
+            [sys.executable, "-P", "-m", __name__, backend],
+            capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL,
+            env=build_child_environment(backend, device, terms=ScriptOptions(), folder=Path(folder)),
+        )  # fmt: skip
+
+
+def require_device(facts: Mapping[str, Any], wanted: Device | None) -> None:
+    """Raise UsageError unless a backend with these facts uses the wanted device."""
+    if wanted is not None and facts["platform"] != wanted:
+        backend = facts["backend"]
+        raise UsageError(
+            f"--device {wanted}: {backend} uses a {facts['platform']} on this machine",
+            hint=f"install {backend} for that device, or leave out `--device`",
+        )
 
 
 def main(backend: str) -> None:

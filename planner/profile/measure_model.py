@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..profile_schema import EpochRecord, MeasuredValues
+from ..profile_schema import MeasuredValues, Timing
 from .kernel_times import trace_kernels
 from .machine import read_device_peak_bytes, read_resident_peak_bytes
 from .windows import MeasurementRules, Meter, time_windows
@@ -32,7 +32,6 @@ MANY_EPOCHS = 10**6
 INPUT_ARGUMENTS = (
     "x", "y", "batch_size", "validation_split", "shuffle", "class_weight", "sample_weight", "steps_per_epoch",
 )  # fmt: skip
-Mode = Literal["train", "infer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,18 +95,25 @@ def measure_model(
         wait: Called after a first step, which compiles; what follows has the device to itself. None: in one go.
         kernels: Whether the kernels of the step alone are traced at the end.
     """
-    loop = _measure_fit if subject.mode == "train" else _measure_predict
     before_bytes = read_resident_peak_bytes()
     first_s = None
     if wait is not None:
         first_s = _run_first_step(subject, rules)
         wait()
-    fit, prepare, epoch = loop(subject, rules, tell)
-    if first_s is not None and fit.steps_s:
-        prepare = {"first_step_s": first_s, "compile_s": max(first_s - fit.summary().median_s, 0.0)}
-    values: MeasuredValues = {"fit": fit.to_json(), "prepare": prepare, "epoch": epoch}
-    stepper = None if subject.brief else _build_lone_stepper(subject)
-    values["step"] = None if stepper is None else _measure_step(stepper, rules, tell).to_json()
+    loop = _measure_fit if subject.mode == "train" else _measure_predict
+    meter, loop_first_s, beside_s = loop(subject, rules, tell)
+    first_s = loop_first_s if first_s is None else first_s
+    middle_s = meter.summary().median_s if meter.steps_s else None
+    compile_s = None if first_s is None or middle_s is None else max(first_s - middle_s, 0.0)
+    values: MeasuredValues = {
+        "fit": meter.to_json(),
+        "prepare": {"first_step_s": first_s, "compile_s": compile_s},
+        "epoch": {"beside_steps_s": beside_s},
+        "step": None,
+    }
+    stepper = None if subject.brief else build_stepper(subject)
+    if stepper is not None:
+        values["step"] = _measure_step(stepper, rules, tell)
     peak_bytes = read_resident_peak_bytes()
     values["memory"] = {
         "device_peak_bytes": read_device_peak_bytes(subject.backend),
@@ -138,26 +144,23 @@ def _run_first_step(subject: MeasuredModel, rules: MeasurementRules) -> float | 
 
 def _measure_fit(
     subject: MeasuredModel, rules: MeasurementRules, tell: Tell
-) -> tuple[Meter, dict[str, Any], EpochRecord]:
+) -> tuple[Meter, float | None, float | None]:
+    """Run `fit()`; return its steps, the time until the end of the first, and that of an epoch beside them [s]."""
     from .recorder import StepRecorder
 
     meter = Meter(rules)
     recorder = StepRecorder(meter, stop=True, on_window=lambda m: tell("fit", m))
     subject.model.fit(**subject.fit_arguments(), epochs=MANY_EPOCHS, verbose=0, callbacks=[recorder])
-    middle_s = meter.summary().median_s if meter.steps_s else None
-    first_s = recorder.first_step_s
-    compile_s = None if first_s is None or middle_s is None else max(first_s - middle_s, 0.0)
-    whole = recorder.epochs[1:-1]  # without the first (compilation) and the last (interrupted)
-    return (
-        meter,
-        {"first_step_s": first_s, "compile_s": compile_s},
-        _measure_epochs(subject, rules, middle_s, whole),
-    )
+    beside_s = None
+    if meter.steps_s and not subject.fed and not subject.brief:
+        whole = recorder.epochs[1:-1]  # without the first (compilation) and the last (interrupted)
+        beside_s = _measure_epochs(subject, rules, meter.summary().median_s, whole)
+    return meter, recorder.first_step_s, beside_s
 
 
 def _measure_epochs(
-    subject: MeasuredModel, rules: MeasurementRules, step_s: float | None, whole: Sequence[Epoch]
-) -> EpochRecord:
+    subject: MeasuredModel, rules: MeasurementRules, step_s: float, whole: Sequence[Epoch]
+) -> float | None:
     """Return the time of an epoch outside its steps [s]: shuffling, starting the iterator, collecting the
     logs.
 
@@ -166,8 +169,6 @@ def _measure_epochs(
     """
     from .recorder import StepRecorder
 
-    if step_s is None or subject.fed or subject.brief:
-        return {"beside_steps_s": None}
     short = []
     for _ in range(max(EPOCHS_MEASURED - len(whole), 0)):
         recorder = StepRecorder(Meter(rules), most_steps=SHORT_EPOCH_STEPS)
@@ -178,34 +179,24 @@ def _measure_epochs(
         for epoch in (*whole, *short)
         if epoch.first_s is not None and epoch.last_s is not None and epoch.ended_s is not None
     ]
-    return {"beside_steps_s": statistics.median(beside) if beside else None}
+    return statistics.median(beside) if beside else None
 
 
 def _measure_predict(
     subject: MeasuredModel, rules: MeasurementRules, tell: Tell
-) -> tuple[Meter, dict[str, Any], EpochRecord]:
+) -> tuple[Meter, float | None, None]:
+    """Run `predict()` again and again; return its steps, and the time until the end of the first [s]."""
     from .recorder import PredictRecorder
 
-    meter = Meter(rules)
-    first = None
+    meter, first_s = Meter(rules), None
     while not meter.done:
         recorder = PredictRecorder(meter, on_window=lambda m: tell("fit", m))
         subject.model.predict(subject.data[0], batch_size=subject.batch_size, verbose=0, callbacks=[recorder])
-        first = recorder.first_step_s if first is None else first
-    compile_s = None if first is None else max(first - meter.summary().median_s, 0.0)
-    return meter, {"first_step_s": first, "compile_s": compile_s}, {"beside_steps_s": None}
+        first_s = recorder.first_step_s if first_s is None else first_s
+    return meter, first_s, None
 
 
-def _build_lone_stepper(subject: MeasuredModel) -> Stepper | None:
-    """Build the compiled step without its loop; None on several devices, whose batches the loop distributes."""
-    import keras
-
-    if keras.distribution.distribution() is not None:
-        return None
-    return build_stepper(subject.model, subject.first_batch, backend=subject.backend, mode=subject.mode)
-
-
-def _measure_step(stepper: Stepper, rules: MeasurementRules, tell: Tell) -> Meter:
+def _measure_step(stepper: Stepper, rules: MeasurementRules, tell: Tell) -> Timing:
     meter = Meter(rules)
     time_windows(
         stepper.step,
@@ -215,7 +206,7 @@ def _measure_step(stepper: Stepper, rules: MeasurementRules, tell: Tell) -> Mete
         steps_per_call=stepper.steps,
         on_window=lambda m: tell("step", m),
     )
-    return meter
+    return meter.to_json()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -243,41 +234,43 @@ class Stepper:
     steps: int = 1
 
 
-def build_stepper(model: Any, batch: Any, *, backend: str, mode: Mode) -> Stepper:
-    """Build a stepper from the trainer's own compiled step on one batch.
+def build_stepper(subject: MeasuredModel) -> Stepper | None:
+    """Build a stepper from the trainer's own compiled step on the first batch, after `fit()` or `predict()`.
 
     It excludes reading and copying data, callbacks and logs. The model is unusable afterwards: its weights
-    are updated only within the stepper.
-
-    Args:
-        model: Compiled model, run once by `fit()` or `predict()`.
-        batch: `(x, y)`, or `(x, y, sample_weight)`, as NumPy arrays.
-        backend: Keras backend.
-        mode: Training or inference step.
+    are updated only within the stepper. None on several devices, whose batches the loop distributes.
     """
     import keras
 
-    data = keras.tree.map_structure(keras.ops.convert_to_tensor, batch)
-    if backend == "jax":
-        return _build_jax_stepper(model, data, mode)
-    return _build_synchronous_stepper(model, data, backend, mode)
-
-
-def _get_function(model: Any, mode: Mode) -> Any:
-    if mode == "train":
+    if keras.distribution.distribution() is not None:
+        return None
+    model = subject.model
+    data = keras.tree.map_structure(keras.ops.convert_to_tensor, subject.first_batch)
+    if subject.mode == "train":
         model.make_train_function()
-        return model.train_function
-    model.make_predict_function()
-    return model.predict_function
+        function = model.train_function
+    else:
+        model.make_predict_function()
+        function = model.predict_function
+    if subject.backend == "jax":
+        return _build_jax_stepper(model, function, data, is_training=subject.mode == "train")
+    steps = int(model.steps_per_execution)
+    batches, logs = [data] * steps, [None]
+
+    def step() -> None:
+        logs[0] = function(batches)
+
+    if subject.backend == "tensorflow":
+        return Stepper(step, lambda: _copy_to_host(logs[0]), steps)
+    return Stepper(step, get_torch_synchronize(), steps)
 
 
-def _build_jax_stepper(model: Any, data: Any, mode: Mode) -> Stepper:
+def _build_jax_stepper(model: Any, function: Any, data: Any, *, is_training: bool) -> Stepper:
     """Step from state to state, each donated to the next step, as in `fit()`."""
     import jax
 
-    function = _get_function(model, mode)
     groups = [model.trainable_variables, model.non_trainable_variables]
-    if mode == "train":
+    if is_training:
         groups += [model.optimizer.variables, model.metrics_variables]
     kept: list[Any] = [tuple([variable.value for variable in group] for group in groups), None]
     batches = repeat(data)
@@ -288,25 +281,13 @@ def _build_jax_stepper(model: Any, data: Any, mode: Mode) -> Stepper:
     return Stepper(step, lambda: jax.block_until_ready(kept), int(model.steps_per_execution))
 
 
-def _build_synchronous_stepper(model: Any, data: Any, backend: str, mode: Mode) -> Stepper:
-    function, steps = _get_function(model, mode), int(model.steps_per_execution)
-    batches, logs = [data] * steps, [None]
-
-    def step() -> None:
-        logs[0] = function(batches)
-
-    return Stepper(
-        step, (lambda: copy_to_host(logs[0])) if backend == "tensorflow" else get_torch_synchronize(), steps
-    )
-
-
 def get_torch_synchronize() -> Callable[[], None]:
     import torch
 
     return torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
 
 
-def copy_to_host(values: Any) -> None:
+def _copy_to_host(values: Any) -> None:
     """Copy all tensors in a structure to the host, which waits for them."""
     import keras
 

@@ -9,24 +9,28 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal
 
 from ..errors import GpuplanError, UsageError
-from ..profile_schema import MeasuredValues, Timing
+from ..profile_schema import MeasuredValues
 from ..units import GIB
 from ..workload.capture.process import ScriptProcess, build_process_environment
 from ..workload.options import ScriptOptions
 from ..workload.reference import parse_reference
 from .background_load import LoadMonitor, ProcessorUse
 from .machine import read_device_state
-from .statistics import MIN_WINDOWS, summarize
+from .statistics import MIN_WINDOWS
+from .windows import MeasurementRules, Meter
 
 POLL_S = 0.2
 MEMORY_RESERVE = 0.05  # share of the host's memory left to other processes [-]
+# Errors that the user can fix, by kind: a wrong argument, or code that fails before there is a model.
+USER_ERRORS = {"usage": UsageError, "capture": GpuplanError}
+CHILD = f"{__package__}.child"
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 
 
@@ -84,7 +88,7 @@ class MeasuringProcess:
         *,
         limit_s: float | None = None,
         host_bytes: int | None = None,
-        module: str = f"{__package__}.child",
+        module: str = CHILD,
     ) -> None:
         """Start the process; call `stop` at the end.
 
@@ -94,27 +98,24 @@ class MeasuringProcess:
             terms: Options for running the user's code until there is a model.
             limit_s: Time after which it is stopped, with the windows that it has by then; None for no limit [s].
             host_bytes: Resident memory at which it is stopped; None for what the host has [bytes].
-            module: Module to run, `profile.child` or one with the same messages.
+            module: Module to run, `CHILD` or one with the same messages.
         """
         self._limit_s, self._began_s = limit_s, time.monotonic()
         self._host_bytes = host_bytes
-        self._state: dict[str, Any] | None = None
         self._on_event = on_event
         self._folder = tempfile.TemporaryDirectory(prefix="gpuplan-")
         folder, base, reference = Path(self._folder.name), Path(request["base"]), request["reference"]
         path = folder / "request.json"
         path.write_text(json.dumps(request), encoding="utf-8")
         self._log = (folder / "log").open("w+", encoding="utf-8", errors="replace")
-        environment = build_child_environment(
-            request["backend"], request["device"], terms=terms, folder=folder
-        )
-        reporting = replace(terms, tell=lambda line: on_event({"event": "script", "at": line}))
         self._child = ScriptProcess(
             module,
             [path],
             name=reference,
-            terms=reporting,
-            environment=environment,
+            terms=replace(terms, tell=lambda line: on_event({"event": "script", "at": line})),
+            environment=build_child_environment(
+                request["backend"], request["device"], terms=terms, folder=folder
+            ),
             own=parse_reference(reference, base=base).folder(base),
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -124,7 +125,8 @@ class MeasuringProcess:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.result = ProcessResult()
-        self._windows: dict[str, list[tuple[float, int]]] = {}
+        self._state: dict[str, Any] | None = None
+        self._meters: dict[str, Meter] = {}
         self._watch: LoadMonitor | None = None
 
     def _read(self) -> None:
@@ -132,11 +134,6 @@ class MeasuringProcess:
             for line in self.process.stdout:
                 self._lines.put(line)
         self._lines.put(None)
-
-    def prepare(self) -> bool:
-        """Wait until everything is compiled, for a request to `wait`; return whether `run` may follow."""
-        self.run(until="prepared")
-        return not self.result.message
 
     def start(self, *, limit_s: float | None) -> None:
         """Give the device to a process that is prepared, with another time limit from now on [s]."""
@@ -178,10 +175,10 @@ class MeasuringProcess:
         if self._limit_s is None or time.monotonic() - self._began_s < self._limit_s:
             return False
         self.stop()
-        windows = self._windows.get("fit", [])
-        if len(windows) >= MIN_WINDOWS:
-            self.result.values["fit"] = _build_timing(windows)
-            self._finish("measured", f"stopped after {self._limit_s:.0f} s, with {len(windows)} windows")
+        windows = len(self._meters["fit"].steps_s) if "fit" in self._meters else 0
+        if windows >= MIN_WINDOWS:
+            self._keep_windows("fit")
+            self._finish("measured", f"stopped after {self._limit_s:.0f} s, with {windows} windows")
         else:
             self._finish("failed", f"not measured within {self._limit_s:.0f} s").is_late = True
         return True
@@ -195,15 +192,18 @@ class MeasuringProcess:
             self._watch = LoadMonitor([self.process.pid])
         elif event == "window":
             self._state = self._state or read_device_state()
-            self._windows.setdefault(message["phase"], []).append((message["step_s"], message["steps"]))
+            meter = self._meters.setdefault(message["phase"], Meter(MeasurementRules()))
+            meter.steps_s.append(message["step_s"])
+            meter.counts.append(message["steps"])
         elif event == "done":
             self.result.values = message["row"] | {"state_while_timed": self._state}
             self._finish("measured", None)
             return True
         elif event == "failed":
-            _raise_user_error(message)
-            status = "out_of_memory" if message["kind"] == "out_of_memory" else "failed"
-            self._finish(status, message["message"])
+            kind = message["kind"]
+            if kind in USER_ERRORS:
+                raise USER_ERRORS[kind](message["message"], hint=message["hint"])
+            self._finish(kind, message["message"])
             return True
         return False
 
@@ -240,11 +240,14 @@ class MeasuringProcess:
 
     def interrupted(self) -> ProcessResult:
         """Return the windows received so far as the result."""
-        if "fit" in self._windows:
-            self.result.values["fit"] = _build_timing(self._windows["fit"])
-        if "step" in self._windows:
-            self.result.values["step"] = _build_timing(self._windows["step"])
+        self._keep_windows("fit", "step")
         return self._finish("interrupted", "stopped by the user")
+
+    def _keep_windows(self, *phases: Literal["fit", "step"]) -> None:
+        """Take the windows received so far for the timing of phases."""
+        for phase in phases:
+            if phase in self._meters:
+                self.result.values[phase] = self._meters[phase].to_json() | {"stopped": "interrupted"}
 
     def stop(self) -> None:
         """End the process and its descendants, and clean up; may be called repeatedly."""
@@ -255,25 +258,3 @@ class MeasuringProcess:
                 with suppress(OSError):
                     stream.close()
         self._folder.cleanup()
-
-
-def _build_timing(windows: Sequence[tuple[float, int]]) -> Timing:
-    """Build the timing of an interrupted phase from its windows: step time [s] and number of steps."""
-    steps_s = [step_s for step_s, _ in windows]
-    counts = [count for _, count in windows]
-    timing = {
-        **summarize(steps_s, counts).to_json(),
-        "windows_s": steps_s,
-        "steps_per_window": counts,
-        "stopped": "interrupted",
-        "warm_up": {"windows_s": [], "settled": None},
-    }
-    return cast("Timing", timing)
-
-
-def _raise_user_error(message: Mapping[str, Any]) -> None:
-    """Raise errors that the user can fix: a wrong argument, or code that fails before there is a model."""
-    if message["kind"] == "usage":
-        raise UsageError(message["message"], hint=message["hint"])
-    if message["kind"] == "capture":
-        raise GpuplanError(message["message"], hint=message["hint"])

@@ -9,6 +9,8 @@ from ..workload.options import WorkloadOptions
 from .statistics import ProcessLimits
 from .windows import MeasurementRules
 
+Device = Literal["cpu", "gpu", "tpu"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRequest:
@@ -37,7 +39,7 @@ class ProfileRequest:
     batch_sizes: tuple[int, ...] = ()
     precisions: tuple[str, ...] = ()
     backend: str | None = None
-    device: Literal["cpu", "gpu", "tpu"] | None = None
+    device: Device | None = None
     data: Literal["synthetic", "script"] = "synthetic"
     options: WorkloadOptions = field(default_factory=WorkloadOptions)
     argv: tuple[str, ...] = ()

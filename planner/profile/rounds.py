@@ -15,7 +15,6 @@ from ..workload.options import ScriptOptions
 from .measuring_process import MeasuringProcess, ProcessResult
 
 MEASURE_RESERVE_S = 4.0  # of the time, kept for each process that gets ready [s]
-CHILD = f"{__package__}.child"
 GIB_EACH, MOST_TOGETHER = 16, 8
 
 
@@ -53,11 +52,11 @@ def run_round(
                 asked, tell, ScriptOptions(), limit_s=prepare_s, host_bytes=limits.host_bytes, module=module
             )
             processes.append(process)
-        ready = list(pool.map(lambda one: _guard(one, one.prepare), processes))
+        list(pool.map(lambda one: _run(one, until="prepared"), processes))
         for place, process in enumerate(processes):
-            if ready[place]:
+            if process.result.message is None:
                 process.start(limit_s=min(limits.measure_s, max(stop_at_s - time.monotonic(), 1.0)))
-                _guard(process, process.run)
+                _run(process, until="done")
             process.stop()
             yield place, process.result
     finally:
@@ -66,13 +65,12 @@ def run_round(
         pool.shutdown()
 
 
-def _guard(process: MeasuringProcess, action: Callable[[], Any]) -> Any:
-    """Run an action; an error of the user's code becomes the result of the process."""
+def _run(process: MeasuringProcess, *, until: str) -> None:
+    """Run until a message; an error of the user's code becomes the result of the process."""
     try:
-        return action()
+        process.run(until=until)
     except GpuplanError as error:
         process.result.status, process.result.message = "failed", str(error)
-        return None
 
 
 def count_together(platform: str, cores: int, device_bytes: int | None) -> int:

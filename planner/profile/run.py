@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError, UsageError
 from ..plain import to_plain
-from ..profile_schema import MemoryRecord, ProfileDocument, RowRecord
+from ..profile_schema import ProfileDocument, RowRecord
 from ..workload.reference import parse_reference
 from .configurations import count_configurations, iter_configurations
 from .document import (
@@ -54,58 +54,56 @@ def profile(
         raise UsageError(
             f"`{request.model}` contains results, not a model", hint="give the model from which it was made"
         )
-    backend = select_backend(request.backend)
+    request = replace(request, backend=select_backend(request.backend))
     document = create_profile(
         model=request.model,
         mode=request.options.mode,
-        backend=backend,
+        backend=str(request.backend),
         data=request.data,
         rules=to_plain(request.rules) | {"processes": to_plain(request.several)},
         source="profile",
     )
-    configurations: list[_Measurement] = []
+    measurements: list[_Measurement] = []
     schedule = Schedule(began_s=time.monotonic(), answer_s=request.answer_s, fewest=request.several.fewest)
-
-    def measure(configuration: _Measurement) -> None:
-        counts = [len(one.results) for one in configurations]
+    for measurement in _iter_due(request, document, measurements, schedule):
+        counts = [len(one.results) for one in measurements]
         unseen = max(count_configurations(request) - len(counts), 0)
-        left_s = schedule.left_s(time.monotonic(), [*counts, *[0] * unseen])
-        on_event({"event": "left", "left_s": left_s})
-        began_s = time.monotonic()
+        on_event({"event": "left", "left_s": schedule.left_s(time.monotonic(), [*counts, *[0] * unseen])})
         try:
-            configuration.run(request, backend=backend, base=base, on_event=on_event)
+            measurement.run(request, schedule, base=base, on_event=on_event)
         except KeyboardInterrupt:
             document["status"] = "interrupted"
             raise
         finally:
-            schedule.took_s.append(time.monotonic() - began_s)
-            if configuration.results:
-                configuration.row = build_row(
-                    configuration.results,
-                    asked=configuration.asked,
-                    rules=request.rules,
-                    options=request.typed,
-                )
-                document["rows"] = [one.row for one in configurations]
-                _add_environment(document, configuration.results[-1])
+            if measurement.results:
+                measurement.update_row(request)
+                document["rows"] = [one.row for one in measurements]
+                environment = measurement.results[-1].environment
+                if environment is not None and document["environment"] is None:
+                    document["environment"] = environment
+                    document["accelerator"] = find_accelerator_name(environment["device"])
                 keep(complete_profile(document))
-
-    for asked in iter_configurations(request, document):
-        configurations.append(_Measurement(asked=asked))
-        measure(configurations[-1])
-    # Round by round, so that temporary slowdowns of the machine affect all configurations equally.
-    while due := [one for one in configurations if one.is_due(request)]:
-        for configuration in due:
-            if not schedule.has_time(time.monotonic()):
-                break
-            measure(configuration)
-        else:
-            continue
-        break
     document["status"] = "complete"
     if request.trace:
         _trace(document, request, base, on_event)
     return complete_profile(document)
+
+
+def _iter_due(
+    request: ProfileRequest, document: ProfileDocument, measurements: list[_Measurement], schedule: Schedule
+) -> Iterator[_Measurement]:
+    """Yield each new measurement, added to the list, then those that need another process, while there is time.
+
+    Round by round, so that temporary slowdowns of the machine affect all configurations equally.
+    """
+    for asked in iter_configurations(request, document):
+        measurements.append(_Measurement(asked=asked))
+        yield measurements[-1]
+    while due := [one for one in measurements if one.is_due(request)]:
+        for measurement in due:
+            if not schedule.has_time(time.monotonic()):
+                return
+            yield measurement
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,13 +122,11 @@ class _Measurement:
     row: RowRecord = field(default_factory=lambda: create_row(status="failed", batch_size=None))
     took_s: float = 0.0
 
-    def run(self, request: ProfileRequest, *, backend: str, base: Path, on_event: OnEvent) -> None:
+    def run(self, request: ProfileRequest, schedule: Schedule, *, base: Path, on_event: OnEvent) -> None:
         """Measure in one more process; an interruption adds the values that had arrived."""
         on_event({"event": "begin", "process": len(self.results) + 1, **self.asked})
-        first = not self.results
-        child = _build_child_request(request, backend, self.asked, base) | {"pipeline": first}
-        child["brief"] = request.brief or (request.answer_s is not None and not first)
         began_s = time.monotonic()
+        child = self._build_request(request, base)
         process = MeasuringProcess(child, on_event, request.options.script, limit_s=request.limit_s)
         try:
             self.results.append(process.run())
@@ -140,28 +136,41 @@ class _Measurement:
             raise
         finally:
             process.stop()
-            self.took_s += time.monotonic() - began_s
+            schedule.took_s.append(time.monotonic() - began_s)
+            self.took_s += schedule.took_s[-1]
+
+    def _build_request(self, request: ProfileRequest, base: Path) -> dict[str, Any]:
+        """Return the request to `profile.child`."""
+        # The interval of the pooled median is narrower than that of one process by the root of their number.
+        rules = replace(request.rules, width=request.rules.width * math.sqrt(request.several.fewest))
+        return {
+            "reference": request.model,
+            "base": str(base),
+            "options": replace(request.options, **self.asked).to_json(),
+            "argv": list(request.argv),
+            "backend": request.backend,
+            "device": request.device,
+            "data": request.data,
+            "brief": request.brief or (request.answer_s is not None and bool(self.results)),
+            "pipeline": not self.results,
+            "rules": to_plain(rules),
+        }
+
+    def update_row(self, request: ProfileRequest) -> None:
+        """Build the row from the results so far."""
+        self.row = build_row(self.results, asked=self.asked, rules=request.rules, options=request.typed)
 
     def is_due(self, request: ProfileRequest) -> bool:
         """Return whether another process should measure."""
-        fit = self.row["fit"]
-        if fit is None or any(result.status != "measured" for result in self.results):
+        if self.row["fit"] is None or any(result.status != "measured" for result in self.results):
             return False
-        several = request.several
         return not is_enough(
-            fit,
-            several=several,
+            self.row["fit"],
+            several=request.several,
             processes=len(self.results),
             took_s=self.took_s,
-            most_s=request.rules.most_s * several.fewest,
+            most_s=request.rules.most_s * request.several.fewest,
         )
-
-
-def _add_environment(document: ProfileDocument, result: ProcessResult) -> None:
-    """Add the environment of the first process that reports one, and the accelerator's name."""
-    if result.environment is not None and document["environment"] is None:
-        document["environment"] = result.environment
-        document["accelerator"] = find_accelerator_name(result.environment["device"])
 
 
 def _trace(document: ProfileDocument, request: ProfileRequest, base: Path, on_event: OnEvent) -> None:
@@ -189,16 +198,10 @@ def _trace(document: ProfileDocument, request: ProfileRequest, base: Path, on_ev
         workload = min(whole.phases, key=lambda one: one.fit_call)
         row["workload"] = len(document["workloads"])
         document["workloads"].append(workload.to_json())
-        _compare_memory(row["memory"], workload.memory.total_bytes)
-
-
-def _compare_memory(memory: MemoryRecord | None, predicted_bytes: int) -> None:
-    """Add the predicted memory, and the ratio of the measured to it if the device's memory is tracked."""
-    if memory is None:
-        return
-    peak = memory["device_peak_bytes"]
-    memory["predicted_bytes"] = predicted_bytes
-    memory["measured_over_predicted"] = peak / predicted_bytes if peak else None
+        if memory := row["memory"]:
+            peak_bytes, predicted_bytes = memory["device_peak_bytes"], workload.memory.total_bytes
+            memory["predicted_bytes"] = predicted_bytes
+            memory["measured_over_predicted"] = peak_bytes / predicted_bytes if peak_bytes else None
 
 
 def select_backend(wanted: str | None) -> str:
@@ -211,22 +214,3 @@ def select_backend(wanted: str | None) -> str:
     if find_spec(name) is None:
         raise UsageError(f"{name} is not installed", hint=f"`pip install 'gpuplan[{name}]'`")
     return name
-
-
-def _build_child_request(
-    request: ProfileRequest, backend: str, configuration: Configuration, base: Path
-) -> dict[str, Any]:
-    options = replace(request.options, **configuration)
-    # The interval of the pooled median is narrower than that of one process by the square root of their number.
-    rules = replace(request.rules, width=request.rules.width * math.sqrt(request.several.fewest))
-    return {
-        "reference": request.model,
-        "base": str(base),
-        "options": options.to_json(),
-        "argv": list(request.argv),
-        "backend": backend,
-        "device": request.device,
-        "data": request.data,
-        "brief": request.brief,
-        "rules": to_plain(rules),
-    }

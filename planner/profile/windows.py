@@ -146,9 +146,7 @@ class Meter:
         self._measured_s += elapsed_s
 
     def _plan(self, step_s: float) -> int:
-        """Return the number of steps in the next window, so that equal windows fill the interval between
-        pauses.
-        """
+        """Return the steps of the next window, so that equal windows fill the interval between pauses."""
         wanted = max(1, round(self.rules.window_s / step_s))
         if not self._stretch:
             return wanted
@@ -165,16 +163,13 @@ class Meter:
 
     def _enough(self) -> StopReason | None:
         rules, count = self.rules, len(self.steps_s)
-        if count < max(rules.fewest, MIN_WINDOWS) and self._measured_s < rules.most_s:
-            return None
-        if count < MIN_WINDOWS:
-            return None
-        if self._measured_s < rules.least_s:
+        late = self._measured_s >= rules.most_s
+        if count < MIN_WINDOWS or self._measured_s < rules.least_s or (count < rules.fewest and not late):
             return None
         width = self.summary().width
         if width is not None and width <= rules.width:
             return "converged"
-        return "time" if self._measured_s >= rules.most_s else None
+        return "time" if late else None
 
     @property
     def done(self) -> bool:
@@ -217,21 +212,22 @@ def time_windows(
         steps_per_call: Steps run by one call of ``step`` [-].
         on_window: Callback after each window, not timed.
     """
-    synchronize()
-    start_s = clock()
-    step()
-    synchronize()
-    single_s = max(clock() - start_s, 1e-7)
-    while not meter.done:
-        calls = max(1, round(1.05 * meter.rules.window_s / single_s))
+
+    def run(calls: int) -> tuple[float, float]:
         synchronize()
         start_s = clock()
         for _ in range(calls):
             step()
         synchronize()
-        end_s = clock()
-        meter.ended(start_s, 0)
+        return start_s, clock()
+
+    calls = 1
+    start_s, end_s = run(calls)
+    while not meter.done:
         single_s = max((end_s - start_s) / calls, 1e-7)
+        calls = max(1, round(1.05 * meter.rules.window_s / single_s))
+        start_s, end_s = run(calls)
+        meter.ended(start_s, 0)
         if meter.ended(end_s, calls * steps_per_call) or meter.pause():
             on_window(meter)
         meter.pause()

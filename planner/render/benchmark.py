@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..numbers import format_short
 from ..profile.benchmark_rows import CSV_COLUMNS
 from .output import Column, emit_json, emit_rows
-
-if TYPE_CHECKING:
-    from ..profile.benchmark import Benchmark
 
 _SHOWN = ("batch_size", "mode", "precision", "compiled", "attention")  # on a terminal, beside name and time
 
@@ -24,11 +21,10 @@ def _build_columns() -> list[Column]:
     return first + [Column(key=name, header=name.replace("_", " "), terminal=name in _SHOWN) for name in rest]
 
 
-def emit_benchmark(found: Benchmark, *, as_json: bool) -> None:
+def emit_benchmark(found: dict[str, Any], *, as_json: bool) -> None:
     """Write the measured rows to standard output; skipped workloads are in the JSON alone."""
-    payload = found.to_json()
     if as_json:
-        emit_json("gpuplan.benchmark/1", payload)
+        emit_json("gpuplan.benchmark/1", found)
         return
-    name = found.accelerator or found.device["name"]
-    emit_rows(_build_columns(), payload["rows"], title=f"{name} · {found.backend}")
+    name = found["accelerator"] or found["device"]["name"]
+    emit_rows(_build_columns(), found["rows"], title=f"{name} · {found['backend']}")
