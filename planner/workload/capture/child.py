@@ -191,7 +191,9 @@ def _run_script(
         calls = SingleFit(lower, fit_call=options.fit_call, own=path.parent, folder=result_path.parent)
         follow_script(path, text=reference.text, argv=request["argv"], calls=calls)
         raise calls.build_missing_error(reference.text)
-    follower = ScriptFollower(describe, options=options, own=path.parent, result_path=result_path, save=save)
+    follower = ScriptFollower(
+        describe, options=options, own=path.parent, folder=result_path.parent, save=save
+    )
     ended = follow_script(path, text=reference.text, argv=request["argv"], calls=follower)
     follower.save(partial=False, ended=ended)
     _end()

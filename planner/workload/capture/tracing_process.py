@@ -125,7 +125,8 @@ def _trace(
             if kept is not None and child.wait_for(result_path):
                 answer = _unwrap(json.loads(result_path.read_bytes()), "")
                 key = compute_model_key(text, base=base, options=options, argv=argv)
-                kept.add(key, KeptModel(child, folder, output=output, close=stack.pop_all().close))
+                kept.drop(key)
+                kept[key] = KeptModel(child, folder, output=output, close=stack.pop_all().close)
                 return answer
             ended = _run_to_end(child, result_path, text)
             return _unwrap(json.loads(result_path.read_bytes()), ended)
