@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
@@ -14,13 +14,13 @@ from ..array_spec import ArraySpec, SpecTree, map_specs
 from ..device_mesh import get_distribution_name
 from ..errors import build_user_code_error
 from ..keras_layers import replacing
-from ..model import DividedStep, Workload
+from ..model import Workload
 from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
 from .accumulated_updates import note_accumulation, updating_in_every_step
 from .backend_settings import find_tf32_products, note_attention_dropout, require_backend_of_step
 from .fit_inputs import FitInputs
 from .layer_sizes import find_layer_sizes
-from .layout_on_mesh import build_device_layout, build_script_layout, find_distribution
+from .layout_on_mesh import build_script_layout, find_distribution
 from .losses import build_target_specs, choose_loss, validate_names
 from .model_facts import find_precision, find_tokens_per_sample, note_lost_gradient, note_nothing_trained
 from .recomputation import recomputing_layers
@@ -28,7 +28,7 @@ from .tensor_parallel import place_in_parts
 
 if TYPE_CHECKING:
     from ..trace.division.placement import Placement
-    from ..trace.jax.step import DividedTables, KnownSteps, TracedStep
+    from ..trace.jax.step import KnownSteps, TracedStep
 
 PACKAGES_OF = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch",)}
 
@@ -123,8 +123,16 @@ class ModelAssembler:
             self._names = restore_names(self._names)
             with without_device_pinning(model), updating_in_every_step(model) as accumulation_steps:
                 traced = self._trace(x, y, options, batch_size=batch_size, placement=placement)
-        traced_step = _TracedModel(traced, x, output, placement, scripted, accumulation_steps)
-        return _build_workload(model, self.run, options, traced_step, batch_size=batch_size, notes=notes)
+        notes += (*note_accumulation(accumulation_steps), *traced.notes)
+        workload = replace(
+            _build_workload(model, self.run, options, traced, batch_size=batch_size, notes=notes),
+            layout=scripted
+            and build_script_layout(
+                model, scripted, mode=options.mode, states_devices=self.run.states_devices
+            ),
+            tokens_per_sample=find_tokens_per_sample(x, output),
+        )
+        return build_accumulation_pass(workload, accumulation_steps, has_sums=True)
 
     def _compile(self, output: Any, options: WorkloadOptions) -> SpecTree:
         """Compile the model for training, once, and return its targets."""
@@ -159,17 +167,6 @@ class ModelAssembler:
         )
 
 
-class _TracedModel(NamedTuple):
-    """A traced step with what it was traced from."""
-
-    step: TracedStep
-    x: SpecTree
-    output: Any
-    placement: Placement | None
-    scripted: Placement | None
-    accumulation_steps: int
-
-
 def restore_names(known: dict[str, int] | None) -> dict[str, int]:
     """Set Keras's counters of names as they were, so that what is made in a trace has the same names in the next.
 
@@ -192,15 +189,14 @@ def _build_workload(
     model: Any,
     run: RunProperties,
     options: WorkloadOptions,
-    found: _TracedModel,
+    traced: TracedStep,
     *,
     batch_size: int,
     notes: list[str],
 ) -> Workload:
-    traced = found.step
     samples, epochs, steps = _compute_run_length(run, options, batch_size)
     precision, quantization = find_precision(model)
-    workload = Workload(
+    return Workload(
         model=run.text,
         mode=options.mode,
         batch_size=batch_size,
@@ -218,34 +214,17 @@ def _build_workload(
         unmodelled=traced.unmodelled,
         notes=(
             *notes,
-            *note_accumulation(found.accumulation_steps),
-            *traced.notes,
             *note_attention_dropout(model),
             *note_nothing_trained(model, options),
             *note_lost_gradient(model, traced.ops, options),
         ),
         versions=_read_versions(),
         distribution=get_distribution_name(),
-        layout=None
-        if found.scripted is None
-        else build_script_layout(model, found.scripted, mode=options.mode, states_devices=run.states_devices),
         tf32=find_tf32_products(),
         fused_attention=traced.fused_attention,
         layer_sizes=find_layer_sizes(model),
-        tokens_per_sample=find_tokens_per_sample(found.x, found.output),
-        divided=_describe_division(model, traced.divided, found.placement, options),
+        divided=traced.divided,
     )
-    return build_accumulation_pass(workload, found.accumulation_steps, has_sums=True)
-
-
-def _describe_division(
-    model: Any, traced: DividedTables | None, placement: Placement | None, options: WorkloadOptions
-) -> DividedStep | None:
-    """Return the step of one device with what it holds; None where nothing is divided."""
-    if traced is None or placement is None:
-        return None
-    layout = build_device_layout(model, placement, mode=options.mode)
-    return DividedStep(layout=layout, **traced._asdict())
 
 
 # --- input ------------------------------------------------------------------------------------------------

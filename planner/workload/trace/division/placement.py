@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, Literal
 
 from ....frozen import Frozen
+from ...keras_layers import group_variables
 from .divide import divide_step
 from .local_jaxpr import LocalClosedJaxpr
 from .mesh_axes import MeshAxes
@@ -63,10 +64,8 @@ def divide_as_placed(
     """
     if placement is None or not placement.divided:
         return None
-    held = [*model.trainable_variables, *model.non_trainable_variables]
-    if mode == "train":
-        held += [*model.optimizer.variables, *model.metrics_variables]
-    variables = [placement.get_spec(variable) for variable in held]
+    held = group_variables(model, train=mode == "train")
+    variables = [placement.get_spec(variable) for group in held for variable in group]
     jaxpr = closed_jaxpr.jaxpr
     shapes = (one.aval.shape for one in jaxpr.invars[len(variables) :])
     data = [(placement.sample_axes, *build_undivided(shape[1:])) if shape else () for shape in shapes]
