@@ -50,9 +50,9 @@ def _list_names(entry: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def build_script_layout(
-    model: Any, placement: Placement, *, mode: Literal["train", "infer"], states_devices: bool = False
-) -> DeviceLayout:
-    """Return the layout of a model under the distribution of the user's code.
+    model: Any, placement: Placement | None, *, mode: Literal["train", "infer"], states_devices: bool
+) -> DeviceLayout | None:
+    """Return the layout of a model under the distribution of the user's code; None without one.
 
     Args:
         model, mode: As for `find_distribution`.
@@ -63,5 +63,7 @@ def build_script_layout(
 
     from ..trace.jax.step import build_device_layout
 
+    if placement is None:
+        return None
     takes_all = placement.devices == jax.device_count() and not states_devices
     return build_device_layout(model, placement, mode=mode, takes_all=takes_all)

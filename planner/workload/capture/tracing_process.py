@@ -179,11 +179,9 @@ def _unwrap(answer: dict[str, Any], ended: str) -> dict[str, Any]:
         if answer.get("partial"):
             answer["workload"]["notes"].append(f"{ended}: what comes after is not counted")
         return answer
-    if error.get("devices") is not None:
-        raise DeviceCountError(
-            error["message"], hint=error["hint"], devices=error["devices"], takes_all=error["takes_all"]
-        )
-    if error.get("backend") is not None:
-        raise BackendError(error["message"], hint=error["hint"], backend=error["backend"])
-    kind = UsageError if error["kind"] == "usage" else CaptureError
-    raise kind(error["message"], hint=error["hint"])
+    kind, message = error.pop("kind"), error.pop("message")
+    if "devices" in error:
+        raise DeviceCountError(message, **error)
+    if "backend" in error:
+        raise BackendError(message, **error)
+    raise (UsageError if kind == "usage" else CaptureError)(message, **error)
