@@ -23,30 +23,22 @@ WHOLE = ("m", "n", "k", "batch")
 SAME = (
     "kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "row_group",
 )  # fmt: skip
-PARTS = (
-    "ops",
-    "memory",
-    "fused_attention",
-    "divided",
-    "collectives",
-)  # of a step, that depend on the batch size
+PARTS = ("ops", "memory", "fused_attention", "divided", "collectives")  # depend on the batch size
 SMALLER_BY = 8  # factor to the second trace's batch size, so that most shares of a batch lie between the two
 
 
 def can_resize(one: Workload, other: Workload) -> bool:
     """Return whether two traces have the same rows at different batch sizes."""
-    if len(one.further) != len(other.further):
-        return False
-    if not all(can_resize(a, b) for a, b in zip(one.further, other.further, strict=True)):
-        return False
-    if not _have_same_rows(one.with_fused_attention.ops, other.with_fused_attention.ops):
-        return False
-    if not _have_same_division(one.divided, other.divided):
-        return False
     alike = ("mode", "precision", "compiled", "parameters", "trainable_parameters")
-    if one.batch_size == other.batch_size or not _have_same_rows(one.ops, other.ops):
-        return False
-    return all(getattr(one, name) == getattr(other, name) for name in alike)
+    return (
+        one.batch_size != other.batch_size
+        and len(one.further) == len(other.further)
+        and all(can_resize(a, b) for a, b in zip(one.further, other.further, strict=True))
+        and all(getattr(one, name) == getattr(other, name) for name in alike)
+        and _have_same_rows(one.ops, other.ops)
+        and _have_same_rows(one.with_fused_attention.ops, other.with_fused_attention.ops)
+        and _have_same_division(one.divided, other.divided)
+    )
 
 
 def _have_same_rows(one: Sequence[Op], other: Sequence[Op]) -> bool:

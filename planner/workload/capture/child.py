@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ..build.assemble import ModelAssembler, RunProperties
     from ..build.fit_inputs import FitInputs
+    from ..model import Workload
 
 INTERRUPTED = 130
 DETAILS = ("backend", "devices", "takes_all")  # of errors
@@ -149,25 +150,27 @@ def _run_script(
     result_path: Path,
 ) -> NoReturn:
     """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
+    from ..build.assemble import ModelAssembler, assemble_workload
     from .follow import ScriptFollower
     from .run_script import follow_script
     from .single_fit import SingleFit
 
     path = reference.path or Path()
-    describe_any = _prepare_description(reference, request, notes, folder=path.parent)
+    describe = _prepare_description(reference, request, notes, folder=path.parent)
 
-    def describe(model: Any, arguments: dict[str, Any], feed: FitInputs, epochs: int) -> RunProperties:
-        return describe_any(_fit_notes(model, arguments, feed), feed=feed, epochs=epochs)
+    def trace(model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
+        run = describe(_fit_notes(model, arguments, feed), feed=feed, epochs=epochs)
+        return assemble_workload(model, run=run, options=options)
 
     def save(answer: dict[str, Any]) -> None:
         _write({**answer, "files": _local_files(reference)}, result_path)
 
     def lower(model: Any, arguments: dict[str, Any]) -> NoReturn:
-        from ..build.assemble import ModelAssembler
         from ..build.fit_inputs import read_fit_inputs
         from ..build.lowering import build_answer
 
-        run = describe(model, arguments, read_fit_inputs(arguments), 1)
+        feed = read_fit_inputs(arguments)
+        run = describe(_fit_notes(model, arguments, feed), feed=feed, epochs=1)
         save(build_answer(ModelAssembler(model, run=run), options=options, request=request))
         _end()
 
@@ -175,9 +178,7 @@ def _run_script(
         calls = SingleFit(lower, fit_call=options.fit_call, own=path.parent, folder=result_path.parent)
         follow_script(path, text=reference.text, argv=request["argv"], calls=calls)
         raise calls.build_missing_error(reference.text)
-    follower = ScriptFollower(
-        describe, options=options, own=path.parent, folder=result_path.parent, save=save
-    )
+    follower = ScriptFollower(trace, own=path.parent, folder=result_path.parent, save=save)
     ended = follow_script(path, text=reference.text, argv=request["argv"], calls=follower)
     follower.save(partial=False, ended=ended)
     _end()
@@ -256,8 +257,9 @@ def _local_files(reference: Reference) -> dict[str, str]:
     files = {str(reference.path)} if reference.path is not None else set()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        is_source = file and file.endswith(".py") and not file.startswith(installed)
-        if is_source and not os.path.realpath(file).startswith(own + os.sep):
+        if not file or not file.endswith(".py") or file.startswith(installed):
+            continue
+        if not os.path.realpath(file).startswith(own + os.sep):
             files.add(os.path.abspath(file))
     return {file: hash_file(Path(file)) for file in sorted(files) if os.path.isfile(file)}
 

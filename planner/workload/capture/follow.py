@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import GpuplanError
-from ..build.assemble import RunProperties, assemble_workload
 from ..build.fit_inputs import FitInputs, read_fit_inputs
 from ..errors import BackendError, find_own_frame, to_one_line
 from ..model import Workload
-from ..options import WorkloadOptions
 from .phases import PhaseRecorder
 from .stand_ins import StandIns, find_early_end
 from .tuner_search import SearchBudget
@@ -37,9 +35,8 @@ class ScriptFollower(StandIns):
 
     def __init__(
         self,
-        describe: Callable[[Any, dict[str, Any], FitInputs, int], RunProperties],
+        trace: Callable[[Any, FitInputs, int, dict[str, Any]], Workload],
         *,
-        options: WorkloadOptions,
         own: Path,
         folder: Path,
         save: Callable[[dict[str, Any]], None],
@@ -47,16 +44,15 @@ class ScriptFollower(StandIns):
         """Start before the first call.
 
         Args:
-            describe: Function that returns the properties of a run.
-            options: The user's options.
+            trace: As for `PhaseRecorder`.
             own: Folder of the user's own files.
             folder: Folder of the result file.
             save: Function that writes the answer.
         """
         super().__init__(own=own, folder=folder)
-        self._describe, self._options, self._own, self._save = describe, options, str(own), save
+        self._own, self._save = str(own), save
         self._where = folder / WHERE
-        self._recorder = PhaseRecorder(self._trace)
+        self._recorder = PhaseRecorder(trace)
         self._saved_s = self._rested_s = time.monotonic()
         self._busy = 0
 
@@ -115,10 +111,6 @@ class ScriptFollower(StandIns):
             notes += (f"the script was followed until {ended}: what comes after is not counted",)
         workload = self._recorder.build_workload(notes=notes)
         self._save({"workload": workload.to_json(), "partial": partial})
-
-    def _trace(self, model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
-        run = self._describe(model, arguments, feed, epochs)
-        return assemble_workload(model, run=run, options=self._options)
 
     def _count_passes(
         self, kind: Literal["evaluate", "predict"], model: Any, arguments: dict[str, Any]

@@ -74,12 +74,12 @@ def test_bytes_of_looking_up_and_of_scattering_by_hand() -> None:
     look_up = equation((9, 5), (3, 1), results=((3, 5),))
     add, overwrite = (equation((9, 5), (3, 1), (3, 5)) for _ in range(2))
 
-    assert RULES["gather"].bytes_read(look_up) == (60, 12)
-    assert RULES["gather"].bytes_written(look_up) == 60
-    assert RULES["scatter-add"].bytes_read(add) == (60, 12, 60)
-    assert RULES["scatter-add"].bytes_written(add) == 60
-    assert RULES["scatter"].bytes_read(overwrite) == (0, 12, 60)
-    assert RULES["gather"].bytes_read(equation((2, 5), (3, 1), results=((3, 5),))) == (40, 12)
+    assert RULES["gather"].reads(look_up) == (60, 12)
+    assert RULES["gather"].writes(look_up) == 60
+    assert RULES["scatter-add"].reads(add) == (60, 12, 60)
+    assert RULES["scatter-add"].writes(add) == 60
+    assert RULES["scatter"].reads(overwrite) == (0, 12, 60)
+    assert RULES["gather"].reads(equation((2, 5), (3, 1), results=((3, 5),))) == (40, 12)
 
 
 def test_pooling_by_hand() -> None:

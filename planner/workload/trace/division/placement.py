@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ....frozen import Frozen
 from ...keras_layers import group_variables
 from .divide import divide_step
-from .local_jaxpr import LocalClosedJaxpr
+from .local_jaxpr import LocalJaxpr
 from .mesh_axes import MeshAxes
 from .spec import Axes, Shape, Spec, build_undivided, compute_local_shape
 
@@ -51,7 +51,7 @@ class Placement(Frozen):
 
 def divide_as_placed(
     closed_jaxpr: Any, model: Any, placement: Placement | None, *, mode: Literal["train", "infer"]
-) -> LocalClosedJaxpr | None:
+) -> LocalJaxpr | None:
     """Return a traced step as one device of a mesh runs it; None where every device holds all variables.
 
     The batch is that of one replica: of its samples, the device works on all.

@@ -54,13 +54,13 @@ class _Row:
     """Sum over the nodes of one layer kernel and one fused kernel; its bytes by the field of `Op` [bytes]."""
 
     nodes: list[Node] = field(default_factory=list)
-    moved: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_GROUPED_BYTES, 0.0))
+    moved: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(_GROUPED_BYTES, 0.0))
     row_group: int = -1
 
     @property
     def fused_bytes(self) -> float:
         """Bytes moved by its fused kernels [bytes]."""
-        return self.moved["fused_bytes_read"] + self.moved["fused_bytes_written"]
+        return float(self.moved["fused_bytes_read"] + self.moved["fused_bytes_written"])
 
 
 def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ...]:
@@ -119,11 +119,10 @@ def _build_ops(
         return [op] if op else []
     whole = {name: getattr(op, name) * op.count for name in _FUSED_BYTES}
     launches = {"count": 1.0, "flops": 0.0, "primitives": 0, "layer_group": -1}
-    together = replace(
-        op, **launches, **dict.fromkeys(("bytes_read", "bytes_written", *_LAYER_BYTES), 0.0), **whole
-    )  # type: ignore[arg-type]
-    apart = replace(op, fused_group=-1, row_group=-1, **dict.fromkeys(_FUSED_BYTES, 0.0))  # type: ignore[arg-type]
-    return [apart, together]
+    unfused = dict.fromkeys(("bytes_read", "bytes_written", *_LAYER_BYTES), 0.0)
+    together: dict[str, Any] = {**launches, **unfused, **whole}
+    apart: dict[str, Any] = {"fused_group": -1, "row_group": -1, **dict.fromkeys(_FUSED_BYTES, 0.0)}
+    return [replace(op, **apart), replace(op, **together)]
 
 
 def _build_op(
