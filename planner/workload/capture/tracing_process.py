@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, UsageError
-from ...frozen import Frozen
 from ..errors import TRACED_ON, BackendError, CaptureError, DeviceCountError
 from ..options import WorkloadOptions
 from ..reference import parse_reference
@@ -53,81 +52,71 @@ def trace_in_child(
         ScriptTimeoutError: The user's code exceeded its time limit.
         GpuplanError: The child was killed.
     """
-    request = _Request(reference=text, base=base, options=options, argv=tuple(argv), lower=lower)
     kept = get_kept_models() if backend is None and lower is None else None
     if kept is not None:
-        answer = kept.ask(request.model_key, options)
+        answer = kept.ask(compute_model_key(text, base=base, options=options, argv=argv), options)
         if answer is not None:
             return _unwrap(answer, "")
     try:
-        return _trace_on_mesh(replace(request, trace_on=backend or "jax"))
+        return _trace_on_mesh(
+            text, base=base, options=options, argv=argv, backend=backend or "jax", lower=lower
+        )
     except BackendError as error:
         if backend is not None or lower is not None or find_spec(error.backend) is None:
             raise
-        return _trace(replace(request, trace_on=error.backend))
+        return _trace(text, base=base, options=options, argv=argv, backend=error.backend, lower=None)
 
 
-class _Request(Frozen):
-    """Request to the child; see `trace_in_child`.
-
-    Args:
-        trace_on: Backend to trace on.
-        states_devices: Whether the user's code states the number of its devices.
-    """
-
-    reference: str
-    base: Path
-    options: WorkloadOptions
-    argv: tuple[str, ...]
-    lower: dict[str, str] | None
-    trace_on: str = "jax"
-    states_devices: bool = False
-
-    @property
-    def model_key(self) -> str:
-        """Key of the built model."""
-        return compute_model_key(self.reference, base=self.base, options=self.options, argv=self.argv)
-
-
-def _trace_on_mesh(request: _Request) -> dict[str, Any]:
+def _trace_on_mesh(text: str, *, options: WorkloadOptions, **how: Any) -> dict[str, Any]:
     """Trace with the requested number of devices, and again with as many as the user's code asks for."""
+    states_devices = False
     for _ in range(MOST_STARTS - 1):
         try:
-            return _trace(request)
+            return _trace(text, options=options, states_devices=states_devices, **how)
         except DeviceCountError as error:
             if error.devices > MOST_DEVICES:
                 raise CaptureError(
                     f"{error}: up to {MOST_DEVICES} can be traced", hint="trace it with a smaller mesh"
                 ) from None
-            options = replace(request.options, devices=error.devices)
-            request = replace(request, options=options, states_devices=not error.takes_all)
-    return _trace(request)
+            options, states_devices = replace(options, devices=error.devices), not error.takes_all
+    return _trace(text, options=options, states_devices=states_devices, **how)
 
 
-def _trace(request: _Request) -> dict[str, Any]:
-    text, options = request.reference, request.options
-    reference = parse_reference(text, base=request.base)
-    keeps = request.trace_on == "jax" and request.lower is None and reference.kind != "script"
-    kept = get_kept_models() if keeps else None
-    document = {
-        **vars(request),
-        "base": str(request.base),
+def _trace(
+    text: str,
+    *,
+    base: Path,
+    options: WorkloadOptions,
+    argv: Sequence[str],
+    backend: str,
+    lower: dict[str, str] | None,
+    states_devices: bool = False,
+) -> dict[str, Any]:
+    reference = parse_reference(text, base=base)
+    kept = get_kept_models() if backend == "jax" and lower is None and reference.kind != "script" else None
+    request = {
+        "trace_on": backend,
+        "reference": text,
+        "base": str(base),
         "options": options.to_json(),
+        "argv": list(argv),
         "backend": os.environ.get("KERAS_BACKEND"),
+        "lower": lower,
+        "states_devices": states_devices,
         "keeps": kept is not None,
     }
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuplan-")))
         request_path, result_path = folder / "request.json", folder / "result.json"
-        request_path.write_text(json.dumps(document), encoding="utf-8")
+        request_path.write_text(json.dumps(request), encoding="utf-8")
         output = ScriptOutput(folder / "output.txt", name=text)
         child = ScriptProcess(
             f"{__package__}.child",
             [request_path, result_path],
             name=text,
             terms=options.script,
-            own=reference.folder(request.base),
-            environment=_build_environment(request.trace_on, options, folder),
+            own=reference.folder(base),
+            environment=_build_environment(backend, options, folder),
             stdout=output.target,
             stderr=output.target,
         )
@@ -135,8 +124,9 @@ def _trace(request: _Request) -> dict[str, Any]:
         with output.shown_on_failure():
             if kept is not None and child.wait_for(result_path):
                 answer = _unwrap(json.loads(result_path.read_bytes()), "")
-                kept.drop(request.model_key)
-                kept[request.model_key] = KeptModel(child, folder, output=output, close=stack.pop_all().close)
+                key = compute_model_key(text, base=base, options=options, argv=argv)
+                kept.drop(key)
+                kept[key] = KeptModel(child, folder, output=output, close=stack.pop_all().close)
                 return answer
             ended = _run_to_end(child, result_path, text)
             return _unwrap(json.loads(result_path.read_bytes()), ended)
