@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from ..frozen import Frozen
-from .model import DividedStep, FusedAttention, Memory, Workload
+from .model import DividedStep, FusedAttention, Workload
 from .ops import Op, OpKind
+
+Step = TypeVar("Step", Workload, DividedStep, FusedAttention)
 
 
 def build_accumulation_pass(workload: Workload, passes: int, *, has_sums: bool = False) -> Workload:
@@ -26,15 +29,10 @@ def build_accumulation_pass(workload: Workload, passes: int, *, has_sums: bool =
         return workload
     accumulates = workload.gradient_accumulation_steps > 1
     sums = _Sums(passes=passes, adds=not accumulates, held=not (accumulates or has_sums))
-    divided, gradient_bytes = workload.divided, workload.memory.gradient_bytes
-    return replace(
-        workload,
-        ops=sums.add_to(workload.ops, gradient_bytes),
-        memory=sums.hold(workload.memory),
-        fused_attention=sums.accumulate_fused(workload.fused_attention, gradient_bytes),
-        divided=None if divided is None else sums.accumulate_divided(divided),
-        gradient_accumulation_steps=passes * workload.gradient_accumulation_steps,
-    )
+    whole = sums.accumulate(workload, workload.memory.gradient_bytes)
+    divided = None if workload.divided is None else sums.accumulate_divided(workload.divided)
+    steps = passes * workload.gradient_accumulation_steps
+    return replace(whole, divided=divided, gradient_accumulation_steps=steps)
 
 
 class _Sums(Frozen):
@@ -59,28 +57,21 @@ class _Sums(Frozen):
         added = build_gradient_op("add", ops, gradient_bytes=gradient_bytes, read=2, written=1)
         return (*shared, replace(added, phase="update", layer=layer))
 
-    def hold(self, memory: Memory) -> Memory:
-        """Return the memory with the sums."""
-        sums_bytes = memory.gradient_bytes if self.held else 0
-        return replace(memory, optimizer_bytes=memory.optimizer_bytes + sums_bytes)
-
-    def accumulate_fused(self, fused: FusedAttention | None, gradient_bytes: int) -> FusedAttention | None:
-        """Return a pass with fused attention."""
-        if fused is None:
-            return None
-        return replace(fused, ops=self.add_to(fused.ops, gradient_bytes), memory=self.hold(fused.memory))
+    def accumulate(self, step: Step, gradient_bytes: int) -> Step:
+        """Return a pass with its operations and memory, and those with fused attention."""
+        held_bytes = step.memory.gradient_bytes if self.held else 0
+        memory = replace(step.memory, optimizer_bytes=step.memory.optimizer_bytes + held_bytes)
+        done = replace(step, ops=self.add_to(step.ops, gradient_bytes), memory=memory)
+        if isinstance(done, FusedAttention) or done.fused_attention is None:
+            return done
+        return replace(done, fused_attention=self.accumulate(done.fused_attention, gradient_bytes))
 
     def accumulate_divided(self, divided: DividedStep) -> DividedStep:
-        """Return a pass of a device that holds parts of the variables."""
+        """Return a pass of a device that holds parts of the variables, and of their sums."""
         each = divided.layout.each
-        sums_bytes = each.parameters if self.held else 0
-        held = replace(each, optimizer=each.optimizer + sums_bytes)
-        return replace(
-            divided,
-            layout=replace(divided.layout, each=held),
-            ops=self.add_to(divided.ops, each.parameters),
-            fused_attention=self.accumulate_fused(divided.fused_attention, each.parameters),
-        )
+        held = replace(each, optimizer=each.optimizer + (each.parameters if self.held else 0))
+        layout = replace(divided.layout, each=held)
+        return replace(self.accumulate(divided, each.parameters), layout=layout, memory=divided.memory)
 
 
 def divide_updates(ops: Sequence[Op], passes: int) -> tuple[Op, ...]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ..frozen import Frozen
 
 
@@ -42,9 +39,3 @@ class DeviceLayout(Frozen):
     def is_data_parallel(self) -> bool:
         """Whether every device holds all variables and works on its own part of the batch."""
         return self.replicas == self.devices and self.each == self.whole
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> DeviceLayout:
-        """Parse plain JSON types."""
-        sizes = {part: VariableBytes(**data[part]) for part in ("whole", "each")}
-        return DeviceLayout(**{**data, **sizes})

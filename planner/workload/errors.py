@@ -97,14 +97,15 @@ def build_user_code_error(
     if isinstance(error, ModuleNotFoundError):
         return CaptureError(
             f"{where}: {to_one_line(error)}",
-            hint=f"install `{error.name}` where gpuplan is installed{_suggest_function(script)}",
+            hint=f"install `{error.name}` where gpuplan is installed{suggest_function(script)}",
         )
     at = f" ({line})" if line is not None else ""
     fault = f"{type(error).__name__}: {to_one_line(error)}"
     return CaptureError(f"{name} {doing}{at}: {fault}", hint=_build_hint(error, script))
 
 
-def _suggest_function(script: str) -> str:
+def suggest_function(script: str) -> str:
+    """Return the end of a hint: to name a function of a script; empty for other references."""
     return f", or {WAY_OUT.format(name=script)}" if script.endswith(".py") else ""
 
 
@@ -167,7 +168,7 @@ def _needs_backend(backend: str, error: BaseException, *, where: str, name: str)
     if isinstance(error, ModuleNotFoundError):
         return CaptureError(
             f"{where}: needs `{error.name}`, which is not installed",
-            hint=f"`pip install 'gpuplan[{backend}]'`{_suggest_function(name)} without it",
+            hint=f"`pip install 'gpuplan[{backend}]'`{suggest_function(name)} without it",
         )
     return BackendError(
         f"{where}: needs the {backend} backend: {to_one_line(error)}",

@@ -44,7 +44,7 @@ def trace_model(
     if keras.backend.backend() != "jax":
         with restore_environment():
             return _trace_in_child(model, options)
-    feed = None if input_spec is None else FitInputs(x=input_spec, y=target_spec)
+    feed = FitInputs() if input_spec is None else FitInputs(x=input_spec, y=target_spec)
     with restore_environment(), abstract_variables() as works, _set_policy(options.precision):
         notes = () if works else (NOT_ABSTRACT,)
         subject = _copy(model, options)

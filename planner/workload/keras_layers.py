@@ -28,6 +28,12 @@ def iterate_layers(model: Any) -> Iterator[Any]:
                 yield layer
 
 
+def group_variables(model: Any, *, train: bool) -> tuple[Any, Any, Any, Any]:
+    """Return the variables of a step: trainable and others, then the optimizer's and metrics' if it trains."""
+    trained = (model.optimizer.variables, model.metrics_variables) if train else ([], [])
+    return (model.trainable_variables, model.non_trainable_variables, *trained)
+
+
 @contextmanager
 def replacing(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
     """Context in which attributes of modules, classes and objects have other values, past the tracking of Keras.

@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ..frozen import Frozen
-from ..plain import to_plain
+from ..plain import from_plain, to_plain
 from .collective import Collective
 from .device_layout import DeviceLayout
 from .ops import PRODUCTS, Op
 
 FORMAT = "gpuplan.workload/2"
-NOT_READ = ("schema", "layer_calls")  # the second was once saved
+NOT_READ = frozenset({"schema", "layer_calls", "layer_call"})  # the last two were once saved
 
 
 class Memory(Frozen):
@@ -140,15 +140,6 @@ class FusedAttention(Frozen):
     ops: tuple[Op, ...]
     memory: Memory
 
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> FusedAttention:
-        """Parse plain JSON types."""
-        return FusedAttention(
-            calls=tuple(AttentionCall(**call) for call in data["calls"]),
-            ops=tuple(Op.from_json(row) for row in data["ops"]),
-            memory=Memory(**data["memory"]),
-        )
-
 
 class DividedStep(Frozen):
     """The step as one device runs it that shares the model with others, at the batch of their replica.
@@ -178,19 +169,6 @@ class DividedStep(Frozen):
         """
         gathered = any(one.replicas and one.kind == "all_gather" for one in self.collectives)
         return gathered and not self.states_activations
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> DividedStep:
-        """Parse plain JSON types."""
-        fused = data["fused_attention"]
-        return DividedStep(
-            layout=DeviceLayout.from_json(data["layout"]),
-            ops=tuple(Op.from_json(row) for row in data["ops"]),
-            memory=Memory(**data["memory"]),
-            fused_attention=None if fused is None else FusedAttention.from_json(fused),
-            collectives=tuple(Collective(**row) for row in data["collectives"]),
-            states_activations=data["states_activations"],
-        )
 
 
 class ForwardPasses(Frozen):
@@ -346,20 +324,6 @@ class Workload(Frozen):
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Workload:
-        """Parse the output of `to_json`; KeyError or TypeError on anything else."""
-        fields = {key: value for key, value in data.items() if key not in NOT_READ}
-        fields["memory"] = Memory(**fields["memory"])
-        fields["ops"] = tuple(Op.from_json(row) for row in fields["ops"])
-        if fused := fields.get("fused_attention"):
-            fields["fused_attention"] = FusedAttention.from_json(fused)
-        if divided := fields.get("divided"):
-            fields["divided"] = DividedStep.from_json(divided)
-        fields["unmodelled"] = tuple(Unmodelled(**row) for row in fields["unmodelled"])
-        fields["notes"] = tuple(fields["notes"])
-        fields["passes"] = tuple(ForwardPasses(**one) for one in fields.get("passes", ()))
-        if sizes := fields.get("layer_sizes"):
-            fields["layer_sizes"] = LayerSizes(**{part: tuple(row) for part, row in sizes.items()})
-        if layout := fields.get("layout"):
-            fields["layout"] = DeviceLayout.from_json(layout)
-        fields["further"] = tuple(Workload.from_json(one) for one in fields.get("further", ()))
-        return Workload(**fields)
+        """Parse the output of `to_json`; TypeError, ValueError or AttributeError on anything else."""
+        workload: Workload = from_plain(Workload, data, skip=NOT_READ)
+        return workload

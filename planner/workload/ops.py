@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 from ..frozen import Frozen
 
@@ -138,11 +138,3 @@ class Op:
     primitives: int = 1
     composed: str = ""
     loop: Loop | None = None
-
-    @staticmethod
-    def from_json(row: dict[str, Any]) -> Op:
-        """Parse the output of `to_json`."""
-        windows = {name: tuple(row[name]) for name in ("kernel", "stride", "dilation")}
-        loop = None if row["loop"] is None else Loop(**row["loop"])
-        known = {name: value for name, value in row.items() if name != "layer_call"}  # once saved
-        return Op(**{**known, **windows, "kind": OpKind(row["kind"]), "loop": loop})

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
-from .model import DividedStep, FusedAttention, Memory, Workload
+from .collective import Collective
+from .model import DividedStep, Memory, Workload
 from .ops import Op
 
 Line = Callable[[float, float], float]
@@ -21,23 +23,22 @@ WHOLE = ("m", "n", "k", "batch")
 SAME = (
     "kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "row_group",
 )  # fmt: skip
+PARTS = ("ops", "memory", "fused_attention", "divided", "collectives")  # depend on the batch size
 SMALLER_BY = 8  # factor to the second trace's batch size, so that most shares of a batch lie between the two
 
 
 def can_resize(one: Workload, other: Workload) -> bool:
     """Return whether two traces have the same rows at different batch sizes."""
-    if len(one.further) != len(other.further):
-        return False
-    if not all(can_resize(a, b) for a, b in zip(one.further, other.further, strict=True)):
-        return False
-    if not _have_same_rows(one.with_fused_attention.ops, other.with_fused_attention.ops):
-        return False
-    if not _have_same_division(one.divided, other.divided):
-        return False
     alike = ("mode", "precision", "compiled", "parameters", "trainable_parameters")
-    if one.batch_size == other.batch_size or not _have_same_rows(one.ops, other.ops):
-        return False
-    return all(getattr(one, name) == getattr(other, name) for name in alike)
+    return (
+        one.batch_size != other.batch_size
+        and len(one.further) == len(other.further)
+        and all(can_resize(a, b) for a, b in zip(one.further, other.further, strict=True))
+        and all(getattr(one, name) == getattr(other, name) for name in alike)
+        and _have_same_rows(one.ops, other.ops)
+        and _have_same_rows(one.with_fused_attention.ops, other.with_fused_attention.ops)
+        and _have_same_division(one.divided, other.divided)
+    )
 
 
 def _have_same_rows(one: Sequence[Op], other: Sequence[Op]) -> bool:
@@ -77,10 +78,7 @@ def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> 
     return replace(
         one,
         batch_size=batch_size,
-        ops=_interpolate_ops(one.ops, other.ops, line),
-        memory=_interpolate_memory(one.memory, other.memory, line),
-        fused_attention=_interpolate_fused(one.fused_attention, other.fused_attention, line),
-        divided=_interpolate_division(one.divided, other.divided, line),
+        **_interpolate_parts(one, other, line),
         steps=steps,
         further=tuple(
             interpolate_workload(a, b, batch_size=batch_size)
@@ -89,38 +87,25 @@ def interpolate_workload(one: Workload, other: Workload, *, batch_size: int) -> 
     )
 
 
-def _interpolate_fused(
-    one: FusedAttention | None, other: FusedAttention | None, line: Line
-) -> FusedAttention | None:
+def _interpolate_parts(one: Any, other: Any, line: Line) -> dict[str, Any]:
+    """Return the parts of a step that depend on the batch size, between those of two steps."""
+    parts = [part.name for part in fields(one) if part.name in PARTS]
+    return {name: _interpolate(getattr(one, name), getattr(other, name), line) for name in parts}
+
+
+def _interpolate(one: Any, other: Any, line: Line) -> Any:
+    """Return a part of a step between those of two; the first where one of them has no such part."""
     if one is None or other is None:
         return one
-    return replace(
-        one,
-        ops=_interpolate_ops(one.ops, other.ops, line),
-        memory=_interpolate_memory(one.memory, other.memory, line),
-    )
-
-
-def _interpolate_division(
-    one: DividedStep | None, other: DividedStep | None, line: Line
-) -> DividedStep | None:
-    if one is None or other is None:
-        return one
-    collectives = (
-        replace(a, message_bytes=round(line(a.message_bytes, b.message_bytes)))
-        for a, b in zip(one.collectives, other.collectives, strict=True)
-    )
-    return replace(
-        one,
-        ops=_interpolate_ops(one.ops, other.ops, line),
-        memory=_interpolate_memory(one.memory, other.memory, line),
-        fused_attention=_interpolate_fused(one.fused_attention, other.fused_attention, line),
-        collectives=tuple(collectives),
-    )
-
-
-def _interpolate_ops(one: Sequence[Op], other: Sequence[Op], line: Line) -> tuple[Op, ...]:
-    return tuple(_interpolate_op(a, b, line) for a, b in zip(one, other, strict=True))
+    if isinstance(one, tuple):
+        return tuple(_interpolate(a, b, line) for a, b in zip(one, other, strict=True))
+    if isinstance(one, Op):
+        return _interpolate_op(one, other, line)
+    if isinstance(one, Memory):
+        return _interpolate_memory(one, other, line)
+    if isinstance(one, Collective):
+        return replace(one, message_bytes=round(line(one.message_bytes, other.message_bytes)))
+    return replace(one, **_interpolate_parts(one, other, line))
 
 
 def _interpolate_op(a: Op, b: Op, line: Line) -> Op:

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
 from ..array_spec import ArraySpec, SpecTree, map_specs
 from ..errors import build_user_code_error
 from ..keras_layers import replacing
-from ..model import DividedStep, Workload
+from ..model import Workload
 from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
 from .accumulated_updates import note_accumulation, updating_in_every_step
 from .backend_settings import find_tf32_products, note_attention_dropout, require_backend_of_step
 from .fit_inputs import FitInputs
 from .layer_sizes import find_layer_sizes
-from .layout_on_mesh import build_device_layout, build_script_layout, find_distribution, get_distribution_name
+from .layout_on_mesh import build_script_layout, find_distribution, get_distribution_name
 from .losses import build_target_specs, choose_loss, validate_names
 from .model_facts import find_precision, find_tokens_per_sample, note_lost_gradient, note_nothing_trained
 from .recomputation import recomputing_layers
 from .tensor_parallel import place_in_parts
 
 if TYPE_CHECKING:
-    from ..trace.division.placement import Placement
-    from ..trace.jax.step import DividedTables, KnownSteps, TracedStep
+    from ..trace.jax.step import KnownSteps, TracedStep
 
 PACKAGES_OF = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch",)}
 
@@ -38,7 +37,7 @@ class RunProperties:
 
     Args:
         text: Reference as given by the user.
-        feed: Input of `fit()`; None if there was none.
+        feed: Input of `fit()`; empty if there was none.
         epochs: Passes over the samples; None when unknown [-].
         folders: Folders of the user's files, to locate the line of an error.
         compiled: Whether XLA compiles the step; None for the model's setting.
@@ -47,7 +46,7 @@ class RunProperties:
     """
 
     text: str
-    feed: FitInputs | None = None
+    feed: FitInputs = field(default_factory=FitInputs)
     epochs: int | None = None
     folders: tuple[str, ...] = ()
     compiled: bool | None = None
@@ -106,8 +105,10 @@ class ModelAssembler:
             raise build_user_code_error(error, name=run.text, doing=doing, folders=run.folders) from error
 
     def _assemble(self, options: WorkloadOptions, *, batch_size: int, notes: list[str]) -> Workload:
-        model, feed = self.model, self.run.feed
-        x = feed.x if feed is not None else read_input_specs(model, self.run.text)
+        from ..trace.backends.current import trace_on_backend
+
+        model, run, feed = self.model, self.run, self.run.feed
+        x = read_input_specs(model, run.text) if feed.x is None else feed.x
         with recomputing_layers(model, options) as recomputed:
             notes += recomputed
             output = build_symbolic_output(model, x, batch_size)
@@ -121,52 +122,31 @@ class ModelAssembler:
                 placement = place_in_parts(model, options.tensor, mode=options.mode)
             self._names = restore_names(self._names)
             with without_device_pinning(model), updating_in_every_step(model) as accumulation_steps:
-                traced = self._trace(x, y, options, batch_size=batch_size, placement=placement)
-        traced_step = _TracedModel(traced, x, output, placement, scripted, accumulation_steps)
-        return _build_workload(model, self.run, options, traced_step, batch_size=batch_size, notes=notes)
+                traced = trace_on_backend(
+                    model,
+                    (x, y, feed.sample_weight),
+                    batch_size=batch_size,
+                    mode=options.mode,
+                    placement=placement,
+                    known=self._traced.setdefault(options.remat, {}),
+                )
+        notes += (*note_accumulation(accumulation_steps), *traced.notes)
+        workload = replace(
+            _build_workload(model, run, options, traced, batch_size=batch_size, notes=notes),
+            layout=build_script_layout(model, scripted, mode=options.mode, states_devices=run.states_devices),
+            tokens_per_sample=find_tokens_per_sample(x, output),
+        )
+        return build_accumulation_pass(workload, accumulation_steps, has_sums=True)
 
     def _compile(self, output: Any, options: WorkloadOptions) -> SpecTree:
         """Compile the model for training, once, and return its targets."""
-        feed = self.run.feed
-        y = feed.y if feed is not None else None
         if options.mode != "train":
-            return y
+            return self.run.feed.y
         if self._compiled is None:
             notes: list[str] = []
-            y = compile_model(self.model, output, y, options=options, given=feed is not None, notes=notes)
+            y = compile_model(self.model, output, self.run.feed, options=options, notes=notes)
             self._compiled = y, notes
         return self._compiled[0]
-
-    def _trace(
-        self,
-        x: SpecTree,
-        y: SpecTree,
-        options: WorkloadOptions,
-        *,
-        batch_size: int,
-        placement: Placement | None,
-    ) -> TracedStep:
-        from ..trace.backends.current import trace_on_backend
-
-        return trace_on_backend(
-            self.model,
-            (x, y, self.run.feed.sample_weight if self.run.feed is not None else None),
-            batch_size=batch_size,
-            mode=options.mode,
-            placement=placement,
-            known=self._traced.setdefault(options.remat, {}),
-        )
-
-
-class _TracedModel(NamedTuple):
-    """A traced step with what it was traced from."""
-
-    step: TracedStep
-    x: SpecTree
-    output: Any
-    placement: Placement | None
-    scripted: Placement | None
-    accumulation_steps: int
 
 
 def restore_names(known: dict[str, int] | None) -> dict[str, int]:
@@ -191,15 +171,14 @@ def _build_workload(
     model: Any,
     run: RunProperties,
     options: WorkloadOptions,
-    found: _TracedModel,
+    traced: TracedStep,
     *,
     batch_size: int,
     notes: list[str],
 ) -> Workload:
-    traced = found.step
     samples, epochs, steps = _compute_run_length(run, options, batch_size)
     precision, quantization = find_precision(model)
-    workload = Workload(
+    return Workload(
         model=run.text,
         mode=options.mode,
         batch_size=batch_size,
@@ -209,7 +188,7 @@ def _build_workload(
         samples=samples,
         epochs=epochs,
         steps=steps,
-        validation_samples=run.feed.validation_samples if run.feed is not None else None,
+        validation_samples=run.feed.validation_samples,
         parameters=model.count_params(),
         trainable_parameters=sum(prod(v.shape) for v in model.trainable_weights),
         memory=traced.memory,
@@ -217,34 +196,17 @@ def _build_workload(
         unmodelled=traced.unmodelled,
         notes=(
             *notes,
-            *note_accumulation(found.accumulation_steps),
-            *traced.notes,
             *note_attention_dropout(model),
             *note_nothing_trained(model, options),
             *note_lost_gradient(model, traced.ops, options),
         ),
         versions=_read_versions(),
         distribution=get_distribution_name(),
-        layout=None
-        if found.scripted is None
-        else build_script_layout(model, found.scripted, mode=options.mode, states_devices=run.states_devices),
         tf32=find_tf32_products(),
         fused_attention=traced.fused_attention,
         layer_sizes=find_layer_sizes(model),
-        tokens_per_sample=find_tokens_per_sample(found.x, found.output),
-        divided=_describe_division(model, traced.divided, found.placement, options),
+        divided=traced.divided,
     )
-    return build_accumulation_pass(workload, found.accumulation_steps, has_sums=True)
-
-
-def _describe_division(
-    model: Any, traced: DividedTables | None, placement: Placement | None, options: WorkloadOptions
-) -> DividedStep | None:
-    """Return the step of one device with what it holds; None where nothing is divided."""
-    if traced is None or placement is None:
-        return None
-    layout = build_device_layout(model, placement, mode=options.mode)
-    return DividedStep(layout=layout, **traced._asdict())
 
 
 # --- input ------------------------------------------------------------------------------------------------
@@ -258,8 +220,7 @@ def resolve_batch_size(model: Any, run: RunProperties, options: WorkloadOptions,
             f"--batch-size {options.batch_size}: the inputs of `{run.text}` fix it to {fixed}",
             hint="omit `batch_size` in `keras.Input` to allow any size",
         )
-    captured = run.feed.batch_size if run.feed is not None else None
-    known = options.batch_size or captured or fixed
+    known = options.batch_size or run.feed.batch_size or fixed
     if known is None:
         notes.append(f"no batch size is given: {DEFAULT_BATCH_SIZE}, the default of fit()")
     return known or DEFAULT_BATCH_SIZE
@@ -329,12 +290,12 @@ def _compute_run_length(
 ) -> tuple[int | None, int | None, int | None]:
     """Return samples, epochs and steps, as requested or else captured."""
     feed = run.feed
-    samples = options.samples or (feed.samples if feed is not None else None)
+    samples = options.samples or feed.samples
     epochs = options.passes or run.epochs
     if options.steps is not None:
         return samples, epochs, options.steps
-    as_captured = feed is not None and options.samples is None and batch_size == feed.batch_size
-    if feed is not None and as_captured and feed.steps_per_epoch is not None and epochs is not None:
+    as_captured = options.samples is None and batch_size == feed.batch_size
+    if as_captured and feed.steps_per_epoch is not None and epochs is not None:
         return samples, epochs, feed.steps_per_epoch * epochs
     return samples, epochs, compute_run_steps(samples=samples, batch_size=batch_size, epochs=epochs)
 
@@ -356,7 +317,7 @@ def build_symbolic_output(model: Any, x: SpecTree, batch_size: int) -> Any:
 
 
 def compile_model(
-    model: Any, output: Any, y: SpecTree, *, options: WorkloadOptions, given: bool, notes: list[str]
+    model: Any, output: Any, feed: FitInputs, *, options: WorkloadOptions, notes: list[str]
 ) -> SpecTree:
     """Compile a model that is not compiled or needs another loss; return its targets."""
     if not model.compiled or options.loss or options.optimizer:
@@ -364,9 +325,9 @@ def compile_model(
         optimizer = options.optimizer or (model.optimizer if model.compiled else None)
         if not model.compiled:
             notes.append(_format_compile_note(loss, optimizer))
-        chosen = loss or choose_loss(model, output, y)
+        chosen = loss or choose_loss(model, output, feed.y)
         model.compile(optimizer=optimizer or "adam", loss=chosen)
-    return y if given else build_target_specs(model, output)
+    return build_target_specs(model, output) if feed.x is None else feed.y
 
 
 def _format_compile_note(loss: Any, optimizer: Any) -> str:

@@ -21,14 +21,14 @@ class FitInputs:
     """Input of a training run, without the data.
 
     Args:
-        x, y, sample_weight: Specs nested like the data; None if not given.
+        x, y, sample_weight: Specs nested like the data; None if not given, all of them without `fit()`.
         batch_size: Samples per step; None if unknown [-].
         samples: Training samples per epoch; None if unknown [-].
         steps_per_epoch: Steps per epoch; None if unknown [-].
         validation_samples: Samples evaluated after every epoch; None if there are none or unknown [-].
     """
 
-    x: SpecTree
+    x: SpecTree = None
     y: SpecTree = None
     sample_weight: SpecTree = None
     batch_size: int | None = None

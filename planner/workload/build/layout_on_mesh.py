@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from ..device_layout import DeviceLayout, VariableBytes
+from ..device_layout import DeviceLayout
+from ..keras_layers import group_variables
 from ..trace.division.mesh_axes import MeshAxes
 from ..trace.division.placement import Placement
-from ..trace.division.spec import Axes, Axis, Shape
+from ..trace.division.spec import Axes, Axis
 
 
 def get_distribution_name() -> str:
@@ -33,8 +34,9 @@ def find_distribution(model: Any, *, mode: Literal["train", "infer"]) -> Placeme
         return None
     mesh = distribution.device_mesh
     sizes = {str(name): int(size) for name, size in zip(mesh.axis_names, mesh.shape, strict=True) if size > 1}
+    held = group_variables(model, train=mode == "train")
     samples = distribution.get_data_layout((1,)).axes[0]
-    specs = {id(one): _find_spec(distribution, one, sizes) for one in _list_variables(model, mode)}
+    specs = {id(one): _find_spec(distribution, one, sizes) for group in held for one in group}
     return Placement(
         mesh=MeshAxes(sizes=sizes, replicas=frozenset(_list_names(samples)) & sizes.keys()),
         divided={key: spec for key, spec in specs.items() if any(spec)},
@@ -56,9 +58,9 @@ def _list_names(entry: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def build_script_layout(
-    model: Any, placement: Placement, *, mode: Literal["train", "infer"], states_devices: bool = False
-) -> DeviceLayout:
-    """Return the layout of a model under the distribution of the user's code.
+    model: Any, placement: Placement | None, *, mode: Literal["train", "infer"], states_devices: bool
+) -> DeviceLayout | None:
+    """Return the layout of a model under the distribution of the user's code; None without one.
 
     Args:
         model, mode: As for `find_distribution`.
@@ -67,43 +69,9 @@ def build_script_layout(
     """
     import jax
 
+    from ..trace.jax.step import build_device_layout
+
+    if placement is None:
+        return None
     takes_all = placement.devices == jax.device_count() and not states_devices
     return build_device_layout(model, placement, mode=mode, takes_all=takes_all)
-
-
-def build_device_layout(
-    model: Any,
-    placement: Placement,
-    *,
-    mode: Literal["train", "infer"],
-    takes_all: bool = False,
-) -> DeviceLayout:
-    """Return the devices of a mesh with the variables of a model on each of them."""
-    return DeviceLayout(
-        devices=placement.devices,
-        replicas=placement.replicas,
-        takes_all=takes_all,
-        whole=_compute_variable_bytes(model, mode, lambda variable: tuple(variable.shape)),
-        each=_compute_variable_bytes(model, mode, placement.compute_local_shape),
-    )
-
-
-def _list_variables(model: Any, mode: Literal["train", "infer"]) -> list[Any]:
-    state = [*model.optimizer.variables, *model.metrics_variables] if mode == "train" else []
-    return [*model.trainable_variables, *model.non_trainable_variables, *state]
-
-
-def _compute_variable_bytes(
-    model: Any, mode: Literal["train", "infer"], shape_of: Callable[[Any], Shape]
-) -> VariableBytes:
-    from ..trace.jax.step import compute_array_bytes
-
-    def total(variables: Sequence[Any]) -> int:
-        return sum(compute_array_bytes(shape_of(one), one.dtype) for one in variables)
-
-    train = mode == "train"
-    return VariableBytes(
-        parameters=total(model.trainable_variables),
-        optimizer=total(model.optimizer.variables) if train else 0,
-        state=total(model.non_trainable_variables) + (total(model.metrics_variables) if train else 0),
-    )

@@ -116,12 +116,11 @@ def build_executable(
     batch_size = resolve_batch_size(model, run, options, notes)
     feed = run.feed
     try:
-        x = feed.x if feed is not None else read_input_specs(model, run.text)
-        y = feed.y if feed is not None else None
+        x, y = read_input_specs(model, run.text) if feed.x is None else feed.x, feed.y
         notes += recompute_layers(model, options)
         output = build_symbolic_output(model, x, batch_size)
         if options.mode == "train":
-            y = compile_model(model, output, y, options=options, given=feed is not None, notes=notes)
+            y = compile_model(model, output, feed, options=options, notes=notes)
     except (GpuplanError, MemoryError):
         raise
     except Exception as error:
@@ -132,10 +131,10 @@ def build_executable(
         model=model,
         x=x,
         y=y,
-        sample_weight=feed.sample_weight if feed is not None else None,
+        sample_weight=feed.sample_weight,
         output=output,
         batch_size=batch_size,
-        samples=options.samples or (feed.samples if feed is not None else None),
+        samples=options.samples or feed.samples,
         arguments=arguments,
         notes=tuple(notes),
     )

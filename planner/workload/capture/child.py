@@ -20,16 +20,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import GpuplanError, UsageError
 from ..cache import hash_file
-from ..errors import BackendError, DeviceCountError, to_one_line
+from ..errors import DeviceCountError, to_one_line
 from ..options import WorkloadOptions
 from ..reference import Reference, parse_reference
 from .watch import PositionReporter, end_with_parent
 
 if TYPE_CHECKING:
-    from ..build.assemble import ModelAssembler
+    from collections.abc import Callable
+
+    from ..build.assemble import ModelAssembler, RunProperties
     from ..build.fit_inputs import FitInputs
+    from ..model import Workload
 
 INTERRUPTED = 130
+DETAILS = ("backend", "devices", "takes_all")  # of errors
 ELSEWHERE = "weights are allocated to trace on another backend than JAX, so the model must fit in memory"
 PRETRAINED = "pretrained weights were neither downloaded nor read: their values do not change the time"
 
@@ -49,11 +53,7 @@ def main(request_path: str, result_path: str) -> NoReturn:
 
 def _build_error_answer(error: GpuplanError) -> dict[str, Any]:
     kind = "usage" if isinstance(error, UsageError) else "capture"
-    details: dict[str, Any] = {}
-    if isinstance(error, BackendError):
-        details = {"backend": error.backend}
-    if isinstance(error, DeviceCountError):
-        details = {"devices": error.devices, "takes_all": error.takes_all}
+    details = {name: value for name, value in vars(error).items() if name in DETAILS}
     return {"error": {"kind": kind, "message": str(error), "hint": error.hint, **details}}
 
 
@@ -150,40 +150,27 @@ def _run_script(
     result_path: Path,
 ) -> NoReturn:
     """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
-    from ..build.assemble import RunProperties
+    from ..build.assemble import ModelAssembler, assemble_workload
     from .follow import ScriptFollower
-    from .run_script import follow_script, skip_pretrained_weights
+    from .run_script import follow_script
     from .single_fit import SingleFit
 
     path = reference.path or Path()
-    skipped = skip_pretrained_weights()
+    describe = _prepare_description(reference, request, notes, folder=path.parent)
 
-    def describe(model: Any, arguments: dict[str, Any], feed: FitInputs, epochs: int) -> RunProperties:
-        backend, compiled = _backend_note()
-        return RunProperties(
-            text=reference.text,
-            feed=feed,
-            epochs=epochs,
-            folders=(str(path.parent),),
-            compiled=compiled,
-            notes=(
-                *notes,
-                backend,
-                *_fit_notes(model, arguments, feed),
-                *((PRETRAINED,) if skipped() else ()),
-            ),
-            states_devices=request["states_devices"],
-        )
+    def trace(model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
+        run = describe(_fit_notes(model, arguments, feed), feed=feed, epochs=epochs)
+        return assemble_workload(model, run=run, options=options)
 
     def save(answer: dict[str, Any]) -> None:
         _write({**answer, "files": _local_files(reference)}, result_path)
 
     def lower(model: Any, arguments: dict[str, Any]) -> NoReturn:
-        from ..build.assemble import ModelAssembler
         from ..build.fit_inputs import read_fit_inputs
         from ..build.lowering import build_answer
 
-        run = describe(model, arguments, read_fit_inputs(arguments), 1)
+        feed = read_fit_inputs(arguments)
+        run = describe(_fit_notes(model, arguments, feed), feed=feed, epochs=1)
         save(build_answer(ModelAssembler(model, run=run), options=options, request=request))
         _end()
 
@@ -191,7 +178,7 @@ def _run_script(
         calls = SingleFit(lower, fit_call=options.fit_call, own=path.parent, folder=result_path.parent)
         follow_script(path, text=reference.text, argv=request["argv"], calls=calls)
         raise calls.build_missing_error(reference.text)
-    follower = ScriptFollower(describe, options=options, own=path.parent, result_path=result_path, save=save)
+    follower = ScriptFollower(trace, own=path.parent, folder=result_path.parent, save=save)
     ended = follow_script(path, text=reference.text, argv=request["argv"], calls=follower)
     follower.save(partial=False, ended=ended)
     _end()
@@ -211,22 +198,36 @@ def _build_model(
     reference: Reference, request: dict[str, Any], options: WorkloadOptions, notes: tuple[str, ...]
 ) -> ModelAssembler:
     """Build the model of a reference other than a script."""
-    from ..build.assemble import ModelAssembler, RunProperties
+    from ..build.assemble import ModelAssembler
     from ..build.from_reference import build_model
-    from .run_script import skip_pretrained_weights
 
     base = Path(request["base"])
-    skipped = skip_pretrained_weights()
+    describe = _prepare_description(reference, request, notes, folder=reference.folder(base))
     model = build_model(reference, base=base, precision=options.precision)
-    backend, compiled = _backend_note()
-    run = RunProperties(
-        text=reference.text,
-        folders=(str(reference.folder(base)),),
-        compiled=compiled,
-        notes=(*notes, backend, *((PRETRAINED,) if skipped() else ())),
-        states_devices=request["states_devices"],
-    )
-    return ModelAssembler(model, run=run)
+    return ModelAssembler(model, run=describe(()))
+
+
+def _prepare_description(
+    reference: Reference, request: dict[str, Any], notes: tuple[str, ...], *, folder: Path
+) -> Callable[..., RunProperties]:
+    """Skip pretrained weights from now on, and return a function that describes a run by its notes and input."""
+    from ..build.assemble import RunProperties
+    from .run_script import skip_pretrained_weights
+
+    skipped = skip_pretrained_weights()
+
+    def describe(own: tuple[str, ...], **length: Any) -> RunProperties:
+        backend, compiled = _backend_note()
+        return RunProperties(
+            text=reference.text,
+            folders=(str(folder),),
+            compiled=compiled,
+            notes=(*notes, backend, *own, *((PRETRAINED,) if skipped() else ())),
+            states_devices=request["states_devices"],
+            **length,
+        )
+
+    return describe
 
 
 def _answer_more(
@@ -256,13 +257,11 @@ def _local_files(reference: Reference) -> dict[str, str]:
     files = {str(reference.path)} if reference.path is not None else set()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if file and file.endswith(".py") and not file.startswith(installed) and not _within(file, own):
+        if not file or not file.endswith(".py") or file.startswith(installed):
+            continue
+        if not os.path.realpath(file).startswith(own + os.sep):
             files.add(os.path.abspath(file))
     return {file: hash_file(Path(file)) for file in sorted(files) if os.path.isfile(file)}
-
-
-def _within(file: str, folder: str) -> bool:
-    return os.path.realpath(file).startswith(folder + os.sep)
 
 
 if __name__ == "__main__":

@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import GpuplanError
-from ..build.assemble import RunProperties, assemble_workload
 from ..build.fit_inputs import FitInputs, read_fit_inputs
 from ..errors import BackendError, find_own_frame, to_one_line
 from ..model import Workload
-from ..options import WorkloadOptions
-from .phases import PhaseRecorder, count_epochs
+from .phases import PhaseRecorder
 from .stand_ins import StandIns, find_early_end
-from .tuner_search import find_budget, stand_in_for_results
-from .unknown_metrics import MetricUse
-from .written_files import make_scratch, protect_files
+from .tuner_search import SearchBudget
+from .watch import WHERE
 
 LONGEST_REST_S = 60.0  # from one `fit()` to the next, until the rest of a script is left out
 WATCH_S = 0.5
@@ -30,7 +27,7 @@ SAVE_EVERY_S = 2.0
 LINES_NAMED = 3  # that depend on a metric [-]
 
 
-class ScriptFollower:
+class ScriptFollower(StandIns):
     """Training calls of a script that is traced phase by phase.
 
     Whatever ends the process after the first `fit()`, the phases so far are in the result file.
@@ -38,35 +35,26 @@ class ScriptFollower:
 
     def __init__(
         self,
-        describe: Callable[[Any, dict[str, Any], FitInputs, int], RunProperties],
+        trace: Callable[[Any, FitInputs, int, dict[str, Any]], Workload],
         *,
-        options: WorkloadOptions,
         own: Path,
-        result_path: Path,
+        folder: Path,
         save: Callable[[dict[str, Any]], None],
     ) -> None:
         """Start before the first call.
 
         Args:
-            describe: Function that returns the properties of a run.
-            options: The user's options.
+            trace: As for `PhaseRecorder`.
             own: Folder of the user's own files.
-            result_path: Path of the result file.
+            folder: Folder of the result file.
             save: Function that writes the answer.
         """
-        self._describe, self._options, self._own = describe, options, str(own)
-        self._folder, self._save = result_path.parent, save
-        self._use = MetricUse(self._own)
-        self._stand_ins = StandIns(self._use)
-        self._recorder = PhaseRecorder(self._trace)
-        self._calls = 0
+        super().__init__(own=own, folder=folder)
+        self._own, self._save = str(own), save
+        self._where = folder / WHERE
+        self._recorder = PhaseRecorder(trace)
         self._saved_s = self._rested_s = time.monotonic()
         self._busy = 0
-
-    @property
-    def reached(self) -> bool:
-        """Whether a `fit()` was followed."""
-        return self._recorder.calls > 0
 
     # --- calls of the script ------------------------------------------------------------------------------
 
@@ -82,31 +70,31 @@ class ScriptFollower:
                 self._note(f"{self._line('fit()')} is not counted: {error}")
                 is_new = False
             self._note_early_end(arguments)
-            self._calls += 1
-            if self._calls == 1:
-                self._begin_rest()
+            is_first = not self.reached
+            history = super().fit(model, arguments)
+            if is_first:
+                threading.Thread(target=self._watch, daemon=True).start()
             if is_new or time.monotonic() - self._saved_s > SAVE_EVERY_S:
                 self.save(partial=True)
-            return self._stand_ins.fit(model, arguments, epochs=count_epochs(arguments))
+            return history
 
     def evaluate(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Return unknown metrics."""
         self._count_passes("evaluate", model, arguments)
-        return self._stand_ins.evaluate(model, as_dict=bool(arguments.get("return_dict")))
+        return super().evaluate(model, arguments)
 
     def predict(self, model: Any, arguments: dict[str, Any]) -> Any:
         """Return zeros; where their shape is unknown, what the untrained model predicts."""
         self._count_passes("predict", model, arguments)
         with suppress(Exception):
-            return self._stand_ins.predict(model, read_fit_inputs(arguments))
+            return super().predict(model, arguments)
         return model.predict(*[value for name, value in arguments.items() if name != "self"])
 
-    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Take a search of KerasTuner as its trials, each of the default hyperparameters."""
-        budget = find_budget(tuner, arguments, options)
-        self.fit(budget.model, budget.arguments, calls=budget.trials)
+    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> SearchBudget:
+        """Take a search of KerasTuner as its trials, and note so."""
+        budget = super().search(tuner, arguments, options)
         self._note(budget.note)
-        stand_in_for_results(tuner, budget)
+        return budget
 
     # --- answer -------------------------------------------------------------------------------------------
 
@@ -123,10 +111,6 @@ class ScriptFollower:
             notes += (f"the script was followed until {ended}: what comes after is not counted",)
         workload = self._recorder.build_workload(notes=notes)
         self._save({"workload": workload.to_json(), "partial": partial})
-
-    def _trace(self, model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
-        run = self._describe(model, arguments, feed, epochs)
-        return assemble_workload(model, run=run, options=self._options)
 
     def _count_passes(
         self, kind: Literal["evaluate", "predict"], model: Any, arguments: dict[str, Any]
@@ -167,17 +151,12 @@ class ScriptFollower:
             self._busy -= 1
             self._rested_s = time.monotonic()
 
-    def _begin_rest(self) -> None:
-        """Protect the user's files from what follows, and limit its time."""
-        protect_files(make_scratch(self._folder))
-        threading.Thread(target=self._watch, daemon=True).start()
-
     def _watch(self) -> None:
         while self._busy or time.monotonic() - self._rested_s < LONGEST_REST_S:
             time.sleep(WATCH_S)
         where: dict[str, Any] = {}
         with suppress(OSError, ValueError):
-            where = json.loads((self._folder / "where.json").read_bytes())
+            where = json.loads(self._where.read_bytes())
         line = f"{os.path.basename(where['file'])}, line {where['line']}" if where.get("file") else "a line"
         self.save(
             partial=False, ended=f"{line}, where {LONGEST_REST_S:.0f} s had passed without another fit()"

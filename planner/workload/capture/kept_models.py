@@ -60,37 +60,20 @@ class KeptModel:
         return answer
 
 
-class KeptModels:
+class KeptModels(dict[str, KeptModel]):
     """Processes by what their models depend on."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, KeptModel] = {}
-
-    def add(self, key: str, model: KeptModel) -> None:
-        """Keep a process in the place of one with the same key."""
-        self.drop(key)
-        self._known[key] = model
 
     def ask(self, key: str, options: WorkloadOptions) -> dict[str, Any] | None:
         """Return the answer of a process; None if there is none, or if it ended."""
-        known = self._known.get(key)
-        if known is None:
-            return None
-        answer = known.ask(options)
+        answer = self[key].ask(options) if key in self else None
         if answer is None:
             self.drop(key)
         return answer
 
     def drop(self, key: str) -> None:
         """End a process, if there is one."""
-        known = self._known.pop(key, None)
-        if known is not None:
-            known.close()
-
-    def close(self) -> None:
-        """End all processes."""
-        for key in list(self._known):
-            self.drop(key)
+        if key in self:
+            self.pop(key).close()
 
 
 def get_kept_models() -> KeptModels | None:
@@ -114,4 +97,5 @@ def keep_models_built() -> Iterator[None]:
         yield
     finally:
         _kept.reset(token)
-        kept.close()
+        for key in list(kept):
+            kept.drop(key)

@@ -33,7 +33,6 @@ def follow_mesh(need: NeedDevices, *, given: bool) -> None:
     if hasattr(distribution_lib, "_to_backend_device"):
         distribution_lib._to_backend_device = _find_device
     _watch_mesh(need)
-    _watch_jax_mesh(need)
     if not given:
         _watch_layout(need)
 
@@ -59,16 +58,24 @@ def _find_device(name: Any) -> Any:
     return name if isinstance(name, jax.Device) else jax.devices()[int(str(name).partition(":")[2] or 0)]
 
 
+def _check_before(owner: Any, name: str, check: Callable[..., None]) -> None:
+    """Call a function with the arguments of another one before it."""
+    function = getattr(owner, name)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        check(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    setattr(owner, name, call)
+
+
 def _watch_mesh(need: NeedDevices) -> None:
-    """Ask for as many devices as a mesh has."""
+    """Ask for as many devices as a mesh has, of Keras or of `jax.make_mesh`."""
+    import jax
     import keras
 
-    mesh = keras.distribution.DeviceMesh
-    build = mesh.__init__
-
-    @wraps(build)
-    def init(self: Any, shape: Any, axis_names: Any, devices: Any = None) -> None:
-        import jax
+    def check_mesh(self: Any, shape: Any, axis_names: Any, devices: Any = None) -> None:
         import numpy as np
 
         found, wanted = jax.device_count(), math.prod(shape)
@@ -77,38 +84,22 @@ def _watch_mesh(need: NeedDevices) -> None:
             need(USUAL_DEVICES, True)
         if wanted > 0 and (wanted > found or (wanted != taken and taken == found)):
             need(wanted, False)
-        build(self, shape, axis_names, devices)
 
-    mesh.__init__ = init
-
-
-def _watch_jax_mesh(need: NeedDevices) -> None:
-    """Ask for as many devices as a mesh of `jax.make_mesh` has."""
-    import jax
-
-    build = jax.make_mesh
-
-    @wraps(build)
-    def make_mesh(axis_shapes: Any, *how: Any, **options: Any) -> Any:
+    def check_jax_mesh(axis_shapes: Any, *how: Any, devices: Any = None, **options: Any) -> None:
         wanted = math.prod(axis_shapes)
-        if options.get("devices") is None and wanted > jax.device_count():
+        if devices is None and wanted > jax.device_count():
             need(wanted, False)
-        return build(axis_shapes, *how, **options)
 
-    jax.make_mesh = make_mesh
+    _check_before(keras.distribution.DeviceMesh, "__init__", check_mesh)
+    _check_before(jax, "make_mesh", check_jax_mesh)
 
 
 def _watch_layout(need: NeedDevices) -> None:
     """Ask for several devices where variables would be divided over the single one that was found."""
     import keras
 
-    layouts = keras.distribution.LayoutMap
-    build = layouts.__init__
-
-    @wraps(build)
-    def init(self: Any, device_mesh: Any) -> None:
+    def check(self: Any, device_mesh: Any) -> None:
         if device_mesh is not None and device_mesh.devices.size == 1:
             need(USUAL_DEVICES, True)
-        build(self, device_mesh)
 
-    layouts.__init__ = init
+    _check_before(keras.distribution.LayoutMap, "__init__", check)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import WAY_OUT, CaptureError, is_own_file
+from ..errors import CaptureError, is_own_file, suggest_function
 from ..options import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
 from .environment import build_script_environment
 from .watch import ASK, STUCK, WHERE
@@ -155,8 +155,7 @@ class ScriptProcess:
 
     def _build_timeout_error(self) -> ScriptTimeoutError:
         limit_s, place = self._terms.timeout_s, self.place()
-        script = self._name.split("?", 1)[0]
-        other = f", or {WAY_OUT.format(name=script)}" if script.endswith(".py") else ""
+        other = suggest_function(self._name.split("?", 1)[0])
         return ScriptTimeoutError(
             f"`{self._name}` took longer than {format_typed_duration(limit_s)} and was stopped"
             + (f"; it was at {place}" if place else ""),

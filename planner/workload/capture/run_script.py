@@ -12,12 +12,13 @@ from typing import Any
 
 from ...errors import GpuplanError
 from ..errors import WAY_OUT, BackendError, CaptureError, build_user_code_error, find_user_line, to_one_line
-from .training_calls import TrainingCalls, replace_training_calls
+from .stand_ins import StandIns
+from .training_calls import replace_training_calls
 
 PLACEHOLDER = "pretrained.weights.h5"
 
 
-def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: TrainingCalls) -> str:
+def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns) -> str:
     """Run a script as `python script.py argv…` would, with its training calls replaced.
 
     Args:
@@ -64,7 +65,7 @@ def _describe_failure(error: Exception, folders: Sequence[str]) -> str:
     return f"it failed{at} ({type(error).__name__}: {to_one_line(error)})"
 
 
-def _raise_before_fit(faults: list[GpuplanError], calls: TrainingCalls) -> None:
+def _raise_before_fit(faults: list[GpuplanError], calls: StandIns) -> None:
     """Raise the first error of a training call, which the script may have caught.
 
     After the first `fit()`, only another backend is worth a new start.

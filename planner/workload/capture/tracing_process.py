@@ -125,7 +125,8 @@ def _trace(
             if kept is not None and child.wait_for(result_path):
                 answer = _unwrap(json.loads(result_path.read_bytes()), "")
                 key = compute_model_key(text, base=base, options=options, argv=argv)
-                kept.add(key, KeptModel(child, folder, output=output, close=stack.pop_all().close))
+                kept.drop(key)
+                kept[key] = KeptModel(child, folder, output=output, close=stack.pop_all().close)
                 return answer
             ended = _run_to_end(child, result_path, text)
             return _unwrap(json.loads(result_path.read_bytes()), ended)
@@ -178,11 +179,9 @@ def _unwrap(answer: dict[str, Any], ended: str) -> dict[str, Any]:
         if answer.get("partial"):
             answer["workload"]["notes"].append(f"{ended}: what comes after is not counted")
         return answer
-    if error.get("devices") is not None:
-        raise DeviceCountError(
-            error["message"], hint=error["hint"], devices=error["devices"], takes_all=error["takes_all"]
-        )
-    if error.get("backend") is not None:
-        raise BackendError(error["message"], hint=error["hint"], backend=error["backend"])
-    kind = UsageError if error["kind"] == "usage" else CaptureError
-    raise kind(error["message"], hint=error["hint"])
+    kind, message = error.pop("kind"), error.pop("message")
+    if "devices" in error:
+        raise DeviceCountError(message, **error)
+    if "backend" in error:
+        raise BackendError(message, **error)
+    raise (UsageError if kind == "usage" else CaptureError)(message, **error)

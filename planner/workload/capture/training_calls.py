@@ -5,37 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import GpuplanError
 from ..errors import WAY_OUT, CaptureError
 from .later_imports import call_after_import
+from .stand_ins import StandIns
 
 OWN_LOOP = "a loop of its own"
 TORCH_ONLY = (
     "gpuplan plans Keras models: build it with `keras.layers` (a `keras.layers.TorchModuleWrapper` holds a "
     "module), or take a Keras model of the same kind, as in `gpuplan estimate ResNet50`"
 )
-
-
-class TrainingCalls(Protocol):
-    """What happens at the training calls of a script."""
-
-    @property
-    def reached(self) -> bool:
-        """Whether a `fit()` was followed."""
-
-    def fit(self, model: Any, arguments: dict[str, Any]) -> Any:
-        """Return the result of `fit()`."""
-
-    def evaluate(self, model: Any, arguments: dict[str, Any]) -> Any:
-        """Return the result of `evaluate()`."""
-
-    def predict(self, model: Any, arguments: dict[str, Any]) -> Any:
-        """Return the result of `predict()`."""
-
-    def search(self, tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Take a search of KerasTuner."""
 
 
 class _Patches:
@@ -66,9 +47,7 @@ class _Patches:
                 setattr(owner, name, replacement)
 
 
-def replace_training_calls(
-    script: str, calls: TrainingCalls, faults: list[GpuplanError]
-) -> Callable[[], None]:
+def replace_training_calls(script: str, calls: StandIns, faults: list[GpuplanError]) -> Callable[[], None]:
     """Replace training calls of Keras; return a function that restores them.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from ..jax.control import select_most_expensive_branch
 from ..rules.cost_rule import Equation
-from .local_jaxpr import LocalClosedJaxpr, LocalJaxpr, Value, build_constants, build_value, rename
+from .local_jaxpr import LocalJaxpr, Value, build_constants, build_value, rename
 from .operands import Operands
 from .spec import Spec
 
@@ -39,7 +39,7 @@ def divide_branches(divider: BodyDivider, operands: Operands, body: LocalJaxpr) 
     equation = operands.equation
     expensive = select_most_expensive_branch(equation)
     jaxprs = sorted((one.jaxpr for one in equation.params["branches"]), key=lambda one: one is not expensive)
-    branches: list[LocalClosedJaxpr] = []
+    branches: list[LocalJaxpr] = []
     specs: list[Spec] = []
     for jaxpr in jaxprs:
         branch, results = divider.divide_body(jaxpr, build_constants(jaxpr), operands.values[1:])
@@ -48,7 +48,7 @@ def divide_branches(divider: BodyDivider, operands: Operands, body: LocalJaxpr) 
             divider.conform(value, spec, equation, branch) for value, spec in zip(results, specs, strict=True)
         ]
         branch.outvars = [value.variable for value in ends]
-        branches.append(LocalClosedJaxpr(branch))
+        branches.append(branch)
     outside = [build_value(variable, spec) for variable, spec in zip(equation.outvars, specs, strict=True)]
     body.append_equation(equation, {"branches": tuple(branches)}, operands.values, outside)
     return outside
@@ -80,5 +80,5 @@ def divide_scan(divider: BodyDivider, operands: Operands, body: LocalJaxpr) -> l
     inner.outvars = [value.variable for value in ends]
     stacked = [*carried, *(((), *spec) for spec in specs[carries:])]
     outside = [build_value(variable, spec) for variable, spec in zip(equation.outvars, stacked, strict=True)]
-    body.append_equation(equation, {**params, "jaxpr": LocalClosedJaxpr(inner)}, operands.values, outside)
+    body.append_equation(equation, {**params, "jaxpr": inner}, operands.values, outside)
     return outside

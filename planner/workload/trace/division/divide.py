@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .divider import Divider
-from .local_jaxpr import LocalClosedJaxpr, build_constants, build_value
+from .local_jaxpr import LocalJaxpr, build_constants, build_value
 from .mesh_axes import MeshAxes
 from .spec import Spec
 
@@ -22,7 +22,7 @@ def divide_step(
     inputs: Sequence[Spec],
     outputs: Sequence[Spec | None],
     mesh: MeshAxes,
-) -> LocalClosedJaxpr:
+) -> LocalJaxpr:
     """Return a traced function as one device of a mesh runs it.
 
     Args:
@@ -39,4 +39,4 @@ def divide_step(
         divider.conform(result, spec, jaxpr.eqns[-1], body).variable
         for result, spec in zip(results, outputs, strict=True)
     ]
-    return LocalClosedJaxpr(body)
+    return body

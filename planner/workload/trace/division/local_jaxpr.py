@@ -89,19 +89,17 @@ class LocalJaxpr:
     summed: dict[int, Value] = field(default_factory=dict)
     rewritten: dict[tuple[Any, str, Spec], LocalVariable] = field(default_factory=dict)
 
+    @property
+    def jaxpr(self) -> LocalJaxpr:
+        """Itself: it has no constants to close over, unlike a `jax.core.ClosedJaxpr`."""
+        return self
+
     def append_equation(
         self, equation: Any, params: Mapping[str, Any], operands: Sequence[Value], results: Sequence[Value]
     ) -> None:
         """Append an equation as traced, with its parameters, operands and results on one device."""
         invars, outvars = ([value.variable for value in values] for values in (operands, results))
         self.eqns.append(LocalEquation(equation.primitive, params, invars, outvars, equation.source_info))
-
-
-@dataclass(frozen=True, slots=True)
-class LocalClosedJaxpr:
-    """A local jaxpr without constants, in the place of a `jax.core.ClosedJaxpr`."""
-
-    jaxpr: LocalJaxpr
 
 
 def build_value(variable: Any, spec: Spec) -> Value:

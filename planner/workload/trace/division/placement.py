@@ -7,8 +7,9 @@ from math import prod
 from typing import Any, Literal
 
 from ....frozen import Frozen
+from ...keras_layers import group_variables
 from .divide import divide_step
-from .local_jaxpr import LocalClosedJaxpr
+from .local_jaxpr import LocalJaxpr
 from .mesh_axes import MeshAxes
 from .spec import Axes, Shape, Spec, build_undivided, compute_local_shape
 
@@ -50,7 +51,7 @@ class Placement(Frozen):
 
 def divide_as_placed(
     closed_jaxpr: Any, model: Any, placement: Placement | None, *, mode: Literal["train", "infer"]
-) -> LocalClosedJaxpr | None:
+) -> LocalJaxpr | None:
     """Return a traced step as one device of a mesh runs it; None where every device holds all variables.
 
     The batch is that of one replica: of its samples, the device works on all.
@@ -63,10 +64,8 @@ def divide_as_placed(
     """
     if placement is None or not placement.divided:
         return None
-    held = [*model.trainable_variables, *model.non_trainable_variables]
-    if mode == "train":
-        held += [*model.optimizer.variables, *model.metrics_variables]
-    variables = [placement.get_spec(variable) for variable in held]
+    held = group_variables(model, train=mode == "train")
+    variables = [placement.get_spec(variable) for group in held for variable in group]
     jaxpr = closed_jaxpr.jaxpr
     shapes = (one.aval.shape for one in jaxpr.invars[len(variables) :])
     data = [(placement.sample_axes, *build_undivided(shape[1:])) if shape else () for shape in shapes]

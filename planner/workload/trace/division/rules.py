@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..rules.elementwise import RULES as ELEMENTWISE
 from .lookups import divide_gather, divide_scatter
 from .operands import Operands
 from .products import divide_convolution, divide_dot
@@ -36,37 +35,25 @@ LINEAR = frozenset({
 def divide_equation(operands: Operands) -> list[Divided]:
     """Return the division of each result of an equation, after its operands were made to fit."""
     name = operands.equation.primitive.name
-    rule = _RULES.get(name)
-    if rule is None:
-        rule = _divide_elementwise if name in ELEMENTWISE else _divide_alike
-    return rule(operands)
+    return _RULES.get(name, _divide_alike)(operands)
 
 
 def _get_shapes(variables: Iterable[Any]) -> list[Shape]:
     return [tuple(getattr(variable.aval, "shape", ())) for variable in variables]
 
 
-def _find_partial(operands: Operands) -> frozenset[str]:
-    return frozenset[str]().union(*(value.partial for value in operands.values))
-
-
 # --- the same dimensions -------------------------------------------------------------------------------------
 
 
-def _divide_elementwise(operands: Operands) -> list[Divided]:
-    """Divide every operand like the others; one that a device holds whole is sliced."""
-    results = _get_shapes(operands.equation.outvars)
-    spec = _agree(operands, results[0], whole=())
-    return [Divided(spec, _find_partial(operands))] * len(results)
-
-
 def _divide_alike(operands: Operands) -> list[Divided]:
-    """Keep the division of dimensions that have the same length in an operand and in the result."""
-    busy = _find_busy(operands)
-    return [
-        Divided(_agree(operands, shape, whole=busy), _find_partial(operands))
-        for shape in _get_shapes(operands.equation.outvars)
-    ]
+    """Keep the division of dimensions that have the same length in an operand and in the result.
+
+    Operands are divided like each other; one that a device holds whole is sliced.
+    """
+    busy, shapes = _find_busy(operands), _get_shapes(operands.equation.outvars)
+    specs = [_agree(operands, shape, whole=busy) for shape in shapes]
+    partial = frozenset[str]().union(*(value.partial for value in operands.values))
+    return [Divided(spec, partial) for spec in specs]
 
 
 def _agree(operands: Operands, shape: Shape, *, whole: Sequence[int]) -> Spec:

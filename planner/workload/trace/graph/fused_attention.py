@@ -89,24 +89,27 @@ def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dic
     batch = round(scores.flops / (2.0 * call.queries * call.keys * call.head_size))
     statistics = graph.new_value(batch * call.queries * STATISTIC_BYTES)
     kept = (*outputs, statistics) if backward_nodes else outputs
+
+    def build(phase: Phase, inputs: Mapping[int, int], outputs: Sequence[int], repeats: int = 0) -> Node:
+        """Return one kernel with the place of the call's first product."""
+        backward = phase == "backward"
+        return replace(
+            main,
+            inputs=tuple(inputs),
+            reads=tuple(inputs.values()),
+            outputs=tuple(outputs),
+            writes=sum(graph.sizes[value] for value in outputs),
+            phase=phase,
+            product=build_attention_product(call, batch=batch, backward=backward, repeats=repeats),
+        )
+
     found: dict[int, Node | None] = dict.fromkeys(indices)
-    found[forward_nodes[-1]] = _build_node(
-        graph, main, call, batch=batch, inputs=inputs, outputs=kept, phase="forward"
-    )
+    found[forward_nodes[-1]] = build("forward", inputs, kept)
     if backward_nodes:
         read, gradients = _find_border(graph, backward_nodes, inner=indices)
         again = {value: graph.sizes[value] for value in kept}
         repeats = max(0, len(_find_products(graph, backward_nodes)) - 4) // FORWARD_PRODUCTS
-        found[backward_nodes[-1]] = _build_node(
-            graph,
-            main,
-            call,
-            batch=batch,
-            inputs={**inputs, **again, **read},
-            outputs=gradients,
-            phase="backward",
-            repeats=repeats,
-        )
+        found[backward_nodes[-1]] = build("backward", {**inputs, **again, **read}, gradients, repeats)
     return found
 
 
@@ -129,27 +132,3 @@ def _find_border(
     results = (value for index in indices for value in graph.nodes[index].outputs)
     outputs = (value for value in results if value in kept or not inside.issuperset(users[value]))
     return inputs, tuple(outputs)
-
-
-def _build_node(
-    graph: Graph,
-    main: Node,
-    call: AttentionCall,
-    *,
-    batch: int,
-    inputs: Mapping[int, int],
-    outputs: Sequence[int],
-    phase: Phase,
-    repeats: int = 0,
-) -> Node:
-    """Return one kernel with the place of a call's first product."""
-    product = build_attention_product(call, batch=batch, backward=phase == "backward", repeats=repeats)
-    return replace(
-        main,
-        inputs=tuple(inputs),
-        reads=tuple(inputs.values()),
-        outputs=tuple(outputs),
-        writes=sum(graph.sizes[value] for value in outputs),
-        phase=phase,
-        product=product,
-    )

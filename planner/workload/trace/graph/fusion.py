@@ -118,8 +118,10 @@ class _Builder:
             return
         ready = max((self._ready.get(value, 0) for value in reads), default=0)
         number = None
-        if node.role in FUSIBLE:
-            number = self._scalar_kernel(node) if node.work <= 1 else self._joinable(node, reads, ready)
+        if node.role in FUSIBLE and node.work > 1:
+            number = self._joinable(node, reads, ready)
+        elif node.role in FUSIBLE and node.count == 1:
+            number = self._scalars.get(str(node.phase))
         if number is None:
             number = len(self.kernels)
             self.kernels.append(FusedKernel(index, index, node.work, {}, 0, ready, terminal=True))
@@ -158,9 +160,6 @@ class _Builder:
         return len(reads) <= _MAX_OPERANDS and (
             len(users) == 1 or len(users) * again <= again + (1 + len(users)) * stored
         )
-
-    def _scalar_kernel(self, node: Node) -> int | None:
-        return self._scalars.get(str(node.phase)) if node.count == 1 else None
 
     def _joinable(self, node: Node, reads: dict[int, int], ready: int) -> int | None:
         """Return a kernel over the same elements that shares or produces a large operand."""

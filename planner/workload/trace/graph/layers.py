@@ -161,7 +161,8 @@ class _BorderTraffic:
             for value, size in zip(node.inputs, node.reads, strict=True):
                 if self._inside(value, index):
                     continue
-                for operand, part in self._stored_operands(value, size).items():
+                operands = self._recomputed(value)
+                for operand, part in ({value: size} if operands is None else operands).items():
                     self._read(index, operand, part)
         for value in self.outputs:
             self._write(value)
@@ -215,13 +216,6 @@ class _BorderTraffic:
         node = self.graph.nodes[producer]
         share = node.writes if len(node.outputs) == 1 else self.graph.sizes[value]
         self.kernels[self.kernel_of[producer]].bytes_written += share
-
-    def _stored_operands(self, value: int, size: int) -> dict[int, int]:
-        """Return the stored values read for a value: itself, or those it is recomputed from."""
-        operands = self._recomputed(value)
-        if operands is None:
-            return {value: size}
-        return dict(operands)
 
     def _recomputed(self, value: int) -> dict[int, int] | None:
         """Return the operands that a value is recomputed from; None if it is stored."""

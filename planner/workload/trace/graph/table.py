@@ -19,10 +19,8 @@ _BROADCAST = "broadcast_in_dim"
 _PRODUCTS = ("mul", "div", "square", "integer_pow")
 _SUMS = ("add", "sub", "add_any")
 _FUSED_BYTES = ("fused_bytes_read", "fused_bytes_written", "fused_bytes_reread")
-_UNFUSED_BYTES = (
-    "bytes_read", "bytes_written",
-    "layer_bytes_read", "layer_bytes_written", "layer_bytes_reread", "layer_bytes_max",
-)  # fmt: skip
+_LAYER_BYTES = ("layer_bytes_read", "layer_bytes_written", "layer_bytes_reread", "layer_bytes_max")
+_GROUPED_BYTES = (*_LAYER_BYTES, *_FUSED_BYTES)
 
 
 def _count_launches(nodes: Sequence[Node], taken_in: Set[int]) -> tuple[int, float, float]:
@@ -53,22 +51,16 @@ def _find_products_in_sums(graph: Graph) -> set[int]:
 
 @dataclass(slots=True)
 class _Row:
-    """Sum over the nodes of one layer kernel and one fused kernel."""
+    """Sum over the nodes of one layer kernel and one fused kernel; its bytes by the field of `Op` [bytes]."""
 
     nodes: list[Node] = field(default_factory=list)
-    layer_read: float = 0.0
-    layer_written: float = 0.0
-    layer_reread: float = 0.0
-    layer_max: float = 0.0
-    fused_read: float = 0.0
-    fused_written: float = 0.0
-    fused_reread: float = 0.0
+    moved: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(_GROUPED_BYTES, 0.0))
     row_group: int = -1
 
     @property
     def fused_bytes(self) -> float:
         """Bytes moved by its fused kernels [bytes]."""
-        return self.fused_read + self.fused_written
+        return float(self.moved["fused_bytes_read"] + self.moved["fused_bytes_written"])
 
 
 def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ...]:
@@ -84,20 +76,20 @@ def tabulate(graph: Graph, layers: LayerKernels, fusion: Fusion) -> tuple[Op, ..
         rows.setdefault(key, _Row()).nodes.append(node)
     joined = find_row_kernels(graph, fusion)
     for number, kernel in enumerate(fusion.kernels):
-        row = rows[keys[kernel.root]]
-        row.fused_read += sum(kernel.reads.values())
-        row.fused_written += kernel.writes
-        row.fused_reread += joined[number].bytes_spared if number in joined else 0
+        moved = rows[keys[kernel.root]].moved
+        moved["fused_bytes_read"] += sum(kernel.reads.values())
+        moved["fused_bytes_written"] += kernel.writes
+        moved["fused_bytes_reread"] += joined[number].bytes_spared if number in joined else 0
     for (_, fused_kernel), row in rows.items():
         if fused_kernel in joined:
             row.row_group = fusion.groups[joined[fused_kernel].first]
     heaviest = _find_heaviest(rows)
     for number, layer in enumerate(layers.kernels):
-        row = rows[heaviest[number]]
-        row.layer_read += layer.bytes_read
-        row.layer_written += layer.bytes_written
-        row.layer_reread += layer.bytes_reread
-        row.layer_max += layer.bytes_of_largest
+        moved = rows[heaviest[number]].moved
+        moved["layer_bytes_read"] += layer.bytes_read
+        moved["layer_bytes_written"] += layer.bytes_written
+        moved["layer_bytes_reread"] += layer.bytes_reread
+        moved["layer_bytes_max"] += layer.bytes_of_largest
     _absorb_idle(rows, heaviest)
     weights, taken_in = graph.weights().keys(), _find_products_in_sums(graph)
     return tuple(op for key, row in rows.items() for op in _build_ops(row, key, fusion, weights, taken_in))
@@ -119,11 +111,7 @@ def _absorb_idle(rows: dict[tuple[int, int], _Row], heaviest: dict[int, tuple[in
 
 
 def _build_ops(
-    row: _Row,
-    key: tuple[int, int],
-    fusion: Fusion,
-    weights: Set[int],
-    taken_in: Set[int],
+    row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int], taken_in: Set[int]
 ) -> list[Op]:
     """Return a row's operation; two if its executions are one launch when fused and many otherwise."""
     op = _build_op(row, key, fusion, weights, taken_in)
@@ -131,17 +119,14 @@ def _build_ops(
         return [op] if op else []
     whole = {name: getattr(op, name) * op.count for name in _FUSED_BYTES}
     launches = {"count": 1.0, "flops": 0.0, "primitives": 0, "layer_group": -1}
-    together = replace(op, **launches, **dict.fromkeys(_UNFUSED_BYTES, 0.0), **whole)  # type: ignore[arg-type]
-    apart = replace(op, fused_group=-1, row_group=-1, **dict.fromkeys(_FUSED_BYTES, 0.0))  # type: ignore[arg-type]
-    return [apart, together]
+    unfused = dict.fromkeys(("bytes_read", "bytes_written", *_LAYER_BYTES), 0.0)
+    together: dict[str, Any] = {**launches, **unfused, **whole}
+    apart: dict[str, Any] = {"fused_group": -1, "row_group": -1, **dict.fromkeys(_FUSED_BYTES, 0.0)}
+    return [replace(op, **apart), replace(op, **together)]
 
 
 def _build_op(
-    row: _Row,
-    key: tuple[int, int],
-    fusion: Fusion,
-    weights: Set[int],
-    taken_in: Set[int],
+    row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int], taken_in: Set[int]
 ) -> Op | None:
     layer_group, fused_kernel = key
     main = max(row.nodes, key=lambda node: node.bytes_moved)
@@ -160,13 +145,7 @@ def _build_op(
         count=main.count,
         bytes_read=bytes_read,
         bytes_written=bytes_written,
-        layer_bytes_read=float(row.layer_read),
-        layer_bytes_written=float(row.layer_written),
-        layer_bytes_reread=float(row.layer_reread),
-        layer_bytes_max=float(row.layer_max),
-        fused_bytes_read=float(row.fused_read),
-        fused_bytes_written=float(row.fused_written),
-        fused_bytes_reread=float(row.fused_reread),
+        **row.moved,
         layer_group=layer_group,
         fused_group=fusion.groups[fused_kernel] if fused_kernel >= 0 else -1,
         row_group=row.row_group,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 from ...array_spec import ArraySpec, SpecTree, iter_specs, map_specs
 from ...collective import Collective, CollectiveKind
-from ...model import AttentionCall, FusedAttention, Memory, Unmodelled
+from ...device_layout import DeviceLayout, VariableBytes
+from ...keras_layers import group_variables
+from ...model import AttentionCall, DividedStep, FusedAttention, Memory, Unmodelled
 from ...ops import Op, OpKind
 from ..division.placement import Placement, divide_as_placed
 from ..graph.fused_attention import fuse_attention
@@ -22,11 +24,7 @@ from ..graph.liveness import compute_peaks, fuse_compiled
 from ..graph.table import find_unmodelled, tabulate
 from .control import has_primitive
 from .flatten import flatten
-from .instrumentation import (
-    name_recurrent_layers,
-    number_calls,
-    recompute_with_flags,
-)
+from .instrumentation import name_recurrent_layers, number_calls, recompute_with_flags
 from .simplify import simplify
 from .updates import trace_equal_updates_once
 
@@ -39,10 +37,10 @@ class TracedStep:
 
     ops: tuple[Op, ...]
     memory: Memory
-    unmodelled: tuple[Unmodelled, ...]
-    notes: tuple[str, ...]
+    unmodelled: tuple[Unmodelled, ...] = ()
+    notes: tuple[str, ...] = ()
     fused_attention: FusedAttention | None = None
-    divided: DividedTables | None = None
+    divided: DividedStep | None = None
 
 
 def trace_step(
@@ -77,18 +75,18 @@ def trace_step(
 
     def tabulate_step(
         closed: Any, attention: Mapping[int, AttentionCall], shared: Placement | None = None
-    ) -> _Tabulated:
+    ) -> tuple[Graph, TracedStep]:
         graph = flatten(closed)
         trained, frozen = len(model.trainable_variables), len(model.non_trainable_variables)
         graph.parameters, graph.frozen = graph.inputs[:trained], graph.inputs[trained : trained + frozen]
         simplify(graph, has_update=train)
         ops, memory = tabulate_graph(graph, shared)
-        fused, calls = fuse_attention(graph, attention)
+        fused, distinct = fuse_attention(graph, attention)
         alternative = None
-        if calls:
+        if distinct:
             fused_ops, fused_memory = tabulate_graph(fused, shared)
-            alternative = FusedAttention(calls=calls, ops=fused_ops, memory=fused_memory)
-        return _Tabulated(graph, ops, memory, alternative)
+            alternative = FusedAttention(calls=distinct, ops=fused_ops, memory=fused_memory)
+        return graph, TracedStep(ops, memory, fused_attention=alternative)
 
     def tabulate_graph(graph: Graph, shared: Placement | None) -> tuple[tuple[Op, ...], Memory]:
         fusion, layers, compiled = fuse(graph), group_layers(graph), fuse_compiled(graph)
@@ -100,61 +98,35 @@ def trace_step(
         _quick_tracing(),
         name_recurrent_layers(model),
         recompute_with_flags() as recomputing,
-        number_calls() as attention,
+        number_calls() as calls,
     ):
         if (batch_size, mode) not in known:
             closed = _trace_train(model, batch) if train else _trace_infer(model, batch[0])
-            known[batch_size, mode] = WholeStep(
-                closed, attention, tabulate_step(closed, attention), recomputing
-            )
-        step = known[batch_size, mode]
-        whole = step.tables
-        missing = find_unmodelled(whole.graph)
-        local = divide_as_placed(step.closed, model, placement, mode=mode)
-        divided = (
-            None
-            if local is None
-            else _build_divided_step(tabulate_step(local, step.attention, placement), step.closed)
-        )
-    notes = (*dict.fromkeys(remark.text for remark in whole.graph.remarks), *step.notes)
-    return TracedStep(whole.ops, whole.memory, missing, notes, whole.fused_attention, divided)
+            graph, step = tabulate_step(closed, calls)
+            notes = (*dict.fromkeys(remark.text for remark in graph.remarks), *recomputing)
+            step = replace(step, unmodelled=find_unmodelled(graph), notes=notes)
+            known[batch_size, mode] = closed, calls, step
+        closed, attention, step = known[batch_size, mode]
+        local = divide_as_placed(closed, model, placement, mode=mode)
+        if local is None or placement is None:
+            return step
+        graph, part = tabulate_step(local, attention, placement)
+    layout = build_device_layout(model, placement, mode=mode)
+    stated = has_primitive(closed.jaxpr, "sharding_constraint")
+    return replace(step, divided=_build_divided_step(part, graph, layout, stated=stated))
 
 
-class _Tabulated(NamedTuple):
-    """A traced step as a graph and as tables."""
-
-    graph: Graph
-    ops: tuple[Op, ...]
-    memory: Memory
-    fused_attention: FusedAttention | None
+# Traced function, calls of attention and tables of a step on one device, by batch size and mode.
+KnownSteps = dict[tuple[int, str], tuple[Any, Mapping[int, AttentionCall], TracedStep]]
 
 
-class WholeStep(NamedTuple):
-    """A traced step on one device."""
-
-    closed: Any
-    attention: Mapping[int, AttentionCall]
-    tables: _Tabulated
-    notes: Sequence[str]
-
-
-KnownSteps = dict[tuple[int, str], WholeStep]  # by batch size and mode
-
-
-class DividedTables(NamedTuple):
-    """A step at local shapes, with the fields of `DividedStep`."""
-
-    ops: tuple[Op, ...]
-    memory: Memory
-    fused_attention: FusedAttention | None
-    collectives: tuple[Collective, ...]
-    states_activations: bool
-
-
-def _build_divided_step(found: _Tabulated, closed: Any) -> DividedTables:
+def _build_divided_step(
+    found: TracedStep, graph: Graph, layout: DeviceLayout, *, stated: bool
+) -> DividedStep:
     """Return a step at local shapes, its collectives apart from its other operations."""
     fused = found.fused_attention
-    return DividedTables(
+    return DividedStep(
+        layout=layout,
         ops=_leave_out_collectives(found.ops),
         memory=found.memory,
         fused_attention=None if fused is None else replace(fused, ops=_leave_out_collectives(fused.ops)),
@@ -165,10 +137,10 @@ def _build_divided_step(found: _Tabulated, closed: Any) -> DividedTables:
                 phase=node.phase or "forward",
                 **node.equation.params,
             )
-            for node in found.graph.nodes
+            for node in graph.nodes
             if node.rule.kind is OpKind.COLLECTIVE and node.equation is not None
         ),
-        states_activations=has_primitive(closed.jaxpr, "sharding_constraint"),
+        states_activations=stated,
     )
 
 
@@ -193,13 +165,7 @@ def build_abstract_variables(variables: Any) -> list[Any]:
 def _trace_train(model: Any, batch: tuple[Any, ...]) -> Any:
     import jax
 
-    groups = (
-        model.trainable_variables,
-        model.non_trainable_variables,
-        model.optimizer.variables,
-        model.metrics_variables,
-    )
-    state = tuple(map(build_abstract_variables, groups))
+    state = tuple(map(build_abstract_variables, group_variables(model, train=True)))
     x, y, sample_weight = batch
     data = (x, y) if sample_weight is None else (x, y, sample_weight)
     with trace_equal_updates_once(model.optimizer):
@@ -245,8 +211,37 @@ def compute_array_bytes(shape: tuple[int, ...], dtype: str) -> int:
     return prod(shape) * itemsize
 
 
-def _compute_variable_bytes(variables: Any) -> int:
-    return sum(compute_array_bytes(variable.shape, variable.dtype) for variable in variables)
+def build_device_layout(
+    model: Any, placement: Placement, *, mode: Literal["train", "infer"], takes_all: bool = False
+) -> DeviceLayout:
+    """Return the devices of a mesh with the variables of a model on each of them.
+
+    Args:
+        model: A built `keras.Model`; its variables may be abstract.
+        placement: Placement of its variables.
+        mode: Training, or inference, which has neither optimizer nor metrics.
+        takes_all: Whether the mesh consists of all devices that the script found.
+    """
+    train = mode == "train"
+    return DeviceLayout(
+        devices=placement.devices,
+        replicas=placement.replicas,
+        takes_all=takes_all,
+        whole=_compute_variable_bytes(model, None, train=train),
+        each=_compute_variable_bytes(model, placement, train=train),
+    )
+
+
+def _compute_variable_bytes(model: Any, placement: Placement | None, *, train: bool) -> VariableBytes:
+    """Return the memory of the variables of a step, on one device of a placement or as a whole."""
+    sizes = (sum(_list_bytes(group, placement)) for group in group_variables(model, train=train))
+    parameters, others, optimizer, metrics = sizes
+    return VariableBytes(parameters=parameters, optimizer=optimizer, state=others + metrics)
+
+
+def _list_bytes(variables: Any, placement: Placement | None) -> list[int]:
+    shape_of = (lambda one: tuple(one.shape)) if placement is None else placement.compute_local_shape
+    return [compute_array_bytes(shape_of(one), one.dtype) for one in variables]
 
 
 def compute_memory(
@@ -261,13 +256,12 @@ def compute_memory(
         peaks: Peaks of its intermediate values, by the field of `Memory` [bytes].
         placement: Placement of its variables, for the gradients that wait on one device; None for whole ones.
     """
-    trainable = _compute_variable_bytes(model.trainable_variables)
-    others = _compute_variable_bytes(model.non_trainable_variables)
+    held = _compute_variable_bytes(model, None, train=train)
     return Memory(
-        parameter_bytes=trainable,
-        gradient_bytes=trainable if train else 0,
-        optimizer_bytes=_compute_variable_bytes(model.optimizer.variables) if train else 0,
-        state_bytes=others + (_compute_variable_bytes(model.metrics_variables) if train else 0),
+        parameter_bytes=held.parameters,
+        gradient_bytes=held.parameters if train else 0,
+        optimizer_bytes=held.optimizer,
+        state_bytes=held.state,
         input_bytes=input_bytes,
         **peaks,
         waiting_gradient_bytes=_compute_waiting_gradients(model, placement) if train else 0,
@@ -286,9 +280,4 @@ def _compute_waiting_gradients(model: Any, placement: Placement | None) -> int |
         return None
     if getattr(model.optimizer, "global_clipnorm", None) is not None:
         return None
-    shapes = (
-        (tuple(one.shape) if placement is None else placement.compute_local_shape(one), one.dtype)
-        for one in model.trainable_variables
-    )
-    sizes = (compute_array_bytes(shape, dtype) for shape, dtype in shapes)
-    return sum(sorted(sizes)[-UPDATED_AT_A_TIME:])
+    return sum(sorted(_list_bytes(model.trainable_variables, placement))[-UPDATED_AT_A_TIME:])

@@ -70,18 +70,6 @@ def read_all_but_first(equation: Equation) -> tuple[int, ...]:
     return (0, *(nbytes(variable) for variable in equation.invars[1:]))
 
 
-def _read_all(equation: Equation) -> tuple[int, ...]:
-    return tuple(nbytes(variable) for variable in equation.invars)
-
-
-def _write_all(equation: Equation) -> int:
-    return sum(nbytes(variable) for variable in equation.outvars)
-
-
-def _never(equation: Equation) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """Cost rule of a primitive.
@@ -100,8 +88,8 @@ class Rule:
     kind: OpKind
     role: Role
     flops: Callable[[Equation], float] = count_nothing
-    reads: Callable[[Equation], tuple[int, ...]] = _read_all
-    writes: Callable[[Equation], int] = _write_all
+    reads: Callable[[Equation], tuple[int, ...]] = lambda equation: tuple(map(nbytes, equation.invars))
+    writes: Callable[[Equation], int] = lambda equation: sum(map(nbytes, equation.outvars))
     window: Callable[[Equation], tuple[tuple[int, ...], tuple[int, ...]]] | None = None
-    is_view: Callable[[Equation], bool] = _never
+    is_view: Callable[[Equation], bool] = lambda equation: False
     known: bool = True

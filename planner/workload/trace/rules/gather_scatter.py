@@ -29,10 +29,6 @@ def _compute_scatter_writes(equation: Equation) -> int:
     return min(nbytes(equation.outvars[0]), nbytes(equation.invars[2]))
 
 
-def _compute_scatter_flops(equation: Equation) -> float:
-    return float(count_elements(equation.invars[2]))
-
-
 def _compute_sort_flops(equation: Equation) -> float:
     """Return n log2 n comparisons along the sorted (last) axis [FLOP]."""
     count = count_elements(equation.invars[0])
@@ -48,50 +44,36 @@ def _compute_fft_flops(equation: Equation) -> float:
     return 5.0 * batch * length * log2(max(length, 2))
 
 
-def _get_matrix_shape(equation: Equation) -> tuple[float, int, int]:
-    *batch, rows, columns = get_shape(equation.invars[0])
-    return float(prod(batch)), rows, columns
-
-
-def _compute_cholesky_flops(equation: Equation) -> float:
-    """Return n³/3 FLOP (Golub and Van Loan, "Matrix Computations", 4th ed., 4.2.5)."""
-    batch, n, _ = _get_matrix_shape(equation)
-    return batch * n**3 / 3.0
-
-
-def _compute_lu_flops(equation: Equation) -> float:
-    """Return 2 n³/3 FLOP for a square matrix (Golub and Van Loan, "Matrix Computations", 4th ed., 3.2.11)."""
-    batch, rows, columns = _get_matrix_shape(equation)
-    low, high = sorted((rows, columns))
-    return float(batch * (high * low**2 - low**3 / 3))
-
-
-def _compute_qr_flops(equation: Equation) -> float:
-    """Return 2 n² (m - n/3) FLOP (Golub and Van Loan, "Matrix Computations", 4th ed., 5.2.2)."""
-    batch, rows, columns = _get_matrix_shape(equation)
-    return batch * 2 * columns**2 * (rows - columns / 3)
-
-
 def _compute_solve_flops(equation: Equation) -> float:
     """Return n² FLOP per right-hand side for back substitution."""
-    batch, n, _ = _get_matrix_shape(equation)
-    return float(count_elements(equation.invars[1]) * n if batch else 0.0)
+    *batch, n, _ = get_shape(equation.invars[0])
+    return float(count_elements(equation.invars[1]) * n if prod(batch) else 0.0)
 
 
-def _compute_eigen_flops(equation: Equation) -> float:
-    """Return 9 n³ FLOP with eigenvectors (Golub and Van Loan, "Matrix Computations", 4th ed., 8.3.3)."""
-    batch, rows, columns = _get_matrix_shape(equation)
-    return 9.0 * batch * min(rows, columns) ** 2 * max(rows, columns)
+def _build_linalg(flops: Callable[[float, int, int], float]) -> Rule:
+    """Return the rule of a factorization, by its FLOPs for a number of matrices of some rows and columns."""
+
+    def compute_flops(equation: Equation) -> float:
+        *batch, rows, columns = get_shape(equation.invars[0])
+        return float(flops(float(prod(batch)), rows, columns))
+
+    return _build_barrier(OpKind.LINALG, compute_flops)
 
 
 def _build_barrier(kind: OpKind, flops: Callable[[Equation], float]) -> Rule:
     return Rule(kind=kind, role=Role.BARRIER, flops=flops)
 
 
+# FLOPs of factorizations: Golub and Van Loan, "Matrix Computations", 4th ed., 4.2.5 (n³/3), 3.2.11 (2 n³/3 for a
+# square matrix), 5.2.2 (2 n² (m - n/3)), 8.3.3 (9 n³, with eigenvectors).
+_CHOLESKY = _build_linalg(lambda batch, n, _: batch * n**3 / 3.0)
+_LU = _build_linalg(lambda batch, m, n: batch * (max(m, n) * min(m, n) ** 2 - min(m, n) ** 3 / 3))
+_QR = _build_linalg(lambda batch, m, n: batch * 2 * n**2 * (m - n / 3))
+_EIGEN = _build_linalg(lambda batch, m, n: 9.0 * batch * min(m, n) ** 2 * max(m, n))
 _SCATTER = Rule(
     kind=OpKind.SCATTER,
     role=Role.BARRIER,
-    flops=_compute_scatter_flops,
+    flops=lambda equation: float(count_elements(equation.invars[2])),
     reads=_compute_scatter_reads,
     writes=_compute_scatter_writes,
 )
@@ -110,9 +92,9 @@ RULES: dict[str, Rule] = {
                      "random_split", "rng_bit_generator", "rng_uniform", "threefry2x32", "threefry4x32",
                      "philox2x32", "philox4x32"), _RANDOM),
     "fft": _build_barrier(OpKind.LINALG, _compute_fft_flops),
-    "cholesky": _build_barrier(OpKind.LINALG, _compute_cholesky_flops),
-    "lu": _build_barrier(OpKind.LINALG, _compute_lu_flops),
-    **dict.fromkeys(("qr", "geqrf", "householder_product"), _build_barrier(OpKind.LINALG, _compute_qr_flops)),
+    "cholesky": _CHOLESKY,
+    "lu": _LU,
+    **dict.fromkeys(("qr", "geqrf", "householder_product"), _QR),
     "triangular_solve": _build_barrier(OpKind.LINALG, _compute_solve_flops),
-    **dict.fromkeys(("eigh", "eig", "svd", "schur"), _build_barrier(OpKind.LINALG, _compute_eigen_flops)),
+    **dict.fromkeys(("eigh", "eig", "svd", "schur"), _EIGEN),
 }  # fmt: skip

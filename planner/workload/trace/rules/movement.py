@@ -35,10 +35,6 @@ def keeps_order(shape: tuple[int, ...], permutation: tuple[int, ...]) -> bool:
     return moved == sorted(moved)
 
 
-def _keeps_order(equation: Equation) -> bool:
-    return keeps_order(get_shape(equation.invars[0]), equation.params["permutation"])
-
-
 def build_transposition(array: Any, permutation: tuple[int, ...]) -> Equation:
     """Build the equation that transposes an array of a given shape and type."""
     import jax
@@ -47,31 +43,30 @@ def build_transposition(array: Any, permutation: tuple[int, ...]) -> Equation:
     return jax.make_jaxpr(lambda x: jax.lax.transpose(x, permutation))(like).eqns[0]
 
 
-def _has_one_operand(equation: Equation) -> bool:
-    return len(equation.invars) == 1
-
-
-def _compute_update_writes(equation: Equation) -> int:
-    return nbytes(equation.invars[1])
-
-
 _VIEW = Rule(kind=OpKind.MOVE, role=Role.VIEW)
+_MOVE = Rule(kind=OpKind.MOVE, role=Role.POINTWISE)
+_RESIZE = Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=has_same_size)
+_JOIN = Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=lambda equation: len(equation.invars) == 1)
+_TRANSPOSE = Rule(
+    kind=OpKind.MOVE,
+    role=Role.POINTWISE,
+    is_view=lambda equation: keeps_order(get_shape(equation.invars[0]), equation.params["permutation"]),
+)
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_FREE, _VIEW),
-    "transpose": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=_keeps_order),
-    "rev": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
-    "pad": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=has_same_size),
-    "tile": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, is_view=has_same_size),
+    "transpose": _TRANSPOSE,
+    **dict.fromkeys(("rev", "split", "unstack"), _MOVE),
+    **dict.fromkeys(("pad", "tile"), _RESIZE),
     "slice": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, reads=read_selected, is_view=has_same_size),
-    "split": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
-    "unstack": Rule(kind=OpKind.MOVE, role=Role.POINTWISE),
-    "stack": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_has_one_operand),
-    "concatenate": Rule(kind=OpKind.MOVE, role=Role.BARRIER, is_view=_has_one_operand),
+    **dict.fromkeys(("stack", "concatenate"), _JOIN),
     "dynamic_slice": Rule(
         kind=OpKind.GATHER, role=Role.POINTWISE, reads=read_selected, is_view=has_same_size
     ),
     "dynamic_update_slice": Rule(
-        kind=OpKind.SCATTER, role=Role.BARRIER, reads=read_all_but_first, writes=_compute_update_writes
+        kind=OpKind.SCATTER,
+        role=Role.BARRIER,
+        reads=read_all_but_first,
+        writes=lambda equation: nbytes(equation.invars[1]),
     ),
 }
