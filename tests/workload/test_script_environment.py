@@ -180,4 +180,4 @@ def test_a_script_that_misses_a_variable_says_how_to_let_it_through(
     with pytest.raises(Exception, match="KeyError") as caught:
         load_workload("train.py", options=WorkloadOptions(use_cache=False), base=tmp_path)
 
-    assert "--script-env DATA_DIR" in caught.value.hint  # type: ignore[attr-defined]
+    assert "GPUPLAN_SCRIPT_ENV=DATA_DIR" in caught.value.hint  # type: ignore[attr-defined]
