@@ -18,7 +18,7 @@ from pathlib import Path
 from gpuplan.files import get_data_folder
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.catalog_files import PRICE_COLUMNS
-from gpuplan.offers.refresh.store import PriceStore, RefreshedOffer, merge_refreshed
+from gpuplan.offers.refreshed_prices import PriceStore, RefreshedOffer, merge_refreshed
 from gpuplan.offers.rows import Offer
 from gpuplan.settings import load_settings
 

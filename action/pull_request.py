@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import requests
-from gpuplan.numbers import (
+from gpuplan.units import (
     format_count,
     format_device,
     format_duration,

@@ -27,7 +27,7 @@ from gpuplan.profile.statistics import compute_median_interval
 from kept import Kept
 
 if TYPE_CHECKING:
-    from gpuplan.workload.build.materialize import ExecutableModel
+    from gpuplan.workload.capture.materialize import ExecutableModel
 
 __all__ = [
     "BACKENDS",
@@ -342,7 +342,7 @@ def _data(concrete: Any, samples: int) -> tuple[Any, Any, None]:
 
 
 def _with_model(reference: str, batch_size: int, use: Any) -> None:
-    from gpuplan.workload.build.materialize import build_and_use
+    from gpuplan.workload.capture.materialize import build_and_use
     from gpuplan.workload.options import WorkloadOptions
     from gpuplan.workload.reference import parse_reference
 

@@ -1,6 +1,6 @@
 """Published kernels of fused attention compared with their model: fitted, and with each chip and source left out.
 
-The constants that it prints are those of `gpuplan.predict.device.fused_attention.ATTENTION`.
+The constants that it prints are those of `gpuplan.predict.fused_attention.ATTENTION`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.device.fused_attention import ATTENTION, AttentionCoefficients
+from gpuplan.predict.fused_attention import ATTENTION, AttentionCoefficients
 from gpuplan.units import TERA
 
 sys.path.append(str(Path(__file__).parents[1]))  # where lab/ is

@@ -63,9 +63,9 @@ def serve(folder: Path) -> subprocess.Popen[str]:
 
 def read(url: str) -> None:
     """Read the file as `gpuplan catalog refresh` does; print what it took."""
+    from gpuplan.offers.refresh.aws_public import AwsBulk
     from gpuplan.offers.refresh.http import HttpClient
     from gpuplan.offers.refresh.source import RefreshRequest
-    from gpuplan.offers.refresh.sources.aws_bulk import AwsBulk
 
     request = RefreshRequest(regions=(REGION,), endpoints={"aws-bulk": url})
     source = AwsBulk()

@@ -64,7 +64,7 @@ def ask_compiler(model: str, accelerator: str, batch_size: int) -> dict[str, Any
     import jax
     import numpy as np
     from gpuplan.offers.catalog import load_catalog
-    from gpuplan.predict.compile.targets import find_target
+    from gpuplan.predict.compile.compiled_predictor import find_target
     from jax.experimental import topologies
     from jax.sharding import SingleDeviceSharding
 

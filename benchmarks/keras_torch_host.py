@@ -3,7 +3,7 @@
     python benchmarks/keras_torch_host.py
 
 Prints each step with its prediction by the other eleven, and the times fitted on all of them: the constants of
-`planner/predict/keras_torch_host.py`. Exit code 1 when those differ by more than 5 %. Tracing takes a minute.
+`planner/predict/keras_defaults.py`. Exit code 1 when those differ by more than 5 %. Tracing takes a minute.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.user_rows import predict_traced_row
+from gpuplan.plan.accuracy import predict_traced_row
 from gpuplan.predict.coefficients import HostCoefficients, SharedCoefficients
-from gpuplan.predict.device.host_overlap import compute_step_s, count_dispatches
-from gpuplan.predict.keras_torch_host import DISPATCH_S, STEP_S
+from gpuplan.predict.keras_defaults import DISPATCH_S, STEP_S
 from gpuplan.predict.measured_run import load_measured_workload, model_sample
 from gpuplan.predict.measurements import Measurement, read_measurements
 from gpuplan.predict.predictor import Predictor
+from gpuplan.predict.roofline import compute_step_s, count_dispatches
 from scipy.optimize import least_squares
 
 from lab.campaign_rows import ROOT, read_profiles, write_csv

@@ -32,7 +32,7 @@ from gpuplan.plan.select import Filters, select
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.units import Interval
-from gpuplan.workload.load import load_workload
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import Memory, Workload
 from gpuplan.workload.options import WorkloadOptions
 

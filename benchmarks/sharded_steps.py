@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.user_rows import predict_traced_row
+from gpuplan.plan.accuracy import predict_traced_row
 from gpuplan.predict.measurements import Measurement, load_published_measurements
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime

@@ -135,7 +135,7 @@ def peak_gib(command: Sequence[str], *, cache: Path) -> float:
 def save_workload(path: Path, *, cache: Path) -> None:
     """Write ResNet50 as a saved workload."""
     code = (
-        "import json, sys; from gpuplan.workload.load import WorkloadOptions, load_workload;"
+        "import json, sys; from gpuplan.workload.capture.load import WorkloadOptions, load_workload;"
         "w = load_workload('ResNet50', options=WorkloadOptions(samples=50000, epochs=10));"
         "json.dump(w.to_json(), open(sys.argv[1], 'w'))"
     )

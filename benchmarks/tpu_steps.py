@@ -1,6 +1,6 @@
 """Published steps of language models on TPU slices: fit of what matrix units reach, with networks left out.
 
-The constants that it prints are those of `gpuplan.predict.device.systolic_array.SHARES`. Tracing takes some
+The constants that it prints are those of `gpuplan.predict.systolic_array.SHARES`. Tracing takes some
 minutes on two cores, the first time.
 """
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.device.systolic_array import SHARES, SystolicShares
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.predictor import Predictor
+from gpuplan.predict.systolic_array import SHARES, SystolicShares
 
 sys.path.append(str(Path(__file__).parents[1]))  # where lab/ is
 from lab.dataset import trace_measured_rows

@@ -128,8 +128,8 @@ def compiled_memory(model: str, batch_size: int, precision: str, target: str) ->
 
 
 def _load(model: str, options: WorkloadOptions) -> None:
-    from gpuplan.workload.build.materialize import abstract_variables, set_precision
     from gpuplan.workload.capture import child
+    from gpuplan.workload.capture.materialize import abstract_variables, set_precision
     from gpuplan.workload.reference import parse_reference
 
     reference = parse_reference(model, base=ROOT)

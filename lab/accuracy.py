@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from gpuplan.offers.rows import CPU, Offer, Status
-from gpuplan.plain import to_plain
 from gpuplan.plan.accuracy import HEADLINE, Scoreboard
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.run_config import name_stack
 from gpuplan.predict.scores import ScoredRow, Summary, summarize, summarize_by
+from gpuplan.records import to_plain
 
 from .evaluation import Evaluator, HeldOutPredictions
 from .evaluation_protocols import EvaluationSetting

@@ -13,8 +13,8 @@ from typing import Any
 from gpuplan.files import write_atomically
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.coefficients import Coefficients, FittedCoefficients, StackCoefficients
-from gpuplan.predict.device.measured_lookup import FORMAT as MEASURED_FORMAT
-from gpuplan.predict.device.measured_lookup import compute_fingerprint
+from gpuplan.predict.measured_lookup import FORMAT as MEASURED_FORMAT
+from gpuplan.predict.measured_lookup import compute_fingerprint
 from gpuplan.predict.measured_run import TracedRun
 from gpuplan.predict.measurements import STACKS, Measurement
 from gpuplan.predict.run_config import append_mode, name_run_kind, name_user_stack

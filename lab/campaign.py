@@ -23,11 +23,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 from gpuplan.errors import GpuplanError
-from gpuplan.plain import to_plain
 from gpuplan.profile.device_probe import probe_device
 from gpuplan.profile.machine import read_device_state
-from gpuplan.profile.measuring_process import CHILD, ProcessResult
-from gpuplan.profile.rounds import MEASURE_RESERVE_S, RoundLimits, count_together, run_round
+from gpuplan.profile.measuring_process import (
+    CHILD,
+    MEASURE_RESERVE_S,
+    ProcessResult,
+    RoundLimits,
+    count_together,
+    run_round,
+)
+from gpuplan.records import to_plain
 from gpuplan.workload.options import WorkloadOptions
 
 from .campaign_kernels import Kernel

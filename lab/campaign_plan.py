@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpuplan.profile.rounds import RoundLimits
+from gpuplan.profile.measuring_process import RoundLimits
 from gpuplan.profile.windows import MeasurementRules
 
 from .campaign_kernels import PRECISIONS, Kernel, chunk_kernels, list_kernels

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from gpuplan.predict.baselines import BASELINES, predict_baseline_s
 from gpuplan.predict.coefficients import Coefficients, FittedCoefficients
-from gpuplan.predict.interval.adaptive import FEATURES, IntervalModel, compute_features
-from gpuplan.predict.interval.time_breakdown import TimeBreakdown
+from gpuplan.predict.intervals import FEATURES, IntervalModel, TimeBreakdown, compute_features
 from gpuplan.predict.measured_run import FitSample, model_sample
 from gpuplan.predict.measurements import Measurement
-from gpuplan.predict.scores import ScoredRow
+from gpuplan.predict.scores import BASELINES, ScoredRow, predict_baseline_s
 
 from .interval_fit import FeaturedResidual, fit_interval_model
 from .subset_fits import fit_subsets

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from gpuplan.errors import UsageError, near_names_hint
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.execution import Execution, find_measured_execution
-from gpuplan.predict.kernels.table import KernelTable
+from gpuplan.predict.executed_ops import Execution, find_measured_execution
+from gpuplan.predict.kernel_table import KernelTable
 from gpuplan.predict.measured_run import TracedRun, build_fit_sample, build_traced_run, load_measured_workload
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.step_time import NoPrediction

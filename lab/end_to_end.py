@@ -25,7 +25,7 @@ from gpuplan.units import Interval
 if TYPE_CHECKING:
     from gpuplan.offers.catalog import Catalog
     from gpuplan.offers.rows import Accelerator
-    from gpuplan.plan.result.offer_estimate import OfferEstimate
+    from gpuplan.plan.offer_estimate import OfferEstimate
     from gpuplan.workload.model import Workload
 
 SAMPLES = 1_281_167  # ImageNet's training images
@@ -128,7 +128,7 @@ def predict_runs(runs: Sequence[PublishedRun], catalog: Catalog) -> list[Predict
 def _steps_s(steps: Sequence[Measurement], chips: Mapping[str, Accelerator]) -> list[float]:
     """Return the time of each step, on one device by the fit, on several by theirs [s]."""
     from gpuplan.predict.coefficients import load_coefficients
-    from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficients
+    from gpuplan.predict.data_parallel import load_parallel_coefficients
 
     from .cross_validation import predict_sample_s
     from .dataset import build_samples

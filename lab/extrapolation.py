@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.device.accelerator_limits import find_release_year
-from gpuplan.predict.interval.adaptive import IntervalModel, compute_features
-from gpuplan.predict.interval.time_breakdown import TimeBreakdown
+from gpuplan.predict.accelerator_limits import find_release_year
+from gpuplan.predict.intervals import IntervalModel, TimeBreakdown, compute_features
 from gpuplan.predict.measured_run import model_sample
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.run_config import find_wait_factor

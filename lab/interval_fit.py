@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpuplan.predict.interval.adaptive import FEATURES, IntervalModel
+from gpuplan.predict.intervals import FEATURES, IntervalModel
 
 from .quantiles import compute_nested_log_bounds
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.files import write_atomically
-from gpuplan.predict.kernels.executed_ops import CORES_PER_CHIP, list_array_sweeps
-from gpuplan.predict.kernels.table import CATEGORIES, Kernel
+from gpuplan.predict.executed_ops import CORES_PER_CHIP, list_array_sweeps
+from gpuplan.predict.kernel_table import CATEGORIES, Kernel
 from gpuplan.predict.library_kernels import find_cudnn_layers, find_unfused_parts, has_persistent_norms
 from gpuplan.predict.measured_run import TracedRun
 from gpuplan.predict.measurements import Measurement

@@ -21,13 +21,18 @@ from typing import Any
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.execution.memory import TIGHT_FROM, MemoryVerdict, available_bytes, memory_verdict
-from gpuplan.plan.execution.memory_parts import compute_batch_bytes
+from gpuplan.plan.memory import (
+    TIGHT_FROM,
+    MemoryVerdict,
+    available_bytes,
+    compute_batch_bytes,
+    memory_verdict,
+)
 from gpuplan.predict.measured_run import load_measured_workload
 from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
 from gpuplan.predict.run_config import compute_memory_pressure
 from gpuplan.predict.xla_recomputation import XLA_SHARE, compute_recomputed_bytes
-from gpuplan.workload.load import load_workload
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import Memory
 from gpuplan.workload.options import WorkloadOptions
 

@@ -34,7 +34,7 @@ An error is |predicted / measured - 1|. *Median*, *mean* and *p90* are over rows
 the sources' mean errors, each counting once, so that no source dominates. *Bias* is the geometric mean of
 predicted / measured, minus 1. *|log|* is |log(predicted / measured)|, which weights factors of 1/2 and 2 equally
 (median, mean). *In 80 %* is the share of rows inside their 80 % prediction interval, which is computed from the
-residuals of the other groups only, scaled by features of the step (`planner/predict/interval/adaptive.py`).
+residuals of the other groups only, scaled by features of the step (`planner/predict/intervals.py`).
 Tables by *stack* group runs by what launches the kernels, by *network* by the kind of network. The rules of thumb
 each have one constant, fitted on the same rows as the model: FLOPs over peak, bytes over bandwidth, and the larger
 of the two.

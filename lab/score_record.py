@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any
 
 from gpuplan.plan.accuracy import FORMAT
-from gpuplan.predict.framework_versions import SOFTWARE
+from gpuplan.predict.measurements import SOFTWARE
 
 DIGITS = 4  # significant ones: enough to compare, and the same on most machines
 

@@ -9,9 +9,9 @@ from functools import cached_property
 from multiprocessing import get_context
 from typing import Any
 
-from gpuplan.environment import restore_environment
 from gpuplan.predict.coefficients import FittedCoefficients
 from gpuplan.predict.measured_run import FitSample
+from gpuplan.workload.capture.in_memory import restore_environment
 
 from .fit import LogSteps, compile_log_step, fit
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.user_rows import predict_traced_row
+from gpuplan.plan.accuracy import predict_traced_row
 from gpuplan.predict.coefficients import AcceleratorLimits
-from gpuplan.predict.device.systolic_array import READ_SHARES, SHARES, SystolicShares, systolic_parts_s
-from gpuplan.predict.kernels.table import KernelTable
+from gpuplan.predict.kernel_table import KernelTable
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import NoPrediction
+from gpuplan.predict.systolic_array import READ_SHARES, SHARES, SystolicShares, systolic_parts_s
 from gpuplan.workload.model import Workload
 
 MODERN = ("TPU-v5e", "TPU-v5p", "TPU-v6e")

@@ -10,7 +10,7 @@ from typing import Literal
 from gpuplan.predict.coefficients import FittedCoefficients
 from gpuplan.predict.from_profile.error_covariance import StepSummary, build_features
 from gpuplan.predict.from_profile.error_model import BatchProfile, ErrorModel, TrainingErrors
-from gpuplan.predict.interval.adaptive import interval_around
+from gpuplan.predict.intervals import interval_around
 from gpuplan.predict.measured_run import model_sample
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.scores import ScoredRow

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from .files import cache_dir_restored
+from .plan.estimate import Estimate as PlanEstimate
 from .plan.question import SortBy
-from .plan.result.estimate import Estimate as PlanEstimate
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -32,7 +32,7 @@ class Estimate(PlanEstimate):
         return f"<gpuplan.Estimate of {model} on {count} offers{best}>"
 
     def _repr_html_(self) -> str:
-        from .render.estimate.html import format_estimate_html
+        from .render.estimate_rows import format_estimate_html
 
         return format_estimate_html(self)
 
@@ -46,7 +46,7 @@ class Estimate(PlanEstimate):
         Raises:
             UsageError: pandas is not installed (`pip install 'gpuplan[pandas]'`).
         """
-        from .render.estimate.offer_rows import build_offer_frame
+        from .render.estimate_rows import build_offer_frame
 
         return build_offer_frame(self)
 

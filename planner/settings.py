@@ -33,6 +33,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -41,6 +42,7 @@ from .errors import UsageError, near_names_hint
 
 if TYPE_CHECKING:
     from .settings_entries import CommittedPrice, Discount, ExchangeRate, OwnMachine, Tax
+
 
 ENVIRONMENT_PREFIX = "GPUPLAN_"
 
@@ -307,3 +309,18 @@ def _default_user_file() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_config_path("gpuplan")) / "gpuplan.toml"
+
+
+VARIABLE = "GPUPLAN_TODAY"
+
+
+def get_today() -> date:
+    """Return the current date, or that of the environment; UsageError if it is not a date."""
+    stated = os.environ.get(VARIABLE)
+    if not stated:
+        return date.today()
+    try:
+        return date.fromisoformat(stated)
+    except ValueError as error:
+        message = f"`{stated}` in `{VARIABLE}` is not a date"
+        raise UsageError(message, hint="write it as 2026-11-25") from error

@@ -44,7 +44,7 @@ def time_estimator(profile: Any, **question: Any) -> Callable[[Any], float]:
 
 def _rows(profile: Any, question: Mapping[str, Any]) -> Sequence[Row]:
     """Return the offers of a plan that fit in memory, best first."""
-    from .plan.result.estimate import SCHEMA, Estimate
+    from .plan.estimate import SCHEMA, Estimate
 
     if isinstance(profile, (str, Path)) and str(profile).endswith(".json"):
         document = json.loads(Path(profile).read_bytes())

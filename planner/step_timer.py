@@ -17,14 +17,14 @@ from typing import Any, Literal
 import keras
 
 from .launch.agent.timing import find_batch_size, find_epoch_iterator
-from .plain import to_plain
 from .profile.background_load import LoadMonitor
 from .profile.findings import find_caveats
-from .profile.input_waits import InputWaits
+from .profile.input_pipeline import InputWaits
 from .profile.machine import describe_environment, read_device_peak_bytes, read_resident_peak_bytes
 from .profile.recorder import StepRecorder
 from .profile.windows import MeasurementRules, Meter
 from .profile_schema import ProfileDocument, RunRecord, Timing
+from .records import to_plain
 from .units import MS_PER_S
 
 RULES = MeasurementRules(window_s=0.5, warm_up_s=10.0, most_s=float("inf"))
@@ -140,7 +140,7 @@ class StepTimer(StepRecorder):
         return (epoch.last_s - epoch.first_s) / (epoch.steps - per_call)
 
     def _report_remaining(self) -> None:
-        from .numbers import format_duration
+        from .units import format_duration
 
         left_s, step_s = self.remaining_s(), self.step_s()
         if left_s is None or step_s is None or left_s <= 0:

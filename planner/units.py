@@ -1,8 +1,9 @@
-"""Unit prefixes, unit conversions, and the prediction interval of results."""
+"""Unit prefixes and conversions, the prediction interval of results, and number formats for people."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 MICRO = 1e-6
 KILO = 1e3
@@ -44,3 +45,96 @@ class Interval:
     def to_json(self) -> dict[str, float]:
         """Return the three numbers under the keys of the JSON contract."""
         return {"low": self.low, "mid": self.mid, "high": self.high}
+
+
+SECONDS_PER_MINUTE = 60.0
+LARGEST_SHARE_DENOMINATOR = 24
+SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR
+
+
+def format_short(value: float) -> str:
+    """Format a number with two to three digits.
+
+    Example:
+        >>> [format_short(x) for x in (0.01234, 1.234, 12.34, 123.4, 12345.6)]
+        ['0.012', '1.2', '12', '123', '12,346']
+    """
+    if value == 0:
+        return "0"
+    if value < 1:
+        return f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}"
+    return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def format_usd(value: float) -> str:
+    """Format dollars, with cents from $0.10 to $1,000.
+
+    Example:
+        >>> [format_usd(x) for x in (0.0, 0.00123, 0.526, 12.345, 1234.5)]
+        ['0', '0.0012', '0.53', '12.35', '1,234']
+    """
+    if value < 0.1 or value >= 1000:
+        return format_short(value)
+    return f"{value:.2f}"
+
+
+def format_offer_name(provider: str, instance_type: str, *, hosts: int = 1) -> str:
+    """Format an offer's name without repeating its provider, with the number of machines.
+
+    Example:
+        >>> format_offer_name("aws", "p3.2xlarge"), format_offer_name("colab", "colab-pro-t4")
+        ('aws p3.2xlarge', 'colab pro-t4')
+    """
+    machines = f"{hosts}× " if hosts > 1 else ""
+    return f"{provider} {machines}{instance_type.removeprefix(f'{provider}-')}"
+
+
+def format_range(low: float, high: float) -> str:
+    """Format the bounds of an interval.
+
+    Example:
+        >>> format_range(0.9, 14.2)
+        '0.9–14'
+    """
+    return f"{format_short(low)}–{format_short(high)}"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a time in a suitable unit.
+
+    Example:
+        >>> [format_duration(x) for x in (0.5, 90, 600, 7200, 90_000, 900_000)]
+        ['0.5 s', '90 s', '10 min', '2.0 h', '25 h', '10 d']
+    """
+    if seconds < 2 * SECONDS_PER_MINUTE:
+        return f"{format_short(seconds)} s"
+    if seconds < 2 * SECONDS_PER_HOUR:
+        return f"{format_short(seconds / SECONDS_PER_MINUTE)} min"
+    if seconds < 3 * SECONDS_PER_DAY:
+        return f"{format_short(seconds / SECONDS_PER_HOUR)} h"
+    return f"{format_short(seconds / SECONDS_PER_DAY)} d"
+
+
+def format_count(value: float, unit: str = "") -> str:
+    """Format a large count with an SI prefix.
+
+    Example:
+        >>> [format_count(512), format_count(25_636_712), format_count(7.8e11, "FLOP")]
+        ['512', '25.6 M', '780 GFLOP']
+    """
+    for size, prefix in ((TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k")):
+        if value >= size:
+            return f"{value / size:.3g} {prefix}{unit}"
+    return f"{value:g} {unit}".rstrip()
+
+
+def format_device(accelerator: str, devices: float) -> str:
+    """Format an accelerator with its count.
+
+    Example:
+        >>> format_device("T4", 1.0), format_device("A100-80GB", 8.0), format_device("A10", 0.167)
+        ('T4', '8× A100-80GB', '1/6× A10')
+    """
+    if devices == 1:
+        return accelerator
+    return f"{Fraction(devices).limit_denominator(LARGEST_SHARE_DENOMINATOR)}× {accelerator}"

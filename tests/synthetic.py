@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuplan.predict.coefficients import Coefficients
-from gpuplan.predict.interval.adaptive import FEATURES, IntervalModel
+from gpuplan.predict.intervals import FEATURES, IntervalModel
 
 from lab.priors import ERA_SPREAD_LOG, GROUPS
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import gpuplan
 import pytest
-from gpuplan.workload.load import load_workload
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.options import WorkloadOptions
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

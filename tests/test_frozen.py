@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, r
 from functools import cached_property
 
 import pytest
-from gpuplan.frozen import Frozen
+from gpuplan.records import Frozen
 from hypothesis import given
 from hypothesis import strategies as st
 

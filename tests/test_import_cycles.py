@@ -15,8 +15,8 @@ def test_no_import_circles() -> None:
     graph = graph_of(sorted(ROOT.rglob("*.py")))
 
     assert len(graph) > 300
-    assert graph["gpuplan.plan.pricing.offers"] >= {
-        "gpuplan.plan.pricing.comparison",
+    assert graph["gpuplan.plan.offer_table"] >= {
+        "gpuplan.plan.comparison",
         "gpuplan.workload.model",
     }
     try:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from gpuplan.frozen import Frozen
-from gpuplan.plain import to_plain
+from gpuplan.records import Frozen, to_plain
 from gpuplan.units import Interval
 
 

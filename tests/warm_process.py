@@ -94,7 +94,7 @@ def _start_server(path: Path) -> subprocess.Popen[bytes]:
 
 
 def _serve(path: str) -> None:
-    for module in ("keras", "gpuplan.workload.build.lowering", "gpuplan.workload.trace.jax.step"):
+    for module in ("keras", "gpuplan.workload.capture.lowering", "gpuplan.workload.trace.jax.step"):
         import_module(module)
 
     with socket.socket(socket.AF_UNIX) as server:

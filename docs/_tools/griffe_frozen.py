@@ -1,4 +1,4 @@
-"""Griffe extension: the signature of classes derived from `gpuplan.frozen.Frozen`.
+"""Griffe extension: the signature of classes derived from `gpuplan.records.Frozen`.
 
 Their constructor takes the annotated fields as keyword arguments, as `typing.dataclass_transform` tells type
 checkers. Griffe knows the decorator `dataclass` but not this transform, and would miss every documented argument.

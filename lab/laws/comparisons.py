@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.device.accelerator_limits import (
+from gpuplan.predict.accelerator_limits import (
     find_generation,
     has_inline_ecc,
     peak_tflop_per_s,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import nlargest
 from typing import NamedTuple
 
-from gpuplan.frozen import Frozen
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.predictor import Predictor
+from gpuplan.records import Frozen
 
 from .comparisons import (
     LEAST_BATCH,

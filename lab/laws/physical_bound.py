@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuplan.frozen import Frozen
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.device.accelerator_limits import peak_tflop_per_s
-from gpuplan.predict.kernels.launches import WINOGRAD_FILTERS
+from gpuplan.predict.accelerator_limits import peak_tflop_per_s
+from gpuplan.predict.launches import WINOGRAD_FILTERS
+from gpuplan.records import Frozen
 from gpuplan.units import GIGA, MIB, TERA
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import PRODUCTS, Op, OpKind

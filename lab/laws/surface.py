@@ -11,16 +11,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuplan.frozen import Frozen
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.execution import find_keras_execution
-from gpuplan.predict.kernels.launches import build_kernels
-from gpuplan.predict.kernels.table import CONTRACTIONS
+from gpuplan.predict.executed_ops import find_keras_execution
+from gpuplan.predict.kernel_table import CONTRACTIONS
+from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.run_config import compute_memory_pressure
 from gpuplan.predict.step_time import StepTime
+from gpuplan.records import Frozen
 from gpuplan.units import GIGA, TERA
-from gpuplan.workload.load import load_workload
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 from gpuplan.workload.resize import can_resize, interpolate_workload

@@ -11,15 +11,12 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from gpuplan.frozen import Frozen
 from gpuplan.offers.rows import Accelerator
+from gpuplan.predict.data_parallel import IMAGE_BYTES
+from gpuplan.predict.interconnect import Link, find_slowest_link
 from gpuplan.predict.measured_run import find_host_spec
 from gpuplan.predict.measurements import Measurement
-from gpuplan.predict.multi_device.data_parallel import IMAGE_BYTES
-from gpuplan.predict.multi_device.interconnect import (
-    Link,
-    find_slowest_link,
-)
+from gpuplan.records import Frozen
 from gpuplan.workload.model import Workload
 
 ExchangeForm = Literal["all_reduce", "parameter_server", "one_process"]

@@ -11,10 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuplan.plain import to_plain
-from gpuplan.predict.interval.adaptive import interval_around
-from gpuplan.predict.measurements import Measurement
-from gpuplan.predict.multi_device.data_parallel import (
+from gpuplan.predict.data_parallel import (
     ANY_METHOD,
     FORMAT,
     ExchangeCoefficients,
@@ -23,7 +20,10 @@ from gpuplan.predict.multi_device.data_parallel import (
     compute_overhead_parts_s,
     ratio_scale,
 )
+from gpuplan.predict.intervals import interval_around
+from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.scores import ScoredRow
+from gpuplan.records import to_plain
 
 from ..quantiles import compute_nested_log_bounds
 from .data import EXCHANGE_FORMS, ScalingPair

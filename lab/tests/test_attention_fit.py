@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.device.fused_attention import ATTENTION
+from gpuplan.predict.fused_attention import ATTENTION
 
 from lab.attention_fit import (
     AttentionKernel,

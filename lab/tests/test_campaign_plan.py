@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from gpuplan.predict.measurements import read_measurements
-from gpuplan.profile.measuring_process import ProcessResult
-from gpuplan.profile.rounds import RoundLimits
+from gpuplan.profile.measuring_process import ProcessResult, RoundLimits
 from gpuplan.profile.statistics import summarize
 from gpuplan.workload.reference import parse_reference
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.plain import to_plain
-from gpuplan.profile.measuring_process import CHILD
-from gpuplan.profile.rounds import RoundLimits, run_round
+from gpuplan.profile.measuring_process import CHILD, RoundLimits, run_round
+from gpuplan.records import to_plain
 from gpuplan.workload.options import WorkloadOptions
 
 from lab.campaign import build_request

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
-from gpuplan.predict.interval.time_breakdown import TimeBreakdown
+from gpuplan.predict.intervals import TimeBreakdown
 from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
 
 from lab.cross_validation import CrossValidation, predict_sample_s

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from gpuplan.predict.interval.adaptive import FEATURES
-from gpuplan.predict.interval.time_breakdown import TimeBreakdown
+from gpuplan.predict.intervals import FEATURES, TimeBreakdown
 
 from lab.cross_validation import CrossValidation, LabelledSample, cross_validate, predict_sample_s
 from lab.evaluation import Evaluator

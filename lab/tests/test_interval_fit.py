@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from gpuplan.predict.interval.adaptive import compute_features
-from gpuplan.predict.interval.time_breakdown import TimeBreakdown
+from gpuplan.predict.intervals import TimeBreakdown, compute_features
 
 from lab.interval_fit import FeaturedResidual, fit_interval_model
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuplan.predict.kernels.executed_ops import count_variables, select_executed_ops
-from gpuplan.predict.kernels.launches import moved_bytes
+from gpuplan.predict.executed_ops import count_variables, select_executed_ops
+from gpuplan.predict.launches import moved_bytes
 from gpuplan.predict.library_kernels import find_unfused_parts
 from gpuplan.predict.measured_run import build_traced_run, load_measured_workload
 from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file

@@ -7,12 +7,9 @@ import math
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.data_parallel import ParallelCoefficients, load_parallel_coefficients
 from gpuplan.predict.measured_run import load_measured_workload
 from gpuplan.predict.measurements import load_published_measurements
-from gpuplan.predict.multi_device.data_parallel import (
-    ParallelCoefficients,
-    load_parallel_coefficients,
-)
 from gpuplan.predict.scores import summarize
 
 from lab.multi_device.data import (

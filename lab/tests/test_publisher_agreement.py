@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.interval.time_breakdown import TimeBreakdown
+from gpuplan.predict.intervals import TimeBreakdown
 from gpuplan.predict.measurements import load_published_measurements
 
 from lab.cross_validation import CrossValidation, LabelledSample

@@ -13,11 +13,11 @@ from typing import Any, cast
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import load_coefficients
+from gpuplan.predict.data_parallel import load_parallel_coefficients
 from gpuplan.predict.from_profile.error_model import load_error_model
-from gpuplan.predict.interval.time_breakdown import TimeBreakdown
+from gpuplan.predict.intervals import TimeBreakdown
 from gpuplan.predict.measured_run import load_measured_workload
 from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
-from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficients
 from gpuplan.workload.model import Workload
 
 from lab import dataset, recalibrate

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpuplan.plain import to_plain
 from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.scores import ScoredRow
+from gpuplan.records import to_plain
 from gpuplan.units import Interval
 from hypothesis import given
 from hypothesis import strategies as st

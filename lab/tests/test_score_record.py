@@ -10,12 +10,12 @@ from typing import Any
 
 import jsonschema
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plain import to_plain
 from gpuplan.plan.accuracy import load_packaged_record
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
-from gpuplan.predict.interval.adaptive import interval_around
+from gpuplan.predict.intervals import interval_around
 from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.scores import ScoredRow, summarize
+from gpuplan.records import to_plain
 
 from lab.cross_validation import predict_sample_s
 from lab.dataset import build_samples

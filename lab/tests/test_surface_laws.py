@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.device.host_overlap import MOST_FITTED_PRESSURE
+from gpuplan.predict.roofline import MOST_FITTED_PRESSURE
 from gpuplan.predict.run_config import compute_paging_s
 from gpuplan.units import GIB
 

@@ -30,14 +30,11 @@ MODELLING = ("jax", "keras", "numpy", "scipy")  # packages that a light installa
 # `REPORT_EPILOG` for text below their help; only the module of the executed command is loaded.
 COMMANDS = {
     "estimate_commands": ("estimate", "report", "epochs"),
-    "breakeven_command": ("breakeven",),
-    "rig_command": ("rig",),
-    "sweep_command": ("sweep",),
+    "comparison_commands": ("breakeven", "rig", "sweep"),
     "catalog_commands": ("offers", "accelerators", "quota"),
     "refresh_commands": ("catalog",),
     "accuracy_commands": ("accuracy",),
-    "profile_command": ("profile",),
-    "reconcile_command": ("reconcile",),
+    "profile_commands": ("profile", "reconcile"),
     "benchmark_command": ("benchmark",),
     "launch_commands": ("launch", "ps", "stop", "reap"),
     "doctor_command": ("doctor",),
@@ -157,7 +154,7 @@ def run(arguments: Sequence[str]) -> int:
 @contextmanager
 def _script_output_shown() -> Iterator[None]:
     """Show what the user's script prints."""
-    from ..workload.capture.script_output import show_script_output
+    from ..workload.capture.process import show_script_output
 
     token = show_script_output.set(True)
     try:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .flags import Backend, Device
 from .messages import format_command, suggest_next
-from .work_flags import Backend, Device
 
 if TYPE_CHECKING:
     from ..profile.benchmark import BenchmarkDocument
@@ -44,8 +44,7 @@ def benchmark(
     """
     from ..limits import MAX_MINUTES, require_positive
     from ..profile.benchmark import run_benchmark
-    from ..profile.benchmark_rows import format_csv
-    from ..profile.benchmark_suite import select_workloads
+    from ..profile.benchmark_suite import format_csv, select_workloads
     from ..profile.run import select_backend
     from ..render.output import require_writable, write_text
     from ..render.progress import bar
@@ -75,7 +74,7 @@ def benchmark(
 def _report(found: BenchmarkDocument, output: Path | None, *, as_json: bool) -> None:
     """Print the rows, and on standard error what was skipped and written; GpuplanError without any row."""
     from ..errors import GpuplanError
-    from ..render.benchmark import emit_benchmark
+    from ..render.profile import emit_benchmark
 
     emit_benchmark(found, as_json=as_json)
     for one in found["skipped"]:

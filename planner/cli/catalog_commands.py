@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import UsageError, near_names_hint
-from ..plain import to_plain
+from ..records import to_plain
+from .flags import Accelerator as AcceleratorFlag
+from .flags import Provider, Region
 from .messages import format_command, suggest_next
-from .offer_flags import Accelerator as AcceleratorFlag
-from .offer_flags import Provider, Region
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
@@ -42,9 +42,8 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
 
     Example: gpuplan offers --provider gcp --region us-central1 --json
     """
-    from ..offers.catalog import load_user_catalog
+    from ..offers.catalog import load_user_catalog, select_offers, sort_by_device_price
     from ..offers.local import probe_local_offer
-    from ..offers.query import select_offers, sort_by_device_price
     from ..render.catalog import OFFER_COLUMNS, build_offer_row
     from ..render.output import emit_json, emit_rows
     from ..settings import load_settings
@@ -71,7 +70,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
             typer.echo(
                 f"Shown: {len(shown)} of {len(found)} offers, the cheapest per device first; more: --all."
             )
-        from ..render.estimate.notes import format_age_line
+        from ..render.estimate_notes import format_age_line
 
         line = format_age_line(found) if sys.stdout.isatty() else ""  # JSON and TSV contain the dates
         if line:
@@ -131,8 +130,8 @@ def quota(
 
     Example: gpuplan quota --provider gcp --region us-central1 --json
     """
-    from ..offers.quotas import get_quota_endpoints, read_quotas
     from ..offers.refresh.http import HttpClient
+    from ..offers.refresh.quotas import get_quota_endpoints, read_quotas
     from ..render.catalog import QUOTA_COLUMNS
     from ..render.output import emit_json, emit_rows
     from ..render.progress import status

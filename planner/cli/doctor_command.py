@@ -30,7 +30,7 @@ def doctor(
     from ..render.doctor import DOCTOR_COLUMNS, build_doctor_rows
     from ..render.output import emit_json, emit_rows
     from ..render.progress import status
-    from ..today import get_today
+    from ..settings import get_today
 
     with status("checking this installation"):
         report = examine_installation(environ=os.environ, today=get_today(), ask_devices=not quick)

@@ -9,16 +9,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import UsageError
-from ..plain import to_plain
-from .flag_groups import expand_flag_groups
+from ..records import to_plain
+from .flags import (
+    FitFlag,
+    LimitFlags,
+    ModelArgument,
+    ModelFlags,
+    OfferFlags,
+    OrderFlags,
+    OutputFlags,
+    PlacementFlags,
+    RunFlags,
+    ScriptArguments,
+    build_options,
+    build_request,
+    expand_flag_groups,
+)
 from .messages import DRY_RUN, format_command, suggest_next
-from .offer_flags import LimitFlags, OfferFlags, OrderFlags, PlacementFlags, build_request
-from .output_flags import OutputFlags
-from .work_flags import FitFlag, ModelArgument, ModelFlags, RunFlags, ScriptArguments, build_options
 
 if TYPE_CHECKING:
+    from ..plan.estimate import Estimate
     from ..plan.question import Question
-    from ..plan.result.estimate import Estimate
     from ..workload.model import Workload
 
 COLAB, KAGGLE = "colab", "kaggle"
@@ -106,7 +117,7 @@ def _show(
 ) -> None:
     """Write the result and the file; NoAnswerError if no offer fits."""
     from ..plan.question import explain_no_answer
-    from ..render.estimate.emit import emit_estimate, format_estimate_json
+    from ..render.estimate_output import emit_estimate, format_estimate_json
     from ..render.output import write_text
 
     if out.output is not None:
@@ -233,7 +244,7 @@ def epochs(
 ) -> None:
     """Extrapolate how many epochs a metric needs to reach a target, or say that it cannot be known."""
     from ..errors import NoAnswerError
-    from ..plan.compare.learning_curve import SCHEMA, forecast_epochs, read_history
+    from ..plan.learning_curve import SCHEMA, forecast_epochs, read_history
     from ..render.output import Column, emit_json, emit_rows
     from ..render.progress import status
 

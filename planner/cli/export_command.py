@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from .flags import MaxHours, MaxUsd, Rank, Script, ScriptArguments
 from .messages import WITHOUT_DRY_RUN, suggest_next
-from .work_flags import MaxHours, MaxUsd, Rank, Script, ScriptArguments
 
 if TYPE_CHECKING:
-    from ..launch.prepare.arguments import LaunchArgs
+    from ..launch.arguments import LaunchArgs
 
 
 def export(  # noqa: PLR0917 - one argument a flag
@@ -41,9 +41,9 @@ def export(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
     """
+    from ..launch.arguments import LaunchArgs
     from ..launch.export import export_offer
-    from ..launch.prepare.arguments import LaunchArgs
-    from ..render.export import format_export
+    from ..render.launch import format_export
     from ..render.output import emit_json, emit_text, require_writable, write_text
     from ..settings import load_settings
 
@@ -81,7 +81,7 @@ def hand_over_to_sky(
     """Write the plan's offer as a SkyPilot task and start it with `sky`; a dry run prints the task."""
     from ..launch.export import export_offer
     from ..launch.export.engines import launch_with_sky, require_sky
-    from ..render.export import format_export
+    from ..render.launch import format_export
     from ..render.output import emit_text, write_text
 
     file = output or Path("gpuplan-task.yaml")

@@ -9,14 +9,100 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..errors import NoAnswerError, UsageError
-from ..plain import to_plain
-from .launch_apply import apply_plan, format_cost_limit, plan_launch
-from .messages import DRY_RUN, format_command, suggest_next
-from .work_flags import MaxHours, MaxUsd, Rank, Script, ScriptArguments
+from ..errors import GpuplanError, NoAnswerError, UsageError
+from ..records import to_plain
+from .flags import MaxHours, MaxUsd, Rank, Script, ScriptArguments
+from .messages import DRY_RUN, WITHOUT_DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
-    from ..launch.core.service import Launcher
+    from ..launch.arguments import LaunchArgs
+    from ..launch.core.cloud_adapter import RunOutcome
+    from ..launch.core.launch_plan import LaunchPlan
+    from ..launch.service import Launcher
+
+
+_GO_ON = "repeat the command to continue from the last checkpoint"
+
+
+def plan_launch(
+    asked: LaunchArgs, launcher: Launcher, *, dry_run: bool, output: Path | None, as_json: bool
+) -> LaunchPlan:
+    """Build a launch plan, write it to the output file, and print it; a dry run reads no current prices."""
+    from ..launch.build_plan import build_launch_plan
+    from ..offers.catalog import load_user_catalog
+    from ..render.launch import plan_text
+    from ..render.output import emit_json, emit_text, format_json, write_text
+    from ..render.progress import status
+    from ..settings import load_settings
+
+    with status("planning the launch"):
+        made = build_launch_plan(
+            asked, launcher, catalog=load_user_catalog(load_settings()), look=not dry_run
+        )
+    payload = made.to_json()
+    schema = payload.pop("schema")
+    if output is not None:
+        write_text(output, format_json(schema, payload))
+    if dry_run:
+        emit_json(schema, payload) if as_json else emit_text(plan_text(made.to_json()))
+        step = WITHOUT_DRY_RUN if output is None else format_command("launch", str(output))
+        suggest_next(step, as_json=as_json)
+    elif not as_json:
+        typer.echo(plan_text(made.to_json(), calls=False), err=True, nl=False)
+    return made
+
+
+def format_cost_limit(plan: LaunchPlan, launcher: Launcher) -> str:
+    """Format the highest cost of a plan, and whether a limit outside the machine enforces it."""
+    if launcher.adapter(plan.request.provider).remote and not plan.is_bounded:
+        return f"${plan.worst_case_usd:.2f} if its own timer works, and without a limit outside it"
+    return f"${plan.worst_case_usd:.2f} at most"
+
+
+def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: bool) -> None:
+    """Apply a plan, and wait for its end if requested; an interrupt prints how to see and stop the run."""
+    from ..launch.outcome import wait_for_end
+    from ..render.progress import status
+
+    try:
+        with status(f"starting run {plan.run}", wanted=not as_json):
+            launcher.launch(plan)
+        if not wait:
+            commands = " or ".join(f"`{command}`" for command in plan.stop)
+            typer.echo(f"to end it: {commands}", err=True)
+            suggest_next(format_command("ps"), as_json=as_json)
+            return
+        with status(f"waiting for run {plan.run} to end (Ctrl-C leaves it running)", wanted=not as_json):
+            outcome = wait_for_end(launcher, plan.run)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"run {plan.run} keeps running: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it",
+            err=True,
+        )
+        raise
+    _show_end(launcher, plan.run, outcome, as_json=as_json)
+    suggest_next(format_command("reconcile", "PLAN", plan.run), as_json=as_json)
+
+
+def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: bool) -> None:
+    """Print the result of a run compared with its plan; GpuplanError unless the run is done."""
+    from ..launch.outcome import compare_with_plan
+    from ..render.launch import COMPARISON_COLUMNS
+    from ..render.output import emit_json, emit_rows
+
+    rows = [line.to_json() for line in compare_with_plan(launcher.ledger.peek(run), outcome)]
+    if as_json:
+        emit_json(
+            "gpuplan.launch-end/1", {"run": run, "outcome": outcome.model_dump(mode="json"), "lines": rows}
+        )
+    else:
+        emit_rows(COMPARISON_COLUMNS, rows)
+    if outcome.status != "done":
+        raise GpuplanError(
+            f"run `{run}` ended as `{outcome.status}` (exit code {outcome.exit_code})",
+            hint="repeat the command to start it again" if outcome.status == "failed" else _GO_ON,
+        )
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required without a terminal.")]
@@ -70,7 +156,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
-    from ..launch.prepare.arguments import LaunchArgs, build_launch_preferences
+    from ..launch.arguments import LaunchArgs, build_launch_preferences
     from ..render.output import require_writable
     from ..settings import load_settings
 
@@ -115,8 +201,8 @@ def ps(
     """
     from datetime import UTC, datetime
 
+    from ..launch.core.error_messages import Failures
     from ..launch.listing import listed
-    from ..launch.prepare.error_messages import Failures
     from ..render.launch import MACHINE_COLUMNS
     from ..render.output import emit_json, emit_rows
     from ..render.progress import status
@@ -166,7 +252,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan stop --all
     """
-    from ..launch.prepare.error_messages import Failures
+    from ..launch.core.error_messages import Failures
     from ..render.progress import status
 
     if bool(ids) == everything:
@@ -210,8 +296,8 @@ def reap(provider: Provider = None, json_: AsJson = False) -> None:
 
 def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
     """Build the launcher of this installation, which prints its events."""
+    from ..launch.build_plan import create_launcher
     from ..launch.core.launch_plan import LaunchEvent
-    from ..launch.prepare.build_plan import create_launcher
     from ..owner import require_owner
     from ..render.launch import event_line
     from ..render.progress import say

@@ -14,9 +14,8 @@ from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..offers.refresh.http import HttpClient
-    from ..offers.refresh.outcome import RefreshOutcome
-    from ..offers.refresh.run import RefreshJob
-    from ..offers.refresh.store import PriceStore
+    from ..offers.refresh.run import RefreshJob, RefreshOutcome
+    from ..offers.refreshed_prices import PriceStore
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Providers = Annotated[list[str] | None, typer.Option("--provider", help="Only this provider; repeatable.")]
@@ -52,7 +51,7 @@ def check(
     from ..offers.catalog import load_catalog
     from ..offers.check import check_catalog
     from ..render.progress import status
-    from ..today import get_today
+    from ..settings import get_today
 
     with status("checking every row"):
         report = check_catalog(load_catalog(folder).folder, today=get_today())
@@ -96,7 +95,7 @@ def refresh(
     from ..offers.refresh.http import HttpClient
     from ..offers.refresh.jobs import build_jobs
     from ..offers.refresh.run import refresh_provider
-    from ..offers.refresh.store import PriceStore
+    from ..offers.refreshed_prices import PriceStore
     from ..render.progress import bar, say
     from ..settings import load_settings
 
@@ -123,8 +122,8 @@ def refresh(
 
 def _refresh_interruptions(job: RefreshJob, store: PriceStore, http: HttpClient) -> None:
     """Read the Spot Advisor's rates; a failure is reported, but rejects no price."""
+    from ..offers.refresh.aws_public import refresh_interruption_rates
     from ..offers.refresh.errors import FetchError
-    from ..offers.refresh.sources.aws_spot import refresh_interruption_rates
 
     try:
         count = refresh_interruption_rates(store, job.request, http)
@@ -217,8 +216,7 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
     from ..offers.price_history import summarize_ages
     from ..render.catalog import AGE_COLUMNS
     from ..render.output import emit_json, emit_rows
-    from ..settings import load_settings
-    from ..today import get_today
+    from ..settings import get_today, load_settings
 
     rows = summarize_ages(load_user_catalog(load_settings()).offers, today=get_today())
     rows = [row for row in rows if not provider or row["provider"] in provider]
@@ -276,7 +274,7 @@ def path() -> None:
 def _store() -> PriceStore:
     """Return the store of refreshed prices in the settings."""
     from ..files import get_data_folder
-    from ..offers.refresh.store import PriceStore
+    from ..offers.refreshed_prices import PriceStore
     from ..settings import load_settings
 
     return PriceStore(get_data_folder(load_settings().data_dir))

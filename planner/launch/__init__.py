@@ -2,9 +2,8 @@
 
     request ─▶ LaunchPlan (pure, API calls as data) ─▶ apply (the only part that costs money) ─▶ events
 
-`prepare` turns the flags of `gpuplan launch` and an estimate into a checked plan. `core` has what all providers
-share: the plan, the engine that applies it, the ledger, teardown, and the protocol of an adapter
-(`core/cloud_adapter.py`). `clouds` has one package or module per provider and finds them by name. `agent`
-runs on the rented machine. `export` writes the chosen offer as a file for other launchers. `listing` is
-`gpuplan ps`; `outcome` waits for the end of a run and turns its result into a profile.
+`core` has what all providers share: the plan, the ledger, start-up scripts, and the protocol of an adapter
+(`core/cloud_adapter.py`). `clouds` has one package or module per provider and finds them by name. The modules of this
+folder turn flags and an estimate into a checked plan, apply it, end machines, and list them. `agent` runs on the
+rented machine. `export` writes the chosen offer as a file for other launchers.
 """

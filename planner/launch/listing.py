@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from ..plan.pricing.money import compute_rental_usd
+from ..plan.money import compute_rental_usd
 from .core.cloud_adapter import Adapter, CloudMachine
+from .core.error_messages import Failures, list_machines
 from .core.history import AttemptHistory, History
-from .prepare.error_messages import Failures, list_machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

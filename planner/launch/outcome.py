@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError, UsageError
-from ..plain import to_plain
-from ..plan.pricing.money import compute_rental_usd
+from ..plan.money import compute_rental_usd
 from ..profile.document import complete_profile, create_profile, create_row
 from ..profile_schema import ProfileDocument, RunRecord, Timing
+from ..records import to_plain
 from ..units import SECONDS_PER_HOUR, Interval
 from ..workload.options import ScriptOptions
 from .core.cloud_adapter import RunOutcome
 from .core.history import AttemptHistory, History
 from .core.request import RunSpec, Seconds
-from .core.service import Launcher
+from .service import Launcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +240,7 @@ def _lived_s(history: History, outcome: RunOutcome) -> float:
 
 def _with_workload(document: ProfileDocument, spec: RunSpec, terms: ScriptOptions) -> ProfileDocument:
     """Add the traced workload of the run, which later estimates need, to the profile."""
-    from ..workload.load import load_workload
+    from ..workload.capture.load import load_workload
     from ..workload.options import WorkloadOptions
 
     row = document["rows"][0]

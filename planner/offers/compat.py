@@ -7,7 +7,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import Annotated, Literal
 
-from ..frozen import Frozen
+from ..records import Frozen
 from .catalog_files import load_rows, read_table
 from .rows import Accelerator, Constraint, Row
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Annotated, Any, Literal
 
-from ..frozen import Frozen
+from ..records import Frozen
 from .catalog_files import (
     CatalogError,
     Finding,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..frozen import Frozen
+from ..records import Frozen
 from ..units import GIB
 from .aliases import AcceleratorNames
 from .catalog import GENERIC_HOST, Catalog, load_catalog

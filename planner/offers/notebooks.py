@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeVar
 
-from ..frozen import Frozen
+from ..records import Frozen
 from .catalog_files import Table, load_rows
 from .rows import NotebookPlan, NotebookRuntime, Offer, PartialDate, UnitPrice, UnitRate
 

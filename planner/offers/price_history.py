@@ -14,7 +14,7 @@ from ..errors import NoAnswerError, UsageError
 from .rows import Offer
 
 if TYPE_CHECKING:
-    from .refresh.store import PriceStore
+    from .refreshed_prices import PriceStore
 
 OfferKey = tuple[str, str, str, str]
 
@@ -100,7 +100,7 @@ def load_previous_prices(
 ) -> list[Offer]:
     """Return the prices to compare with; packaged ones only for refreshed offers."""
     from .catalog import load_catalog
-    from .refresh.store import PriceStore
+    from .refreshed_prices import PriceStore
 
     if packaged:
         keys = {(name, *offer.key) for name in providers for offer in store.offers(name)}

@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
-from ..frozen import Frozen
+from ..records import Frozen
 
 CPU = "CPU"  # accelerator name of a machine without one; the instance type determines the CPU
 

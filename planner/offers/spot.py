@@ -12,10 +12,9 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Annotated, Literal
 
-from ..frozen import Frozen
+from ..records import Frozen
 from .aliases import get_chip_name
-from .catalog_files import load_rows, load_table, read_table, read_text_table
-from .row_cache import cache_rows
+from .catalog_files import cache_rows, load_rows, load_table, read_table, read_text_table
 from .rows import Constraint, DatedRow, Offer, Positive, Row
 
 PreemptionBasis = Literal["watched", "provider's bucket", "assumed", "given"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -12,13 +12,248 @@ from typing import Any, cast
 
 from ..errors import UsageError, near_names_hint
 from ..offers.rows import Accelerator
-from ..plain import to_plain
-from ..predict.measurements import Measurement
+from ..predict.accelerator_limits import runs_tf32_by_default
+from ..predict.coefficients import Coefficients
+from ..predict.data_parallel import scale_to_devices
+from ..predict.keras_defaults import STEP_S, choose_attention
+from ..predict.measured_run import (
+    FitSample,
+    build_fit_sample,
+    build_traced_run,
+    find_host_spec,
+    load_measured_workload,
+    model_sample,
+)
+from ..predict.measurements import Measurement, load_published_measurements
+from ..predict.modelled_step import compute_step_interval, find_basis, find_limiter
 from ..predict.predictor import Predictor
-from ..predict.scores import ScoredRow, Summary, row_to_json, summarize, summarize_by
-from .user_rows import find_fitted_publications, find_publication, predict_user_rows
+from ..predict.run_config import KERAS_TORCH, find_software_year, find_wait_factor, name_user_run
+from ..predict.scores import (
+    BASELINES,
+    ScoredRow,
+    Summary,
+    predict_baseline_s,
+    row_to_json,
+    summarize,
+    summarize_by,
+)
+from ..predict.sharded_step import scale_to_sharded_devices
+from ..predict.sharding import Sharding, parse_sharding
+from ..predict.step_time import NoPrediction, StepTime
+from ..records import to_plain
+from ..units import Interval
+from ..workload.model import Workload
+from .sharding import build_device_workload, build_traffic
 
 Progress = Callable[[str], None]
+FRAMEWORKS = {
+    "keras": "tensorflow2",
+    "eager": "pytorch",
+    "tuned": "",
+}  # of rows that name none, kernel by kernel
+STEP_ALONE = "device"  # the batch stays on the device, and no loop of `fit()` is timed
+FITTING = 1.0  # memory needed over memory usable, at most, of a step that ran [-]
+FIRST_WITH_FUSED_ATTENTION = 2023.2  # PyTorch 2.0, March 2023: `scaled_dot_product_attention`
+# TensorFlow 2.4, December 2020, and NVIDIA's containers since 20.06 take TF32 by default; PyTorch 1.7 to 1.11 for
+# all products, since 1.12 (June 2022) for convolutions alone (release notes of both).
+FIRST_WITH_TF32, FIRST_WITH_FLOAT32_PRODUCTS = 2020.4, 2022.4
+
+
+def resolve_defaults(m: Measurement, workload: Workload, accelerator: Accelerator) -> Measurement:
+    """Return a row with what it does not state: framework, use of TF32 and fused attention, by their defaults.
+
+    Args:
+        m: Row of a user's file.
+        workload: Its traced step.
+        accelerator: Row of the catalog.
+    """
+    compiled_by = {"keras": "jax", "eager": "pytorch", "tuned": "jax"}
+    framework = m.framework or (compiled_by if m.compiled else FRAMEWORKS)[m.stack]
+    known = replace(m, framework=framework)
+    return replace(
+        known,
+        precision=_resolve_precision(known, accelerator),
+        attention=m.attention
+        or ("flash" if _is_attention_fused(known, workload, accelerator) else "unfused"),
+    )
+
+
+def _resolve_precision(m: Measurement, accelerator: Accelerator) -> str:
+    """Return `float32` as the framework runs it: with TF32 for all products, for convolutions, or for none."""
+    year = find_software_year(m)
+    may_differ = runs_tf32_by_default(accelerator) and not m.exact_precision and year >= FIRST_WITH_TF32
+    if m.precision != "float32" or not may_differ:
+        return m.precision
+    if m.framework == "pytorch" and m.stack != "tuned" and year >= FIRST_WITH_FLOAT32_PRODUCTS:
+        return "tf32_convolutions"
+    return m.precision if m.framework in ("mxnet", "paddle") else "tf32"
+
+
+def _is_attention_fused(m: Measurement, workload: Workload, accelerator: Accelerator) -> bool:
+    if m.stack == "keras" and m.framework != "pytorch":
+        return choose_attention(replace(workload, compiled=m.compiled), accelerator).fused
+    return find_software_year(m) >= FIRST_WITH_FUSED_ATTENTION
+
+
+def find_publication(source: str) -> str:
+    """Return the publication of a row: its source without revision, file and row.
+
+    Example:
+        >>> find_publication("huggingface/pytorch-image-models@aa4b585 results/a.csv (timm:0001)")
+        'huggingface/pytorch-image-models'
+    """
+    return source.split("@", maxsplit=1)[0].strip()
+
+
+def find_fitted_publications() -> frozenset[str]:
+    """Return the publications of all packaged measurements."""
+    return frozenset(find_publication(m.source) for m in load_published_measurements())
+
+
+class UserRows:
+    """Predictions of a user's rows.
+
+    Attributes:
+        rows: Predicted rows, with an interval each.
+        unpredicted: Measurements without a prediction, with the reason.
+        baselines: The same rows by each rule of thumb, its constant fitted on these rows.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[ScoredRow] = []
+        self.unpredicted: list[tuple[Measurement, str]] = []
+        self._samples: list[FitSample] = []
+
+    @property
+    def baselines(self) -> dict[str, list[ScoredRow]]:
+        """Rows of each rule of thumb; a rule has no interval but its time."""
+        found: dict[str, list[ScoredRow]] = {}
+        for name, rule in BASELINES.items():
+            times = predict_baseline_s(rule, self._samples, self._samples) if self._samples else []
+            found[name] = [
+                replace(row, predicted_s=Interval(low=time_s, mid=time_s, high=time_s), basis=name)
+                for row, time_s in zip(self.rows, times, strict=True)
+            ]
+        return found
+
+
+def predict_user_rows(
+    measurements: Sequence[Measurement],
+    resolve: Callable[[str], Accelerator],
+    predictor: Predictor,
+    *,
+    progress: Progress,
+) -> UserRows:
+    """Predict a user's measurements with the packaged coefficients, never by looking the answer up."""
+    found = UserRows()
+    for m in measurements:
+        progress(m.model)
+        step, sample = predict_traced_row(m, load_measured_workload(m), resolve(m.accelerator), predictor)
+        if isinstance(step, NoPrediction):
+            found.unpredicted.append((m, step.reason))
+        elif sample is not None:
+            found.rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
+            found._samples.append(sample)
+    return found
+
+
+def predict_traced_row(
+    m: Measurement, workload: Workload, accelerator: Accelerator, predictor: Predictor
+) -> tuple[StepTime | NoPrediction, FitSample | None]:
+    """Return the step of a row and its inputs by the packaged coefficients, or why there is none.
+
+    Args:
+        m: Row of a user's file, or a published one.
+        workload: Its traced step, of the whole model.
+        accelerator: Row of the catalog.
+        predictor: Coefficients.
+    """
+    known = resolve_defaults(m, workload, accelerator)
+    sharding = parse_sharding(m.shard)[0] if m.shard else Sharding.NONE
+    each = build_device_workload(workload, sharding, m.devices)
+    sample = build_fit_sample(known, build_traced_run(known, each, accelerator), accelerator)
+    if isinstance(sample, NoPrediction):
+        return sample, None
+    if m.shard:  # it ran, so that it fitted, however much was computed again or kept elsewhere
+        sample = replace(sample, pressure=min(sample.pressure, FITTING))
+    coefficients = predictor.coefficients
+    names = name_user_run(m.stack, torch=m.framework == "pytorch", mode=m.mode, compiled=m.compiled)
+    if not m.framework or sample.stack not in coefficients.stacks:
+        sample = replace(sample, stack=names.stack)
+    if sample.host not in coefficients.hosts:
+        sample = replace(sample, host=names.host)
+    if m.feed == STEP_ALONE:
+        coefficients = _without_fixed_time(coefficients, sample.host)
+    single = _predict_single(known, sample, accelerator, coefficients)
+    if m.devices == 1:
+        return single, sample
+    return _scale(single, m, workload, accelerator, sharding), sample
+
+
+def _without_fixed_time(coefficients: Coefficients, host: str) -> Coefficients:
+    """Return the coefficients without the time of a host for each step of a loop.
+
+    What Keras on PyTorch takes within a step stays.
+    """
+    machine = replace(coefficients.hosts[host], fixed_s=STEP_S if host == KERAS_TORCH else 0.0)
+    return replace(coefficients, hosts={**coefficients.hosts, host: machine})
+
+
+def _scale(
+    single: StepTime, m: Measurement, workload: Workload, accelerator: Accelerator, sharding: Sharding
+) -> StepTime | NoPrediction:
+    """Return the step of a row's devices."""
+    devices, machine, hosts = m.devices, find_host_spec(m), _count_joined_hosts(m)
+    if sharding != Sharding.NONE:
+        return scale_to_sharded_devices(
+            single,
+            traffic=build_traffic(workload, sharding),
+            accelerator=accelerator,
+            devices=devices,
+            machine=machine,
+            hosts=hosts,
+        )
+    return scale_to_devices(
+        single,
+        gradient_bytes=workload.memory.gradient_bytes,
+        accelerator=accelerator,
+        devices=devices,
+        machine=machine,
+        hosts=hosts,
+    )
+
+
+def _predict_single(
+    m: Measurement, sample: FitSample, accelerator: Accelerator, coefficients: Coefficients
+) -> StepTime:
+    """Return the step of a row on one device."""
+    step = model_sample(sample, coefficients)
+    basis, note = find_basis(
+        accelerator, coefficients, precision=m.precision, mode=m.mode, compiled=m.compiled
+    )
+    interval = compute_step_interval(
+        step,
+        sample.chip,
+        accelerator,
+        coefficients,
+        mode=m.mode,
+        compiled=m.compiled,
+        software_year=sample.software_year,
+    )
+    return StepTime(
+        time_s=interval.scaled(find_wait_factor(m)),
+        basis=basis,
+        limiter=find_limiter(step.parts_s),
+        parts_s=step.parts_s,
+        note=note,
+    )
+
+
+def _count_joined_hosts(m: Measurement) -> int:
+    """Return the machines of a row whose network is known; one where nothing can be said of it."""
+    return m.hosts or 1 if find_host_spec(m).network_gbit_per_s else 1
+
+
 FORMAT = "gpuplan.accuracy-record/1"
 HEADLINE = "architecture"
 

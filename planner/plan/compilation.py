@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GpuplanError, UsageError
-from ..predict.compile.compiled import CompiledStep
-from ..predict.compile.compiled_predictor import CompiledPredictor
-from ..predict.compile.targets import CompileTarget, find_compiler_version, find_target
+from ..predict.compile.compiled_predictor import (
+    CompiledPredictor,
+    CompiledStep,
+    CompileTarget,
+    find_compiler_version,
+    find_target,
+)
 from ..predict.compile.worker import compile_step
-from ..workload.build.lowering import LoweredStep, lower_step
-from ..workload.cache import compute_entry_key, read_entry, write_entry
+from ..workload.capture.load import compute_entry_key, read_entry, write_entry
+from ..workload.capture.lowering import LoweredStep, lower_step
 from ..workload.reference import parse_reference
-from .execution.sharding_choice import UNSHARDED
+from .sharding import UNSHARDED
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator

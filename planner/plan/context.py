@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from ..plain import parse_json
-from ..predict.multi_device.sharding import find_tensor_ways
+from ..predict.sharding import find_tensor_ways
+from ..records import parse_json
 from .cost_terms import CostTerms
 from .question import EstimateContext, Question
 from .script_layout import select_mesh_offers, trace_as_distributed
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import StepCompiler
-    from .execution.input_pipeline import InputPipeline
+    from .input_pipeline import InputPipeline
 
 
 def build_context(
@@ -105,7 +105,7 @@ def _importing(module: str) -> Iterator[None]:
 def _feed(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
     if not any(m.loading for m in measurements):
         return None
-    from .execution.input_pipeline import build_measured_pipeline
+    from .input_pipeline import build_measured_pipeline
 
     return build_measured_pipeline(measurements, workload)
 
@@ -167,9 +167,9 @@ def build_resizer(
 def trace_workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:
     """Trace the workload of a reference or a model."""
     if isinstance(model, str):
-        from ..workload.load import load_workload
+        from ..workload.capture.load import load_workload
 
         return load_workload(model, options=options, argv=script_arguments)
-    from ..workload.load import trace_keras_model
+    from ..workload.capture.load import trace_keras_model
 
     return trace_keras_model(model, options=options)

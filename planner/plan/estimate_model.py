@@ -1,25 +1,36 @@
-"""Estimate of a model on every offer: trace, predict, price and rank; then the optional parts."""
+"""Estimate of a model on every offer: trace it, predict, price, rank; then the details that the user asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import NoAnswerError
+from ..predict.breakdown import StepBreakdown, break_down_step
+from ..predict.predictor import Predictor
+from ..predict.step_time import StepTime
 from ..workload.capture.kept_models import keep_models_built
+from .alternative_costs import Crossover, find_crossovers
+from .breakeven import BreakevenQuery, build_cost_model
 from .context import build_context, trace_workload
 from .cost_terms import CostTerms
+from .estimate import CostCurve, Estimate, ReportDetails
 from .estimate_workload import estimate_in_context
-from .fit_ways import build_sizes_error, prepare_fit, require_fittable
+from .fit_options import build_sizes_error, prepare_fit, require_fittable
+from .offer_estimate import BestBatch, OfferEstimate, ServingEstimate
 from .question import EstimateContext, Question
-from .result.estimate import Estimate
-from .result.offer_estimate import OfferEstimate
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
+    from ..predict.step_time import StepPredictor
+    from ..units import Interval
+    from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
+    from .alternative_costs import AlternativeCost, AlternativeCostModel
     from .compilation import StepCompiler
 
 
@@ -77,16 +88,13 @@ def estimate_model(
         if best_batch:
             answer = _at_best_batch(answer, context, question)
         if detailed:
-            from .details import build_report_details
-
             answer = replace(answer, details=build_report_details(context, answer, question))
         return answer if context.workload.mode == "train" else _served(answer, context, model, options)
 
 
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:
     """Add to each offer an estimate at the largest batch that fits."""
-    from .execution.best_batch_search import add_best_batch
-    from .result.best_batch import choose_batch_sizes, with_run_length_of
+    from .offer_estimate import choose_batch_sizes, with_run_length_of
 
     own, resized = context.workload, context.resized
     if resized is None:
@@ -104,10 +112,193 @@ def _at_best_batch(answer: Estimate, context: EstimateContext, question: Questio
 
 def _served(answer: Estimate, context: EstimateContext, model: Any, options: WorkloadOptions) -> Estimate:
     """Add latency, throughput and cost of serving predictions to each offer."""
-    from .execution.serving import add_serving
 
     one = context.workload if context.workload.batch_size == 1 else None
     if one is None and isinstance(model, str) and not model.endswith(".json"):
         one = trace_workload(model, options=replace(options, batch_size=1), script_arguments=())
     offers = add_serving(answer.offers, one, context.predictor)
     return replace(answer, offers=tuple(offers))
+
+
+ACCELERATORS_SHOWN = 6
+PAID_COLAB = "colab-payg"
+EPOCHS_SHOWN = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000)
+MOST_EPOCHS_TIMES = 10  # end of the curves, as a multiple of the requested epochs [-]
+
+
+def build_report_details(context: EstimateContext, estimate: Estimate, question: Question) -> ReportDetails:
+    """Build the report details of an estimate.
+
+    Args:
+        context: Context of the estimate.
+        estimate: The estimate.
+        question: Question that the estimate answers.
+    """
+    chosen = estimate.recommendation
+    limited = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
+    named = (*estimate.decision.roles(), *limited)
+    recommended = tuple(dict.fromkeys(index for index in named if index is not None))
+    curves = _CostCurves.of(context, estimate, question)
+    shown = (*recommended, *chosen.pareto, *estimate.best_per_devices())
+    return ReportDetails(
+        steps=_steps(context, estimate, shown),
+        bills=recommended,
+        curves=() if curves is None else tuple(curves.curves()),
+        crossovers=() if curves is None else curves.find_crossover_points(),
+        colab=() if curves is None else tuple(curves.against(PAID_COLAB)),
+    )
+
+
+def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -> tuple[StepBreakdown, ...]:
+    """Break down the step on one device of each of the first distinct accelerators of some offers."""
+    wanted = [estimate.offers[index].selected.accelerator for index in shown]
+    found: dict[str, StepBreakdown] = {}
+    known = Predictor.load()
+    for accelerator in sorted((one for one in wanted if one is not None), key=lambda one: one.kind == "cpu"):
+        if accelerator.name in found:
+            continue
+        step = context.predictor.step_time(context.workload, accelerator, devices=1)
+        if isinstance(step, StepTime):
+            taken = break_down_step(context.workload, accelerator, step, known.coefficients)
+            found |= {} if taken is None else {accelerator.name: taken}
+        if len(found) == ACCELERATORS_SHOWN:
+            break
+    return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class _CostCurves:
+    """Costs of the default alternatives at numbers of epochs, computed once per number."""
+
+    costs: AlternativeCostModel
+    asked: int
+    known: dict[int, dict[str, AlternativeCost]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, context: EstimateContext, estimate: Estimate, question: Question) -> _CostCurves | None:
+        """Build the curves; None if the run is not given in epochs or no default alternative is offered."""
+        workload = context.workload
+        if workload.epochs is None or workload.samples is None:
+            return None
+        try:
+            costs = build_cost_model(context, BreakevenQuery(), estimate.offers, question=question)
+        except NoAnswerError:
+            return None
+        return cls(costs.narrowed(epochs=workload.epochs, runs=1), workload.epochs)
+
+    @property
+    def farthest(self) -> int:
+        """End of the curves [epochs]."""
+        return MOST_EPOCHS_TIMES * max(self.asked, 10)
+
+    def at(self, epochs: int) -> dict[str, AlternativeCost]:
+        """Return the cost of each alternative by name, the cheapest first."""
+        if epochs not in self.known:
+            found = self.costs.at(epochs=epochs, runs=1)
+            self.known[epochs] = {cost.alternative.name: cost for cost in found}
+        return self.known[epochs]
+
+    def find_crossover_points(self) -> tuple[Crossover, ...]:
+        """Return the numbers of epochs at which the cheapest alternative changes."""
+        return find_crossovers(lambda n: next(iter(self.at(n))), farthest=self.farthest)
+
+    def against(self, name: str) -> Iterator[Crossover]:
+        """Yield the numbers of epochs at which one alternative overtakes each other paid one in cost."""
+        asked = self.at(self.asked)
+        for other in [rival for rival in asked if rival != name and asked[rival].money_usd.mid > 0]:
+            yield from (
+                find_crossovers(partial(self._cheaper, name, other), farthest=self.farthest)
+                if name in asked
+                else ()
+            )
+
+    def _cheaper(self, one: str, other: str, epochs: int) -> str:
+        """Return the name of the cheaper of two alternatives."""
+        found = self.at(epochs)
+        return one if found[one].total_usd <= found[other].total_usd else other
+
+    def curves(self) -> Iterator[CostCurve]:
+        """Yield the cost curve of each alternative."""
+        epochs = sorted({n for n in EPOCHS_SHOWN if n <= self.farthest} | {self.asked, self.farthest})
+        for alternative in self.costs.alternatives:
+            found = [(n, self.at(n)[alternative.name].money_usd) for n in epochs]
+            yield CostCurve(
+                name=alternative.name,
+                instance_type=alternative.offer.offer.instance_type,
+                points=tuple((n, usd.low, usd.mid, usd.high) for n, usd in found),
+            )
+
+
+def add_best_batch(
+    offers: Sequence[OfferEstimate], sizes: Sequence[int], estimated: Callable[[int], Sequence[OfferEstimate]]
+) -> list[OfferEstimate]:
+    """Add to each offer the largest batch that fits with a margin and is not slower per sample.
+
+    Args:
+        offers: Estimates at the user's batch size.
+        sizes: Batch sizes to try [-].
+        estimated: Function that estimates the same offers at another batch size.
+    """
+    found: dict[int, BestBatch] = {}
+    own = {id(one.offer): one for one in offers}
+    for size in sorted(sizes):
+        for other in estimated(size):
+            best = _better(own[id(other.offer)], other, size)
+            if best is not None:
+                found[id(other.offer)] = best
+    return [replace(one, best_batch=found.get(id(one.offer))) for one in offers]
+
+
+def _better(one: OfferEstimate, other: OfferEstimate, size: int) -> BestBatch | None:
+    """Return the run at another batch size if it fits and is not slower per sample, else None."""
+    step_s, own_step_s = other.device_estimate.step_time_s, one.device_estimate.step_time_s
+    if step_s is None or other.device_estimate.is_ruled_out or other.device_estimate.memory.verdict != "fits":
+        return None
+    speedup = None
+    if own_step_s is not None and one.device_estimate.memory.fits:
+        rate = other.device_estimate.run.global_batch_size / step_s.mid
+        speedup = rate * own_step_s.mid / one.device_estimate.run.global_batch_size
+        if (
+            speedup < 1.0
+            or other.device_estimate.run.global_batch_size <= one.device_estimate.run.global_batch_size
+        ):
+            return None
+    return BestBatch(
+        batch_size=size,
+        step_time_s=step_s,
+        run_time_s=other.run_time_s,
+        speedup=speedup,
+        cost_usd=None if other.bill is None else other.bill.total_json(),
+    )
+
+
+def add_serving(
+    offers: Sequence[OfferEstimate], one: Workload | None, predictor: StepPredictor
+) -> list[OfferEstimate]:
+    """Add a serving estimate to each offer.
+
+    Args:
+        offers: Estimates of the forward pass at its batch size.
+        one: The model at batch size 1; without it, and with tensor parallelism, the latency is unknown.
+        predictor: Predictor of step times.
+    """
+    known: dict[tuple[str, float], Interval | None] = {}
+    served = []
+    for offer in offers:
+        accelerator, share = offer.selected.accelerator, min(1.0, offer.offer.devices)
+        latency_s, serving = None, None
+        shared = offer.device_estimate.sharding.divides_products
+        if one is not None and accelerator is not None and not shared:
+            key = (accelerator.name, share)
+            if key not in known:
+                step = predictor.step_time(one, accelerator, devices=share)
+                known[key] = step.time_s if isinstance(step, StepTime) else None
+            latency_s = known[key]
+        if offer.samples_per_s is not None:
+            serving = ServingEstimate(
+                latency_s=latency_s,
+                per_s=offer.samples_per_s,
+                usd_per_million=offer.usd_per_million_samples,
+            )
+        served.append(replace(offer, serving=serving))
+    return served

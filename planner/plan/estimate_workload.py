@@ -9,22 +9,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..predict.multi_device.sharding import format_sharding
+from ..predict.sharding import format_sharding
 from ..units import SECONDS_PER_HOUR
-from .compare.decision import decide
-from .compare.ranking import rank_offers, recommend
+from .bill import INPUT_STALLS
 from .cost_terms import NO_TERMS, CostTerms
+from .decision import decide
+from .estimate import Estimate
 from .estimate_device import DeviceEstimator
-from .execution.fitting import FitWays
-from .execution.input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
-from .execution.scaling_mode import BatchScaling
-from .execution.sharding_choice import UNSHARDED, ShardingChoice
-from .pricing.bill import INPUT_STALLS
-from .pricing.offers import price_offers
+from .fitting import FitWays
+from .input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
+from .offer_table import price_offers
 from .question import EstimateContext, Question
-from .result.estimate import Estimate
+from .ranking import rank_offers, recommend
+from .run_length import BatchScaling
 from .script_layout import follow_script
 from .select import Selection
+from .sharding import UNSHARDED, ShardingChoice
 
 if TYPE_CHECKING:
     from ..predict.step_time import StepPredictor

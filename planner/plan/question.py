@@ -7,26 +7,25 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import NoAnswerError, UsageError
-from ..frozen import Frozen
 from ..limits import MAX_DURATION_S, require_positive
-from ..numbers import format_device, format_duration
-from ..predict.multi_device.sharding import Sharding
+from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction
-from ..units import GIB
-from .execution.scaling_mode import ScalingMode
+from ..records import Frozen
+from ..units import GIB, format_device, format_duration
+from .preemption import SpotTerms
+from .run_length import ScalingMode
 from .select import Filters
-from .spot.preemption import SpotTerms
 
 if TYPE_CHECKING:
-    from ..offers.account_quotas import AccountQuotas
     from ..offers.catalog import Catalog
+    from ..offers.refresh.quotas import AccountQuotas
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .cost_terms import CostTerms
-    from .execution.input_pipeline import InputPipeline
-    from .result.estimate import Estimate
-    from .result.offer_estimate import OfferEstimate
+    from .estimate import Estimate
+    from .input_pipeline import InputPipeline
+    from .offer_estimate import OfferEstimate
     from .select import Selection
 
 SortBy = Literal["cost", "time", "co2"]

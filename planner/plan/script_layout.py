@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError
-from ..predict.kernels.executed_ops import CORES_PER_CHIP
-from ..predict.multi_device.sharding import EVERY_SHARDING, Sharding, format_sharding
-from .execution.sharding_choice import UNSHARDED
+from ..predict.executed_ops import CORES_PER_CHIP
+from ..predict.sharding import EVERY_SHARDING, Sharding, format_sharding
+from .sharding import UNSHARDED
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer

@@ -2,23 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ..errors import NoAnswerError
-from ..frozen import Frozen
+from ..errors import NoAnswerError, UsageError, near_names_hint
 from ..limits import MAX_DEVICES, MAX_HOSTS, require_count, require_positive
+from ..records import Frozen
 from ..units import SECONDS_PER_HOUR
 from .cost_terms import OWNED
-from .residency import resolve_countries
 
 if TYPE_CHECKING:
-    from ..offers.account_quotas import AccountQuotas, QuotaCheck
     from ..offers.catalog import Catalog
     from ..offers.costs import HostKind
+    from ..offers.refresh.quotas import AccountQuotas, QuotaCheck
     from ..offers.rows import Accelerator, MachineLinks, Offer
     from ..offers.spot import PreemptionData
+
+
+# Members of the European Union since 2020, and of the European Economic Area (ISO 3166-1).
+EU = frozenset({
+    "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU",
+    "LV", "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
+})  # fmt: skip
+JURISDICTIONS: Mapping[str, frozenset[str]] = {
+    "eu": EU,
+    "eea": EU | {"IS", "LI", "NO"},
+    "uk": frozenset({"GB"}),
+}
+CODE_LENGTH = 2
+
+
+def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozenset[str]:
+    """Return the countries of jurisdictions or country codes.
+
+    Args:
+        names: `eu`, `eea`, `uk`, or ISO 3166-1 codes, in any case.
+        known: Countries with offers of machines.
+
+    Raises:
+        UsageError: A name that is neither, or a country without machines.
+
+    Example:
+        >>> sorted(resolve_countries(["CH", "uk"], known=["CH", "GB"]))
+        ['CH', 'GB']
+    """
+    countries: set[str] = set()
+    codes = set(known)
+    for name in names:
+        if name.lower() in JURISDICTIONS:
+            countries |= JURISDICTIONS[name.lower()]
+        elif len(name) == CODE_LENGTH and name.upper() in codes:
+            countries.add(name.upper())
+        else:
+            hint = near_names_hint(name, [*JURISDICTIONS, *sorted(codes)], see_all="gpuplan offers")
+            raise UsageError(f"unknown residency `{name}` in `--residency`", hint=hint)
+    return frozenset(countries)
+
 
 NOTEBOOKS = ("colab", "kaggle")
 
@@ -176,9 +216,8 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
         UsageError: A filter value is not in the catalog, or the catalog cannot be read.
         NoAnswerError: No offer passes all filters.
     """
-    from ..offers.catalog import load_catalog
+    from ..offers.catalog import load_catalog, select_offers
     from ..offers.local import probe_local_offer
-    from ..offers.query import select_offers
 
     catalog = catalog or load_catalog()
     own = OfferContext(*probe_local_offer(catalog), place="local") if filters.include_local else None

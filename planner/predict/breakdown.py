@@ -10,21 +10,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..offers.rows import Accelerator
 from ..units import GIGA, TERA
+from ..workload.model import Workload
+from .accelerator_limits import TF32, compute_limits, find_generation, find_release_year, peak_tflop_per_s
 from .coefficients import Coefficients
-from .device.accelerator_limits import compute_limits, find_generation, find_release_year, peak_tflop_per_s
-from .execution import find_keras_execution
+from .executed_ops import find_keras_execution
 from .keras_defaults import find_execution_precision
-from .kernels.launches import moved_bytes
+from .launches import moved_bytes
 from .modelled_step import compute_kernel_times_s
 from .run_config import append_mode
 from .step_time import NoPrediction, StepTime
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
-    from ..workload.model import Workload
     from ..workload.ops import Op
-    from .kernels.table import Kernel
+    from .kernel_table import Kernel
+
 
 LAYERS_KEPT = 24  # other layers are merged
 OTHER_LAYERS = "other layers"
@@ -182,3 +183,22 @@ def _product_type(kernels: Iterable[Kernel]) -> str:
     for kernel in kernels:
         flops[kernel.dtype] = flops.get(kernel.dtype, 0.0) + kernel.flops * kernel.count
     return max(flops, key=lambda dtype: flops[dtype])
+
+
+def compute_peak_time_s(workload: Workload, accelerator: Accelerator, *, share: float = 1.0) -> float | None:
+    """Return the time that the products of a step take at the datasheet's peak; None if that is unknown [s].
+
+    Over the time of the step it is the model FLOPs utilization (Chowdhery et al., 2022, "PaLM", arXiv:2204.02311,
+    appendix B): the peak is that of the precision in which most products run, and attention counts in full. What a
+    script recomputes counts again, which makes it a utilization by hardware FLOPs.
+
+    Args:
+        workload: Step of one device.
+        accelerator: Row of the catalog.
+        share: Devices that do this work, at most 1 [-].
+    """
+    precision = find_execution_precision(workload, accelerator)
+    in_tf32 = precision in TF32
+    dtype = "float32" if in_tf32 else precision.removeprefix("mixed_")
+    peak, _ = peak_tflop_per_s(accelerator, dtype, tf32=in_tf32)
+    return workload.product_flops / (peak * share * TERA) if peak and workload.product_flops else None

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..frozen import Frozen
-from ..plain import to_plain
-from .interval.adaptive import IntervalModel
+from ..records import Frozen, to_plain
+from .intervals import IntervalModel
 
 FORMAT = "gpuplan.efficiency/9"
 # From Volta on, first-level cache and shared memory are one, and threads of a warp are scheduled each on its own.

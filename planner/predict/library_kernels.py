@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 from ..offers.rows import Accelerator
-from .device.accelerator_limits import tensor_dtypes
-from .kernels.grouped import FastGroups
-from .kernels.launches import UnfusedPart
-from .kernels.table import FusedKernel
+from .accelerator_limits import tensor_dtypes
+from .kernel_table import FastGroups, FusedKernel
+from .launches import UnfusedPart
 from .measurements import Measurement
 from .run_config import KERAS_3_YEAR, TENSORFLOW, find_software_year
 
@@ -172,7 +171,7 @@ def has_row_kernels(m: Measurement, accelerator: Accelerator) -> bool:
     """Return True for steps of XLA that reduces rows and works on them in one kernel, as it does for Keras 3.
 
     Its Triton kernels need compute capability 8.0. Programs that XLA 0.10 compiled for a V100 have three kernels
-    for a softmax, for an A100 one (`planner/workload/trace/graph/row_kernels.py`).
+    for a softmax, for an A100 one (`planner/workload/trace/graph/fusion.py`).
     """
     by_xla = m.compiled and m.framework != "pytorch" and find_software_year(m) >= KERAS_3_YEAR
     return by_xla and is_nvidia_since(accelerator, AMPERE)

@@ -6,18 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..offers.rows import Accelerator
-from ..workload.load import load_workload
+from ..workload.capture.load import load_workload
 from ..workload.model import Workload
 from ..workload.options import WorkloadOptions
+from .accelerator_limits import compute_limits, find_generation, find_release_year
 from .coefficients import AcceleratorLimits, FittedCoefficients
-from .device.accelerator_limits import compute_limits, find_generation, find_release_year
-from .execution import find_measured_execution
-from .framework_versions import NEWEST_SOFTWARE
-from .kernels.executed_ops import select_executed_ops
-from .kernels.table import Kernel, KernelTable
-from .measurements import Measurement
+from .executed_ops import find_measured_execution, select_executed_ops
+from .interconnect import HOST_SPECS, UNKNOWN_HOST, HostSpec
+from .kernel_table import Kernel, KernelTable
+from .measurements import NEWEST_SOFTWARE, Measurement
 from .modelled_step import ModelledStep, model_step
-from .multi_device.interconnect import HOST_SPECS, UNKNOWN_HOST, HostSpec
 from .run_config import (
     compute_memory_pressure,
     find_software_year,

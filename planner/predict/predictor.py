@@ -10,11 +10,12 @@ from typing import Any, TypeVar, cast
 from ..offers.rows import Accelerator
 from ..workload.model import Workload
 from ..workload.ops import Op
+from .accelerator_limits import compute_limits, find_generation, find_release_year
 from .coefficients import AcceleratorLimits, Coefficients
-from .device.accelerator_limits import compute_limits, find_generation, find_release_year
-from .device.measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
-from .execution import Execution, find_keras_execution
-from .interval.adaptive import interval_around
+from .data_parallel import scale_to_devices
+from .executed_ops import Execution, find_keras_execution
+from .interconnect import UNKNOWN_HOST, HostSpec
+from .intervals import interval_around
 from .keras_defaults import (
     choose_attention,
     describe_composed_normalization,
@@ -23,23 +24,25 @@ from .keras_defaults import (
     describe_torch_host,
     describe_unaligned_products,
     find_execution_precision,
+    load_user_coefficients,
     select_executed_workload,
 )
-from .keras_torch_host import load_user_coefficients
-from .kernels.table import Kernel, KernelTable
-from .modelled_step import KernelTimes, StepOnChip, compute_all_kernel_times_s, model_step
-from .multi_device.data_parallel import scale_to_devices
-from .multi_device.interconnect import UNKNOWN_HOST, HostSpec
-from .run_config import (
-    compute_memory_pressure,
-    compute_paging_s,
-    name_user_run,
-)
-from .step_description import (
+from .kernel_table import Kernel, KernelTable
+from .measured_lookup import MeasuredSteps, compute_fingerprint, load_measured_steps
+from .modelled_step import (
+    KernelTimes,
+    StepOnChip,
+    compute_all_kernel_times_s,
     compute_step_interval,
     compute_variable_traffic_s,
     find_basis,
     find_limiter,
+    model_step,
+)
+from .run_config import (
+    compute_memory_pressure,
+    compute_paging_s,
+    name_user_run,
 )
 from .step_time import NoPrediction, StepTime, join_notes
 from .xla_recomputation import compute_recomputed_bytes

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from ..offers.rows import Accelerator
 from ..units import GIB, GIGA
-from .device.host_overlap import MOST_FITTED_PRESSURE
-from .framework_versions import software_year
-from .measurements import Measurement
+from .measurements import Measurement, software_year
+from .roofline import MOST_FITTED_PRESSURE
 
 # What crosses to the device in every step; data sets that a framework reads itself are copied while the step
 # before runs, and synthetic data stays on the device.

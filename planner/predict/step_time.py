@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from ..frozen import Frozen
+from ..records import Frozen
 from ..units import Interval
-from .multi_device.interconnect import UNKNOWN_HOST
+from .interconnect import UNKNOWN_HOST
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
     from ..workload.model import Workload
-    from .multi_device.interconnect import HostSpec
+    from .interconnect import HostSpec
 
 Basis = Literal["measured", "modelled", "datasheet"]
 Limiter = Literal["compute", "memory bandwidth", "launch", "input", "link"]

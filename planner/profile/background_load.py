@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..plain import to_plain
+from ..records import to_plain
 
 MIN_REPORTED_CORES = 0.05  # of one core: processes below are not reported [-]
 MAX_REPORTED = 3  # reported processes [-]

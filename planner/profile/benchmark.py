@@ -10,11 +10,10 @@ from typing import Any
 from ..errors import GpuplanError
 from ..profile_schema import ProfileDocument
 from ..workload.options import WorkloadOptions
-from .benchmark_rows import build_row
-from .benchmark_suite import BenchmarkWorkload, Configured, configure_suite
+from .benchmark_suite import BenchmarkWorkload, Configured, build_row, configure_suite
 from .device_probe import probe_device
 from .document import find_accelerator_name
-from .profile_request import Device, ProfileRequest
+from .request import Device, ProfileRequest
 from .run import profile
 from .statistics import ProcessLimits
 from .windows import MeasurementRules
@@ -116,7 +115,7 @@ def _measure(
 
 def _require_whole_chip(name: str | None) -> None:
     """Raise GpuplanError for a TPU chip of several cores, of which Keras uses one."""
-    from ..predict.kernels.executed_ops import CORES_PER_CHIP
+    from ..predict.executed_ops import CORES_PER_CHIP
 
     cores = CORES_PER_CHIP.get(name or "", 1)
     if cores > 1:

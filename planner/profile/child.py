@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from ..errors import GpuplanError, UsageError
 from ..profile_schema import MeasuredValues
-from ..workload.build.materialize import ExecutableModel, build_and_use, set_precision
+from ..workload.capture.materialize import ExecutableModel, build_and_use, set_precision
 from ..workload.capture.watch import PositionReporter, end_with_parent
 from ..workload.errors import to_one_line
 from ..workload.options import WorkloadOptions

@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import GpuplanError, UsageError
 from ..workload.options import ScriptOptions
 from .measuring_process import build_child_environment
-from .profile_request import Device
+from .request import Device
 
 TIMEOUT_S = 180.0
 DOCTOR = "`gpuplan doctor` shows the devices of each backend"

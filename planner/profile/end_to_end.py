@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError, NoAnswerError, UsageError
-from ..plain import parse_json, to_plain
 from ..predict.step_time import StepTime
 from ..profile_schema import ProfileDocument, RowRecord, Timing
+from ..records import parse_json, to_plain
 from ..units import MS_PER_S, SECONDS_PER_HOUR
 
 SCHEMA = "gpuplan.reconcile/1"
@@ -192,7 +192,7 @@ def _predict(document: ProfileDocument, batch_size: int, model: Any) -> StepTime
     from ..offers.local import probe_local_offer
     from ..offers.rows import CPU
     from ..predict.predictor import Predictor
-    from ..workload.load import trace_keras_model
+    from ..workload.capture.load import trace_keras_model
     from ..workload.options import WorkloadOptions
 
     catalog = load_catalog()

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError, UsageError
-from ..plain import to_plain
 from ..profile_schema import ProfileDocument, RowRecord
+from ..records import to_plain
 from ..workload.reference import parse_reference
-from .configurations import count_configurations, iter_configurations
 from .document import (
     Configuration,
     build_row,
@@ -24,8 +23,7 @@ from .document import (
     find_accelerator_name,
 )
 from .measuring_process import MeasuringProcess, ProcessResult
-from .profile_request import ProfileRequest
-from .schedule import Schedule
+from .request import ProfileRequest, Schedule, count_configurations, iter_configurations
 from .statistics import is_enough
 
 BACKENDS = ("jax", "tensorflow", "torch")
@@ -178,7 +176,7 @@ def _trace(document: ProfileDocument, request: ProfileRequest, base: Path, on_ev
 
     Call after all measurements, since tracing loads the processor. A failure becomes a note.
     """
-    from ..workload.load import load_workload
+    from ..workload.capture.load import load_workload
 
     for row in document["rows"]:
         if row["status"] != "measured":

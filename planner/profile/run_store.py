@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..errors import UsageError
 from ..files import write_atomically
-from ..plain import parse_json
+from ..records import parse_json
 
 if TYPE_CHECKING:
     from ..predict.from_profile.predictor import ProfileRow

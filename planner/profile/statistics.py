@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from ..plain import to_plain
 from ..profile_schema import Timing, TimingSummary
+from ..records import to_plain
 
 CONFIDENCE = 0.95
 MIN_WINDOWS = 6  # with five values, even their range covers the median with less than 95 %

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..plain import to_plain
+from ..records import to_plain
 from .output import Column
 
 if TYPE_CHECKING:

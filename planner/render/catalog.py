@@ -11,7 +11,7 @@ from .output import UNKNOWN, Column
 
 if TYPE_CHECKING:
     from ..offers.price_history import Change
-    from ..offers.refresh.outcome import RefreshOutcome
+    from ..offers.refresh.run import RefreshOutcome
     from ..offers.refresh.source import LeftOutReason
     from ..offers.rows import Accelerator, Offer
 

@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 from ..errors import UsageError
 from ..files import write_atomically
-from ..frozen import Frozen
-from ..plain import to_plain
+from ..records import Frozen, to_plain
 from .progress import status
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ..frozen import Frozen
+from ..records import Frozen
 from .model import DividedStep, FusedAttention, Workload
 from .ops import Op, OpKind
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..frozen import Frozen
+from ..records import Frozen
 
 
 class VariableBytes(Frozen):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from ..frozen import Frozen
+from ..records import Frozen
 
 Phase = Literal["forward", "backward", "update"]
 LoopPart = Literal["chain", "apart", "sum"]

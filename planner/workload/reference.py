@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import UsageError
-from ..frozen import Frozen
+from ..records import Frozen
 
 Kind = Literal["script", "function", "application", "saved_model", "json"]
 SUFFIXES: dict[str, Kind] = {

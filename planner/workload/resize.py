@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from .collective import Collective
-from .model import DividedStep, Memory, Workload
+from .model import Collective, DividedStep, Memory, Workload
 from .ops import Op
 
 Line = Callable[[float, float], float]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpuplan.workload.load import load_workload
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.options import WorkloadOptions
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from gpuplan.cli.app import run
-from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

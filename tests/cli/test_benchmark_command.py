@@ -17,10 +17,11 @@ import pytest
 from gpuplan.cli.app import run
 from gpuplan.errors import GpuplanError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict import keras_torch_host, predictor
+from gpuplan.predict import keras_defaults as keras_torch_host
+from gpuplan.predict import predictor
 from gpuplan.predict.measurements import read_measurements
 from gpuplan.profile import benchmark
-from gpuplan.profile.benchmark_rows import CSV_COLUMNS
+from gpuplan.profile.benchmark_suite import CSV_COLUMNS
 from synthetic import build_synthetic_coefficients
 
 from .conftest import Done

@@ -12,10 +12,10 @@ import jsonschema
 import pytest
 from factories import make_product, make_workload
 from gpuplan.plan import compilation
-from gpuplan.predict.compile import targets
-from gpuplan.predict.compile.compiled import CompiledStep
+from gpuplan.predict.compile import compiled_predictor as targets
+from gpuplan.predict.compile.compiled_predictor import CompiledStep
 from gpuplan.units import GIB
-from gpuplan.workload.build.lowering import LoweredStep
+from gpuplan.workload.capture.lowering import LoweredStep
 from gpuplan.workload.options import WorkloadOptions
 
 Run = Callable[..., Any]

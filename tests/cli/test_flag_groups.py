@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 import typer
 from gpuplan.cli.app import app
-from gpuplan.cli.flag_groups import expand_flag_groups
+from gpuplan.cli.flags import expand_flag_groups
 from typer.testing import CliRunner
 
 

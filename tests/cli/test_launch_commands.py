@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.offers.refresh.store import PriceStore, RefreshedOffer
+from gpuplan.offers.refreshed_prices import PriceStore, RefreshedOffer
 from launch.export.plans import OFFERS, write_plan
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"

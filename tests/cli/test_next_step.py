@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from commands import names, parse
 from gpuplan.cli import app as application
+from gpuplan.cli.flags import RunFlags
 from gpuplan.cli.messages import changed_flags, format_command
-from gpuplan.cli.work_flags import RunFlags
 from launch.export.plans import GIT, OFFERS, write_plan
 
 Run = Callable[..., Any]

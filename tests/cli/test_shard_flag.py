@@ -12,11 +12,11 @@ from typing import Any
 import jsonschema
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.execution.sharded_memory import build_device_workload
-from gpuplan.predict.multi_device.sharding import EVERY_SHARDING, Sharding
+from gpuplan.plan.sharding import build_device_workload
 from gpuplan.predict.predictor import Predictor
+from gpuplan.predict.sharding import EVERY_SHARDING, Sharding
 from gpuplan.predict.step_time import StepTime
-from gpuplan.workload.load import load_workload
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 

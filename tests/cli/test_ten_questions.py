@@ -21,7 +21,7 @@ from gpuplan.cli.app import run
 from gpuplan.offers import local
 from gpuplan.offers.catalog import Catalog, load_catalog
 from gpuplan.render.report.page import build_report_html
-from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.user_rows import predict_user_rows
+from gpuplan.plan.accuracy import predict_user_rows
 from gpuplan.predict.measurements import read_measurements
 from gpuplan.predict.predictor import Predictor
 

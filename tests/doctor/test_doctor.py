@@ -16,9 +16,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.doctor.report import examine_installation
+from gpuplan.doctor.report import (
+    examine_installation,
+    find_credential_problems,
+    find_credentials,
+    list_folders,
+)
 from gpuplan.doctor.software import EXTRAS, Extra, parse_required_packages, probe_backends, read_versions
-from gpuplan.doctor.user_files import find_credential_problems, find_credentials, list_folders
 from gpuplan.settings import load_settings
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from gpuplan.launch.core.cloud_adapter import Adapter
 from gpuplan.launch.core.launch_plan import LaunchEvent, LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchCandidate, LaunchRequest, RunSpec, Seconds
-from gpuplan.launch.core.service import Launcher
-from gpuplan.launch.prepare.planning import make_plan
+from gpuplan.launch.planning import make_plan
+from gpuplan.launch.service import Launcher
 from launch.cloud_server import ServerProcess
 from launch.fake_cloud import FakeClock
 

@@ -13,8 +13,8 @@ from gpuplan.launch.core.clock import BackoffPolicy
 from gpuplan.launch.core.launch_plan import LaunchEvent, LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
-from gpuplan.launch.core.service import Launcher
-from gpuplan.launch.prepare.planning import make_plan
+from gpuplan.launch.planning import make_plan
+from gpuplan.launch.service import Launcher
 from launch.aws_world import AwsServer, aws_environment, aws_server
 from launch.fake_cloud import FakeAdapter, FakeClock, FakeCloud, candidate
 

@@ -21,13 +21,13 @@ from typing import Any
 
 from gpuplan.errors import GpuplanError
 from gpuplan.launch.core.api_call import CloudError
+from gpuplan.launch.core.error_messages import Failures
 from gpuplan.launch.core.history import AttemptHistory
 from gpuplan.launch.core.launch_plan import LaunchEvent
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest
-from gpuplan.launch.core.service import Launcher
-from gpuplan.launch.prepare.error_messages import Failures
-from gpuplan.launch.prepare.planning import make_plan
+from gpuplan.launch.planning import make_plan
+from gpuplan.launch.service import Launcher
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException, StopTest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule

@@ -13,20 +13,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import gpuplan.launch.clouds.aws.attempt as aws_attempt
+import gpuplan.launch.context as context_module
 import gpuplan.launch.core.api_call as calls_module
-import gpuplan.launch.core.context as context_module
 import gpuplan.launch.core.retry as sending_module
-import gpuplan.launch.core.service as service_module
+import gpuplan.launch.service as service_module
 import pytest
 from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from gpuplan.launch.core.cloud_adapter import CloudMachine, MachineRef
-from gpuplan.launch.core.engine import _Run
 from gpuplan.launch.core.history import AttemptHistory
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import RunLog
 from gpuplan.launch.core.request import LaunchCandidate, LaunchRequest
-from gpuplan.launch.core.service import Launcher
-from gpuplan.launch.core.teardown import Teardown
+from gpuplan.launch.engine import Teardown, _Run
+from gpuplan.launch.service import Launcher
 from launch.fake_cloud import FakeAdapter
 
 from launch import fake_cloud
@@ -258,10 +257,10 @@ def a_repeated_launch_plans_a_new_attempt(patch: Patch) -> None:
         if history.current() is not None:
             number = history.next_attempt
             request = plan.request.model_copy(update={"attempt": number})
-            from gpuplan.launch.prepare.planning import make_plan
+            from gpuplan.launch.planning import make_plan
 
             plan = make_plan(request, self.adapter(plan.request.provider))
-        from gpuplan.launch.core.engine import apply
+        from gpuplan.launch.engine import apply
 
         return apply(plan, self.runner(log, plan.request.provider))
 

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 from gpuplan.errors import CredentialsError
+from gpuplan.launch.core.error_messages import Failures
 from gpuplan.launch.listing import listed
-from gpuplan.launch.prepare.error_messages import Failures
 from launch.bench_on_sockets import Bench, KilledError
 
 LOST = ("reset", "garbage", "http500", "http503", "throttle")

@@ -6,7 +6,7 @@ from threading import Barrier
 
 import pytest
 from gpuplan.launch.core.api_call import CloudError, ErrorKind
-from gpuplan.launch.core.places import ask_places
+from gpuplan.launch.core.cloud_adapter import ask_places
 
 PLACES = ["north", "south", "east"]
 

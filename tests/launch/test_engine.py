@@ -9,8 +9,8 @@ import pytest
 from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
 from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from gpuplan.launch.core.cloud_adapter import Leftover, RunOutcome
+from gpuplan.launch.core.error_messages import Failures
 from gpuplan.launch.listing import listed
-from gpuplan.launch.prepare.error_messages import Failures
 from launch.conftest import Bench
 from launch.fake_cloud import BOOT_S
 

@@ -15,7 +15,7 @@ from gpuplan.launch.clouds.local import LocalAdapter
 from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds
-from gpuplan.launch.prepare.planning import make_plan
+from gpuplan.launch.planning import make_plan
 from gpuplan.render.launch import plan_text
 from launch.fake_cloud import candidate
 from launch.worlds import aws_candidate

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
-from gpuplan.launch.prepare.shell import quote, quote_all, require_plain_source
-from gpuplan.launch.prepare.startup import HOME, BootConfig, build_startup_script
+from gpuplan.launch.core.shell import quote, quote_all, require_plain_source
+from gpuplan.launch.core.startup import HOME, BootConfig, build_startup_script
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from launch.fake_cloud import candidate

@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from gpuplan.launch.prepare.upload import LEFT_OUT, build_archive, list_upload_files
+from gpuplan.launch.core.upload import LEFT_OUT, build_archive, list_upload_files
 
 SECRETS = (
     ".netrc", "certs/server.pem", "deploy/tls.key", "keys/id_rsa", "keys/id_ed25519.pub", ".env", ".env.local",

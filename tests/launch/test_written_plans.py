@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import GpuplanError, NoAnswerError, UsageError
+from gpuplan.launch.arguments import LaunchArgs
+from gpuplan.launch.build_plan import build_launch_plan
 from gpuplan.launch.clouds.aws.adapter import AwsAdapter
 from gpuplan.launch.clouds.local import LocalAdapter
 from gpuplan.launch.core.api_call import CloudError, ErrorKind
@@ -20,10 +22,8 @@ from gpuplan.launch.core.cloud_adapter import LivePrice
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds
-from gpuplan.launch.core.service import Launcher
-from gpuplan.launch.prepare.arguments import LaunchArgs
-from gpuplan.launch.prepare.build_plan import build_launch_plan
-from gpuplan.launch.prepare.planning import make_plan
+from gpuplan.launch.planning import make_plan
+from gpuplan.launch.service import Launcher
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.render.launch import plan_text
 from hypothesis import HealthCheck, given, settings

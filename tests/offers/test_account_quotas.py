@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from factories import make_offer
-from gpuplan.offers.account_quotas import AccountQuotas, read_account_quotas
-from gpuplan.offers.quotas import Quota
+from gpuplan.offers.refresh.quotas import AccountQuotas, Quota, read_account_quotas
 from gpuplan.offers.rows import Offer
 from vendors.quotas import ENVIRON, answer
 from vendors.server import Asked, vendor

@@ -11,12 +11,7 @@ import pytest
 from gpuplan.offers.catalog import Catalog, find_links, load_catalog
 from gpuplan.offers.check import check_catalog
 from gpuplan.plan.select import Filters, select
-from gpuplan.predict.multi_device.interconnect import (
-    HOST_SPECS,
-    UNKNOWN_HOST,
-    build_host_spec,
-    find_slowest_link,
-)
+from gpuplan.predict.interconnect import HOST_SPECS, UNKNOWN_HOST, build_host_spec, find_slowest_link
 
 CATALOG = load_catalog()
 AFTER_EVERY_READING = date(2026, 12, 31)

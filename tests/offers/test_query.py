@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.errors import NoAnswerError, UsageError
-from gpuplan.offers.catalog import load_catalog
-from gpuplan.offers.query import PURCHASES, select_offers
+from gpuplan.offers.catalog import PURCHASES, load_catalog, select_offers
 from gpuplan.offers.rows import Offer
 from hypothesis import given
 from hypothesis import strategies as st

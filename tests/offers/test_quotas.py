@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 from gpuplan.errors import CredentialsError, UsageError
-from gpuplan.offers.quotas import Quota, read_quotas
+from gpuplan.offers.refresh.quotas import Quota, read_quotas
 from vendors.google import discovery_schema
 from vendors.quotas import ENVIRON, GOOGLE_REGION, answer
 from vendors.server import impatient, vendor

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from gpuplan.files import get_cache_folder
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.offers.row_cache import cache_rows, cache_table
+from gpuplan.offers.catalog_files import cache_rows, cache_table
 from gpuplan.offers.rows import Row
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from gpuplan.plan.spot.checkpoints import SegmentedRun
-from gpuplan.plan.spot.lifetime_distributions import (
+from gpuplan.plan.checkpoints import (
     CensoredDistribution,
     Exponential,
     LifetimeDistribution,
     LogNormal,
+    SegmentedRun,
 )
 
 __all__ = ["SimulatedRuns", "draw_lifetimes", "simulate"]

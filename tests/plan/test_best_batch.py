@@ -7,10 +7,10 @@ from decimal import Decimal
 
 import pytest
 from factories import make_accelerator, make_offer, make_selection, make_workload
+from gpuplan.plan.estimate_model import add_best_batch
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.best_batch_search import add_best_batch
+from gpuplan.plan.offer_estimate import choose_batch_sizes, with_run_length_of
 from gpuplan.plan.question import Question
-from gpuplan.plan.result.best_batch import choose_batch_sizes, with_run_length_of
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import GIB, Interval
 from gpuplan.workload.model import Workload

@@ -5,10 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from gpuplan.plan.pricing.bill import Bill, CostBasis
-from gpuplan.plan.pricing.fees import NO_FEES, Fees
-from gpuplan.plan.pricing.money import compute_rental_usd
-from gpuplan.plan.pricing.timeline import TRAINING, Timeline, TimelinePhase
+from gpuplan.plan.bill import NO_FEES, Bill, CostBasis, Fees
+from gpuplan.plan.money import compute_rental_usd
+from gpuplan.plan.timeline import TRAINING, Timeline, TimelinePhase
 from gpuplan.units import Interval
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,12 +12,12 @@ from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.catalog import Catalog
 from gpuplan.offers.notebooks import build_notebook_offers
-from gpuplan.plan.compare.alternative_costs import Crossover, find_crossovers
-from gpuplan.plan.compare.alternatives import Availability, calendar_hours
-from gpuplan.plan.compare.breakeven import Breakeven, BreakevenQuery, compare_alternatives
+from gpuplan.plan.alternative_costs import Crossover, find_crossovers
+from gpuplan.plan.alternatives import Availability, calendar_hours
+from gpuplan.plan.breakeven import Breakeven, BreakevenQuery, compare_alternatives
 from gpuplan.plan.cost_terms import CostTerms
-from gpuplan.plan.execution.workload_sizes import with_total_epochs
 from gpuplan.plan.question import EstimateContext, Question
+from gpuplan.plan.run_length import with_total_epochs
 from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.plan.compare.buy_or_rent import (
+from gpuplan.plan.buy_or_rent import (
     WEEKS_PER_MONTH,
     OwnedMachine,
     months_to_break_even,

@@ -9,11 +9,10 @@ import pytest
 from factories import make_accelerator, make_offer
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.costs import load_costs
+from gpuplan.plan.comparison import co2_kg, energy_kwh, machine_power_w
 from gpuplan.plan.cost_terms import CostTerms
-from gpuplan.plan.parsing import parse_seconds_until
-from gpuplan.plan.pricing.carbon import co2_kg, energy_kwh, machine_power_w
-from gpuplan.plan.residency import EU, resolve_countries
-from gpuplan.plan.select import Filters, OfferContext, select
+from gpuplan.plan.request import parse_seconds_until
+from gpuplan.plan.select import EU, Filters, OfferContext, resolve_countries, select
 from gpuplan.units import Interval
 
 COSTS = load_costs()

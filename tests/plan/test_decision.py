@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
-from gpuplan.offers.account_quotas import QuotaCheck
+from gpuplan.offers.refresh.quotas import QuotaCheck
 from gpuplan.offers.rows import Offer
-from gpuplan.plan.compare.decision import compute_total_usd
+from gpuplan.plan.decision import compute_total_usd
+from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question, explain_no_answer
-from gpuplan.plan.result.estimate import Estimate
 
 SLOW, USUAL, QUICK = (
     make_accelerator(name, tflop_per_s=rate) for name, rate in (("S", 0.5), ("U", 1), ("Q", 4))

@@ -8,9 +8,9 @@ from decimal import Decimal
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
+from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question, explain_no_answer
-from gpuplan.plan.result.estimate import Estimate
 from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.workload.model import Workload
 from hypothesis import given

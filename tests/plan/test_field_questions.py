@@ -10,11 +10,11 @@ import pytest
 from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.compare.breakeven import BreakevenQuery, compare_alternatives
+from gpuplan.plan.breakeven import BreakevenQuery, compare_alternatives
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.question import EstimateContext, Question
-from gpuplan.plan.result.offer_estimate import OfferEstimate
 from gpuplan.plan.select import Filters, select
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval

@@ -8,11 +8,11 @@ import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.memory import FRAMEWORK_RESERVE_BYTES
+from gpuplan.plan.memory import FRAMEWORK_RESERVE_BYTES
 from gpuplan.plan.question import Question, explain_no_answer
 from gpuplan.plan.select import Filters, select
 from gpuplan.predict.predictor import Predictor
-from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
 
 MODEL = f"{Path(__file__).parents[2] / 'examples' / 'models.py'}:transformer_7b"

@@ -9,11 +9,11 @@ from factories import FakePredictor, make_accelerator, make_offer, make_selectio
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.device_estimate import WHY
 from gpuplan.plan.estimate_device import DeviceEstimator
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.input_pipeline import InputPipeline, parse_feed, with_input_bottleneck
+from gpuplan.plan.input_pipeline import InputPipeline, parse_feed, with_input_bottleneck
 from gpuplan.plan.question import Question
-from gpuplan.plan.result.device_estimate import WHY
 from gpuplan.plan.select import OfferContext
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.model import Workload

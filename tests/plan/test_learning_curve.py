@@ -9,8 +9,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.plain import to_plain
-from gpuplan.plan.compare.learning_curve import forecast_epochs, read_history
+from gpuplan.plan.learning_curve import forecast_epochs, read_history
+from gpuplan.records import to_plain
 
 
 def test_a_clean_power_law_is_continued() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.plan.estimate_device import DeviceEstimator
-from gpuplan.plan.execution.input_pipeline import build_measured_pipeline, with_input_bottleneck
+from gpuplan.plan.input_pipeline import build_measured_pipeline, with_input_bottleneck
 from gpuplan.plan.select import OfferContext, rent_hosts
 from gpuplan.predict.from_profile.predictor import PipelineThroughput, ProfileRow, _loading
 from gpuplan.predict.step_time import StepTime

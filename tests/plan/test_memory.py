@@ -10,20 +10,18 @@ from pathlib import Path
 import pytest
 from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.execution.memory import (
+from gpuplan.plan.memory import (
     FRAMEWORK_RESERVE_BYTES,
     USABLE_SHARE,
     available_bytes,
-    memory_verdict,
-)
-from gpuplan.plan.execution.memory_parts import (
     compute_batch_bytes,
     find_remedies,
     memory_note,
     memory_parts,
+    memory_verdict,
 )
 from gpuplan.units import GIB
-from gpuplan.workload.load import load_workload
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import Memory
 from gpuplan.workload.options import WorkloadOptions
 from hypothesis import given

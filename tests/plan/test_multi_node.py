@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 from factories import FakePredictor, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
-from gpuplan.launch.prepare.select_offer import read_estimate, select_candidates
-from gpuplan.numbers import format_offer_name
+from gpuplan.launch.select_offer import read_estimate, select_candidates
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, Selection, expand_hosts, rent_hosts, select
-from gpuplan.predict.multi_device.data_parallel import scale_to_devices
+from gpuplan.predict.data_parallel import scale_to_devices
 from gpuplan.predict.step_time import NoPrediction, StepTime
-from gpuplan.units import Interval
+from gpuplan.units import Interval, format_offer_name
 from gpuplan.workload.model import Workload
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,7 +135,7 @@ def test_the_network_joins_machines() -> None:
 
 def test_several_machines_are_not_launched(tmp_path: object) -> None:
     """One machine is started: a plan that chose two is refused with the reason."""
-    from gpuplan.render.estimate.emit import format_estimate_json
+    from gpuplan.render.estimate_output import format_estimate_json
 
     answer = estimate_workload(
         make_workload(),

@@ -11,19 +11,17 @@ import numpy as np
 import pytest
 from factories import FakePredictor, make_offer, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.plan import offer_table
+from gpuplan.plan.bill import Bill, CostBasis, Fees
 from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.pricing import offer_table
-from gpuplan.plan.pricing.bill import Bill, CostBasis
-from gpuplan.plan.pricing.fees import Fees
-from gpuplan.plan.pricing.money import NANO, compute_price_nano
-from gpuplan.plan.pricing.offer_table import compute_totals
-from gpuplan.plan.pricing.offers import Pricer
-from gpuplan.plan.pricing.timeline import TRAINING, Timeline, TimelinePhase
+from gpuplan.plan.money import NANO, compute_price_nano
+from gpuplan.plan.offer_estimate import OfferEstimate
+from gpuplan.plan.offer_table import Pricer, compute_totals
 from gpuplan.plan.question import Question
-from gpuplan.plan.result.estimate import Estimate
-from gpuplan.plan.result.offer_estimate import OfferEstimate
 from gpuplan.plan.select import Filters, select
+from gpuplan.plan.timeline import TRAINING, Timeline, TimelinePhase
 from gpuplan.settings_entries import Discount, Tax
 from gpuplan.units import Interval
 from hypothesis import given

@@ -9,11 +9,11 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.pricing.timeline import TRAINING
 from gpuplan.plan.question import Question
-from gpuplan.plan.result.estimate import Estimate
-from gpuplan.render.estimate.phases import format_phases
+from gpuplan.plan.timeline import TRAINING
+from gpuplan.render.estimate_table import format_phases
 from gpuplan.units import GIB
 from gpuplan.workload.model import ForwardPasses, Workload
 from gpuplan.workload.ops import Op, OpKind

@@ -12,13 +12,12 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Offer
-from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.bill import Bill, CostBasis
+from gpuplan.plan.cost_terms import CostTerms, compute_half_width, compute_price_factor
+from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.price_range import compute_half_width, compute_price_factor
-from gpuplan.plan.pricing.bill import Bill, CostBasis
-from gpuplan.plan.pricing.timeline import TRAINING, Timeline, TimelinePhase
 from gpuplan.plan.question import Question
-from gpuplan.plan.result.estimate import Estimate
+from gpuplan.plan.timeline import TRAINING, Timeline, TimelinePhase
 from gpuplan.units import Interval
 from hypothesis import given
 from hypothesis import strategies as st

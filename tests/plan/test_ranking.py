@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from gpuplan.plan.compare.ranking import (
-    Candidate,
-    cheapest,
-    cheapest_within_s,
-    fastest,
-    fastest_within_usd,
-    pareto,
-)
+from gpuplan.plan.ranking import Candidate, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
 from hypothesis import given
 from hypothesis import strategies as st
 

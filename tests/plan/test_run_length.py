@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpuplan.plan.execution.run_length import compute_weak_run_length, count_steps_of_epochs
+from gpuplan.plan.run_length import compute_weak_run_length, count_steps_of_epochs
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,11 +6,11 @@ from decimal import Decimal
 
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_product, make_selection, make_workload
+from gpuplan.plan.comparison import compute_scaling
+from gpuplan.plan.estimate_model import add_serving
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.serving import add_serving
+from gpuplan.plan.offer_estimate import usd_per_million
 from gpuplan.plan.question import Question
-from gpuplan.plan.result.offer_estimate import usd_per_million
-from gpuplan.plan.result.scaling_efficiency import compute_scaling
 
 T4 = make_accelerator("T4")
 SINGLE = make_offer("T4", usd_per_hour=Decimal("0.5"))

@@ -10,9 +10,8 @@ from factories import make_accelerator, make_offer, make_selection, make_workloa
 from gpuplan.errors import UsageError
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.run_length import compute_weak_run_length, share_batch
-from gpuplan.plan.execution.scaling_mode import BatchScaling
 from gpuplan.plan.question import Question
+from gpuplan.plan.run_length import BatchScaling, compute_weak_run_length, share_batch
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload

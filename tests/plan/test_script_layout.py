@@ -8,17 +8,16 @@ import pytest
 from factories import make_product, make_workload
 from gpuplan.errors import NoAnswerError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.execution.sharded_memory import build_device_workload, compute_device_memory
 from gpuplan.plan.question import Question
 from gpuplan.plan.script_layout import count_mesh_devices, follow_script, select_mesh_offers
 from gpuplan.plan.select import Filters, select
-from gpuplan.predict.multi_device.data_parallel import load_parallel_coefficients
-from gpuplan.predict.multi_device.divided_step import RingLinks, add_replicas, compute_divided_link_s
-from gpuplan.predict.multi_device.interconnect import Link
-from gpuplan.predict.multi_device.sharding import Sharding
-from gpuplan.workload.collective import Collective
+from gpuplan.plan.sharding import build_device_workload, compute_device_memory
+from gpuplan.predict.data_parallel import load_parallel_coefficients
+from gpuplan.predict.interconnect import Link
+from gpuplan.predict.sharded_step import RingLinks, add_replicas, compute_divided_link_s
+from gpuplan.predict.sharding import Sharding
 from gpuplan.workload.device_layout import DeviceLayout, VariableBytes
-from gpuplan.workload.model import DividedStep, Memory, Workload
+from gpuplan.workload.model import Collective, DividedStep, Memory, Workload
 
 WHOLE = VariableBytes(parameters=800, optimizer=1600, state=8)
 EACH = VariableBytes(parameters=200, optimizer=400, state=8)

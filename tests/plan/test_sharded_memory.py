@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import pytest
 from factories import make_workload
-from gpuplan.plan.execution.memory import TIGHT_FROM, memory_verdict
-from gpuplan.plan.execution.memory_parts import compute_batch_bytes
-from gpuplan.plan.execution.sharded_memory import build_device_workload, build_traffic, compute_device_memory
-from gpuplan.plan.execution.sharding_choice import (
+from gpuplan.plan.memory import TIGHT_FROM, compute_batch_bytes, memory_verdict
+from gpuplan.plan.sharding import (
+    build_device_workload,
+    build_traffic,
+    compute_device_memory,
     compute_needed_bytes,
     find_least_devices,
     find_sharding_remedy,
     list_memory_parts,
 )
-from gpuplan.predict.multi_device.sharding import EVERY_SHARDING, Sharding
+from gpuplan.predict.sharding import EVERY_SHARDING, Sharding
 from gpuplan.units import GB, GIB
 from gpuplan.workload.model import LayerSizes, Memory, Workload
 from gpuplan.workload.ops import Op, OpKind

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuplan.plan.execution.memory import memory_verdict
-from gpuplan.plan.execution.run_length import RunLength
-from gpuplan.plan.execution.sharding_choice import ShardingChoice, choose_least_sharding
-from gpuplan.plan.result.device_estimate import DeviceEstimate
-from gpuplan.predict.multi_device.sharding import EVERY_SHARDING, Sharding
+from gpuplan.plan.device_estimate import DeviceEstimate
+from gpuplan.plan.memory import memory_verdict
+from gpuplan.plan.run_length import RunLength
+from gpuplan.plan.sharding import ShardingChoice, choose_least_sharding
+from gpuplan.predict.sharding import EVERY_SHARDING, Sharding
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import GIB, Interval
 

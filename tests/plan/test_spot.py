@@ -16,27 +16,25 @@ from gpuplan.offers.spot import (
     find_preemption_statistics,
     load_preemption_data,
 )
-from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.question import Question
-from gpuplan.plan.select import OfferContext, Selection
-from gpuplan.plan.spot.checkpoints import (
-    RunMoments,
-    SegmentedRun,
-    checkpoint_interval_s,
-    compute_exponential_moments,
-    compute_renewal_moments,
-    compute_run_moments,
-    split_into_segments,
-)
-from gpuplan.plan.spot.lifetime_distributions import (
+from gpuplan.plan.checkpoints import (
     CensoredDistribution,
     Exponential,
     LifetimeDistribution,
     LogNormal,
+    RunMoments,
+    SegmentedRun,
     build_lifetime_distribution,
+    checkpoint_interval_s,
+    compute_exponential_moments,
     compute_p90_s,
+    compute_renewal_moments,
+    compute_run_moments,
+    split_into_segments,
 )
-from gpuplan.plan.spot.preemption import PreemptionForecast, SpotTerms
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.preemption import PreemptionForecast, SpotTerms
+from gpuplan.plan.question import Question
+from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.units import Interval
 from hypothesis import given
 from hypothesis import strategies as st

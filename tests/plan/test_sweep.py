@@ -6,9 +6,9 @@ from decimal import Decimal
 
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.compare.sweep import sweep
 from gpuplan.plan.cost_terms import NO_TERMS
 from gpuplan.plan.question import EstimateContext, Question
+from gpuplan.plan.sweep import sweep
 from gpuplan.workload.options import WorkloadOptions
 
 

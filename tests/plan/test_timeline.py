@@ -10,14 +10,13 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
+from gpuplan.plan.bill import Bill, CostBasis, FeeCalculator
 from gpuplan.plan.cost_terms import CostTerms, Currency, parse_overrides
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.pricing.bill import Bill, CostBasis
-from gpuplan.plan.pricing.fees import FeeCalculator
-from gpuplan.plan.pricing.timeline import REWORK, TRAINING, TimelineBuilder
+from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.question import Question
-from gpuplan.plan.result.offer_estimate import OfferEstimate
 from gpuplan.plan.select import OfferContext, Selection
+from gpuplan.plan.timeline import REWORK, TRAINING, TimelineBuilder
 from gpuplan.settings_entries import Discount, Tax
 from gpuplan.workload.model import Workload
 from hypothesis import given, settings

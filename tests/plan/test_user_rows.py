@@ -11,17 +11,17 @@ import pytest
 from factories import make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan import user_rows
-from gpuplan.plan.accuracy import score_measurements
-from gpuplan.plan.user_rows import (
+from gpuplan.plan import accuracy as user_rows
+from gpuplan.plan.accuracy import (
     find_fitted_publications,
     predict_traced_row,
     predict_user_rows,
     resolve_defaults,
+    score_measurements,
 )
+from gpuplan.predict.interconnect import HOST_SPECS, UNKNOWN_HOST
 from gpuplan.predict.measured_run import FitSample, load_measured_workload
 from gpuplan.predict.measurements import Measurement, read_measurements, read_published_file
-from gpuplan.predict.multi_device.interconnect import HOST_SPECS, UNKNOWN_HOST
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.model import AttentionCall, FusedAttention, Workload

@@ -7,19 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.accelerator_limits import UNLIMITED, compute_limits
 from gpuplan.predict.coefficients import (
     AcceleratorLimits,
     GenerationCoefficients,
     SharedCoefficients,
     load_coefficients,
 )
-from gpuplan.predict.device.accelerator_limits import UNLIMITED, compute_limits
-from gpuplan.predict.device.contractions import compute_contraction_s
-from gpuplan.predict.device.kernel_times import compute_kernel_parts_s
-from gpuplan.predict.device.rates import clock_share, with_software_year
-from gpuplan.predict.device.roofline import memory_traffic_s
-from gpuplan.predict.framework_versions import SOFTWARE_EPOCH, SOFTWARE_PLATEAU
-from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_table
+from gpuplan.predict.contractions import compute_contraction_s
+from gpuplan.predict.kernel_table import Kernel, KernelTable, build_kernel_table
+from gpuplan.predict.kernel_times import compute_kernel_parts_s
+from gpuplan.predict.measurements import SOFTWARE_EPOCH, SOFTWARE_PLATEAU
+from gpuplan.predict.roofline import clock_share, memory_traffic_s, with_software_year
 from gpuplan.predict.step_time import NoPrediction
 
 SQUARE = Kernel(

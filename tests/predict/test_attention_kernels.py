@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.device.accelerator_limits import compute_limits
-from gpuplan.predict.device.fused_attention import ATTENTION, compute_attention_s
-from gpuplan.predict.kernels.table import ATTENTION_PASSES, FusedKernel, Kernel, build_kernel_table
+from gpuplan.predict.accelerator_limits import compute_limits
+from gpuplan.predict.fused_attention import ATTENTION, compute_attention_s
+from gpuplan.predict.kernel_table import ATTENTION_PASSES, FusedKernel, Kernel, build_kernel_table
 from gpuplan.predict.library_kernels import find_attention_kernel
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.step_time import NoPrediction

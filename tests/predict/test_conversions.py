@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.accelerator_limits import compute_limits, tensor_dtypes
 from gpuplan.predict.coefficients import load_coefficients
-from gpuplan.predict.device.accelerator_limits import compute_limits, tensor_dtypes
-from gpuplan.predict.device.kernel_times import compute_kernel_parts_s
-from gpuplan.predict.execution import find_keras_execution
-from gpuplan.predict.kernels.table import CATEGORIES, Kernel, build_kernel_table
+from gpuplan.predict.executed_ops import find_keras_execution
+from gpuplan.predict.kernel_table import CATEGORIES, Kernel, build_kernel_table
+from gpuplan.predict.kernel_times import compute_kernel_parts_s
 from gpuplan.predict.library_kernels import find_converted_dtypes, find_xla_converted_dtypes
 from gpuplan.predict.measurements import Measurement, read_published_file
 from gpuplan.predict.step_time import NoPrediction

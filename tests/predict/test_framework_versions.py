@@ -7,7 +7,7 @@ from datetime import date
 from importlib import resources
 
 import pytest
-from gpuplan.predict.framework_versions import NEWEST_SOFTWARE, SOFTWARE, SOFTWARE_EPOCH, software_year
+from gpuplan.predict.measurements import NEWEST_SOFTWARE, SOFTWARE, SOFTWARE_EPOCH, software_year
 
 from lab.evaluation import judged_rows
 

@@ -11,10 +11,10 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.from_profile.error_covariance import ErrorCovariance, StepSummary
 from gpuplan.predict.from_profile.error_model import Correction, ErrorModel, TrainingErrors, load_error_model
 from gpuplan.predict.from_profile.predictor import ProfiledPredictor, ProfileRow
-from gpuplan.predict.kernels.launches import build_kernels
+from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
-from gpuplan.workload.load import trace_keras_model
+from gpuplan.workload.capture.load import trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 

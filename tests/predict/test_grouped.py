@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.execution import Execution
-from gpuplan.predict.kernels.grouped import FastGroups, is_direct
-from gpuplan.predict.kernels.table import CATEGORIES, Kernel
+from gpuplan.predict.executed_ops import Execution
+from gpuplan.predict.kernel_table import CATEGORIES, FastGroups, Kernel, is_direct
 from gpuplan.predict.library_kernels import find_fast_groups, find_keras_fast_groups
 from gpuplan.predict.measurements import Measurement, load_published_measurements
 

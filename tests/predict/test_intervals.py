@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.accelerator_limits import is_modern_data_center_gpu
 from gpuplan.predict.coefficients import load_coefficients
-from gpuplan.predict.device.accelerator_limits import is_modern_data_center_gpu
-from gpuplan.predict.interval.adaptive import FEATURES, WIDEST, IntervalModel, compute_features
-from gpuplan.predict.interval.time_breakdown import TimeBreakdown
+from gpuplan.predict.intervals import FEATURES, WIDEST, IntervalModel, TimeBreakdown, compute_features
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
-from gpuplan.workload.load import load_workload
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 

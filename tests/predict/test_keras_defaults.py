@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.device.accelerator_limits import compute_limits
+from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.keras_defaults import (
     choose_attention,
     describe_composed_normalization,
@@ -20,7 +20,7 @@ from gpuplan.predict.keras_defaults import (
     find_execution_precision,
     select_executed_workload,
 )
-from gpuplan.predict.kernels.table import Kernel, build_kernel_table
+from gpuplan.predict.kernel_table import Kernel, build_kernel_table
 from gpuplan.workload.model import AttentionCall, FusedAttention, Memory, Workload
 from gpuplan.workload.ops import Loop, Op, OpKind
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.multi_device.collectives import exposed_s, ring_pass_s
-from gpuplan.predict.multi_device.data_parallel import (
+from gpuplan.predict.data_parallel import (
     ExchangeCoefficients,
     MethodCoefficients,
     ParallelCoefficients,
@@ -18,7 +17,7 @@ from gpuplan.predict.multi_device.data_parallel import (
     ratio_scale,
     scale_to_devices,
 )
-from gpuplan.predict.multi_device.interconnect import HOST_SPECS, HostSpec, Link, find_slowest_link
+from gpuplan.predict.interconnect import HOST_SPECS, HostSpec, Link, exposed_s, find_slowest_link, ring_pass_s
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval
 from hypothesis import given

@@ -11,7 +11,7 @@ from gpuplan.predict.coefficients import Coefficients, load_coefficients
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import NoPrediction, StepTime
-from gpuplan.workload.load import load_workload
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 

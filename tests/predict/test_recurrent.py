@@ -10,9 +10,8 @@ from typing import Literal
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.device.host_overlap import count_dispatches
-from gpuplan.predict.kernels.launches import build_kernels
-from gpuplan.predict.kernels.table import Kernel, build_kernel_table
+from gpuplan.predict.kernel_table import Kernel, build_kernel_table
+from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.library_kernels import (
     CUDNN,
     find_cudnn_layers,
@@ -21,7 +20,8 @@ from gpuplan.predict.library_kernels import (
 )
 from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.predictor import Predictor
-from gpuplan.workload.load import trace_keras_model
+from gpuplan.predict.roofline import count_dispatches
+from gpuplan.workload.capture.load import trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import OpKind
 from gpuplan.workload.options import WorkloadOptions

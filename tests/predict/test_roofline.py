@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuplan.predict.device.roofline import soft_max
-from gpuplan.predict.device.tiling import SPLITS, TILES, Products, best_tiling_s, tile_rate, tiling_s
-from gpuplan.predict.interval.adaptive import interval_around
-from gpuplan.predict.multi_device.collectives import ring_pass_s
+from gpuplan.predict.contractions import SPLITS, TILES, Products, best_tiling_s, tile_rate, tiling_s
+from gpuplan.predict.interconnect import ring_pass_s
+from gpuplan.predict.intervals import interval_around
+from gpuplan.predict.roofline import soft_max
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,12 +8,12 @@ from functools import cache
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.execution import find_keras_execution
-from gpuplan.predict.kernels.launches import build_kernels
+from gpuplan.predict.executed_ops import find_keras_execution
+from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.library_kernels import has_row_kernels
 from gpuplan.predict.measured_run import build_traced_run
 from gpuplan.predict.measurements import load_published_measurements
-from gpuplan.workload.load import trace_keras_model
+from gpuplan.workload.capture.load import trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 

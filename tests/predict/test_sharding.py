@@ -7,16 +7,15 @@ import math
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.multi_device.collectives import ring_pass_s
-from gpuplan.predict.multi_device.data_parallel import (
+from gpuplan.predict.data_parallel import (
     ExchangeCoefficients,
     MethodCoefficients,
     ParallelCoefficients,
     compute_overhead_parts_s,
     load_parallel_coefficients,
 )
-from gpuplan.predict.multi_device.interconnect import HOST_SPECS, HostSpec, Link
-from gpuplan.predict.multi_device.sharded_step import (
+from gpuplan.predict.interconnect import HOST_SPECS, HostSpec, Link, ring_pass_s
+from gpuplan.predict.sharded_step import (
     HOP_S,
     MESSAGE_S,
     ShardedTraffic,
@@ -24,7 +23,7 @@ from gpuplan.predict.multi_device.sharded_step import (
     count_messages,
     scale_to_sharded_devices,
 )
-from gpuplan.predict.multi_device.sharding import (
+from gpuplan.predict.sharding import (
     EVERY_SHARDING,
     Sharding,
     describe_sharding,

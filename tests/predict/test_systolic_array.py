@@ -5,16 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import AcceleratorLimits
-from gpuplan.predict.device.accelerator_limits import compute_limits
-from gpuplan.predict.device.systolic_array import (
-    SHARES,
-    padded_flops,
-    systolic_parts_s,
-)
-from gpuplan.predict.kernels.executed_ops import CORES_PER_CHIP, repeat_updates
-from gpuplan.predict.kernels.launches import build_kernels
-from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_table
+from gpuplan.predict.executed_ops import CORES_PER_CHIP, repeat_updates
+from gpuplan.predict.kernel_table import Kernel, KernelTable, build_kernel_table
+from gpuplan.predict.launches import build_kernels
+from gpuplan.predict.systolic_array import SHARES, padded_flops, systolic_parts_s
 from gpuplan.workload.ops import Op, OpKind
 
 

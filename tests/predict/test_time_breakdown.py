@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpuplan.predict.interval.time_breakdown import compute_time_breakdown
-from gpuplan.predict.kernels.table import CATEGORIES
+from gpuplan.predict.intervals import compute_time_breakdown
+from gpuplan.predict.kernel_table import CATEGORIES
 
 KERNELS_S = {
     "conv_fprop": 4.0,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.execution import find_keras_execution
-from gpuplan.predict.kernels.launches import UnfusedPart, build_kernels
-from gpuplan.predict.kernels.table import Kernel
+from gpuplan.predict.executed_ops import find_keras_execution
+from gpuplan.predict.kernel_table import Kernel
+from gpuplan.predict.launches import UnfusedPart, build_kernels
 from gpuplan.predict.library_kernels import (
     CUDNN,
     find_cudnn_layers,
@@ -20,7 +20,7 @@ from gpuplan.predict.library_kernels import (
     has_persistent_norms,
 )
 from gpuplan.predict.measurements import read_published_file
-from gpuplan.workload.load import load_workload, trace_keras_model
+from gpuplan.workload.capture.load import load_workload, trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import Op
 from gpuplan.workload.options import WorkloadOptions

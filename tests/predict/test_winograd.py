@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import AcceleratorLimits, load_coefficients
-from gpuplan.predict.device.accelerator_limits import compute_limits
-from gpuplan.predict.device.roofline import transforms_s
-from gpuplan.predict.kernels.table import Kernel, KernelTable, build_kernel_table
+from gpuplan.predict.kernel_table import Kernel, KernelTable, build_kernel_table
+from gpuplan.predict.roofline import transforms_s
 from gpuplan.predict.step_time import NoPrediction
 
 from lab.kernel_store import load_store

@@ -12,7 +12,7 @@ import pytest
 from factories import make_workload
 from gpuplan.predict.from_profile.predictor import read_profile_rows
 from gpuplan.profile.document import complete_profile, create_profile, create_row
-from gpuplan.profile.input_waits import InputWaits
+from gpuplan.profile.input_pipeline import InputWaits
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 BATCH_S = 0.05  # between two readings of the counted clock [s]

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from gpuplan.predict.measurements import Measurement, read_measurements
-from gpuplan.workload.build.materialize import abstract_variables
-from gpuplan.workload.load import load_workload
+from gpuplan.workload.capture.load import load_workload
+from gpuplan.workload.capture.materialize import abstract_variables
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import OpKind
 from gpuplan.workload.options import WorkloadOptions

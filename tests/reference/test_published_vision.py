@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpuplan.workload.build.materialize import abstract_variables
+from gpuplan.workload.capture.materialize import abstract_variables
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from factories import make_offer
 from gpuplan.plan.cost_terms import Currency
-from gpuplan.plan.pricing.money import BillLine, UsdInterval
-from gpuplan.render.estimate.bill import emit_breakdown, iter_breakdown_lines
+from gpuplan.plan.money import BillLine, UsdInterval
+from gpuplan.render.estimate_output import emit_breakdown, iter_breakdown_lines
 from gpuplan.units import Interval
 
 HOUR = Interval(low=1800.0, mid=3600.0, high=9000.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuplan.plan.compare.alternative_costs import Crossover
+from gpuplan.plan.alternative_costs import Crossover
 from gpuplan.render.comparison import format_crossovers
 
 

@@ -10,15 +10,14 @@ from decimal import Decimal
 import pytest
 from factories import FakePredictor, make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plain import to_plain
 from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.offer_estimate import BestBatch, ServingEstimate
 from gpuplan.plan.question import Question
-from gpuplan.plan.result.best_batch import BestBatch
-from gpuplan.plan.result.estimate import Estimate
-from gpuplan.plan.result.offer_estimate import ServingEstimate
 from gpuplan.plan.select import Filters, select
-from gpuplan.render.estimate.emit import format_estimate_json
+from gpuplan.records import to_plain
+from gpuplan.render.estimate_output import format_estimate_json
 from gpuplan.render.output import format_compact_json
 from gpuplan.settings_entries import Discount, Tax
 from gpuplan.units import Interval

@@ -17,13 +17,13 @@ from typing import Any
 import jsonschema
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from gpuplan.plan.estimate import Estimate
+from gpuplan.plan.estimate_model import add_serving
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.serving import add_serving
 from gpuplan.plan.question import Question
-from gpuplan.plan.result.estimate import Estimate
-from gpuplan.render.estimate import notes
-from gpuplan.render.estimate.emit import emit_estimate, format_estimate_json
-from gpuplan.render.estimate.html import format_estimate_html
+from gpuplan.render import estimate_notes as notes
+from gpuplan.render.estimate_output import emit_estimate, format_estimate_json
+from gpuplan.render.estimate_rows import format_estimate_html
 from gpuplan.workload.model import Unmodelled
 
 ACCELERATORS = {

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_workload
+from gpuplan.plan.estimate import Estimate
+from gpuplan.plan.estimate_model import add_serving
 from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.execution.serving import add_serving
 from gpuplan.plan.question import Question
-from gpuplan.plan.result.estimate import Estimate
 from gpuplan.plan.select import Filters, OfferContext, Selection
-from gpuplan.render.estimate.emit import format_estimate_json
-from gpuplan.render.estimate.html import format_estimate_html
-from gpuplan.render.estimate.table import select_shown_offers
+from gpuplan.render.estimate_output import format_estimate_json
+from gpuplan.render.estimate_rows import format_estimate_html
+from gpuplan.render.estimate_table import select_shown_offers
 from gpuplan.render.report.text import ReportCurrency, build_recommendations
 
 RATES = {

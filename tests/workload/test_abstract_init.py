@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpuplan.workload.build.materialize import abstract_variables
+from gpuplan.workload.capture.materialize import abstract_variables
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.workload.accumulation import build_accumulation_pass
-from gpuplan.workload.load import load_workload
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import Op
 from gpuplan.workload.options import WorkloadOptions

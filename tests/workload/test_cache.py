@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from gpuplan.files import get_cache_folder
-from gpuplan.workload import cache, load
-from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.capture import load
+from gpuplan.workload.capture import load as cache
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 
 SCRIPT = """
 import keras, numpy as np, widths
@@ -89,7 +90,7 @@ def test_a_recalled_workload_imports_neither_keras_nor_jax_nor_numpy(script: Pat
     """What is cached costs no heavy import."""
     load_workload("train.py", options=WorkloadOptions(), base=script)
     code = (
-        "import sys\nfrom gpuplan.workload.load import *\n"
+        "import sys\nfrom gpuplan.workload.capture.load import *\n"
         "load_workload('train.py', options=WorkloadOptions())\n"
         "print(sorted({'keras', 'jax', 'numpy'} & set(sys.modules)))"
     )

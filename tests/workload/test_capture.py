@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import GpuplanError, UsageError
-from gpuplan.workload.capture.script_output import show_script_output
-from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload
+from gpuplan.workload.capture.process import show_script_output
 from gpuplan.workload.model import Workload
 
 OPTIONS = WorkloadOptions(use_cache=False)
@@ -229,7 +229,7 @@ def test_an_interrupt_ends_the_child_too(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     code = (
-        "from gpuplan.workload.load import *\n"
+        "from gpuplan.workload.capture.load import *\n"
         "load_workload('train.py', options=WorkloadOptions(use_cache=False))"
     )
     parent = subprocess.Popen(

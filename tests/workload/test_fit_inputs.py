@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 import pytest
-from gpuplan.workload.array_spec import ArraySpec
 from gpuplan.workload.build.fit_inputs import FitInputs, read_fit_inputs
 from gpuplan.workload.errors import CaptureError
+from gpuplan.workload.options import ArraySpec
 
 
 def feed_of(x: Any, y: Any = None, **arguments: Any) -> FitInputs:

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import pytest
 from gpuplan.errors import GpuplanError, UsageError
-from gpuplan.workload.array_spec import ArraySpec
-from gpuplan.workload.load import WorkloadOptions, trace_keras_model
+from gpuplan.workload.capture.load import WorkloadOptions, trace_keras_model
+from gpuplan.workload.options import ArraySpec
 
 
 def dense(*, activation: str | None = None, units: int = 3) -> Any:

@@ -9,10 +9,10 @@ import keras
 import pytest
 from gpuplan.errors import GpuplanError
 from gpuplan.workload.build.assemble import ModelAssembler, RunProperties, assemble_workload
-from gpuplan.workload.build.materialize import abstract_variables
 from gpuplan.workload.capture import tracing_process
 from gpuplan.workload.capture.kept_models import get_kept_models, keep_models_built
-from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload
+from gpuplan.workload.capture.materialize import abstract_variables
 from gpuplan.workload.options import ScriptOptions
 from keras import layers
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from gpuplan.workload.build.keras_hub_import import import_keras_hub
+from gpuplan.workload.build.keras_hub_preset import import_keras_hub
 
 OPTIONAL = "try:\n    import tensorflow as tf\nexcept ImportError:\n    tf = None\n"
 
@@ -66,7 +66,7 @@ def test_the_installed_keras_hub_is_imported_without_tensorflow() -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from gpuplan.workload.build.keras_hub_preset import build_preset\n"
-        "from gpuplan.workload.build.materialize import abstract_variables\n"
+        "from gpuplan.workload.capture.materialize import abstract_variables\n"
         "from gpuplan.workload.reference import parse_reference\n"
         "with abstract_variables():\n"
         "    build_preset(parse_reference('keras_hub:gpt2_base_en?sequence_length=8', base=Path('/')))\n"

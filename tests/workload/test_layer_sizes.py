@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from factories import make_product, make_workload
-from gpuplan.workload.load import load_workload
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import LayerSizes, Workload
 from gpuplan.workload.options import WorkloadOptions
 

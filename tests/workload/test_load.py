@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import pytest
 from gpuplan.errors import GpuplanError, UsageError
-from gpuplan.workload.load import WorkloadOptions, load_workload, trace_keras_model
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload, trace_keras_model
 from gpuplan.workload.ops import OpKind
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

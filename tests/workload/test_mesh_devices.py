@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import GpuplanError
+from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.device_layout import DeviceLayout, VariableBytes
-from gpuplan.workload.load import load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.options import WorkloadOptions
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.workload.build.assemble import RunProperties, assemble_workload
-from gpuplan.workload.build.materialize import abstract_variables
 from gpuplan.workload.build.saved_model import replace_dtype_policy
-from gpuplan.workload.load import WorkloadOptions, trace_keras_model
+from gpuplan.workload.capture.load import WorkloadOptions, trace_keras_model
+from gpuplan.workload.capture.materialize import abstract_variables
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning:keras"

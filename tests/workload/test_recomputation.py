@@ -10,10 +10,9 @@ from typing import Any
 import keras
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload.array_spec import ArraySpec
-from gpuplan.workload.load import load_workload, trace_keras_model
+from gpuplan.workload.capture.load import load_workload, trace_keras_model
 from gpuplan.workload.model import Workload
-from gpuplan.workload.options import WorkloadOptions
+from gpuplan.workload.options import ArraySpec, WorkloadOptions
 
 WIDTH, LENGTH, DEPTH = 64, 128, 3
 

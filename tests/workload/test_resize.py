@@ -10,7 +10,7 @@ from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
-from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
 from gpuplan.workload.resize import Resizer, can_resize, interpolate_workload
 

@@ -13,8 +13,8 @@ from typing import Any
 import keras
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload.build.materialize import abstract_variables
 from gpuplan.workload.build.saved_model import build_saved_model
+from gpuplan.workload.capture.materialize import abstract_variables
 
 
 @pytest.fixture

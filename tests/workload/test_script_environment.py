@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.workload.capture.environment import build_script_environment, require_variables
-from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload
+from gpuplan.workload.capture.process import build_script_environment, require_variables
 from gpuplan.workload.options import ScriptOptions
 
 PLANTED = "planted-credential"

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from gpuplan.workload.load import WorkloadOptions, load_workload
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import ForwardPasses, Workload
 from gpuplan.workload.options import ScriptOptions
 

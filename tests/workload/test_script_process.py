@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 from gpuplan.cli.app import run
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.errors import CaptureError
-from gpuplan.workload.load import WorkloadOptions, load_workload
 from gpuplan.workload.options import ScriptOptions
 
 MODEL = """

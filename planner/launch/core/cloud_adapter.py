@@ -1,27 +1,50 @@
-"""Protocol of a provider's adapter. Order of calls, retries, ledger and undo belong to the engine.
-
-The methods of ``Adapter`` that are marked "Pure" need no credentials, network or SDK and are deterministic. The
-others talk to the cloud and import the SDK inside their functions.
-
-Register the class in `clouds` and run the fault sequences of `tests/launch/` against it: they work with
-any adapter whose test server has a billing meter.
-"""
+"""Protocol of a provider's adapter. Order of calls, retries, ledger and undo belong to the engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from itertools import chain
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
 from .api_call import Call, CloudError, Data
 from .launch_plan import Attempt, CostBounds
-from .places import ask_places
 from .request import LaunchCandidate, LaunchRequest
+
+Answer = TypeVar("Answer")
+
+
+def ask_places(
+    places: Iterable[str], ask: Callable[[str], Answer], *, threads: int = 1
+) -> tuple[dict[str, Answer], dict[str, CloudError]]:
+    """Query several places; an error of one does not stop the others.
+
+    Args:
+        places: Regions, zones, projects or subscriptions.
+        ask: Returns the answer of one place, or raises CloudError.
+        threads: Number of places asked at the same time; above 1, `ask` has to be safe in threads [-].
+
+    Returns:
+        Answers and errors by place, in the order of the places.
+    """
+    answers: dict[str, Answer] = {}
+    failed: dict[str, CloudError] = {}
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for place, reply in [(place, pool.submit(ask, place)) for place in places]:
+            try:
+                answers[place] = reply.result()
+            except CloudError as fault:
+                failed[place] = fault
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return answers, failed
+
 
 MachineState = Literal["starting", "running", "ending", "stopped", "ended"]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from ...errors import NoAnswerError
-from ...plan.pricing.money import compute_rental_usd
+from ...plan.money import compute_rental_usd
 from ...units import SECONDS_PER_HOUR
 from .api_call import Call, Data
 from .request import LaunchCandidate, LaunchRequest

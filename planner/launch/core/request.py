@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ...plan.execution.fitting import describe_changes
-from ...predict.multi_device.sharding import Sharding, describe_sharding, read_sharding
+from ...plan.fitting import describe_changes
+from ...predict.sharding import Sharding, describe_sharding, read_sharding
 from ...predict.step_time import join_notes
-from ..prepare.shell import find_pinned_packages
 from .api_call import Data
+from .shell import find_pinned_packages
 
 CHECKPOINT_EVERY_S = 60.0  # default, unless the user or the plan sets it [s]
 

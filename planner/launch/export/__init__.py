@@ -18,7 +18,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from ..prepare.arguments import LaunchArgs
+from ..arguments import LaunchArgs
 from .engines import ENGINES
 from .task import ExportTask, build_export_task
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, NoAnswerError, UsageError
-from ..clouds.google.zones import machine_type, runtime_version
+from ..clouds.google.options import machine_type, runtime_version
 from . import kubernetes
 from .names import DSTACK, describe_ambiguity, describe_shared_name, find_engine_name, find_skypilot_name
 from .task import BY_ACCELERATOR, ExportTask, build_join_commands, require_gpu_hosts

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from ...errors import NoAnswerError
-from ..clouds.google.zones import machine_type
+from ..clouds.google.options import machine_type
 from .task import KILL_AFTER_S, ExportTask, build_join_commands, require_gpu_hosts
 
 PROVIDERS = ("aws", "gcp", "azure")

@@ -13,12 +13,12 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 
 from ...errors import NoAnswerError, UsageError
+from ..arguments import LaunchArgs
+from ..build_plan import build_run_spec
 from ..core.launch_plan import compute_cap_s, compute_worst_case_usd
 from ..core.request import LaunchCandidate, RunSpec, build_run_name
-from ..prepare.arguments import LaunchArgs
-from ..prepare.build_plan import build_run_spec
-from ..prepare.select_offer import read_estimate, select_candidates
-from ..prepare.shell import pin_versions, quote, quote_all, require_plain_source, split_git_source
+from ..core.shell import pin_versions, quote, quote_all, require_plain_source, split_git_source
+from ..select_offer import read_estimate, select_candidates
 
 BY_ACCELERATOR = ("runpod", "vast")  # engines have other names for their machines
 PYTHON_IMAGE = "python:3.12"  # Debian with git; GPU libraries come with the packages, drivers with the node

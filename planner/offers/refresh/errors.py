@@ -1,4 +1,4 @@
-"""Errors of reading prices from a provider, and the conversion of those of requests and urllib3."""
+"""Errors of reading prices from a provider."""
 
 from __future__ import annotations
 

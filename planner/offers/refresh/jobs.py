@@ -10,8 +10,8 @@ from ..aliases import PROVIDER_ALIASES
 from ..catalog import Catalog
 from .instance_types import InstanceSpecs, build_instance_specs
 from .run import RefreshJob
+from .skypilot import SkyPilotCatalog
 from .source import PriceSource, RefreshRequest
-from .sources.skypilot import SkyPilotCatalog
 
 PROVIDERS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")
 NOTEBOOKS = ("colab", "kaggle")  # publish no price list
@@ -27,12 +27,11 @@ def build_sources(provider: str, specs: InstanceSpecs) -> Sequence[Sequence[Pric
         provider: One of ``PROVIDERS``.
         specs: Its instance types, for sources that list prices of parts.
     """
-    from .sources.aws_bulk import AwsBulk
-    from .sources.aws_sdk import AwsQuery, AwsSpotHistory
-    from .sources.aws_spot import AwsSpotFeed
-    from .sources.azure import AzureRetail
-    from .sources.gcp import GcpBilling
-    from .sources.gpu_clouds import LambdaCloud, RunPod, Vast
+    from .aws_public import AwsBulk, AwsSpotFeed
+    from .aws_sdk import AwsQuery, AwsSpotHistory
+    from .azure import AzureRetail
+    from .gcp import GcpBilling
+    from .gpu_clouds import LambdaCloud, RunPod, Vast
 
     slots: Mapping[str, Sequence[Sequence[PriceSource]]] = {
         "aws": ((AwsQuery(specs), AwsBulk()), (AwsSpotHistory(specs), AwsSpotFeed())),

@@ -1,1 +1,1 @@
-"""Step times from XLA's compiler, which compiles for accelerators that are not present."""
+"""Memory of a step, from XLA's compiler for accelerators that are not present."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files import write_atomically
-from .compiled import CompiledStep
+from .compiled_predictor import CompiledStep
 
 # Options that speed up compilation without changing the program or its memory: kernel code is not optimized,
 # since it is not run. ResNet-50 for an A100: 18 s of processor time instead of 24.

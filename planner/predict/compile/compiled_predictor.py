@@ -1,16 +1,187 @@
-"""Predictor whose steps carry the memory that a compiler states; their times are those of another predictor."""
+"""Predictor whose steps carry the memory that a compiler states, and the targets of the compiler."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from ...offers.rows import Accelerator
+from ...units import GIB, GIGA, KILO, MIB
 from ...workload.model import Workload
-from ..multi_device.interconnect import UNKNOWN_HOST, HostSpec
+from ..executed_ops import CORES_PER_CHIP
+from ..interconnect import UNKNOWN_HOST, HostSpec
 from ..step_time import NoPrediction, StatedMemory, StepPredictor, StepTime, join_notes
-from .compiled import CompiledStep
-from .targets import CompileTarget
+from ..xla_recomputation import JAX_POOL_SHARE, XLA_SHARE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreProperties:
+    """Core properties of a compute capability.
+
+    Args:
+        lanes: Single-precision units per core [-].
+        shared_kib: Shared memory per core [KiB].
+        block_kib: Maximum opt-in shared memory per block [KiB].
+        threads: Maximum resident threads per core [-].
+    """
+
+    lanes: int
+    shared_kib: int
+    block_kib: int
+    threads: int
+
+
+# NVIDIA, "CUDA C++ Programming Guide" 12.9, tables "Technical specifications per compute capability" and
+# "Throughput of native arithmetic instructions".
+CORE_PROPERTIES = {
+    "6.0": CoreProperties(lanes=64, shared_kib=64, block_kib=48, threads=2048),
+    "7.0": CoreProperties(lanes=64, shared_kib=96, block_kib=96, threads=2048),
+    "7.5": CoreProperties(lanes=64, shared_kib=64, block_kib=64, threads=1024),
+    "8.0": CoreProperties(lanes=64, shared_kib=164, block_kib=163, threads=2048),
+    "8.6": CoreProperties(lanes=128, shared_kib=100, block_kib=99, threads=1536),
+    "8.9": CoreProperties(lanes=128, shared_kib=100, block_kib=99, threads=1536),
+    "9.0": CoreProperties(lanes=128, shared_kib=228, block_kib=227, threads=2048),
+    "10.0": CoreProperties(lanes=128, shared_kib=228, block_kib=227, threads=2048),
+}
+# Compute capabilities that CUDA 12's assembler rejects, and the oldest one it supports.
+STAND_IN_CAPABILITY = {"3.5": "6.0", "3.7": "6.0", "5.0": "6.0", "5.2": "6.0"}
+
+_TEXT = """gpu_device_info {{
+  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
+  core_count: {cores} fpus_per_core: {lanes}
+  shared_memory_per_core: {shared} shared_memory_per_block_optin: {block}
+  clock_rate_ghz: {clock} memory_bandwidth: {bandwidth} l2_cache_size: {l2} device_memory_size: {memory}
+  cuda_compute_capability {{ major: {major} minor: {minor} }}
+  threads_per_core_limit: {threads} registers_per_core_limit: 65536 registers_per_block_limit: 65536
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
+device_description_str: "{name}"
+"""
+
+
+def _build_description(accelerator: Accelerator, capability: str) -> str:
+    """Return the text of a `GpuTargetConfigProto`; empty if the catalog lacks data."""
+    generation = CORE_PROPERTIES.get(capability)
+    clock_mhz, bandwidth = accelerator.boost_mhz, accelerator.memory_gb_per_s
+    memory_gib = accelerator.usable_gib or accelerator.memory_gib
+    if generation is None or not accelerator.sms_or_cores:
+        return ""
+    if clock_mhz is None or bandwidth is None or memory_gib is None:
+        return ""
+    major, minor = capability.split(".")
+    return _TEXT.format(
+        cores=accelerator.sms_or_cores,
+        lanes=generation.lanes,
+        shared=generation.shared_kib * 1024,
+        block=generation.block_kib * 1024,
+        clock=clock_mhz / KILO,
+        bandwidth=int(bandwidth * GIGA),
+        l2=int((accelerator.l2_mib or 4.0) * MIB),
+        memory=int(memory_gib * GIB * JAX_POOL_SHARE / XLA_SHARE),  # XLA uses `XLA_SHARE` of it: JAX's pool
+        major=major,
+        minor=minor,
+        threads=generation.threads,
+        name=accelerator.name,
+    )
+
+
+Platform = Literal["tpu", "cuda"]
+
+PACKAGES = {  # `jax.export` writes flatbuffers, which JAX itself does not require
+    "tpu": ("libtpu", "jax", "jaxlib", "flatbuffers"),
+    "cuda": ("jax-cuda12-plugin", "jax-cuda12-pjrt", "jax", "jaxlib", "flatbuffers"),
+}
+
+# Smallest slice of each generation supported by libtpu.
+SLICES = {
+    "TPU-v2": "v2:2x2", "TPU-v3": "v3:2x2", "TPU-v4": "v4:2x2x1", "TPU-v5e": "v5e:2x2", "TPU-v5p": "v5p:2x2x1",
+    "TPU-v6e": "v6e:2x2",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileTarget:
+    """Target of a compilation.
+
+    Args:
+        accelerator: Name in the catalog.
+        platform: Compiler platform.
+        topology: Compiler's name of a slice, or of one device on CUDA.
+        description: Text of a `GpuTargetConfigProto`; empty on a TPU.
+        cores: JAX devices per accelerator, each processing a share of the batch [-].
+        note: Stand-in for the accelerator; empty if there is none.
+    """
+
+    accelerator: str
+    platform: Platform
+    topology: str
+    description: str = ""
+    cores: int = 1
+    note: str = ""
+
+
+def find_target(accelerator: Accelerator) -> CompileTarget | None:
+    """Return the compilation target of an accelerator; None if no compiler supports it."""
+    if accelerator.name in SLICES:
+        return CompileTarget(
+            accelerator=accelerator.name,
+            platform="tpu",
+            topology=SLICES[accelerator.name],
+            cores=CORES_PER_CHIP.get(accelerator.name, 1),
+        )
+    capability = accelerator.compute_capability or ""
+    stand_in = STAND_IN_CAPABILITY.get(capability)
+    description = _build_description(accelerator, stand_in or capability)
+    if accelerator.vendor != "NVIDIA" or not description:
+        return None
+    note = f"not supported by the current compiler: scheduled for compute capability {stand_in}"
+    return CompileTarget(
+        accelerator=accelerator.name,
+        platform="cuda",
+        topology="1x1x1",
+        description=description,
+        note=note if stand_in else "",
+    )
+
+
+def find_compiler_version(platform: Platform) -> str | None:
+    """Return the versions of a compiler's packages without importing them; None if one is missing."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return " ".join(f"{package} {version(package)}" for package in PACKAGES[platform])
+    except PackageNotFoundError:
+        return None
+
+
+Fault = Literal["missing", "does not fit", "timed out", "out of memory", "killed", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledStep:
+    """A step as compiled for one device, or the reason why it is not.
+
+    Args:
+        compiler: Compiler and package versions; empty if it failed.
+        needed_bytes: Peak memory including arguments; None if the compiler does not state it [bytes].
+        fault: Reason; `does not fit` is a result of the compiler, the others are failures; None for none.
+        message: One-line description of the fault.
+        hint: Remedy; empty if there is none.
+    """
+
+    compiler: str = ""
+    needed_bytes: int | None = None
+    fault: Fault | None = None
+    message: str = ""
+    hint: str = ""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the compiler gave no result, so that another attempt may succeed."""
+        return self.fault not in (None, "does not fit")
 
 
 class CompiledPredictor:

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...units import GIB
-from .compiled import CompiledStep
-from .targets import CompileTarget
+from .compiled_predictor import CompiledStep, CompileTarget
 
 POLL_S = 0.2
 LIMIT_S = 600.0

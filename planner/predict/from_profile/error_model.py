@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...errors import UsageError
-from ...plain import to_plain
+from ...records import to_plain
 from ...units import MS_PER_S
-from ..interval.adaptive import interval_around
+from ..intervals import interval_around
 from ..step_time import Limiter, StepTime
 from .error_covariance import (
     PARTS,

@@ -12,9 +12,9 @@ from ...offers.aliases import get_chip_name
 from ...profile_schema import PROFILE_SCHEMA, ProfileDocument, RowRecord
 from ...units import Interval
 from ...workload.model import Workload
-from ..interval.adaptive import interval_around
-from ..multi_device.data_parallel import scale_to_devices
-from ..multi_device.interconnect import UNKNOWN_HOST, HostSpec
+from ..data_parallel import scale_to_devices
+from ..interconnect import UNKNOWN_HOST, HostSpec
+from ..intervals import interval_around
 from ..predictor import Predictor
 from ..step_time import NoPrediction, StepTime
 from .error_covariance import StepSummary

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import UsageError
-from .embed import compute_script_hash, pack_json, read_asset
+from .text import compute_script_hash, pack_json, read_asset
 from .view import build_all_rows, build_view
 
 MAX_DISTINCT_SHARE = 0.6  # share of distinct values up to which a column is dictionary-encoded

@@ -1,12 +1,22 @@
-"""A plan's offers and recommendations as text: table cells with sort values, and sentences."""
+"""A plan as text and data of a page: table cells, sentences, scripts and links, safe against markup in them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import base64
+import gzip
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
+from urllib.parse import urlsplit
 
-from ...numbers import (
+from ...units import (
+    MS_PER_S,
     format_count,
     format_device,
     format_duration,
@@ -15,8 +25,7 @@ from ...numbers import (
     format_short,
     format_usd,
 )
-from ...units import MS_PER_S
-from ..estimate.phases import format_phases
+from ..estimate_table import format_phases
 from ..output import UNKNOWN
 
 Offer = Mapping[str, Any]
@@ -211,3 +220,85 @@ def _format_time_and_cost(one: Mapping[str, Any], money: ReportCurrency) -> str:
     if float(cost["high"]) == 0:
         return f"The run takes {time} and is free."
     return f"The run takes {time} and costs {money.estimate(cost)}."
+
+
+_LAID_OUT = frozenset("\n\t")
+
+
+@cache
+def read_asset(name: str) -> str:
+    """Read a file of the report package."""
+    return (files("gpuplan.render.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def compute_script_hash(text: str) -> str:
+    """Return the content security policy hash of a script; only hashed scripts run."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def pack_json(value: object) -> str:
+    """Encode a value as compressed base64 JSON, deterministically."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=9, mtime=0)).decode()
+
+
+def escape_invisible(value: Any) -> Any:
+    r"""Make invisible and bidirectional control characters in a JSON value visible.
+
+    Example:
+        >>> escape_invisible({"name": "a\u202eb"}), escape_invisible(["x\x00"])
+        ({'name': 'a⟨U+202E⟩b'}, ['x⟨U+0000⟩'])
+    """
+    if isinstance(value, str):
+        return value if value.isascii() and value.isprintable() else "".join(map(_escape_character, value))
+    if isinstance(value, dict):
+        return {escape_invisible(key): escape_invisible(one) for key, one in value.items()}
+    return [escape_invisible(one) for one in value] if isinstance(value, list) else value
+
+
+def _escape_character(character: str) -> str:
+    """Return a character, or its code point for control and formatting characters."""
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in _LAID_OUT
+    return f"⟨U+{ord(character):04X}⟩" if hidden else character
+
+
+_SITE = r"\b((?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|ai|app|cloud|gov|eu|edu)(?:/[\w./~#?=&%+-]*\w)?)"
+
+
+def _build_commit_url(found: re.Match[str]) -> str:
+    repository, commit, path = found.groups()
+    place = f"blob/{commit}/{path}" if path else f"tree/{commit}"
+    return f"https://github.com/{repository}/{place}"
+
+
+# Patterns of sources and their URLs, in order; matched text is removed before the next pattern.
+_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"https?://[^\s<>\"'\[\]]+[^\s<>\"'\[\].,;:)]"), lambda found: found.group()),
+    (re.compile(r"\b([\w.-]+/[\w.-]+)@([0-9a-f]{7,40})(?:\s+([\w./-]+\.\w+))?"), _build_commit_url),
+    (
+        re.compile(r"\b([\w.-]+/[\w.-]+) (?:pull request|issue) (\d+)"),
+        lambda found: f"https://github.com/{found[1]}/issues/{found[2]}",  # redirects to a pull request
+    ),
+    (re.compile(r"\barXiv:(\d{4}\.\d{4,5})"), lambda found: f"https://arxiv.org/abs/{found[1]}"),
+    (re.compile(_SITE, re.IGNORECASE), lambda found: f"https://{found[1]}"),
+)
+
+
+def find_links_in_source(source: str) -> list[tuple[str, str]]:
+    """Return the distinct URLs in a source, each with its site's name.
+
+    Example:
+        >>> find_links_in_source("tsaol/aws-gpu@77fcd9fe data/gpu.js (x)")
+        [('github.com', 'https://github.com/tsaol/aws-gpu/blob/77fcd9fe/data/gpu.js')]
+        >>> find_links_in_source("EBS gp3 (cloudtoolstack.com 2026)"), find_links_in_source("assumed")
+        ([('cloudtoolstack.com', 'https://cloudtoolstack.com')], [])
+    """
+    return [(urlsplit(address).netloc, address) for address in dict.fromkeys(_iter_urls(source))]
+
+
+def _iter_urls(source: str) -> Iterator[str]:
+    """Yield URLs; matched text is removed before the next pattern."""
+    for pattern, address in _PATTERNS:
+        for found in pattern.finditer(source):
+            yield address(found)
+        source = pattern.sub(" ", source)

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...numbers import format_count, format_device, format_duration, format_offer_name, format_short
-from ...units import GIB, MS_PER_S
+from ...units import (
+    GIB,
+    MS_PER_S,
+    format_count,
+    format_device,
+    format_duration,
+    format_offer_name,
+    format_short,
+)
 from ..output import UNKNOWN
-from .embed import escape_invisible, find_links_in_source
 from .text import (
     COLUMNS,
     ReportCurrency,
     build_offer_rows,
     build_recommendations,
     describe_workload,
+    escape_invisible,
+    find_links_in_source,
     select_shown_offers,
 )
 

@@ -3,30 +3,95 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import GpuplanError, UsageError
 from ..accumulation import build_accumulation_pass
-from ..array_spec import ArraySpec, SpecTree, map_specs
-from ..errors import build_user_code_error
+from ..errors import OTHER_BACKENDS, BackendError, build_user_code_error
 from ..keras_layers import replacing
 from ..model import Workload
-from ..options import DEFAULT_BATCH_SIZE, WorkloadOptions, compute_run_steps
-from .accumulated_updates import note_accumulation, updating_in_every_step
-from .backend_settings import find_tf32_products, note_attention_dropout, require_backend_of_step
-from .fit_inputs import FitInputs
-from .layer_sizes import find_layer_sizes
-from .layout_on_mesh import build_script_layout, find_distribution, get_distribution_name
-from .losses import build_target_specs, choose_loss, validate_names
-from .model_facts import find_precision, find_tokens_per_sample, note_lost_gradient, note_nothing_trained
-from .recomputation import recomputing_layers
-from .tensor_parallel import place_in_parts
+from ..options import DEFAULT_BATCH_SIZE, ArraySpec, SpecTree, WorkloadOptions, compute_run_steps, map_specs
+from .fit_inputs import FitInputs, build_target_specs, choose_loss, validate_names
+from .layout_on_mesh import build_script_layout, find_distribution, get_distribution_name, place_in_parts
+from .model_facts import (
+    find_layer_sizes,
+    find_precision,
+    find_tokens_per_sample,
+    note_accumulation,
+    note_lost_gradient,
+    note_nothing_trained,
+    recomputing_layers,
+    updating_in_every_step,
+)
 
 if TYPE_CHECKING:
     from ..trace.jax.step import KnownSteps, TracedStep
+
+
+# Values of `jax_default_matmul_precision` without TF32 (docs.jax.dev, `jax.lax.Precision`).
+FULL_FLOAT32 = ("highest", "float32", "F32_F32_F32")
+
+
+def note_attention_dropout(model: Any) -> Iterator[str]:
+    """Yield a note if attention layers have dropout, with which Keras 3.15 computes and stores the scores."""
+    import keras
+
+    kinds = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+    attention = [layer for layer in model._flatten_layers() if isinstance(layer, kinds)]
+    dropped = sum(bool(getattr(layer, "_dropout", 0) or getattr(layer, "dropout", 0)) for layer in attention)
+    if dropped:
+        yield f"attention is not fused: {dropped} of {len(attention)} attention layers have dropout"
+
+
+def find_tf32_products() -> Literal["all", "convolutions", "none"]:
+    """Return the float32 products that may run in TF32, by the backend's settings after the user's code ran.
+
+    JAX: `jax_default_matmul_precision`; TensorFlow: `enable_tensor_float_32_execution`, also if the model itself
+    is traced on JAX; PyTorch: `set_float32_matmul_precision` and `torch.backends.cudnn.allow_tf32`.
+    """
+    import jax
+    import keras
+
+    if keras.backend.backend() == "torch":
+        torch = sys.modules["torch"]
+        if torch.get_float32_matmul_precision() != "highest":
+            return "all"
+        return "convolutions" if torch.backends.cudnn.allow_tf32 else "none"
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and not tensorflow.config.experimental.tensor_float_32_execution_enabled():
+        return "none"
+    return "none" if jax.config.jax_default_matmul_precision in FULL_FLOAT32 else "all"
+
+
+def require_backend_of_step(model: Any, text: str) -> None:
+    """Raise BackendError if the model's own `train_step` uses another framework than the current backend.
+
+    Keras passes other arguments to `train_step` on JAX, so that it would fail without naming the framework.
+
+    Args:
+        model: Keras model.
+        text: Reference as given by the user.
+    """
+    import keras
+
+    step = getattr(type(model), "train_step", None)
+    code, names = getattr(step, "__code__", None), getattr(step, "__globals__", {})
+    if code is None or names.get("__name__", "").split(".")[0] == "keras":
+        return
+    used = {getattr(names.get(name), "__name__", "").split(".")[0] for name in code.co_names}
+    for backend in OTHER_BACKENDS:
+        if backend in used and backend != keras.backend.backend():
+            raise BackendError(
+                f"{text}: `train_step` of {type(model).__name__} needs the {backend} backend",
+                hint=f"`pip install 'gpuplan[{backend}]'`",
+                backend=backend,
+            )
+
 
 PACKAGES_OF = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "torch": ("torch",)}
 

@@ -6,20 +6,67 @@ gpuplan's own table (`profiles/keras_hub_presets.toml`), from Kaggle's cache, or
 
 from __future__ import annotations
 
+import importlib
+import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from inspect import signature
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ...errors import UsageError, near_names_hint
 from ...limits import MAX_BATCH_SIZE, require_count
-from ...plain import parse_json
+from ...records import parse_json
 from ..errors import build_user_code_error
 from ..reference import Reference
-from .keras_hub_import import import_keras_hub
 from .saved_model import replace_dtype_policy, require_no_code
+
+# Importing TensorFlow takes 7 s of 9 s; Keras Hub treats one that is missing as not installed, and so do its
+# models (`try_import_tensorflow` in keras_hub/src/utils/tensor_utils.py, Keras Hub 0.32).
+LEFT_OUT = ("tensorflow", "tensorflow_text")
+
+
+def import_keras_hub() -> ModuleType:
+    """Return Keras Hub, imported without TensorFlow if it is not imported yet and Keras runs on another backend.
+
+    Its models are the same; tokenizers and preprocessors, which a preset is built without, fail for lack of it.
+
+    Raises:
+        ImportError: Keras Hub is not installed.
+    """
+    import keras
+
+    known = sys.modules.get("keras_hub")
+    if known is not None:
+        return known
+    if keras.backend.backend() == "tensorflow":
+        return importlib.import_module("keras_hub")
+    before = set(sys.modules)
+    with _hidden(*LEFT_OUT):
+        try:
+            return importlib.import_module("keras_hub")
+        except Exception:  # a version that needs TensorFlow; it says so in various ways
+            for name in set(sys.modules) - before:
+                if name.partition(".")[0] == "keras_hub":
+                    del sys.modules[name]
+    return importlib.import_module("keras_hub")
+
+
+@contextmanager
+def _hidden(*names: str) -> Iterator[None]:
+    """Context in which packages that are not imported yet seem not to be installed."""
+    hidden = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes an import fail
+    try:
+        yield
+    finally:
+        for name in hidden:
+            sys.modules.pop(name, None)
+
 
 CONFIG = "config.json"
 DEFAULT_TASK = "CausalLM"

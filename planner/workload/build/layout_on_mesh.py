@@ -1,15 +1,16 @@
-"""Layout of a built model on the devices of a mesh: that of its distribution, or one chosen for it."""
+"""Layout of a built model on the devices of a mesh: its distribution's, or tensor parallelism."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Literal
 
 from ..device_layout import DeviceLayout
 from ..keras_layers import group_variables
-from ..trace.division.mesh_axes import MeshAxes
 from ..trace.division.placement import Placement
-from ..trace.division.spec import Axes, Axis
+from ..trace.division.spec import UNDIVIDED, Axes, Axis, MeshAxes, Shape, Spec
 
 
 def get_distribution_name() -> str:
@@ -75,3 +76,99 @@ def build_script_layout(
         return None
     takes_all = placement.devices == jax.device_count() and not states_devices
     return build_device_layout(model, placement, mode=mode, takes_all=takes_all)
+
+
+AXIS = "model"
+TABLE = "embeddings"
+# Layers that lead back to the width of the model, by their common names; the square ones among them cannot be told
+# by their shape from those that lead away from it.
+RETURNING = re.compile(r"(out|proj|down|o_proj|fc2|wo|dense_2)(put)?(_dense|_proj|_layer)?\d*$")
+
+
+def place_in_parts(model: Any, devices: int, *, mode: Literal["train", "infer"]) -> Placement:
+    """Return the placement of a model's variables for tensor parallelism over some devices.
+
+    A variable of which no dimension can be divided evenly is held as a whole, like all of layers other than
+    products and look-up tables.
+
+    Args:
+        model: A built model; its variables may be abstract.
+        devices: Devices that share each product [-].
+        mode: Training, whose optimizer state is divided like the variables; or inference.
+    """
+    specs: dict[int, Spec] = {}
+    if devices == 1:
+        return Placement(mesh=MeshAxes(sizes={}), divided=specs)
+    for layer in model._flatten_layers(include_self=False, recursive=True):
+        specs.update(_divide_layer(layer, devices))
+    if mode == "train":
+        named = {one.path.replace("/", "_"): one for one in model.trainable_variables if id(one) in specs}
+        for state in model.optimizer.variables:
+            owner = _find_owner(state, named)
+            if owner is not None:
+                specs[id(state)] = specs[id(owner)]
+    return Placement(mesh=MeshAxes(sizes={AXIS: devices}), divided=specs)
+
+
+def _divide_layer(layer: Any, devices: int) -> dict[int, Spec]:
+    """Return the specs of the variables of one layer that are divided: its kernel, and what is aligned with it."""
+    variables = [*layer._trainable_variables, *layer._non_trainable_variables]
+    kernels = [one for one in variables if len(one.shape) > 1]
+    if not kernels:
+        return {}
+    kernel = max(kernels, key=lambda one: prod(one.shape))
+    is_table = kernel.path.endswith(f"/{TABLE}") and type(layer).__name__ != "PositionEmbedding"
+    dim = choose_divided_dimension(tuple(kernel.shape), name=layer.name, devices=devices, is_table=is_table)
+    if dim is None or (kernel.path.endswith(TABLE) and not is_table):
+        return {}
+    rank = len(kernel.shape)
+    found = {id(kernel): _build_spec(rank, dim, devices)}
+    for other in variables:
+        if other is kernel:
+            continue
+        at = len(other.shape) - (rank - dim)  # biases and factors end with the same dimensions as the kernel
+        if is_table and len(other.shape) == rank:  # a second table, from features to rows
+            at = rank - 1
+        if 0 <= at < len(other.shape) and other.shape[at] == kernel.shape[dim]:
+            found[id(other)] = _build_spec(len(other.shape), at, devices)
+    return found
+
+
+def _build_spec(rank: int, dim: int, devices: int) -> Spec:
+    return tuple((Axis(AXIS, devices),) if at == dim else UNDIVIDED for at in range(rank))
+
+
+def choose_divided_dimension(shape: Shape, *, name: str, devices: int, is_table: bool = False) -> int | None:
+    """Return the dimension along which devices divide the kernel of a product or a table; None for none.
+
+    Args:
+        shape: Shape of the kernel: (inputs, outputs), or with heads and their size in the place of one of them.
+        name: Name of its layer, which tells square kernels apart.
+        devices: Number of parts [-].
+        is_table: Whether it is a look-up table: (rows, features).
+
+    Example:
+        >>> choose_divided_dimension((512, 2048), name="dense", devices=4)
+        1
+        >>> choose_divided_dimension((2048, 512), name="dense_1", devices=4)
+        0
+        >>> choose_divided_dimension((8, 64, 512), name="attention_output", devices=4)
+        0
+    """
+    dim = None
+    if is_table:
+        dim = 0
+    elif len(shape) == 3:  # heads x size in the place of inputs or outputs
+        dim = 1 if shape[0] == max(shape) else 0
+    elif len(shape) == 2:
+        inputs, outputs = shape
+        returns = inputs > outputs or (inputs == outputs and RETURNING.search(name) is not None)
+        dim = 0 if returns else 1
+    return None if dim is None or shape[dim] % devices else dim
+
+
+def _find_owner(state: Any, named: dict[str, Any]) -> Any | None:
+    """Return the variable that a variable of the optimizer belongs to, by name and shape; None for none."""
+    name = state.name.replace("/", "_")
+    owners = [key for key, one in named.items() if name.startswith(f"{key}_") and one.shape == state.shape]
+    return named[max(owners, key=len)] if owners else None

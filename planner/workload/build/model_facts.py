@@ -1,15 +1,17 @@
-"""Facts on a model for its estimate: precision, quantization, sequence length, and notes on its training."""
+"""Facts on a Keras model for its estimate: layers, precision, quantization, accumulation, recomputation."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
-from ..array_spec import SpecTree, iter_specs
+from ..keras_layers import iterate_layers, replacing
+from ..model import LayerSizes
 from ..ops import Op, OpKind
-from ..options import WorkloadOptions
+from ..options import SpecTree, WorkloadOptions, iter_specs
 
 
 def find_tokens_per_sample(x: SpecTree, output: Any) -> int | None:
@@ -69,3 +71,112 @@ def note_lost_gradient(model: Any, ops: Sequence[Op], options: WorkloadOptions) 
         for layer in model._flatten_layers()
         if type(layer).__name__ == "ReversibleEmbedding" and layer.name in multiplied
     )
+
+
+def find_layer_sizes(model: Any) -> LayerSizes:
+    """Return the sizes of the layers that hold parameters; a shared variable counts for its first layer.
+
+    Args:
+        model: A built Keras model, whose variables may be abstract.
+    """
+    seen: set[int] = set()
+    parameters, trainable = [], []
+    for variables in _iter_variables(model):
+        new = [one for one in variables if id(one) not in seen]
+        seen.update(map(id, new))
+        if new:
+            parameters.append(_compute_bytes(new))
+            trainable.append(_compute_bytes([one for one in new if one.trainable]))
+    return LayerSizes(parameter_bytes=tuple(parameters), trainable_bytes=tuple(trainable))
+
+
+def _iter_variables(model: Any) -> Iterator[list[Any]]:
+    """Yield the trainable and frozen parameters of each layer, those of the model itself first.
+
+    Keras lists a variable under `_trainable_variables` if it was created to be trained, and keeps it there when it
+    is frozen; statistics and seeds are elsewhere, and so are integers and scales of quantized layers.
+    """
+    import keras
+
+    yield list(model._trainable_variables)
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            yield from _iter_variables(layer)
+        else:
+            yield [one for part in layer._flatten_layers() for one in _list_parameters(part)]
+
+
+def _list_parameters(layer: Any) -> list[Any]:
+    quantized = layer.quantization_mode in ("int8", "int4")
+    return [*layer._trainable_variables, *(layer._non_trainable_variables if quantized else ())]
+
+
+def _compute_bytes(variables: list[Any]) -> int:
+    from ..trace.jax.step import compute_array_bytes
+
+    return sum(compute_array_bytes(one.shape, one.dtype) for one in variables)
+
+
+NAME = "gradient_accumulation_steps"
+
+
+@contextmanager
+def updating_in_every_step(model: Any) -> Iterator[int]:
+    """Let the optimizer of a model update in every step, and yield the steps that it takes for an update [-].
+
+    Keras updates in one branch of a condition that is known on the device alone; without it, the update can be
+    traced. The sums of gradients stay among the optimizer's variables.
+    """
+    known = [(one, getattr(one, NAME, None)) for one in _iterate_optimizers(model)]
+    accumulating = [(one, steps) for one, steps in known if steps]
+    with replacing(*((one, NAME, None) for one, _ in accumulating)):
+        yield accumulating[0][1] if accumulating else 1
+
+
+def _iterate_optimizers(model: Any) -> Iterator[Any]:
+    """Yield the optimizer of a model, and those inside it (`LossScaleOptimizer`)."""
+    one = getattr(model, "optimizer", None)
+    while one is not None:
+        yield one
+        one = getattr(one, "inner_optimizer", None)
+
+
+def note_accumulation(steps: int) -> tuple[str, ...]:
+    """Return a note on an optimizer that does not update in every step; empty for one that does."""
+    if steps == 1:
+        return ()
+    return (f"the optimizer updates once in {steps} steps of `fit()` (`{NAME}={steps}`)",)
+
+
+RECOMPUTED = (
+    "every layer recomputes its activations in the backward pass (`--remat`): a script does so itself where its "
+    'layers are made under `keras.RematScope(mode="full")`'
+)
+
+
+def recompute_layers(model: Any, options: WorkloadOptions) -> tuple[str, ...]:
+    """Put every layer of a model under `keras.RematScope(mode="full")` if asked for; return a note if so.
+
+    Layers are those that the model is made of, as Keras recomputes them: a block of a Transformer keeps its input
+    alone. Models inside a model are not layers; theirs are taken. A layer under a scope of its own keeps it.
+
+    Args:
+        model: A `keras.Model`, which is changed.
+        options: Of the run: `remat`.
+    """
+    if not options.remat:
+        return ()
+    from keras.src.backend.common.remat import RematMode
+
+    for layer in iterate_layers(model):
+        if layer._remat_mode is None:
+            object.__setattr__(layer, "_remat_mode", RematMode("full", 0, []))
+    return (RECOMPUTED,)
+
+
+@contextmanager
+def recomputing_layers(model: Any, options: WorkloadOptions) -> Iterator[tuple[str, ...]]:
+    """Context of `recompute_layers`, after which the layers are as before; yields its note."""
+    layers = iterate_layers(model) if options.remat else ()
+    with replacing(*((layer, "_remat_mode", layer._remat_mode) for layer in layers)):
+        yield recompute_layers(model, options)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ...plain import parse_json
+from ...records import parse_json
 from ..errors import to_one_line
 from ..options import get_keras_policy
 

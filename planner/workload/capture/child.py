@@ -19,10 +19,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import GpuplanError, UsageError
-from ..cache import hash_file
 from ..errors import DeviceCountError, to_one_line
 from ..options import WorkloadOptions
 from ..reference import Reference, parse_reference
+from .load import hash_file
 from .watch import PositionReporter, end_with_parent
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def _end() -> NoReturn:
 
 
 def _answer(request: dict[str, Any], result_path: Path, asked: SimpleQueue[bytes]) -> dict[str, Any]:
-    from ..build.materialize import NOT_ABSTRACT, abstract_variables, set_precision
-    from .mesh_devices import follow_mesh
+    from .follow import follow_mesh
+    from .materialize import NOT_ABSTRACT, abstract_variables, set_precision
 
     options = WorkloadOptions.from_json(request["options"])
     base = Path(request["base"])
@@ -100,7 +100,7 @@ def _answer(request: dict[str, Any], result_path: Path, asked: SimpleQueue[bytes
         notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
         if reference.kind == "script":
             _run_script(reference, request, options, notes, result_path)
-        from ..build.lowering import build_answer
+        from .lowering import build_answer
 
         assembler = _build_model(reference, request, options, notes)
         answer = build_answer(assembler, options=options, request=request)
@@ -151,9 +151,8 @@ def _run_script(
 ) -> NoReturn:
     """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
     from ..build.assemble import ModelAssembler, assemble_workload
-    from .follow import ScriptFollower
+    from .follow import ScriptFollower, SingleFit
     from .run_script import follow_script
-    from .single_fit import SingleFit
 
     path = reference.path or Path()
     describe = _prepare_description(reference, request, notes, folder=path.parent)
@@ -167,7 +166,7 @@ def _run_script(
 
     def lower(model: Any, arguments: dict[str, Any]) -> NoReturn:
         from ..build.fit_inputs import read_fit_inputs
-        from ..build.lowering import build_answer
+        from .lowering import build_answer
 
         feed = read_fit_inputs(arguments)
         run = describe(_fit_notes(model, arguments, feed), feed=feed, epochs=1)

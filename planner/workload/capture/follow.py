@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from ...errors import GpuplanError
 from ..build.fit_inputs import FitInputs, read_fit_inputs
-from ..errors import BackendError, find_own_frame, to_one_line
+from ..errors import BackendError, CaptureError, find_own_frame, to_one_line
 from ..model import Workload
 from .phases import PhaseRecorder
-from .stand_ins import StandIns, find_early_end
+from .training_calls import StandIns, find_early_end
 from .tuner_search import SearchBudget
 from .watch import WHERE
 
@@ -162,3 +164,132 @@ class ScriptFollower(StandIns):
             partial=False, ended=f"{line}, where {LONGEST_REST_S:.0f} s had passed without another fit()"
         )
         os._exit(0)
+
+
+class SingleFit(StandIns):
+    """Training calls of a script of which one is used; the others return stand-ins."""
+
+    def __init__(
+        self,
+        use: Callable[[Any, dict[str, Any]], NoReturn],
+        *,
+        fit_call: int,
+        own: Path,
+        folder: Path | None = None,
+    ) -> None:
+        """Start before the first call.
+
+        Args:
+            use: Function that receives the model and the arguments of `fit()`; must end the process or raise.
+            fit_call: Number of `fit()` calls before the one to use [-].
+            own, folder: As for `StandIns`.
+        """
+        super().__init__(own=own, folder=folder)
+        self._use_model, self._fit_call = use, fit_call
+
+    def fit(self, model: Any, arguments: dict[str, Any], *, calls: int = 1) -> Any:
+        """Use the model, or return a stand-in of the history."""
+        if self._calls == self._fit_call:
+            self._use_model(model, arguments)
+        return super().fit(model, arguments)
+
+    def build_missing_error(self, text: str) -> CaptureError:
+        """Return the error for a script that ended before the call."""
+        return CaptureError(
+            f"{text} called fit() {self._calls} times, fewer than when it was first traced",
+            hint="run the command again",
+        )
+
+
+USUAL_DEVICES = 8  # of a large machine: for a layout that divides however many devices it finds [-]
+
+NeedDevices = Callable[[int, bool], NoReturn]
+
+
+def follow_mesh(need: NeedDevices, *, given: bool) -> None:
+    """Let `keras.distribution` find this process's devices as those of any type, and report what a mesh needs.
+
+    Args:
+        need: Function that ends the process, so that it is started again with a number of devices; its second
+            argument tells whether the script takes all devices that it finds.
+        given: Whether the number of devices was set for this process.
+    """
+    from keras.src.backend import distribution_lib
+
+    every = distribution_lib.list_devices
+    distribution_lib.list_devices = lambda device_type=None: _FoundDevices(every(), need)
+    if hasattr(distribution_lib, "get_device_count"):
+        distribution_lib.get_device_count = lambda device_type=None: len(every())
+    if hasattr(distribution_lib, "_to_backend_device"):
+        distribution_lib._to_backend_device = _find_device
+    _watch_mesh(need)
+    if not given:
+        _watch_layout(need)
+
+
+class _FoundDevices(list[str]):
+    """Names of the devices that were found; those beyond the last are asked for when they are taken."""
+
+    def __init__(self, names: list[str], need: NeedDevices) -> None:
+        super().__init__(names)
+        self._need = need
+
+    def __getitem__(self, index: Any) -> Any:
+        last = index.stop if isinstance(index, slice) else index + 1
+        if last is not None and last > len(self):
+            self._need(last, False)
+        return super().__getitem__(index)
+
+
+def _find_device(name: Any) -> Any:
+    """Return a device of this process by a name like `gpu:1`, whatever its type."""
+    import jax
+
+    return name if isinstance(name, jax.Device) else jax.devices()[int(str(name).partition(":")[2] or 0)]
+
+
+def _check_before(owner: Any, name: str, check: Callable[..., None]) -> None:
+    """Call a function with the arguments of another one before it."""
+    function = getattr(owner, name)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        check(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    setattr(owner, name, call)
+
+
+def _watch_mesh(need: NeedDevices) -> None:
+    """Ask for as many devices as a mesh has, of Keras or of `jax.make_mesh`."""
+    import jax
+    import keras
+
+    def check_mesh(self: Any, shape: Any, axis_names: Any, devices: Any = None) -> None:
+        import numpy as np
+
+        found, wanted = jax.device_count(), math.prod(shape)
+        taken = found if devices is None else np.size(devices)
+        if wanted == 0 and found < USUAL_DEVICES:  # a share of the devices: none of one
+            need(USUAL_DEVICES, True)
+        if wanted > 0 and (wanted > found or (wanted != taken and taken == found)):
+            need(wanted, False)
+
+    def check_jax_mesh(axis_shapes: Any, *how: Any, devices: Any = None, **options: Any) -> None:
+        wanted = math.prod(axis_shapes)
+        if devices is None and wanted > jax.device_count():
+            need(wanted, False)
+
+    _check_before(keras.distribution.DeviceMesh, "__init__", check_mesh)
+    _check_before(jax, "make_mesh", check_jax_mesh)
+
+
+def _watch_layout(need: NeedDevices) -> None:
+    """Ask for several devices where variables would be divided over the single one that was found."""
+    import keras
+
+    def check(self: Any, device_mesh: Any) -> None:
+        if device_mesh is not None and device_mesh.devices.size == 1:
+            need(USUAL_DEVICES, True)
+
+    _check_before(keras.distribution.LayoutMap, "__init__", check)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..options import WorkloadOptions
-from .process import ScriptProcess
-from .script_output import ScriptOutput
+from .process import ScriptOutput, ScriptProcess
 
 OF_STEP = ("batch_size", "remat", "tensor", "use_cache")  # options that change the trace and not the model
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from ...errors import GpuplanError
 from ..errors import WAY_OUT, BackendError, CaptureError, build_user_code_error, find_user_line, to_one_line
-from .stand_ins import StandIns
-from .training_calls import replace_training_calls
+from .training_calls import StandIns, replace_training_calls
 
 PLACEHOLDER = "pretrained.weights.h5"
 

@@ -17,8 +17,7 @@ from ..errors import TRACED_ON, BackendError, CaptureError, DeviceCountError
 from ..options import WorkloadOptions
 from ..reference import parse_reference
 from .kept_models import KeptModel, compute_model_key, get_kept_models
-from .process import ScriptProcess, ScriptTimeoutError, build_process_environment
-from .script_output import ScriptOutput
+from .process import ScriptOutput, ScriptProcess, ScriptTimeoutError, build_process_environment
 
 INTERRUPTED = 130
 MOST_DEVICES = 4096  # JAX takes 3 s to start with so many devices of the host [-]

@@ -8,8 +8,8 @@ from typing import Any
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
-from gpuplan.launch.core.service import Launcher
-from gpuplan.launch.prepare.planning import make_plan
+from gpuplan.launch.planning import make_plan
+from gpuplan.launch.service import Launcher
 from launch.aws_world import AwsServer
 from launch.worlds import AwsWorld, aws_candidate
 

@@ -244,7 +244,7 @@ def test_planning_needs_no_sdk_and_no_credentials(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from datetime import datetime, UTC\n"
         "from gpuplan.launch.clouds.aws.adapter import AwsAdapter\n"
-        "from gpuplan.launch.prepare.planning import make_plan\n"
+        "from gpuplan.launch.planning import make_plan\n"
         "from gpuplan.launch.core.request import LaunchRequest, RunSpec, LaunchCandidate\n"
         "one = LaunchCandidate(rank=1, instance_type='g4dn.xlarge', accelerator='T4', devices=1,"
         " region='us-east-1', purchase='spot', usd_per_hour='0.2', price_as_of=None, run_s=None, step_s=None,"

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.launch.clouds.azure.adapter import AzureAdapter
-from gpuplan.launch.clouds.azure.options import UNUSABLE_PUBLIC_KEY
+from gpuplan.launch.clouds.azure.network import UNUSABLE_PUBLIC_KEY
 from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
-from gpuplan.launch.prepare.planning import apply_cap, make_plan
+from gpuplan.launch.planning import apply_cap, make_plan
 from gpuplan.render.launch import plan_text
 from launch.azure.world import OFFER, SUBSCRIPTION
 from launch.bench_on_sockets import candidate

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import gpuplan
+from gpuplan.launch.arguments import LaunchArgs
 from gpuplan.launch.export import export_offer
-from gpuplan.launch.prepare.arguments import LaunchArgs
 
 __all__ = [
     "GIT",

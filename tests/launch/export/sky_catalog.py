@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from gpuplan.errors import NoAnswerError
-from gpuplan.launch.clouds.google.zones import list_zones, machine_type
+from gpuplan.launch.clouds.google.options import list_zones, machine_type
 from gpuplan.launch.export.names import find_skypilot_name
 from gpuplan.offers.rows import Offer
 

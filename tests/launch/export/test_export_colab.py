@@ -9,8 +9,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.launch.prepare.shell import find_pinned_packages
-from gpuplan.render.export import format_export
+from gpuplan.launch.core.shell import find_pinned_packages
+from gpuplan.render.launch import format_export
 from launch.export.plans import export_of
 
 SOURCE = "git:https://github.com/me/repo@v1"

@@ -18,7 +18,7 @@ import gpuplan
 import pytest
 import requests
 from gpuplan.errors import NoAnswerError
-from gpuplan.launch.clouds.google.zones import machine_type
+from gpuplan.launch.clouds.google.options import machine_type
 from gpuplan.launch.export.names import find_skypilot_name
 from gpuplan.offers.catalog import load_catalog
 from launch.aws_world import AwsServer, aws_environment

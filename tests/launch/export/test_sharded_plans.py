@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.render.export import format_export
+from gpuplan.render.launch import format_export
 from launch.export.crds import problems
 from launch.export.plans import OFFERS, TWO, export_plan, export_planned, write_sharded_plan
 

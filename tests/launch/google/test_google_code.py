@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.launch.prepare.planning import make_plan
-from gpuplan.launch.prepare.shell import build_container_commands
+from gpuplan.launch.core.shell import build_container_commands
+from gpuplan.launch.planning import make_plan
 from launch.bench_on_sockets import Bench
 from launch.google.test_google_plans import build_launch_plan, script
 

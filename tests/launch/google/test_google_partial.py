@@ -6,7 +6,7 @@ import pytest
 from gpuplan.errors import GpuplanError
 from gpuplan.launch.clouds.google.adapter import GoogleAdapter
 from gpuplan.launch.core.api_call import Call, ErrorKind
-from gpuplan.launch.prepare.planning import make_plan
+from gpuplan.launch.planning import make_plan
 from launch.bench_on_sockets import Bench
 
 BUCKET = {"bucket": "gs://mine/below", "service_account": "a@p1.iam.gserviceaccount.com"}

@@ -16,7 +16,7 @@ from gpuplan.launch.clouds.google.adapter import GoogleAdapter
 from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
-from gpuplan.launch.prepare.planning import make_plan
+from gpuplan.launch.planning import make_plan
 from gpuplan.render.launch import plan_text
 from launch.bench_on_sockets import candidate
 from launch.google.contract import Contract, check_instance

@@ -18,9 +18,9 @@ from gpuplan.launch.clouds.local import LocalAdapter
 from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds, StopLoss
-from gpuplan.launch.core.service import Launcher
 from gpuplan.launch.outcome import wait_for_end
-from gpuplan.launch.prepare.planning import make_plan
+from gpuplan.launch.planning import make_plan
+from gpuplan.launch.service import Launcher
 from launch.fake_cloud import candidate
 
 TRAIN = """
@@ -280,7 +280,7 @@ def test_the_watchdog_ends_what_hangs(here: Here, monkeypatch: pytest.MonkeyPatc
 
 def test_stop_ends_a_script_that_does_not_listen(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked, waited for, then made to."""
-    monkeypatch.setattr("gpuplan.launch.clouds.process_groups.ENDING_GRACE_S", 0.5)
+    monkeypatch.setattr("gpuplan.launch.clouds.local.ENDING_GRACE_S", 0.5)
     machine = here.launch(STUBBORN)
     eventually(lambda: len(here.alive()) == 1)
     here.launcher.stop_run("r1")

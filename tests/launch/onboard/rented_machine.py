@@ -14,7 +14,7 @@ from pathlib import Path
 from gpuplan.launch.clouds import create_adapter
 from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
-from gpuplan.launch.prepare.planning import make_plan
+from gpuplan.launch.planning import make_plan
 from launch.bench_on_sockets import candidate
 from launch.fake_cloud import START
 

@@ -160,7 +160,7 @@ def test_metrics_of_a_part_are_not_called_those_of_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Metrics that cannot be set back leave a gap in the history, and that is said; validation is whole."""
-    monkeypatch.setattr("gpuplan.launch.agent.callback.restore_metrics", lambda model, state: False)
+    monkeypatch.setattr("gpuplan.launch.agent.resume.restore_metrics", lambda model, state: False)
     resumed = train_interrupted("numpy", "second", tmp_path)
     whole = uninterrupted("numpy")
 

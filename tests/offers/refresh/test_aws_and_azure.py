@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.refresh.aws_public import parse_offer_file
 from gpuplan.offers.refresh.instance_types import build_instance_specs
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
-from gpuplan.offers.refresh.sources.aws_bulk import parse_offer_file
-from gpuplan.offers.refresh.store import PriceStore, merge_refreshed
+from gpuplan.offers.refreshed_prices import PriceStore, merge_refreshed
 from gpuplan.offers.rows import Offer
 from vendors import aws
 from vendors.server import Asked, impatient, vendor

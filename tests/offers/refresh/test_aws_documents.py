@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.refresh.aws_public import parse_offer_file
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
-from gpuplan.offers.refresh.sources.aws_bulk import parse_offer_file
-from gpuplan.offers.refresh.store import PriceStore
+from gpuplan.offers.refreshed_prices import PriceStore
 from vendors import aws, aws_sdk
 from vendors.server import Asked, impatient, vendor
 

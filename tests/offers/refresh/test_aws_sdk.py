@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.refresh.aws_sdk import AwsSpotHistory
 from gpuplan.offers.refresh.instance_types import build_instance_specs
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
 from gpuplan.offers.refresh.source import PricePart, RefreshRequest
-from gpuplan.offers.refresh.sources.aws_sdk import AwsSpotHistory
-from gpuplan.offers.refresh.store import PriceStore
+from gpuplan.offers.refreshed_prices import PriceStore
 from moto.server import ThreadedMotoServer
 from offers.refresh.test_aws_and_azure import LISTED, amazon
 from vendors.server import Asked, impatient, vendor

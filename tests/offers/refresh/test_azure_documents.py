@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.refresh.azure import parse_items
 from gpuplan.offers.refresh.jobs import build_jobs
-from gpuplan.offers.refresh.outcome import RefreshOutcome
-from gpuplan.offers.refresh.run import refresh_provider
+from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
 from gpuplan.offers.refresh.source import ListedPrice
-from gpuplan.offers.refresh.sources.azure import parse_items
-from gpuplan.offers.refresh.store import PriceStore
+from gpuplan.offers.refreshed_prices import PriceStore
 from vendors import azure
 from vendors.server import Asked, impatient, vendor
 

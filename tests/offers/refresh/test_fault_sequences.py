@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import refresh_provider
-from gpuplan.offers.refresh.store import PriceStore
+from gpuplan.offers.refreshed_prices import PriceStore
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from offers.refresh.test_aws_and_azure import CATALOG, packaged

@@ -11,7 +11,7 @@ from gpuplan.offers.refresh.errors import FetchError
 from gpuplan.offers.refresh.http import HttpClient, RetryPolicy
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import refresh_provider
-from gpuplan.offers.refresh.store import PriceStore
+from gpuplan.offers.refreshed_prices import PriceStore
 from offers.refresh.test_aws_and_azure import CATALOG, run
 from vendors import aws, azure
 from vendors.server import PASSING, Asked, http_date, impatient, vendor

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.refresh import gpu_clouds as sources
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
-from gpuplan.offers.refresh.sources import gpu_clouds as sources
-from gpuplan.offers.refresh.store import PriceStore
+from gpuplan.offers.refreshed_prices import PriceStore
 from vendors import gpu_clouds
 from vendors.server import Asked, impatient, vendor
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuplan.offers.refresh.aws_public import COLUMNS, refresh_interruption_rates
 from gpuplan.offers.refresh.errors import FetchError
 from gpuplan.offers.refresh.source import RefreshRequest
-from gpuplan.offers.refresh.sources.aws_spot import COLUMNS, refresh_interruption_rates
-from gpuplan.offers.refresh.store import PriceStore
+from gpuplan.offers.refreshed_prices import PriceStore
 from vendors.server import impatient, vendor
 
 TYPES = ("g4dn.xlarge", "g5.xlarge", "p3.2xlarge", "p4d.24xlarge", "p5.48xlarge")

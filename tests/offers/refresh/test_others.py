@@ -11,7 +11,7 @@ import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
-from gpuplan.offers.refresh.store import PriceStore
+from gpuplan.offers.refreshed_prices import PriceStore
 from vendors import others
 from vendors.server import Asked, impatient, vendor
 

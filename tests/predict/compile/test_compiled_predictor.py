@@ -7,9 +7,12 @@ from dataclasses import replace
 import pytest
 from factories import FakePredictor, make_accelerator, make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.compile.compiled import CompiledStep
-from gpuplan.predict.compile.compiled_predictor import CompiledPredictor
-from gpuplan.predict.compile.targets import CompileTarget, find_target
+from gpuplan.predict.compile.compiled_predictor import (
+    CompiledPredictor,
+    CompiledStep,
+    CompileTarget,
+    find_target,
+)
 from gpuplan.predict.step_time import StepTime
 from gpuplan.units import GIB
 

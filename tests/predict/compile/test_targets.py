@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.compile.targets import find_target
+from gpuplan.predict.compile.compiled_predictor import find_target
 
 TPUS = ("TPU-v2", "TPU-v3", "TPU-v4", "TPU-v5e", "TPU-v5p", "TPU-v6e")
 GPUS = ("K80", "P100-SXM2", "V100-16GB", "T4", "A10G", "A100-40GB", "L4", "L40S", "H100-SXM", "H200", "B200")

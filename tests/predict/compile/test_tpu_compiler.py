@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpuplan.predict.compile.compiled import CompiledStep
-from gpuplan.predict.compile.targets import CompileTarget, find_compiler_version
+from gpuplan.predict.compile.compiled_predictor import CompiledStep, CompileTarget, find_compiler_version
 from gpuplan.predict.compile.worker import compile_step
-from gpuplan.workload.build.lowering import lower_step
+from gpuplan.workload.capture.lowering import lower_step
 from gpuplan.workload.options import WorkloadOptions
 
 pytest.importorskip("libtpu", reason="`pip install 'gpuplan[tpu-compile]'` brings the TPUs' compiler")

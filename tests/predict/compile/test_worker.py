@@ -6,9 +6,9 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from gpuplan.predict.compile import targets, worker
-from gpuplan.predict.compile.compiled import CompiledStep
-from gpuplan.predict.compile.targets import CompileTarget
+from gpuplan.predict.compile import compiled_predictor as targets
+from gpuplan.predict.compile import worker
+from gpuplan.predict.compile.compiled_predictor import CompiledStep, CompileTarget
 from gpuplan.predict.compile.worker import compile_step
 from gpuplan.units import MIB
 

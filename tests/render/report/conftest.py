@@ -10,13 +10,13 @@ import pytest
 from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
-from gpuplan.plan.details import build_report_details
+from gpuplan.plan.estimate import Estimate
+from gpuplan.plan.estimate_model import build_report_details
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import EstimateContext, Question
-from gpuplan.plan.result.estimate import Estimate
 from gpuplan.plan.select import Filters, select
 from gpuplan.predict.predictor import Predictor
-from gpuplan.render.estimate.emit import format_estimate_json
+from gpuplan.render.estimate_output import format_estimate_json
 from gpuplan.workload.model import Unmodelled
 from gpuplan.workload.ops import Op, OpKind
 from gpuplan.workload.options import WorkloadOptions

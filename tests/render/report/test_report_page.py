@@ -16,10 +16,9 @@ import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.local import GENERIC_HOST
-from gpuplan.plan.result.estimate import Estimate
-from gpuplan.render.report.embed import compute_script_hash
+from gpuplan.plan.estimate import Estimate
 from gpuplan.render.report.page import MAX_BYTES, build_report_html, encode_columns
-from gpuplan.render.report.text import ReportCurrency, build_offer_rows
+from gpuplan.render.report.text import ReportCurrency, build_offer_rows, compute_script_hash
 from hostile import HOSTILE
 
 

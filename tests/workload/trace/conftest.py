@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gpuplan.workload.array_spec import ArraySpec
 from gpuplan.workload.ops import Op, OpKind
+from gpuplan.workload.options import ArraySpec
 from gpuplan.workload.trace.jax.step import TracedStep, trace_step
 
 CONTRACTIONS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT)

@@ -12,14 +12,13 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import jax
 import keras
-from gpuplan.workload.array_spec import ArraySpec
 from gpuplan.workload.build.assemble import build_training_state
-from gpuplan.workload.build.tensor_parallel import choose_divided_dimension, place_in_parts
+from gpuplan.workload.build.layout_on_mesh import choose_divided_dimension, place_in_parts
 from gpuplan.workload.ops import PRODUCTS, Op
-from gpuplan.workload.trace.division.divide import divide_step
-from gpuplan.workload.trace.division.mesh_axes import MeshAxes
-from gpuplan.workload.trace.division.spec import Axis, Spec, divide_reshaped
-from gpuplan.workload.trace.jax.control import find_inner_jaxprs
+from gpuplan.workload.options import ArraySpec
+from gpuplan.workload.trace.control import find_inner_jaxprs
+from gpuplan.workload.trace.division.divider import divide_step
+from gpuplan.workload.trace.division.spec import Axis, MeshAxes, Spec, divide_reshaped
 from gpuplan.workload.trace.jax.step import trace_step
 from keras import layers
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import keras
 import pytest
-from gpuplan.workload.array_spec import ArraySpec
 from gpuplan.workload.model import AttentionCall, Workload
 from gpuplan.workload.ops import Op
+from gpuplan.workload.options import ArraySpec
 from gpuplan.workload.resize import can_resize, interpolate_workload
-from gpuplan.workload.trace.graph.fused_attention import build_attention_product
+from gpuplan.workload.trace.graph.attention import build_attention_product
 from gpuplan.workload.trace.jax.step import TracedStep, trace_step
 
 BATCH, LENGTH, HEADS, SIZE = 4, 256, 3, 32

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpuplan.workload.trace.rules.gather_scatter import RULES
-from gpuplan.workload.trace.rules.pooling import RULES as POOLING
+from gpuplan.workload.trace.rules.registry import GATHER_RULES
+from gpuplan.workload.trace.rules.registry import POOLING_RULES as POOLING
 
 Shape = tuple[int, ...]
 
@@ -51,11 +51,11 @@ def equation(*operands: Shape, results: tuple[Shape, ...] = (), **params: Any) -
     ],
 )
 def test_flops_of_linear_algebra_and_sorting_by_hand(name: str, operands: list[Shape], flops: float) -> None:
-    assert RULES[name].flops(equation(*operands)) == pytest.approx(flops)
+    assert GATHER_RULES[name].flops(equation(*operands)) == pytest.approx(flops)
 
 
 def test_a_sort_along_another_axis_than_the_last_has_its_length() -> None:
-    assert RULES["sort"].flops(equation((16, 2), dimension=0)) == pytest.approx(32 * log2(16))
+    assert GATHER_RULES["sort"].flops(equation((16, 2), dimension=0)) == pytest.approx(32 * log2(16))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_flops_of_a_fourier_transform_by_hand(operand: Shape, result: Shape, len
     """5 n log2 n of four transforms of 8, complex, real to complex and back, in one dimension or two."""
     fft = equation(operand, results=(result,), fft_lengths=lengths)
 
-    assert RULES["fft"].flops(fft) == pytest.approx(4 * 5 * 8 * 3)
+    assert GATHER_RULES["fft"].flops(fft) == pytest.approx(4 * 5 * 8 * 3)
 
 
 def test_bytes_of_looking_up_and_of_scattering_by_hand() -> None:
@@ -74,12 +74,12 @@ def test_bytes_of_looking_up_and_of_scattering_by_hand() -> None:
     look_up = equation((9, 5), (3, 1), results=((3, 5),))
     add, overwrite = (equation((9, 5), (3, 1), (3, 5)) for _ in range(2))
 
-    assert RULES["gather"].reads(look_up) == (60, 12)
-    assert RULES["gather"].writes(look_up) == 60
-    assert RULES["scatter-add"].reads(add) == (60, 12, 60)
-    assert RULES["scatter-add"].writes(add) == 60
-    assert RULES["scatter"].reads(overwrite) == (0, 12, 60)
-    assert RULES["gather"].reads(equation((2, 5), (3, 1), results=((3, 5),))) == (40, 12)
+    assert GATHER_RULES["gather"].reads(look_up) == (60, 12)
+    assert GATHER_RULES["gather"].writes(look_up) == 60
+    assert GATHER_RULES["scatter-add"].reads(add) == (60, 12, 60)
+    assert GATHER_RULES["scatter-add"].writes(add) == 60
+    assert GATHER_RULES["scatter"].reads(overwrite) == (0, 12, 60)
+    assert GATHER_RULES["gather"].reads(equation((2, 5), (3, 1), results=((3, 5),))) == (40, 12)
 
 
 def test_pooling_by_hand() -> None:

@@ -6,9 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from gpuplan.workload.capture.load import WorkloadOptions, load_workload
 from gpuplan.workload.capture.tracing_process import trace_in_child
 from gpuplan.workload.errors import BackendError
-from gpuplan.workload.load import WorkloadOptions, load_workload
 from gpuplan.workload.model import Workload
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,7 @@ from gpuplan.workload.trace.graph.graph import Graph
 from gpuplan.workload.trace.graph.layers import group_layers
 from gpuplan.workload.trace.graph.liveness import compute_peak_bytes
 from gpuplan.workload.trace.graph.table import find_unmodelled, tabulate
-from gpuplan.workload.trace.jax.flatten import flatten
-from gpuplan.workload.trace.jax.simplify import simplify
+from gpuplan.workload.trace.jax.flatten import flatten, simplify
 
 
 def graph_of(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Graph:

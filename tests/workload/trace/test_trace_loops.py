@@ -10,8 +10,7 @@ from gpuplan.workload.ops import Loop, OpKind
 from gpuplan.workload.trace.graph.fusion import fuse
 from gpuplan.workload.trace.graph.layers import group_layers
 from gpuplan.workload.trace.graph.table import tabulate
-from gpuplan.workload.trace.jax.flatten import flatten
-from gpuplan.workload.trace.jax.simplify import simplify
+from gpuplan.workload.trace.jax.flatten import flatten, simplify
 from gpuplan.workload.trace.jax.step import trace_step
 
 Trace = Callable[..., Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 import pytest
-from gpuplan.workload.load import trace_keras_model
+from gpuplan.workload.capture.load import trace_keras_model
 from gpuplan.workload.options import WorkloadOptions
 
 FLAG = "covers layers with a `training` flag"

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ....offers.refresh.sources.aws_sdk import PRICING_REGION
+from ....offers.refresh.aws_sdk import PRICING_REGION
 from ...core.api_call import Call, CloudError, build_call
 from ...core.clock import Clock, ServerDateClock
 from ...core.cloud_adapter import (
@@ -31,10 +31,9 @@ from ...core.cloud_adapter import (
 )
 from ...core.launch_plan import Attempt, CostBounds
 from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, parse_tags
-from ...prepare.upload import insert_archive
+from ...core.upload import insert_archive
 from ..base import CloudBase, none_if_absent
-from .attempt import build_attempt
-from .options import parse_options
+from .attempt import build_attempt, parse_options
 from .replies import (
     list_instances,
     list_schedules,

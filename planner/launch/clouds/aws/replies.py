@@ -11,13 +11,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from ....offers.refresh.aws_sdk import FILTERS, LINUX, is_zone_of_region, parse_products
 from ....offers.refresh.errors import FetchError
-from ....offers.refresh.sources.aws_sdk import (
-    FILTERS,
-    LINUX,
-    is_zone_of_region,
-    parse_products,
-)
 from ...core.api_call import CloudError, ErrorKind, build_call
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, LaunchCandidate, parse_owner_tags

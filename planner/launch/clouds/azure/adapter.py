@@ -26,13 +26,13 @@ from ...core.cloud_adapter import (
 from ...core.launch_plan import Attempt, CostBounds
 from ...core.ledger import KnownAccounts
 from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
-from ...prepare.startup import require_fetchable
+from ...core.startup import require_fetchable
 from ..base import CloudBase, compute_highest_price, find_exact_price, none_if_absent, read_price_list
 from .attempt import build_attempt
 from .caps import BOOT_ALLOWANCE_S
-from .network import build_end_calls
-from .options import AzureOptions, parse_options
+from .network import AzureOptions, build_end_calls, parse_options
 from .replies import (
+    AzureRest,
     is_ours,
     is_same,
     normalize_reply,
@@ -41,7 +41,6 @@ from .replies import (
     parse_machine_error,
     parse_registration_error,
 )
-from .rest import AzureRest
 
 CUSTOM_DATA_BYTES = 64 * 1024  # https://learn.microsoft.com/azure/virtual-machines/custom-data
 
@@ -227,8 +226,8 @@ def live_price(candidate: LaunchCandidate) -> LivePrice:
     Raises:
         CloudError: The API is unreachable, or has no price or several prices for the machine.
     """
+    from ....offers.refresh.azure import read_listed
     from ....offers.refresh.source import RefreshRequest
-    from ....offers.refresh.sources.azure import read_listed
     from ....settings import load_settings
 
     now, one = datetime.now(UTC), candidate

@@ -14,12 +14,17 @@ from ...core.request import (
     build_tags,
     build_token,
 )
-from ...prepare.shell import quote
-from ...prepare.startup import BootConfig, build_startup_script
+from ...core.shell import quote
+from ...core.startup import BootConfig, build_startup_script
 from ..base import compute_highest_price
 from .caps import CapCalls, build_end_command, build_layers, build_timer_line
-from .network import build_network_calls, build_resource_path
-from .options import PARTS_OF_AN_IMAGE, UNUSABLE_PUBLIC_KEY, AzureOptions
+from .network import (
+    PARTS_OF_AN_IMAGE,
+    UNUSABLE_PUBLIC_KEY,
+    AzureOptions,
+    build_network_calls,
+    build_resource_path,
+)
 
 SEEN_S, RUNNING_S = 120.0, 900.0
 PACKAGES = ("keras", "jax[cuda12]")

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...core.api_call import Call, build_call
 from ...core.launch_plan import CapLayer
-from ...prepare.shell import quote
+from ...core.shell import quote
 from .replies import DATE
 
 # https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token

@@ -7,21 +7,38 @@ part without exactly one price has no live price.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core.api_call import Call, CloudError
+from ...core.api_call import Call, CloudError, ErrorKind
 from ...core.clock import Clock
-from ...core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
+from ...core.cloud_adapter import (
+    CloudMachine,
+    Leftover,
+    Listing,
+    LivePrice,
+    MachineRef,
+    RunOutcome,
+    collect_leftovers,
+    collect_machines,
+)
 from ...core.launch_plan import Attempt, CostBounds
 from ...core.ledger import KnownAccounts
 from ...core.request import LaunchCandidate, LaunchRequest
 from ..base import CloudBase, find_exact_price, none_if_absent, read_price_list
-from .access import GoogleAccess, parse_operation_error, parse_tpu_state_error
-from .calls import CLIENT_METHODS, GoogleClients, GoogleRest
+from .calls import (
+    CLIENT_METHODS,
+    GoogleAccess,
+    GoogleClients,
+    GoogleRest,
+    parse_operation_error,
+    parse_tpu_state_error,
+)
 from .compute import (
     ENDED_WITHIN_S,
     SERVICE,
@@ -30,16 +47,122 @@ from .compute import (
     build_compute_end_calls,
     parse_compute_machine,
 )
-from .inventory import Inventory
-from .options import GoogleOptions, parse_options, require_launchable
+from .options import (
+    STORAGE,
+    GoogleOptions,
+    build_archive_query,
+    build_folder_address,
+    list_zones,
+    parse_archive,
+    parse_options,
+    parse_region,
+    require_launchable,
+)
 from .tpu import QUEUED, build_tpu_attempt, build_tpu_end_calls, is_tpu, parse_tpu_machine
 from .tpu import SERVICE as TPU_SERVICE
-from .upload import SERVICE as STORAGE
-from .upload import build_folder_address
-from .zones import list_zones, parse_region
 
 if TYPE_CHECKING:
-    from ....offers.refresh.sources.gcp import GcpBilling
+    from ....offers.refresh.gcp import GcpBilling
+
+
+Ask = Callable[[str, str, Mapping[str, Any]], dict[str, Any]]
+UNREACHABLE = "UNREACHABLE"
+
+
+@dataclass
+class Inventory:
+    """Inventory of projects and buckets.
+
+    Args:
+        ask: Sends a call: service, operation, parameters.
+        now: The cloud's time.
+        regions: Regions to include; None: all.
+        unreachable: Zones that did not answer.
+    """
+
+    ask: Ask
+    now: Callable[[], datetime]
+    regions: Sequence[str] | None
+    unreachable: dict[str, CloudError] = field(default_factory=dict)
+
+    def machines(self, projects: Iterable[str]) -> Listing:
+        """Return the machines and slices of projects; each API of each project may fail separately."""
+        asked: dict[str, Callable[[], Iterable[CloudMachine]]] = {}
+        for project in projects:
+            asked[f"Compute Engine in {project}"] = partial(self._instances, project)
+            asked[f"Cloud TPU in {project}"] = partial(self._slices, project)
+        found = collect_machines(
+            asked, lambda place: (one for one in asked[place]() if one.run and self._is_here(one.region))
+        )
+        return replace(found, failed={**found.failed, **self.unreachable})
+
+    def archives(self, buckets: Iterable[str]) -> tuple[list[Leftover], dict[str, CloudError]]:
+        """Return uploaded archives in buckets, and the buckets that failed."""
+
+        def ask(bucket: str) -> Iterator[Leftover]:
+            pages = self._pages(STORAGE, "objects.list", build_archive_query(bucket))
+            rows = (parse_archive(row) for page in pages for row in page.get("items", []))
+            return (row for row in rows if row is not None)
+
+        return collect_leftovers(buckets, ask)
+
+    def _is_here(self, region: str) -> bool:
+        """Whether a region is requested."""
+        return self.regions is None or region in self.regions
+
+    def _instances(self, project: str) -> Iterator[CloudMachine]:
+        """Yield the GPU machines of a project."""
+        params = {"project": project, "filter": "labels.gpuplan-run:*"}
+        for page in self._pages(SERVICE, "instances.aggregatedList", params):
+            self._note_unreachable(page.get("unreachables", []))
+            for place, scope in page.get("items", {}).items():
+                if scope.get("warning", {}).get("code") == UNREACHABLE:
+                    self._note_unreachable([place])
+                for row in scope.get("instances", []):
+                    yield parse_compute_machine(row, project=project, seen_at=self.now())
+
+    def _slices(self, project: str) -> Iterator[CloudMachine]:
+        """Yield the TPU slices of a project; none where the API is not enabled."""
+        try:
+            for page in self._pages(
+                TPU_SERVICE, f"{QUEUED}.list", {"parent": f"projects/{project}/locations/-"}
+            ):
+                self._note_unreachable(page.get("unreachable", []))
+                for row in page.get("queuedResources", []):
+                    yield parse_tpu_machine(row, project=project, seen_at=self.now())
+        except CloudError as fault:
+            if not _is_disabled(fault):
+                raise
+
+    def _note_unreachable(self, places: Iterable[str]) -> None:
+        """Record zones that did not answer: their content is unknown."""
+        for place in places:
+            zone = place.rpartition("/")[2]
+            if self._is_here(parse_region(zone)):
+                self.unreachable[zone] = CloudError(ErrorKind.UNKNOWN, UNREACHABLE, f"{zone} did not answer")
+
+    def _pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield all pages of a list; raise CloudError when they repeat."""
+        tokens = [""]
+        while True:
+            page = {"pageToken": tokens[-1]} if tokens[-1] else {}
+            reply = self.ask(service, operation, {**params, **page})
+            yield reply
+            token = str(reply.get("nextPageToken") or "")
+            if not token:
+                return
+            if token in tokens:
+                raise CloudError(ErrorKind.UNKNOWN, "EndlessPages", f"the pages of {operation} repeat")
+            tokens.append(token)
+
+
+def _is_disabled(fault: CloudError) -> bool:
+    """Whether an API is not enabled in the project."""
+    text = str(fault).lower()
+    return (
+        "accessnotconfigured" in text or "service_disabled" in text or "has not been used in project" in text
+    )
+
 
 # Upper bounds, not prices: about twice what a balanced disk and an address usually cost.
 DISK_USD_PER_GB_HOUR = Decimal("0.0003")
@@ -141,8 +264,8 @@ class GoogleAdapter(CloudBase):
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the price of an offer, computed from current SKUs without the API keys of price refreshes."""
+        from ....offers.refresh.gcp import KEY_VARIABLES
         from ....offers.refresh.source import PricePart, RefreshRequest
-        from ....offers.refresh.sources.gcp import KEY_VARIABLES
 
         region = candidate.region
         part = PricePart(region=region, purchases=("on_demand", "spot"), label=f"gcp {region}")
@@ -178,8 +301,8 @@ class GoogleAdapter(CloudBase):
     def _prices(self) -> GcpBilling:
         """Price source with the parts of all machines of the packaged catalog."""
         from ....offers.catalog import load_catalog
+        from ....offers.refresh.gcp import GcpBilling
         from ....offers.refresh.instance_types import build_instance_specs
-        from ....offers.refresh.sources.gcp import GcpBilling
 
         catalog = load_catalog()
         return GcpBilling(build_instance_specs("gcp", catalog.offers, catalog.names))

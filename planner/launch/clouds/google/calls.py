@@ -1,32 +1,242 @@
-"""Calls to Google Cloud, each sent once: no retries, no polling of operations, one page of a list.
-
-Google's clients send what they suffice for. Parameters and replies are the client's messages in JSON form: camel
-case, enumerations by name, 64-bit integers as text. A name that the client does not know is an error.
-
-All others are sent over HTTPS with google-auth, after the discovery documents:
-
-Cloud TPU `v2alpha1`: google-cloud-tpu (1.28) lacks what a safe launch needs.
-    - `runDuration` and `provisioningModel` of a queued resource (cap and purchase option) are in neither `tpu_v2`
-      nor `tpu_v2alpha1` (ValueError: Unknown field), so the cap can be neither set nor read back.
-    - `tpu_v2alpha1` has gRPC transports only.
-    - A failed queued resource with a detail of a type unknown to the client cannot be parsed (ParseError), and one
-      such resource makes a whole list unreadable.
-Deletion with `force` goes through the client.
-
-Cloud Storage: google-cloud-storage would add resumable uploads and retries that bypass the ledger.
-"""
+"""Calls to Google Cloud, each sent once: credentials, endpoints, clock, and classification of errors."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from ...core.api_call import CloudError, ErrorKind
-from ...prepare.upload import build_archive
+from ...core.api_call import CloudError, ErrorKind, look_up
+from ...core.clock import ServerDateClock
+from ...core.upload import build_archive
 from ..base import read_answer
-from .access import TIMEOUT_S, GoogleAccess, endpoint, parse_error_response, translate_errors
+
+TIMEOUT_S = 60.0
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+# Variables are gcloud's own: https://cloud.google.com/sdk/gcloud/reference/config/set (api_endpoint_overrides).
+_ENDPOINTS = {
+    "compute": ("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", "https://compute.googleapis.com/compute/v1/"),
+    "tpu": ("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "https://tpu.googleapis.com/"),
+    "storage": ("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", "https://storage.googleapis.com/storage/v1/"),
+}
+
+
+def endpoint(interface: str) -> str:
+    """Return the endpoint of an API: `compute`, `tpu`, `storage`."""
+    variable, default = _ENDPOINTS[interface]
+    return os.environ.get(variable, default)
+
+
+class GoogleAccess:
+    """Application default credentials, and the cloud's clock."""
+
+    def __init__(self) -> None:
+        self._credentials: Any = None
+        self.clock = ServerDateClock()
+
+    def credentials(self) -> Any:
+        """Return the credentials, read once."""
+        if self._credentials is None:
+            import google.auth
+            from google.auth.exceptions import GoogleAuthError
+
+            try:
+                self._credentials, _ = google.auth.default(scopes=[SCOPE])
+            except (GoogleAuthError, OSError, ValueError) as error:
+                raise CloudError(ErrorKind.CREDENTIALS, type(error).__name__, str(error)) from error
+        return self._credentials
+
+    def note_time(self, answer: Any, *_: Any, **__: Any) -> None:
+        """Take the time from an answer; a hook of `requests`."""
+        self.clock.note(answer.headers.get("Date"))
+
+    def missing(self) -> str:
+        """Return the reason why Google Cloud cannot be called from here; empty if it can. Sends nothing."""
+        if any(not _is_installed(name) for name in ("google.auth", "google.cloud.compute_v1")):
+            return "Google's clients are not installed: `pip install 'gpuplan[gcp]'`"
+        if not _has_credentials():
+            return "no credentials for Google Cloud: `gcloud auth application-default login`"
+        return ""
+
+
+@contextmanager
+def translate_errors(*, makes: bool) -> Iterator[None]:
+    """Convert errors of Google's libraries to CloudError; a missing answer is an unknown outcome.
+
+    Args:
+        makes: Whether the call makes something.
+    """
+    import requests
+    from google.api_core.exceptions import GoogleAPICallError
+    from google.auth.exceptions import GoogleAuthError, TransportError
+    from google.protobuf.json_format import ParseError
+
+    try:
+        yield
+    except GoogleAPICallError as error:
+        raise parse_error_response(int(error.code or 0), _body(error.response), makes=makes) from error
+    except TransportError as error:  # no token; the call was not sent
+        raise CloudError(ErrorKind.TRANSIENT, type(error).__name__, str(error)) from error
+    except GoogleAuthError as error:
+        raise CloudError(ErrorKind.CREDENTIALS, type(error).__name__, str(error)) from error
+    except requests.RequestException as error:
+        raise CloudError(ErrorKind.UNKNOWN, type(error).__name__, str(error)) from error
+    except (ParseError, ValueError, AttributeError, TypeError) as error:
+        # The clients raise the last two for an error body that is JSON but not in Google's form.
+        raise CloudError(ErrorKind.UNKNOWN, "GarbledAnswer", "the answer is not in Google's JSON") from error
+
+
+def _body(answer: Any) -> Any:
+    """Return the JSON of an answer, or None."""
+    try:
+        return answer.json() if answer is not None else None
+    except ValueError:
+        return None
+
+
+def _is_installed(name: str) -> bool:
+    """Whether a module is installed, without importing it."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _has_credentials() -> bool:
+    """Whether credentials may exist: a configured or default file, or a machine of Google Cloud."""
+    if os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
+        return True
+    folder = Path(os.environ.get("CLOUDSDK_CONFIG", Path.home() / ".config" / "gcloud"))
+    board = Path("/sys/class/dmi/id/product_name")
+    on_google = board.exists() and "Google" in board.read_text(encoding="utf-8", errors="replace")
+    return on_google or (folder / "application_default_credentials.json").exists()
+
+
+_CODES = {  # in upper case
+    ErrorKind.CAPACITY: """
+        ZONE_RESOURCE_POOL_EXHAUSTED ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS INSUFFICIENTCAPACITY STOCKOUT
+        RESOURCE_POOL_EXHAUSTED
+    """,
+    ErrorKind.THROTTLED: """
+        RATELIMITEXCEEDED USERRATELIMITEXCEEDED RATE_LIMIT_EXCEEDED RESOURCE_OPERATION_RATE_EXCEEDED
+    """,
+    ErrorKind.QUOTA: "QUOTAEXCEEDED QUOTA_EXCEEDED",
+    ErrorKind.EXISTS: "ALREADYEXISTS ALREADY_EXISTS RESOURCE_ALREADY_EXISTS",
+    ErrorKind.TRANSIENT: "RESOURCENOTREADY RESOURCE_NOT_READY RESOURCEINUSEBYANOTHERRESOURCE",
+}
+_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
+_NOT_HERE = (
+    "does not exist in zone",
+    "acceleratortypes/",
+    "machinetypes/",
+    "unknown zone",
+    "accelerator type",
+)
+_RPC_EXHAUSTED = 8
+# "The resource 'projects/p1/zones/us-east1-b' was not found": the place, not the resource.
+_PLACE = re.compile(r"projects/[^/']+(/(zones|locations)/[^/']+)?'? was not found")
+
+
+def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
+    """Return the CloudError of an error response.
+
+    Args:
+        status: HTTP status.
+        body: Parsed JSON, or None.
+        makes: Whether the call creates a resource: then "not found" is about the place.
+    """
+    error = look_up(body, "error") if isinstance(body, Mapping) else None
+    if not isinstance(error, Mapping):
+        kind = ErrorKind.THROTTLED if status == 429 else ErrorKind.UNKNOWN
+        return CloudError(kind, f"HTTP {status}", "")
+    code = str(look_up(error, "errors.0.reason") or error.get("status") or status)
+    message = str(error.get("message", ""))
+    kind = _named(code, message) or _by_status(status, message, makes=makes)
+    return CloudError(kind, code, message, scope=_scope(message))
+
+
+def parse_operation_error(reply: Mapping[str, Any]) -> CloudError | None:
+    """Return the CloudError of a failed operation, or None."""
+    first = look_up(reply, "error.errors.0")
+    if isinstance(first, Mapping):
+        code, message = str(first.get("code", "")), str(first.get("message", ""))
+        kind = _named(code, message) or _in_operation(code, message)
+        return CloudError(kind, code, message, scope=_scope(message))
+    if reply.get("done") and isinstance(reply.get("error"), Mapping):
+        return _of_rpc(reply["error"])
+    return None
+
+
+def parse_tpu_state_error(reply: Mapping[str, Any]) -> CloudError | None:
+    """Return the CloudError of a queued resource that failed or ended, or None."""
+    state = look_up(reply, "state.state")
+    if state == "FAILED":
+        return _of_rpc(look_up(reply, "state.failedData.error") or {})
+    if state in {"SUSPENDING", "SUSPENDED", "DELETING"}:
+        return CloudError(ErrorKind.SPENT_TOKEN, str(state), "the slice ended while it started")
+    return None
+
+
+def _named(code: str, message: str) -> ErrorKind | None:
+    """Return the kind of an unambiguous code, or None."""
+    return _exhausted(message) if code.upper() == "RESOURCE_EXHAUSTED" else _KIND_OF.get(code.upper())
+
+
+def _by_status(status: int, message: str, *, makes: bool) -> ErrorKind:
+    """Return the kind of an answer without a known code."""
+    if status in {401, 403}:
+        return ErrorKind.CREDENTIALS
+    if status in {400, 404} and makes and _is_not_here(message):
+        return ErrorKind.CAPACITY
+    if status == 404:
+        return ErrorKind.INVALID if makes or _PLACE.search(message) else ErrorKind.ABSENT
+    if status == 409:
+        return ErrorKind.EXISTS if makes else ErrorKind.TRANSIENT
+    if status == 429:
+        return ErrorKind.THROTTLED
+    return ErrorKind.INVALID if 400 <= status < 500 else ErrorKind.UNKNOWN
+
+
+def _in_operation(code: str, message: str) -> ErrorKind:
+    """Return the kind of an operation's error."""
+    if code == "UNSUPPORTED_OPERATION" or _is_not_here(message):  # preempted while it was created
+        return ErrorKind.CAPACITY
+    if code == "PERMISSIONS_ERROR":
+        return ErrorKind.CREDENTIALS
+    return ErrorKind.TRANSIENT if code == "INTERNAL_ERROR" else ErrorKind.INVALID
+
+
+def _of_rpc(error: Mapping[str, Any]) -> CloudError:
+    """Return the CloudError of a `google.rpc.Status`; a failed slice usually means no capacity."""
+    code, message = int(error.get("code", 0)), str(error.get("message", ""))
+    kinds = {3: ErrorKind.INVALID, 7: ErrorKind.CREDENTIALS, 16: ErrorKind.CREDENTIALS}
+    kind = _exhausted(message) if code == _RPC_EXHAUSTED else kinds.get(code, ErrorKind.CAPACITY)
+    return CloudError(kind, f"rpc {code}", message, scope=_scope(message))
+
+
+def _exhausted(message: str) -> ErrorKind:
+    """Return the kind of an exhausted resource: capacity, quota or request rate."""
+    lower = message.lower()
+    if "quota limit" in lower or "quota exceeded" in lower:
+        return ErrorKind.THROTTLED if "per minute" in lower else ErrorKind.QUOTA
+    return ErrorKind.CAPACITY
+
+
+def _is_not_here(message: str) -> bool:
+    """Whether the zone does not offer such a machine."""
+    return any(part in message.lower() for part in _NOT_HERE)
+
+
+def _scope(message: str) -> str:
+    """Return the scope of a quota."""
+    return "account" if "GPUS_ALL_REGIONS" in message or "all_regions" in message.lower() else "region"
+
 
 # Package in `google.cloud`, class without `Client`, method and class of the request.
 CLIENT_METHODS = {

@@ -26,11 +26,9 @@ from ...core.request import (
     build_token,
     parse_tags,
 )
-from ...prepare.shell import quote
-from ...prepare.startup import BootConfig, build_startup_script
-from .options import GoogleOptions
-from .upload import FETCH, build_upload_calls
-from .zones import machine_type, parse_region
+from ...core.shell import quote
+from ...core.startup import BootConfig, build_startup_script
+from .options import FETCH, GoogleOptions, build_upload_calls, machine_type, parse_region
 
 SERVICE = "compute.v1"
 MADE_WITHIN_S = 900.0  # from the request to the end of its operation

@@ -1,13 +1,18 @@
-"""Options of a launch on Google Cloud: `--option NAME=VALUE`."""
+"""Options of a launch on Google Cloud, zones and machine types, and the bucket that a folder is uploaded to."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from ....errors import UsageError
-from ...prepare.startup import require_fetchable
+from ...core.api_call import Call, build_call, look_up
+from ...core.cloud_adapter import Leftover
+from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
+from ...core.startup import build_archive_name, require_fetchable
+from ...core.upload import LEFT_OUT
 
 IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cu128-ubuntu-2204-nvidia-570"
 LABEL = re.compile(r"[a-z0-9_-]{0,63}")
@@ -105,3 +110,151 @@ def _whole(name: str, text: str | None, default: int) -> int:
     if not text.isdecimal():
         raise UsageError(f"`-O {name}={text}` is not a whole number", hint=f"the default is {default}")
     return int(text)
+
+
+# Most regions have zones a, b and c (https://cloud.google.com/memorystore/docs/memcached/regions). These have
+# others: us-central1 as listed there; us-east1 and europe-west1 as `gcloud compute zones list` printed them
+# (https://gist.github.com/maurer/cb14d5badf112b5fb984); us-central2, for TPU v4, [unverified]. A wrong one is
+# refused, and the next is tried.
+_OTHER_ZONES = {"us-central1": "abcf", "us-east1": "bcd", "europe-west1": "bcd", "us-central2": "b"}
+# Accelerators that are attached to N1 machines: names of `acceleratorTypes`, as in Kubernetes'
+# cluster-autoscaler/cloudprovider/gce/gce_price_info.go.
+_ATTACHED = {
+    "T4": "nvidia-tesla-t4",
+    "P4": "nvidia-tesla-p4",
+    "P100": "nvidia-tesla-p100",
+    "V100": "nvidia-tesla-v100",
+    "K80": "nvidia-tesla-k80",
+}
+# TPU runtimes for JAX and PyTorch: https://docs.cloud.google.com/tpu/docs/runtimes
+_RUNTIMES = {"v5litepod": "v2-alpha-tpuv5-lite", "v5p": "v2-alpha-tpuv5", "v6e": "v2-alpha-tpuv6e"}
+_COMMON_RUNTIME = "tpu-ubuntu2204-base"
+
+
+def list_zones(region: str) -> tuple[str, ...]:
+    """Return the zones of a region.
+
+    Example:
+        >>> list_zones("us-east1")
+        ('us-east1-b', 'us-east1-c', 'us-east1-d')
+    """
+    if not re.fullmatch(r"[a-z]+-[a-z]+\d+", region):
+        raise UsageError(f"`{region}` is not a region of Google Cloud", hint="choose an offer with a region")
+    return tuple(f"{region}-{letter}" for letter in _OTHER_ZONES.get(region, "abc"))
+
+
+def parse_region(zone: str) -> str:
+    """Return the region of a zone.
+
+    Example:
+        >>> parse_region("us-east1-b")
+        'us-east1'
+    """
+    return zone.rpartition("-")[0]
+
+
+def machine_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
+    """Return the machine type of a catalog name, and its attached accelerators.
+
+    Example:
+        >>> machine_type("n1-standard-8+2xT4")
+        ('n1-standard-8', ('nvidia-tesla-t4', 2))
+        >>> machine_type("a2-highgpu-1g")
+        ('a2-highgpu-1g', None)
+    """
+    base, plus, attached = instance_type.partition("+")
+    if not plus:
+        return base, None
+    count, _, name = attached.partition("x")
+    if name not in _ATTACHED or not count.isdecimal():
+        raise UsageError(
+            f"`{attached}` cannot be attached to {base}: unknown accelerator name",
+            hint="choose another offer",
+        )
+    return base, (_ATTACHED[name], int(count))
+
+
+def accelerator_type(candidate: LaunchCandidate) -> str:
+    """Return the API's name of a TPU slice: the catalog's, without `tpu-`."""
+    return candidate.instance_type.removeprefix("tpu-")
+
+
+def runtime_version(slice_name: str) -> str:
+    """Return the runtime version of a TPU slice.
+
+    Example:
+        >>> runtime_version("v6e-8")
+        'v2-alpha-tpuv6e'
+    """
+    return _RUNTIMES.get(slice_name.partition("-")[0], _COMMON_RUNTIME)
+
+
+STORAGE = "storage.v1"
+FETCH = "gcloud storage cat {source}"
+
+
+def build_upload_calls(request: LaunchRequest, zone: str, chosen: GoogleOptions) -> tuple[Call, ...]:
+    """Return the idempotent call that uploads a folder; none for another source."""
+    kind, _, folder = request.spec.source.partition(":")
+    if kind != "folder":
+        return ()
+    bucket, below = _split(chosen.bucket)
+    name = "/".join(filter(None, (below, build_archive_name(request.run))))
+    tags = {TAG_RUN: request.run, "gpuplan-owner": request.owner}
+    params = {
+        "bucket": bucket,
+        "uploadType": "multipart",
+        "body": {"name": name, "metadata": tags},
+        "media": {"tar_gz_of": folder, "except": list(LEFT_OUT)},
+    }
+    undo = (_removal(bucket, name, region=zone),)
+    return (build_call("code", STORAGE, "objects.insert", params, region=zone, makes="resource", undo=undo),)
+
+
+def build_archive_query(address: str) -> dict[str, Any]:
+    """Return the parameters that list the archives of a bucket.
+
+    Example:
+        >>> build_archive_query("gs://mine/below")
+        {'bucket': 'mine', 'matchGlob': 'below/*-source.tar.gz'}
+    """
+    bucket, below = _split(address)
+    return {"bucket": bucket, "matchGlob": "/".join(filter(None, (below, build_archive_name("*"))))}
+
+
+def parse_archive(row: Mapping[str, Any]) -> Leftover | None:
+    """Return an uploaded archive as a leftover resource; None for another object."""
+    run, bucket, name = look_up(row, f"metadata.{TAG_RUN}"), str(row["bucket"]), str(row["name"])
+    if run is None:
+        return None
+    return Leftover(
+        kind="uploaded archive",
+        id=f"gs://{bucket}/{name}",
+        region="",
+        run=str(run),
+        attempt=0,
+        owner=str(look_up(row, "metadata.gpuplan-owner") or ""),
+        undo=(_removal(bucket, name, region=""),),
+    )
+
+
+def build_folder_address(params: Mapping[str, Any]) -> str:
+    """Return the `gs://` address of an upload's folder.
+
+    Example:
+        >>> build_folder_address({"bucket": "mine", "body": {"name": "below/r1-source.tar.gz"}})
+        'gs://mine/below'
+    """
+    return f"gs://{params['bucket']}/{params['body']['name']}".rpartition("/")[0]
+
+
+def _removal(bucket: str, name: str, *, region: str) -> Call:
+    """Return the call that removes an object."""
+    params = {"bucket": bucket, "object": name.replace("/", "%2F")}
+    return build_call("code", STORAGE, "objects.delete", params, region=region)
+
+
+def _split(address: str) -> tuple[str, str]:
+    """Return bucket and folder of a `gs://` address."""
+    bucket, _, below = address.removeprefix("gs://").partition("/")
+    return bucket, below

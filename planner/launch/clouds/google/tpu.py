@@ -25,11 +25,9 @@ from ...core.request import (
     build_token,
     parse_tags,
 )
-from ...prepare.startup import BootConfig, build_startup_script
+from ...core.startup import BootConfig, build_startup_script
 from .compute import ARMED_WITHIN_S, UNPROVEN, build_attempt, build_self_deletion
-from .options import GoogleOptions
-from .upload import FETCH
-from .zones import accelerator_type, parse_region, runtime_version
+from .options import FETCH, GoogleOptions, accelerator_type, parse_region, runtime_version
 
 SERVICE = "tpu.v2alpha1"
 DELETES = "tpu.v2"  # deletion goes through google-cloud-tpu

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ...array_spec import SpecTree, iter_specs
 from ...ops import Op
+from ...options import SpecTree, iter_specs
 from ..division.placement import Placement
 from ..graph.liveness import PEAKS
 from ..jax.step import KnownSteps, TracedStep, compute_array_bytes, compute_memory, trace_step

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, Literal
 
-from ...array_spec import ArraySpec, SpecTree, map_specs
 from ...ops import Op, OpKind, Phase
-from ..rules.contraction import Contraction, Variant, build_convolution, build_product
-from .op_rows import build_unfused_op
+from ...options import ArraySpec, SpecTree, map_specs
+from ..graph.table import build_unfused_op
+from ..rules.cost_rule import Contraction, Variant, build_convolution, build_product
 
 # Operations without a kernel or without arithmetic.
 FREE = (

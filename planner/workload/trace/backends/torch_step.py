@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any, Literal
 
-from ...array_spec import ArraySpec, SpecTree, map_specs
 from ...keras_layers import replacing
 from ...model import AttentionCall
 from ...ops import Op, OpKind, Phase
-from ..graph.fused_attention import build_attention_product
-from ..rules.contraction import Variant, build_convolution, build_product
-from .op_rows import build_unfused_op
+from ...options import ArraySpec, SpecTree, map_specs
+from ..graph.attention import build_attention_product
+from ..graph.table import build_unfused_op
+from ..rules.cost_rule import Variant, build_convolution, build_product
 
 # Operations without a kernel: views and bookkeeping.
 FREE = (

@@ -9,9 +9,19 @@ from typing import Any
 
 from ..rules.cost_rule import Equation
 from ..rules.registry import COLLECTIVES
-from .local_jaxpr import LocalArray, LocalEquation, LocalJaxpr, LocalVariable, Primitive, Value
-from .mesh_axes import MeshAxes
-from .spec import Spec, compute_local_shape, find_names, take_axes
+from .spec import (
+    LocalArray,
+    LocalEquation,
+    LocalJaxpr,
+    LocalVariable,
+    MeshAxes,
+    Primitive,
+    Spec,
+    Value,
+    compute_local_shape,
+    find_names,
+    take_axes,
+)
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = COLLECTIVES
 

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, Literal
 
-from ....frozen import Frozen
+from ....records import Frozen
 from ...keras_layers import group_variables
-from .divide import divide_step
-from .local_jaxpr import LocalJaxpr
-from .mesh_axes import MeshAxes
-from .spec import Axes, Shape, Spec, build_undivided, compute_local_shape
+from .divider import divide_step
+from .spec import Axes, LocalJaxpr, MeshAxes, Shape, Spec, build_undivided, compute_local_shape
 
 
 class Placement(Frozen):

@@ -1,18 +1,11 @@
-"""Division of the result of each primitive, given that of its operands.
-
-A rule follows the choice of XLA's partitioner where that is free of communication, and otherwise makes the
-operands fit: it gathers an operand along a dimension that the primitive needs whole, and sums partial products
-before anything but another sum reads them.
-"""
+"""Division of the result of each primitive, given that of its operands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .lookups import divide_gather, divide_scatter
 from .operands import Operands
-from .products import divide_convolution, divide_dot
 from .spec import (
     UNDIVIDED,
     Axes,
@@ -24,6 +17,136 @@ from .spec import (
     find_names,
     merge_axes,
 )
+
+
+def divide_dot(operands: Operands) -> list[Divided]:
+    """Divide a product: along free and batch dimensions as its operands, along summed ones as a partial sum."""
+    summed, batches = operands.equation.params["dimension_numbers"]
+    for left, right in zip(*batches, strict=True):
+        match_dimensions(operands, left, right)
+    for left, right in zip(*summed, strict=True):
+        match_dimensions(operands, left, right)
+    taken = [set(summed[side]) | set(batches[side]) for side in (0, 1)]
+    free = [[dim for dim in range(len(operands.spec(side))) if dim not in taken[side]] for side in (0, 1)]
+    part_free_dimensions(operands, free)
+    left_spec, right_spec = operands.spec(0), operands.spec(1)
+    spec = (
+        *(left_spec[dim] for dim in batches[0]),
+        *(left_spec[dim] for dim in free[0]),
+        *(right_spec[dim] for dim in free[1]),
+    )
+    return [Divided(spec, find_names(left_spec[dim] for dim in summed[0]))]
+
+
+def match_dimensions(operands: Operands, left: int, right: int) -> None:
+    """Divide a dimension that two operands share alike: by slicing the whole one if it can be, else gathered."""
+    dims = (left, right)
+    axes = [operands.spec(side)[dims[side]] for side in (0, 1)]
+    if find_names([axes[0]]) == find_names([axes[1]]):
+        return
+    for side in (0, 1):
+        other = 1 - side
+        if axes[side] and not axes[other] and not find_names([axes[side]]) & find_names(operands.spec(other)):
+            spec = list(operands.spec(other))
+            spec[dims[other]] = axes[side]
+            operands.slice_to(other, tuple(spec))
+            return
+    for side in _order_by_parts(operands, dims):
+        if operands.spec(side)[dims[side]]:
+            operands.gather(side, [dims[side]])
+            break
+    axes = [operands.spec(side)[dims[side]] for side in (0, 1)]
+    if find_names([axes[0]]) != find_names([axes[1]]):
+        for side in (0, 1):
+            operands.gather(side, [dims[side]])
+
+
+def _order_by_parts(operands: Operands, dims: Sequence[int]) -> list[int]:
+    """Return both operands, a variable before samples: of a variable, a device holds a part of what is traced."""
+
+    def holds_part(side: int) -> bool:
+        return any(axis.parts > 1 for axis in operands.spec(side)[dims[side]])
+
+    return sorted((0, 1), key=lambda side: not holds_part(side))
+
+
+def part_free_dimensions(operands: Operands, free: Sequence[Sequence[int]]) -> None:
+    """Gather an operand along an axis along which the other one is divided too: a variable before samples."""
+    names = [find_names(operands.spec(side)[dim] for dim in free[side]) for side in (0, 1)]
+    taken = [find_names(operands.spec(side)) for side in (0, 1)]
+    for name in sorted((names[0] & taken[1]) | (names[1] & taken[0])):
+        dims = [
+            next((dim for dim in free[side] if name in find_names([operands.spec(side)[dim]])), None)
+            for side in (0, 1)
+        ]
+        sides = [side for side in (0, 1) if dims[side] is not None]
+        known = [dims[side] or 0 for side in (0, 1)]
+        side = next(one for one in _order_by_parts(operands, known) if one in sides)
+        operands.gather(side, [known[side]])
+
+
+def divide_convolution(operands: Operands) -> list[Divided]:
+    """Divide a convolution along samples and output channels, and as a partial sum along input channels."""
+    params = operands.equation.params
+    numbers = params["dimension_numbers"]
+    image, kernel, result = numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec
+    operands.gather(0, image[2:])
+    operands.gather(1, kernel[2:])
+    if params["feature_group_count"] > 1 or params["batch_group_count"] > 1:
+        operands.gather(1, kernel[:2])
+        operands.gather(0, image[1:2])
+    match_dimensions(operands, image[1], kernel[1])
+    part_free_dimensions(operands, [image[:1], kernel[:1]])
+    found = [UNDIVIDED] * len(result)
+    found[result[0]] = operands.spec(0)[image[0]]
+    found[result[1]] = operands.spec(1)[kernel[0]]
+    return [Divided(tuple(found), find_names([operands.spec(0)[image[1]]]))]
+
+
+def divide_gather(operands: Operands) -> list[Divided]:
+    """Divide a look-up; in a table divided along its rows, each device finds some, and takes the rest as zero."""
+    params, table = operands.equation.params, operands.values[0]
+    numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
+    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    offsets = [dim for dim in range(len(table.shape)) if dim not in gone]
+    cut = [dim for dim in offsets if sizes[dim] != table.shape[dim]]
+    operands.gather(0, cut)
+    for dim, indexed in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True):
+        match_dimensions(operands, dim, indexed)
+    indices = operands.spec(1)[:-1]
+    shape = tuple(operands.equation.outvars[0].aval.shape)
+    rows = iter(indices)
+    inner = iter(offsets)
+    found: list[Axes] = []
+    for dim in range(len(shape)):
+        if dim in numbers.offset_dims:
+            at = next(inner)
+            if find_names([operands.spec(0)[at]]) & find_names(indices):
+                operands.gather(0, [at])
+            found.append(operands.spec(0)[at])
+        else:
+            found.append(next(rows))
+    partial = find_names(operands.spec(0)[dim] for dim in numbers.collapsed_slice_dims)
+    return [Divided(tuple(found), partial - find_names(found))]
+
+
+def divide_scatter(operands: Operands) -> list[Divided]:
+    """Divide the gradient of a look-up: partial along the axes that divide the rows that are added."""
+    numbers = operands.equation.params["dimension_numbers"]
+    table, updates = operands.values[0], operands.values[2]
+    gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    windows = [dim for dim in range(len(table.shape)) if dim not in gone]
+    found = list(operands.spec(0))
+    for dim, window in zip(windows, numbers.update_window_dims, strict=True):
+        if updates.shape[window] != table.shape[dim]:
+            operands.gather(2, [window])
+        elif not found[dim] and not find_names([updates.spec[window]]) & find_names(found):
+            found[dim] = updates.spec[window]
+    added = [dim for dim in range(len(updates.shape)) if dim not in numbers.update_window_dims]
+    partial = find_names(operands.spec(2)[dim] for dim in added) - find_names(found)
+    operands.slice_to(0, tuple(found))
+    return [Divided(tuple(found), partial)]
+
 
 # Sums of partial sums, and other names and types of one: the sum over devices may wait until after them.
 LINEAR = frozenset({

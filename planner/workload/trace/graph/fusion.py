@@ -1,21 +1,11 @@
-"""Fusion by XLA: values stored in memory, and kernels that read and write them.
-
-A model of XLA's passes (priority fusion, multi-output fusion, horizontal fusion), not a copy of them:
-
-* pointwise work is recomputed inside its consumers when that moves fewer bytes than storing it;
-* a reduction ends a fusion and includes the pointwise work before it;
-* kernels over the same elements that share a large operand, or consume each other's pointwise results, become
-  one kernel with several results;
-* small kernels that only write results of the step (optimizer updates of biases, statistics) run together.
-
-Joins never create a cycle: the other operands of a joining kernel must be ready before the kernel it joins
-starts.
-"""
+"""Fusion by XLA: values stored in memory, kernels that read and write them, and rows that stay on the chip."""
 
 from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
 
 from ..rules.cost_rule import FUSIBLE, Role
 from .graph import Graph, Node
@@ -226,3 +216,69 @@ def _number_launches(graph: Graph, kernels: list[FusedKernel]) -> tuple[list[int
         groups.append(started)
         shared.add(number)
     return groups, shared
+
+
+LONGEST_ROW = 16384  # [elements]
+_HALF_BYTES = 2
+_COMPOSED = "tensorflow"  # of `Node.composed`: layer normalization among others
+
+
+class RowKernel(NamedTuple):
+    """Kernel of rows that a kernel of XLA joins.
+
+    Args:
+        first: Number of its first kernel.
+        bytes_spared: What the joining kernel does not read again [bytes].
+    """
+
+    first: int
+    bytes_spared: int
+
+
+def find_row_kernels(graph: Graph, fusion: Fusion) -> dict[int, RowKernel]:
+    """Return the kernel of rows that each joining kernel of XLA becomes part of, by its number.
+
+    A kernel joins an earlier one over the same elements if it reads a row reduction of it and a whole operand that
+    the earlier one has read.
+    """
+    trains = any(node.phase == "backward" for node in graph.nodes)
+    members: dict[int, list[Node]] = {}
+    for node, number in zip(graph.nodes, fusion.kernel_of, strict=True):
+        if number >= 0:
+            members.setdefault(number, []).append(node)
+    first_of: dict[int, int] = {}  # first kernel of rows, by result of a reduction of them
+    operands: dict[int, set[int]] = {}  # read by the kernels of rows, by the first of them
+    found: dict[int, RowKernel] = {}
+    for number, kernel in enumerate(fusion.kernels):
+        nodes = members.get(number, [])
+        whole = {value for value, size in kernel.reads.items() if size >= kernel.work}
+        reduced = {value for node in nodes if _reduces_rows(node) for value in node.outputs}
+        started = [first_of[value] for value in kernel.reads if value in first_of]
+        first = next((one for one in started if _continues(graph, fusion, one, nodes)), number)
+        shared = whole & operands.get(first, set())
+        half = all(graph.sizes[value] <= _HALF_BYTES * kernel.work for value in shared)
+        if shared and not (half and trains and not reduced):
+            found[number] = RowKernel(first, sum(kernel.reads[value] for value in shared))
+        elif not shared:
+            first = number
+        operands.setdefault(first, set()).update(whole)
+        first_of.update(dict.fromkeys(reduced, first))
+    return found
+
+
+def _continues(graph: Graph, fusion: Fusion, first: int, nodes: list[Node]) -> bool:
+    """Return whether nodes continue a kernel of rows: over its elements, and in the same pass."""
+    kernel = fusion.kernels[first]
+    root = graph.nodes[kernel.root]
+    normalizes = any(node.composed == _COMPOSED and node.phase == "forward" for node in nodes)
+    alike = all((node.phase, node.count) == (root.phase, root.count) for node in nodes if not node.scalar)
+    return alike and not normalizes and max(node.work for node in nodes) == kernel.work
+
+
+def _reduces_rows(node: Node) -> bool:
+    """Return whether a node reduces the last axes of an array to rows that fit on the chip."""
+    if node.equation is None or not node.name.startswith("reduce_") or "axes" not in node.equation.params:
+        return False
+    axes, shape = sorted(node.equation.params["axes"]), node.equation.invars[0].aval.shape
+    last = list(range(len(shape) - len(axes), len(shape)))
+    return 0 < len(axes) < len(shape) and axes == last and prod(shape[axis] for axis in axes) <= LONGEST_ROW

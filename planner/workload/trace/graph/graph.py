@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...ops import Loop, Phase
-from ..rules.contraction import Contraction
-from ..rules.cost_rule import Equation, Role, Rule
+from ..rules.cost_rule import Contraction, Equation, Role, Rule
 
 _CONVERSIONS = ("convert_element_type", "transpose")
 _PARTS = ("slice", "dynamic_slice", "split")

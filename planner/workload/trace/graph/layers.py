@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..rules.cost_rule import FUSIBLE, Role
+from .attention import find_calls_between_products
 from .graph import Graph, Node
-from .unfused_attention import find_calls_between_products
 
 _WORD_BYTES = 4  # a mask is recomputed from its operands, so it counts as float32
 _EARLY, _LATE, _BOTH = 1, 2, 3

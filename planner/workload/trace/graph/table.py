@@ -8,12 +8,11 @@ from typing import Any
 
 from ...model import Unmodelled
 from ...ops import Op, OpKind
-from ..rules.contraction import Contraction, describe_dot, describe_ragged_dot
 from ..rules.convolutions import describe_convolution
-from .fusion import Fusion
+from ..rules.cost_rule import Contraction, describe_dot, describe_ragged_dot
+from .fusion import Fusion, find_row_kernels
 from .graph import Graph, Node
 from .layers import LayerKernels
-from .row_kernels import find_row_kernels
 
 _BROADCAST = "broadcast_in_dim"
 _PRODUCTS = ("mul", "div", "square", "integer_pow")
@@ -208,3 +207,25 @@ def _find_unknown_loops(graph: Graph, total_bytes: float) -> list[Unmodelled]:
             moved = sum(node.bytes_moved * node.count for node in inside)
             rows.append(Unmodelled(name=remark.text, count=1.0, bytes_share=moved / (total_bytes or 1.0)))
     return rows
+
+
+def build_unfused_op(*, bytes_read: float, bytes_written: float, number: int, **facts: Any) -> Op:
+    """Build a row that is a separate kernel in every execution mode.
+
+    Args:
+        bytes_read, bytes_written: Bytes of one execution [bytes].
+        number: Kernel number [-].
+        facts: Other fields of `Op`.
+    """
+    return Op(
+        layer="",
+        bytes_read=bytes_read,
+        bytes_written=bytes_written,
+        layer_bytes_read=bytes_read,
+        layer_bytes_written=bytes_written,
+        fused_bytes_read=bytes_read,
+        fused_bytes_written=bytes_written,
+        layer_group=number,
+        fused_group=number,
+        **facts,
+    )

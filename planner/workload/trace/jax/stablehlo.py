@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ...array_spec import SpecTree, map_specs
+from ...options import SpecTree, map_specs
 from .step import build_abstract_array, build_abstract_variables
 
 

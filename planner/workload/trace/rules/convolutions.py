@@ -15,8 +15,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from .contraction import Contraction, Variant, build_convolution
-from .cost_rule import Equation, get_shape
+from .cost_rule import Contraction, Equation, Variant, build_convolution, get_shape
 
 
 def describe_convolution(equation: Equation, *, kernel_reversed: bool) -> Contraction:

@@ -1,0 +1,310 @@
+"""`gpuplan breakeven`, `rig` and `sweep`: notebooks, the user's machine and the clouds compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import UsageError
+from ..limits import MAX_BATCH_SIZE, require_count
+from .flags import (
+    Assume,
+    FitFlag,
+    LimitFlags,
+    ModelArgument,
+    OfferFlags,
+    OutputFlags,
+    RunFlags,
+    ScriptArguments,
+    Shard,
+    build_options,
+    build_request,
+    expand_flag_groups,
+)
+from .messages import changed_flags, format_command, show_estimate_progress, suggest_next
+from .option_values import LONGEST_NUMBER
+
+if TYPE_CHECKING:
+    from ..plan.question import EstimateContext
+    from ..plan.sweep import SweepResult
+    from ..workload.model import Workload
+
+
+BREAKEVEN_EPILOG = """Examples:
+
+  gpuplan breakeven train.py --hour-value 20 --runs 10
+
+  gpuplan breakeven train.py --against colab-free,local,aws:g4dn.xlarge,cloud:spot --hour-value 20
+"""
+
+
+@expand_flag_groups
+def breakeven(
+    model: ModelArgument,
+    script_arguments: ScriptArguments = None,
+    *,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Alternatives, comma-separated: colab-free,local,aws:g4dn.xlarge,cloud:spot. Default: six."
+        ),
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Number of runs.")] = 1,
+    work: RunFlags,
+    offers: OfferFlags,
+    shard: Shard = None,
+    limits: LimitFlags,
+    fit: FitFlag = False,
+    out: OutputFlags,
+) -> None:
+    """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
+    from ..plan.breakeven import BreakevenQuery, compare_alternatives
+    from ..plan.context import build_context
+    from ..plan.cost_terms import take_overrides
+    from ..plan.fit_options import prepare_fit, require_fittable
+    from ..render.comparison import build_breakeven_json, emit_breakeven
+    from ..workload.capture.kept_models import keep_models_built
+
+    hours, assume = take_overrides(limits.assume or (), {"notebook_hours_a_day": "hours_a_day"})
+    query = BreakevenQuery(
+        against=tuple(name.strip() for name in (against or "").split(",") if name.strip()),
+        runs=runs,
+        hour_value_usd=limits.hour_value or 0.0,
+        wait_value_usd=limits.wait_value or 0.0,
+        **hours,
+    )
+    options = build_options(work)
+    if fit:
+        require_fittable(options)
+    out.require_writable()
+    asked = build_request(offers, limits, shard=shard, assume=assume).resolve()
+    with show_estimate_progress(model) as tell, keep_models_built():
+        context = build_context(
+            model,
+            asked.question,
+            options=options.with_callback(tell),
+            script_arguments=script_arguments or (),
+            catalog=asked.catalog,
+            terms=asked.terms,
+        )
+        question, ways = asked.question, None
+        if fit:
+            question, ways = prepare_fit(context, model, question, script_arguments=script_arguments or ())
+        result = compare_alternatives(context, query, question=question, ways=ways)
+    out.write(lambda: build_breakeven_json(result))
+    emit_breakeven(result, as_json=out.json_)
+    best = result.best.alternative.offer.offer
+    suggest_next(
+        format_command(
+            "estimate",
+            model,
+            provider=best.provider,
+            accelerator=best.accelerator,
+            devices=best.devices,
+            shard=shard,
+            fit=fit,
+            **changed_flags(work),
+            o="plan.json",
+            arguments=script_arguments,
+        ),
+        as_json=out.json_,
+    )
+
+
+RIG_EPILOG = """Examples:
+
+  gpuplan rig --accelerator RTX3090 --price 1400 --hours-a-week 30
+
+  gpuplan rig train.py --accelerator RTX3090 --price 1400 --electricity 0.35
+"""
+OWN = ("power_w", "idle_power_w", "value_lost_per_year")  # fields of `OwnedMachine` that --assume sets
+HOST_W = 150.0  # assumed for a desktop in training: processor, memory, fans, power supply losses
+
+
+@expand_flag_groups
+def rig(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="Model to train. Default: compare hourly prices.")
+    ] = None,
+    *,
+    accelerator: Annotated[
+        str, typer.Option(help="Accelerator in the machine, as in `gpuplan accelerators`.")
+    ],
+    price: Annotated[float, typer.Option(help="Price of the whole machine in dollars.")],
+    devices: Annotated[float, typer.Option(help="Number of accelerators.")] = 1.0,
+    electricity: Annotated[float, typer.Option(help="Price of electricity in dollars per kWh.")] = 0.17,
+    hours_a_week: Annotated[float, typer.Option(help="Hours of training per week.")] = 20.0,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Replace an assumption: power_w=450 (while training; default: limit of the boards plus 150), "
+            "idle_power_w=0, value_lost_per_year=0.3; repeatable."
+        ),
+    ] = None,
+    work: RunFlags,
+    out: OutputFlags,
+) -> None:
+    """Compare buying a machine with renting: the month from which on buying pays off."""
+    from ..plan.buy_or_rent import (
+        OwnedMachine,
+        compare_buy_rent,
+        find_rentals_by_price,
+        find_rentals_for_work,
+    )
+    from ..plan.context import build_context
+    from ..plan.cost_terms import take_overrides
+    from ..plan.question import Question
+    from ..plan.request import EstimateRequest
+    from ..render.comparison import build_rig_json, emit_rig
+
+    out.require_writable()
+    own, other = take_overrides(assume or (), {name: name for name in OWN})
+    asked = EstimateRequest(assume=other).resolve()
+    name = asked.catalog.names.resolve(accelerator)
+    board_w = asked.catalog.accelerators[name].tdp_w
+    if board_w is not None:
+        own.setdefault("power_w", devices * board_w + HOST_W)
+    elif "power_w" not in own:
+        raise UsageError(f"the power of {name} is not known", hint="add `--assume power_w=450`")
+    owned = OwnedMachine(
+        purchase_usd=price,
+        electricity_usd_per_kwh=electricity,
+        hours_a_week=hours_a_week,
+        **own,
+    )
+    if model is None:
+        rivals = find_rentals_by_price(asked.catalog, name, devices)
+    else:
+        options = build_options(work)
+        with show_estimate_progress(model) as tell:
+            context = build_context(
+                model,
+                asked.question,
+                options=options.with_callback(tell),
+                catalog=asked.catalog,
+                terms=asked.terms,
+            )
+            rivals = find_rentals_for_work(context, Question(), accelerator=name, devices=devices)
+    verdicts = compare_buy_rent(owned, accelerator=name, rivals=rivals)
+    out.write(lambda: build_rig_json(verdicts))
+    emit_rig(verdicts, as_json=out.json_)
+    if model is None:
+        step = format_command("rig", "MODEL", accelerator=name, price=price)
+    else:
+        step = format_command("breakeven", model, **changed_flags(work))
+    suggest_next(step, as_json=out.json_)
+
+
+SWEEP_EPILOG = """Examples:
+
+  gpuplan sweep train.py --batch-sizes 32,64,128
+
+  gpuplan sweep ResNet50 --samples 1281167 --epochs 90 --precisions float32,mixed_float16
+"""
+PRECISIONS = "float32,mixed_float16"
+
+
+@expand_flag_groups
+def sweep(
+    model: ModelArgument,
+    script_arguments: ScriptArguments = None,
+    *,
+    batch_sizes: Annotated[
+        str | None,
+        typer.Option(
+            help="Batch sizes per device, comma-separated. Default: half, once and twice the model's."
+        ),
+    ] = None,
+    precisions: Annotated[str, typer.Option(help="Precisions, comma-separated.")] = PRECISIONS,
+    samples: Annotated[int | None, typer.Option(help="Training samples per epoch.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Number of passes over the samples.")] = None,
+    offers: OfferFlags,
+    shard: Shard = None,
+    assume: Assume = None,
+    out: OutputFlags,
+) -> None:
+    """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
+    from ..plan.context import build_context
+    from ..plan.sweep import sweep
+    from ..render.comparison import emit_sweep
+    from ..workload.capture.kept_models import keep_models_built
+    from ..workload.capture.load import load_workload
+
+    options = build_options(samples=samples, epochs=epochs)
+    sizes = None if batch_sizes is None else _parse_batch_sizes(batch_sizes)
+    out.require_writable()
+    asked = build_request(offers, shard=shard, assume=assume).resolve()
+    with show_estimate_progress(model) as tell, keep_models_built():
+        context = build_context(
+            model,
+            asked.question,
+            options=options.with_callback(tell),
+            script_arguments=script_arguments or (),
+            catalog=asked.catalog,
+            terms=asked.terms,
+        )
+        own = context.workload
+
+        def trace(batch_size: int, precision: str) -> Workload:
+            if (batch_size, precision) == (own.batch_size, own.precision):
+                return own
+            tell(f"batch size {batch_size}, {precision}")
+            changed = replace(context.options, batch_size=batch_size, precision=precision)
+            return load_workload(model, options=changed, argv=script_arguments or ())
+
+        result = sweep(
+            context,
+            question=asked.question,
+            batch_sizes=sizes or _build_default_batch_sizes(context),
+            precisions=[name.strip() for name in precisions.split(",") if name.strip()],
+            trace=trace,
+        )
+    out.write(result.to_json)
+    emit_sweep(result, as_json=out.json_)
+    suggest_next(
+        _format_estimate_command(
+            result,
+            {"shard": shard, "samples": samples, "epochs": epochs},
+            script_arguments,
+        ),
+        as_json=out.json_,
+    )
+
+
+def _format_estimate_command(
+    result: SweepResult, flags: dict[str, Any], script_arguments: list[str] | None
+) -> str:
+    """Return the command that estimates the cheapest of the best points."""
+    point = min(result.best, key=lambda point: point.cost_usd)
+    offer = point.offer.offer
+    return format_command(
+        "estimate",
+        result.model,
+        accelerator=offer.accelerator,
+        devices=offer.devices,
+        **{**flags, "batch_size": point.batch_size, "precision": point.precision},
+        o="plan.json",
+        arguments=script_arguments,
+    )
+
+
+def _build_default_batch_sizes(context: EstimateContext) -> list[int]:
+    """Return half, once and twice the model's own batch size."""
+    own = context.workload.batch_size
+    return sorted({max(1, own // 2), own, 2 * own})
+
+
+def _parse_batch_sizes(text: str) -> list[int]:
+    """Parse batch sizes; UsageError for anything but integers of at least 1."""
+    sizes = [part.strip() for part in text.split(",") if part.strip()]
+    if not sizes or not all(
+        part.isascii() and part.isdecimal() and len(part) <= LONGEST_NUMBER for part in sizes
+    ):
+        raise UsageError(
+            f"`--batch-sizes {text}` is not a list of batch sizes", hint="give e.g. `--batch-sizes 32,64,128`"
+        )
+    for size in (found := [int(part) for part in sizes]):
+        require_count(size, what="--batch-sizes", most=MAX_BATCH_SIZE, example="32,64,128")
+    return found

@@ -1,0 +1,136 @@
+"""User-facing errors from cloud errors: who refused what, what may still cost money, what to do next.
+
+A ``CloudError`` has the cloud's message and kind, but neither run nor advice, so it never leaves ``launch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ...errors import CredentialsError, GpuplanError
+from .api_call import RETRIED, CloudError, ErrorKind
+from .cloud_adapter import Adapter, CloudMachine
+from .history import AttemptHistory
+
+_LEDGER = "`gpuplan ps` shows the machines on record"
+
+
+class Failures:
+    """Errors collected while other parts are processed.
+
+    A part is a provider (`aws`), a place of one (`aws us-east-1`), a run or a machine.
+    """
+
+    def __init__(self) -> None:
+        self.errors: dict[str, GpuplanError] = {}
+
+    @contextmanager
+    def collect(self, part: str) -> Iterator[None]:
+        """Collect the error of a part; success of the same part removes an earlier error."""
+        try:
+            yield
+        except GpuplanError as error:
+            self.errors[part] = error
+        else:
+            self.errors.pop(part, None)
+
+    def add(self, provider: str, place: str, fault: CloudError, *, what: str, otherwise: str) -> None:
+        """Add the error of a place; arguments as for `explain_errors`."""
+        self.errors[f"{provider} {place}"] = GpuplanError(
+            f"{provider} was asked {what} in {place} and answered {fault}",
+            hint=f"{describe_retry(fault)} the command; {otherwise}",
+        )
+
+    def raise_any(self) -> None:
+        """Raise the collected errors as one; a CredentialsError if one is among them."""
+        if not self.errors:
+            return
+        first, *others = self.errors.values()
+        if not others:
+            raise first
+        codes = {error.exit_code for error in self.errors.values()}
+        kind = CredentialsError if CredentialsError.exit_code in codes else GpuplanError
+        raise kind("; ".join(map(str, self.errors.values())), hint=first.hint) from first
+
+
+@contextmanager
+def explain_errors(provider: str, *, what: str, otherwise: str) -> Iterator[None]:
+    """Convert a CloudError into an error that names the provider and the request.
+
+    Args:
+        provider: The provider.
+        what: Object of "… was asked" (`for its machines`).
+        otherwise: Alternative for the user.
+    """
+    try:
+        yield
+    except CloudError as fault:
+        message = f"{provider} was asked {what} and answered {fault}"
+        raise _error_of(fault)(message, hint=f"{describe_retry(fault)} the command; {otherwise}") from fault
+
+
+def list_machines(
+    adapter: Adapter, regions: Sequence[str] | None, failures: Failures
+) -> tuple[CloudMachine, ...]:
+    """List a provider's machines with our tags.
+
+    Args:
+        adapter: Adapter of the provider.
+        regions: Regions to query; None: all that the account can use.
+        failures: Collects the error of each place that does not answer, or of the provider as a whole.
+    """
+    with (
+        failures.collect(adapter.provider),
+        explain_errors(adapter.provider, what="for its machines", otherwise=_LEDGER),
+    ):
+        listing = adapter.machines(regions)
+        faults = list(listing.failed.values())
+        if faults and not listing.answered and all(one.kind is ErrorKind.CREDENTIALS for one in faults):
+            raise faults[0]
+        for place, fault in listing.failed.items():
+            failures.add(adapter.provider, place, fault, what="for its machines", otherwise=_LEDGER)
+        return listing.machines
+    return ()
+
+
+@contextmanager
+def explain_teardown_errors(past: AttemptHistory) -> Iterator[None]:
+    """Convert a CloudError during a teardown into an error that names what may still exist."""
+    try:
+        yield
+    except CloudError as fault:
+        raise build_access_error(past, fault) from fault
+
+
+def build_access_error(past: AttemptHistory, fault: CloudError) -> GpuplanError:
+    """Return the error of a provider that refuses access: what exists, and how to end it by hand."""
+    request, attempt = past.plan.request, past.attempt
+    exists = "nothing was made"
+    if past.may_have_machine:
+        named = past.machine_id or "a machine that may exist"
+        exists = f"{named} ends by itself after {attempt.candidate.cap_s} s; by hand: {attempt.stop_by_hand}"
+    elif any(call.makes == "resource" and call.step in past.intended for call in attempt.calls):
+        exists = "there is no machine; other resources may be left"
+    return _error_of(fault)(
+        f"{request.provider} answered {fault}; {exists}",
+        hint=f"{describe_retry(fault)} the command, or `gpuplan stop {request.run}`",
+    )
+
+
+def describe_retry(fault: CloudError) -> str:
+    """Return the advice to follow before the command is repeated.
+
+    Example:
+        >>> describe_retry(CloudError(ErrorKind.THROTTLED, "RequestLimitExceeded", "slow down"))
+        'wait a minute, then repeat'
+    """
+    first = f"{fault.way_out}; otherwise " if fault.way_out else ""
+    if fault.kind is ErrorKind.CREDENTIALS:
+        return f"{first}renew the credentials, or get the named permission, then repeat"
+    return f"{first}{'wait a minute' if fault.kind in RETRIED else 'fix the cause'}, then repeat"
+
+
+def _error_of(fault: CloudError) -> type[GpuplanError]:
+    """Return the class of the error, which sets the exit code."""
+    return CredentialsError if fault.kind is ErrorKind.CREDENTIALS else GpuplanError

@@ -1,0 +1,187 @@
+"""Compute a launch plan from a request, with the permissions and network access of its machines.
+
+Pure: the same request gives the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from decimal import Decimal
+from itertools import chain
+
+from .._version import __version__
+from ..errors import NoAnswerError, UsageError
+from .clouds.aws.attempt import AwsOptions
+from .clouds.azure.network import AzureOptions
+from .clouds.google.options import GoogleOptions
+from .core.cloud_adapter import Adapter
+from .core.launch_plan import Attempt, LaunchPlan, compute_cap_s, compute_worst_case_usd
+from .core.request import LaunchCandidate, LaunchRequest
+
+PLAN_AGAIN = "create it again: `gpuplan launch plan.json --dry-run -o launch.json`"
+
+
+def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
+    """Return the plan of a request; sends nothing.
+
+    Raises:
+        UsageError: The provider does not support its options.
+        NoAnswerError: It could cost more than `--max-usd`.
+    """
+    attempts = adapter.build_attempts(request)
+    worst = max(_worst_case(attempt, adapter, request) for attempt in attempts)
+    if request.max_usd is not None and worst + request.spent_usd > request.max_usd:
+        raise NoAnswerError(
+            f"the run could cost ${worst + request.spent_usd:.2f}, and `--max-usd` is ${request.max_usd}",
+            hint="raise `--max-usd`, or lower `--max-hours`",
+        )
+    first = attempts[0].candidate
+    return LaunchPlan(
+        gpuplan_version=__version__,
+        request=request,
+        attempts=attempts,
+        usd_per_hour=first.usd_per_hour,
+        cap_s=first.cap_s,
+        worst_case_usd=worst,
+        stop=(f"gpuplan stop {request.run}", attempts[0].stop_by_hand),
+        notes=_notes(request.candidates, adapter, request.options),
+        exposure=describe_exposure(request, attempts[0].details),
+    )
+
+
+def apply_cap(
+    candidate: LaunchCandidate,
+    adapter: Adapter,
+    *,
+    options: Mapping[str, str],
+    max_hours: float | None,
+    max_usd: Decimal | None,
+) -> LaunchCandidate:
+    """Return a candidate with the longest cap that the limits allow.
+
+    Args:
+        candidate: The offer; limits only shorten its ``cap_s``; 0: not set yet.
+        max_usd: Money left for this attempt [USD].
+
+    Raises:
+        NoAnswerError: The run would not finish in that time.
+    """
+    terms = adapter.compute_cost_bounds(candidate, options)
+    life_s = compute_cap_s(
+        run_high_s=candidate.run_s.high if candidate.run_s else None,
+        slack_s=terms.slack_s,
+        max_usd_per_hour=terms.max_usd_per_hour,
+        max_hours=max_hours,
+        max_usd=None if max_usd is None else max_usd - terms.left_usd,
+        planned_s=candidate.cap_s or None,
+    )
+    if candidate.run_s is not None and candidate.run_s.mid > life_s:
+        raise NoAnswerError(
+            f"the run takes about {candidate.run_s.mid:.0f} s on {candidate.instance_type}, and the limits end it "
+            f"after {life_s} s",
+            hint="raise `--max-usd` or `--max-hours`, or launch a faster offer with `--rank N`",
+        )
+    return candidate.model_copy(update={"cap_s": life_s})
+
+
+def rebuild_plan(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
+    """Plan the request of a written plan again; raise UsageError unless the result is the same."""
+    try:
+        made = make_plan(plan.request, adapter)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"the launch plan's request cannot be planned: {error}",
+            hint=PLAN_AGAIN,
+        ) from error
+    if made != plan:
+        raise UsageError(
+            "the launch plan does not match its request: it was edited, or written by another version of gpuplan",
+            hint=PLAN_AGAIN,
+        )
+    return made
+
+
+def _worst_case(attempt: Attempt, adapter: Adapter, request: LaunchRequest) -> Decimal:
+    """Return the maximum cost of an attempt [USD]."""
+    terms, cap_s = adapter.compute_cost_bounds(attempt.candidate, request.options), attempt.candidate.cap_s
+    slowest_s = max((layer.fires_after_s for layer in attempt.layers if layer.where == "cloud"), default=0.0)
+    rented = compute_worst_case_usd(
+        cap_s=cap_s, slack_s=max(terms.slack_s, slowest_s - cap_s), max_usd_per_hour=terms.max_usd_per_hour
+    )
+    return rented + terms.left_usd
+
+
+def _notes(
+    candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the changes that scripts need and the notes of all candidates, without duplicates."""
+    sharded = (one.describe_layout() for one in candidates)
+    found = chain.from_iterable(adapter.compute_cost_bounds(one, options).notes for one in candidates)
+    return tuple(dict.fromkeys(filter(None, chain(sharded, found))))
+
+
+_OPTIONS: dict[str, type[AwsOptions | GoogleOptions | AzureOptions]] = {
+    "aws": AwsOptions,
+    "gcp": GoogleOptions,
+    "azure": AzureOptions,
+}
+_PAYERS = ("project", "subscription")
+
+
+def describe_exposure(request: LaunchRequest, details: Mapping[str, str]) -> dict[str, str]:
+    """Return account, image, bucket, open ports and identity of a request's machines; empty for this computer.
+
+    Args:
+        request: Request with the provider's options.
+        details: Details of the first attempt: they name the account where no option does.
+    """
+    if request.provider not in _OPTIONS:
+        return {}
+    own = fields(_OPTIONS[request.provider])
+    chosen = {**{one.name: str(one.default) for one in own if one.default is not MISSING}, **request.options}
+    image = chosen["image"] + (" (runs a container)" if request.spec.source.startswith("image:") else "")
+    identity = chosen.get("profile") or chosen.get("service_account") or "none"
+    if request.provider == "azure":
+        identity = "its own, with rights on itself only"
+    if "ssh_from" in chosen:
+        ports = f"22 from {chosen['ssh_from']}" if chosen["ssh_from"] else "none"
+    else:
+        ports = f"those of the network `{chosen['network']}`; gpuplan adds none"
+    is_slice = request.candidates[0].instance_type.startswith("tpu-")
+    found = {
+        "account": next((details[name] for name in _PAYERS if name in details), "from the credentials"),
+        "image": "the slice's own" if is_slice else image,
+        "bucket": chosen.get("bucket") or "none",
+        "open ports": ports,
+        "identity": identity,
+    }
+    if chosen.get("scheduler_role"):
+        found["ended by"] = chosen["scheduler_role"]
+    return found
+
+
+HOURS_PER_DAY = 24
+
+
+def require_outer_cap(plan: LaunchPlan, adapter: Adapter) -> None:
+    """Raise NoAnswerError when an attempt has no cap at its provider and the user did not consent.
+
+    Args:
+        plan: The plan.
+        adapter: Adapter of its provider.
+    """
+    if not adapter.remote or plan.request.guest_cap_only:
+        return
+    for attempt in plan.attempts:
+        if any(layer.where == "cloud" for layer in attempt.layers):
+            continue
+        one = attempt.candidate
+        terms = adapter.compute_cost_bounds(one, plan.request.options)
+        hour = terms.max_usd_per_hour
+        raise NoAnswerError(
+            f"no layer outside the machine ends the {one.instance_type} in {attempt.zone or one.region}: if it "
+            f"hangs before its own timer is set, it costs ${hour:.2f} an hour, ${hour * HOURS_PER_DAY:.2f} a day, "
+            "until `gpuplan reap` or `stop`",
+            hint=f"{terms.outer_cap or 'choose another offer'}; or accept this: `GPUPLAN_GUEST_CAP_ONLY=true`",
+        )

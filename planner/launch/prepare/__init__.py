@@ -1,1 +1,0 @@
-"""From flags and an estimate to a checked launch plan."""

@@ -1,0 +1,219 @@
+"""AWS prices without credentials: bulk offer files, the feed of the spot price page, Spot Advisor."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from ..refreshed_prices import PriceStore
+from .errors import FetchError
+from .http import HttpClient
+from .source import (
+    LeftOut,
+    ListedPrice,
+    PricePart,
+    PriceSource,
+    RefreshRequest,
+    parse_decimal,
+    parse_float,
+    reading,
+)
+
+BULK_ENDPOINT = "https://pricing.us-east-1.amazonaws.com"  # one host for every region
+PREAMBLE_LINES = 5
+MUST_HAVE = (b'"OnDemand"', b'"Linux"', b'"Shared"', b'"Used"', b'"Hrs"')
+EQUAL = {
+    "TermType": "OnDemand",
+    "Operating System": "Linux",
+    "Tenancy": "Shared",
+    "CapacityStatus": "Used",
+    "Unit": "Hrs",
+}
+OPTIONAL_EQUAL = {
+    "MarketOption": ("", "OnDemand"),
+    "Pre Installed S/W": ("", "NA"),
+    # Local Zones, Wavelength Zones and Outposts may bear the code of their parent region.
+    "Location Type": ("", "AWS Region"),
+}
+NEEDED = (*EQUAL, "SKU", "RateCode", "PricePerUnit", "Currency", "Instance Type", "Region Code")
+ACCELERATED_FAMILIES = re.compile(r"GPU|Machine Learning", re.IGNORECASE)  # instance families; no FPGAs
+
+
+class AwsBulk(PriceSource):
+    """Bulk offer files: on-demand prices, one part per region."""
+
+    name = "aws-bulk"
+    provider = "aws"
+
+    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
+        """Return one part per region."""
+        return request.build_regional_parts("aws {} on demand", "on_demand")
+
+    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
+        """Return the Linux on-demand prices of a region."""
+        base = request.endpoint(self.name, BULK_ENDPOINT)
+        url = f"{base}/offers/v1.0/aws/AmazonEC2/current/{part.region}/index.csv"
+
+        def attempt() -> list[ListedPrice]:
+            with http.stream(url) as lines:
+                return list(parse_offer_file(lines, url=url))
+
+        return http.retry(attempt)
+
+
+def parse_offer_file(lines: Iterable[bytes], *, url: str) -> Iterator[ListedPrice]:
+    """Yield the Linux on-demand prices of an offer file; FetchError if it is incomplete.
+
+    Args:
+        lines: Lines of the CSV file, with line breaks.
+        url: Source of the file.
+    """
+    rows = iter(lines)
+    header = _read_header(rows)
+    position = {name: index for index, name in enumerate(header)}
+    last = b""
+    for line in rows:
+        last = line
+        if all(value in line for value in MUST_HAVE):
+            cells = next(csv.reader([line.decode("utf-8")]))
+            if len(cells) != len(header):
+                raise FetchError(f"a line of {url} has {len(cells)} of {len(header)} cells", kind="truncated")
+            if _is_wanted(cells, position):
+                yield _parse_price(cells, position, url)
+    if not last.endswith(b"\n"):
+        raise FetchError(f"the last line of {url} is incomplete", kind="truncated")
+
+
+def _read_header(rows: Iterator[bytes]) -> list[str]:
+    """Return the column names, which follow the preamble; FetchError if a required one is missing."""
+    for _ in range(PREAMBLE_LINES):
+        next(rows, b"")
+    header = next(csv.reader([next(rows, b"").decode("utf-8", "replace")]), [])
+    lacking = [name for name in NEEDED if name not in header]
+    if lacking:
+        raise FetchError(f"the offer file has no column `{lacking[0]}`", kind="malformed")
+    return header
+
+
+def _is_wanted(cells: Sequence[str], position: dict[str, int]) -> bool:
+    """Return whether a line is an on-demand price of a plain Linux machine."""
+    return all(cells[position[name]] == value for name, value in EQUAL.items()) and all(
+        name not in position or cells[position[name]] in values for name, values in OPTIONAL_EQUAL.items()
+    )
+
+
+def _parse_price(cells: Sequence[str], position: dict[str, int], url: str) -> ListedPrice:
+    """Parse a line to a price."""
+
+    def cell(name: str) -> str:
+        return cells[position[name]] if name in position else ""
+
+    return ListedPrice(
+        instance_type=cell("Instance Type"),
+        region=cell("Region Code"),
+        purchase="on_demand",
+        usd_per_hour=parse_decimal(cell("PricePerUnit"), what=f"the price of {cell('RateCode')}"),
+        currency=cell("Currency"),
+        sku=cell("RateCode") or cell("SKU"),
+        url=url,
+        devices=parse_float(cell("GPU")),
+        vcpus=parse_float(cell("vCPU")),
+        memory_gib=parse_float(cell("Memory")),
+        is_accelerated=bool(parse_float(cell("GPU")) or ACCELERATED_FAMILIES.search(cell("Instance Family"))),
+    )
+
+
+FEED_ENDPOINT = "https://website.spot.ec2.aws.a2z.com"
+ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com"
+# Names of the oldest regions in the feed.
+OLD_NAMES = {
+    "us-east": "us-east-1", "us-west": "us-west-1", "eu-ireland": "eu-west-1", "apac-sin": "ap-southeast-1",
+    "apac-syd": "ap-southeast-2", "apac-tokyo": "ap-northeast-1",
+}  # fmt: skip
+ACCELERATED_GROUPS = ("gpu", "ml", "accelerated")  # prefixes or suffixes of accelerated groups
+
+
+class AwsSpotFeed(PriceSource):
+    """Spot price feed without credentials: one response for all regions."""
+
+    name = "aws-spot-feed"
+    provider = "aws"
+
+    def __init__(self) -> None:
+        self._rows: list[ListedPrice] | None = None
+
+    def parts(self, request: RefreshRequest) -> Sequence[PricePart]:
+        """Return a single part, or one per requested region."""
+        return request.build_parts("aws spot", "spot")
+
+    def read(
+        self, part: PricePart, request: RefreshRequest, http: HttpClient
+    ) -> Iterable[ListedPrice | LeftOut]:
+        """Return the Linux spot prices of all regions, or of the part's region."""
+        if self._rows is None:
+            url = f"{request.endpoint(self.name, FEED_ENDPOINT)}/spot.json"
+            self._rows = list(_parse_feed(http.json(url), url))
+        return part.select(self._rows)
+
+
+def _parse_feed(data: Any, url: str) -> Iterator[ListedPrice]:
+    """Yield the prices of a feed; FetchError if its format is unknown."""
+    with reading("the spot feed"):
+        for region in data["config"]["regions"]:
+            name = OLD_NAMES.get(region["region"], region["region"])
+            for group in region["instanceTypes"]:
+                is_accelerated = str(group["type"]).lower().startswith(ACCELERATED_GROUPS)
+                for size in group["sizes"]:
+                    yield from _parse_size(size, name, url, is_accelerated=is_accelerated)
+
+
+def _parse_size(
+    size: Mapping[str, Any], region: str, url: str, *, is_accelerated: bool
+) -> Iterator[ListedPrice]:
+    """Yield the Linux price of an instance size, if there is one."""
+    for column in size["valueColumns"]:
+        price = column["prices"]["USD"] if column["name"] == "linux" else None
+        if price is not None and not str(price).startswith("N/A"):
+            yield ListedPrice(
+                instance_type=size["size"],
+                region=region,
+                purchase="spot",
+                usd_per_hour=parse_decimal(price, what=f"the spot price of {size['size']} in {region}"),
+                sku=f"spot:{region}:{size['size']}:linux",
+                url=url,
+                is_accelerated=is_accelerated,
+            )
+
+
+# Savings compared with on demand, which may be negative, and the share of instances interrupted in the last month.
+COLUMNS = (
+    "instance_type", "region", "savings_percent", "low_percent", "high_percent", "url", "fetched_at",
+)  # fmt: skip
+BUCKETS = (("0", "5"), ("5", "10"), ("10", "15"), ("15", "20"), ("20", ""))  # no upper bound above 20 %
+MIN_ROW_SHARE = 0.6  # minimum share of the previous rows
+
+
+def refresh_interruption_rates(store: PriceStore, request: RefreshRequest, http: HttpClient) -> int:
+    """Update the stored rates and return their number; FetchError if the response is incomplete.
+
+    Args:
+        store: Store with `interruption/aws.csv`.
+        request: Refresh request with endpoints.
+        http: HTTP client.
+    """
+    url = f"{request.endpoint('aws-spot-advisor', ADVISOR)}/spot-advisor-data.json"
+    data, at = http.json(url), datetime.now(UTC).isoformat(timespec="seconds")
+    with reading("the Spot Advisor"):
+        rows = sorted(
+            (instance_type, region, str(int(row["s"])), *BUCKETS[row["r"]], url, at)
+            for region, systems in data["spot_advisor"].items()
+            for instance_type, row in systems["Linux"].items()
+        )
+    before = len(store.table("interruption", "aws", COLUMNS))
+    if len(rows) < MIN_ROW_SHARE * before or not rows:
+        raise FetchError(f"the Spot Advisor lists {len(rows)} types instead of {before}", kind="truncated")
+    store.write_table("interruption", "aws", COLUMNS, rows)
+    return len(rows)

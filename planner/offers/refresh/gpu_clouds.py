@@ -1,0 +1,261 @@
+"""Prices of GPU clouds under the vendors' own names: Lambda and RunPod (with an API key), and Vast.
+
+Lambda: one call, prices in cents, equal in all regions (https://docs.lambda.ai/api/cloud). RunPod
+(https://graphql-spec.runpod.io) and Vast (https://docs.vast.ai/api-reference/search/search-offers) are
+marketplaces: an offer stands for the lowest price of a GPU that can be rented now.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ..aliases import AcceleratorNames
+from ..rows import Purchase
+from .errors import FetchError
+from .source import (
+    ANYWHERE,
+    LeftOut,
+    ListedPrice,
+    PricePart,
+    PriceSource,
+    RefreshRequest,
+    parse_decimal,
+    parse_float,
+    reading,
+)
+
+if TYPE_CHECKING:
+    from .http import HttpClient
+    from .instance_types import InstanceSpecs
+
+
+REGION = "any"  # one price for all regions; availability changes by the minute
+NOTE = "marketplace: the lowest listed price"
+RUNPOD = "https://api.runpod.io"
+RUNPOD_PRICES: Mapping[Purchase, str] = {"on_demand": "uninterruptablePrice", "spot": "minimumBidPrice"}
+RUNPOD_QUERY = """
+query { gpuTypes { id displayName memoryInGb
+  lowestPrice(input: {gpuCount: 1}) { uninterruptablePrice minimumBidPrice stockStatus } } }
+"""
+VAST = "https://console.vast.ai"
+COUNTS = (1, 2, 4, 8)  # numbers of GPUs per machine that get a row
+VAST_PAGE, MOST_PAGES = 1000, 50
+VAST_ORDER = "dph_total"  # price with storage [USD/h]: pages follow each other in its order
+VAST_QUERY: Mapping[str, Any] = {
+    "rentable": {"eq": True},
+    "verified": {"eq": True},
+    "num_gpus": {"in": list(COUNTS)},
+    "type": "on-demand",
+    "order": [[VAST_ORDER, "asc"]],
+    "limit": VAST_PAGE,
+}
+
+
+class _GpuCloud(PriceSource):
+    """Base class of GPU clouds: one list for all regions, for some with an API key.
+
+    Args:
+        specs: Instance types, with the catalog's accelerator names.
+    """
+
+    label: str
+    purchases: tuple[Purchase, ...] = ("on_demand", "spot")
+    key_variable = ""
+
+    def __init__(self, specs: InstanceSpecs) -> None:
+        self._specs = specs
+
+    def missing(self, request: RefreshRequest) -> str | None:
+        """Return the requirement of an API key if it is not set."""
+        lacks_key = self.key_variable and not request.environ.get(self.key_variable)
+        return f"an API key in {self.key_variable}" if lacks_key else None
+
+    def parts(self, _request: RefreshRequest) -> Sequence[PricePart]:
+        """Return the single part."""
+        return [PricePart(region=ANYWHERE, purchases=self.purchases, label=self.label)]
+
+    def get_headers(self, request: RefreshRequest) -> dict[str, str]:
+        """Return the header with the API key."""
+        return {"Authorization": f"Bearer {request.environ[self.key_variable]}"}
+
+
+class RunPod(_GpuCloud):
+    """GraphQL list of GPU types: the lowest price and bid of one GPU, of the types in stock."""
+
+    name = "runpod-api"
+    provider = label = "runpod"
+    key_variable = "RUNPOD_API_KEY"
+
+    def read(
+        self, _part: PricePart, request: RefreshRequest, http: HttpClient
+    ) -> Iterable[ListedPrice | LeftOut]:
+        """Return all GPU types in stock, and the names of those out of stock."""
+        url = f"{request.endpoint(self.name, RUNPOD)}/graphql"
+        data = http.json(url, headers=self.get_headers(request), body={"query": RUNPOD_QUERY})
+        with reading("RunPod's response"):
+            return [row for gpu in data["data"]["gpuTypes"] for row in self._rows(gpu, url)]
+
+    def _rows(self, gpu: dict[str, Any], url: str) -> Iterator[ListedPrice | LeftOut]:
+        """Yield the prices of a GPU type, or its name if there is no stock or price."""
+        name, lowest = str(gpu["id"]), gpu["lowestPrice"] or {}
+        if not lowest.get("stockStatus") or not any(lowest.get(field) for field in RUNPOD_PRICES.values()):
+            yield LeftOut(reason="not for sale", name=name)
+            return
+        accelerator = _resolve(self._specs.names, name, gpu.get("memoryInGb")) or name
+        for purchase, field in RUNPOD_PRICES.items():
+            if lowest.get(field):
+                usd, sku = parse_decimal(lowest[field], what=f"{field} of {name}"), str(gpu["displayName"])
+                yield _build_price(name, (accelerator, 1, purchase), usd, sku, url)
+
+
+class Vast(_GpuCloud):
+    """Search of Vast offers, in order of price: the lowest price and bid for each GPU model and count."""
+
+    name = "vast-api"
+    provider = label = "vast"
+
+    def read(self, _part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
+        """Return the lowest price of each offered GPU, for 1, 2, 4 or 8 GPUs."""
+        url = f"{request.endpoint(self.name, VAST)}/api/v0/bundles/"
+        with reading("Vast's response"):
+            return list(self._find_lowest(_read_vast_offers(url, http), url))
+
+    def _find_lowest(self, offers: Iterable[dict[str, Any]], url: str) -> Iterator[ListedPrice]:
+        """Yield the lowest on-demand price and the lowest bid for each GPU model and count."""
+        lowest: dict[tuple[str, str | None, int, Purchase], tuple[Decimal, str]] = {}
+        prices: tuple[tuple[Purchase, str], ...] = (("on_demand", "dph_base"), ("spot", "min_bid"))
+        for offer in offers:
+            if offer["num_gpus"] not in COUNTS:
+                continue
+            name, accelerator = self._identify(str(offer["gpu_name"]), _nominal_gb(offer.get("gpu_ram")))
+            for purchase, field in prices:
+                if not offer.get(field):
+                    continue
+                usd = parse_decimal(offer[field], what=f"{field} of {offer['id']}")
+                key = (name, accelerator, int(offer["num_gpus"]), purchase)
+                if usd > 0 and (key not in lowest or usd < lowest[key][0]):
+                    lowest[key] = (usd, str(offer["id"]))
+        for (name, accelerator, count, purchase), (usd, sku) in lowest.items():
+            rounded = usd.quantize(Decimal("0.0001"))
+            yield _build_price(f"{count}x {name}", (accelerator or name, count, purchase), rounded, sku, url)
+
+    def _identify(self, name: str, memory_gb: int | None) -> tuple[str, str | None]:
+        """Return Vast's name, with the memory if the name alone is ambiguous, and the catalog's name."""
+        accelerator = _resolve(self._specs.names, name, memory_gb)
+        needs_memory = accelerator is not None and _resolve(self._specs.names, name, None) != accelerator
+        return (f"{name} {memory_gb}GB" if needs_memory else name), accelerator
+
+
+def _read_vast_offers(url: str, http: HttpClient) -> Iterator[dict[str, Any]]:
+    """Yield all offers once, page by page in order of price; FetchError if they are not in that order.
+
+    The search has no page numbers: each page begins at the last price of the previous one.
+    """
+    seen: set[Any] = set()
+    floor = 0.0
+    for _ in range(MOST_PAGES):
+        query = {**VAST_QUERY, VAST_ORDER: {"gte": floor}}
+        page = http.json(url, params={"q": json.dumps(query)})["offers"]
+        fresh = [offer for offer in page if offer["id"] not in seen]
+        for offer in fresh:
+            if offer[VAST_ORDER] < floor:
+                raise FetchError("Vast's offers are not in order of price", kind="disordered")
+            floor = offer[VAST_ORDER]
+            seen.add(offer["id"])
+            yield offer
+        if len(page) < VAST_PAGE:
+            return
+        if not fresh:
+            raise FetchError(f"Vast has more than {VAST_PAGE} offers of one price", kind="disordered")
+    raise FetchError(f"Vast returned more than {MOST_PAGES} pages", kind="disordered")
+
+
+def _build_price(
+    instance_type: str, machine: tuple[str, int, Purchase], usd: Decimal, sku: str, url: str
+) -> ListedPrice:
+    """Build a listed price of a marketplace; an unknown accelerator has the marketplace's own name."""
+    accelerator, count, purchase = machine
+    return ListedPrice(
+        instance_type=instance_type,
+        region=REGION,
+        purchase=purchase,
+        usd_per_hour=usd,
+        sku=sku,
+        url=url,
+        accelerator=accelerator,
+        devices=float(count),
+        is_accelerated=True,
+        note=NOTE,
+    )
+
+
+def _resolve(names: AcceleratorNames, name: str, memory_gb: int | None, form: str = "") -> str | None:
+    """Return the catalog's name of a GPU by its most precise unambiguous spelling; None without one."""
+    memory = f"-{memory_gb}GB" if memory_gb else ""
+    variant = f"-{form}" if form else ""
+    spellings = (f"{name}{memory}{variant}", f"{name}{variant}", f"{name}{memory}", name)
+    return next(filter(None, map(names.find, spellings)), None)
+
+
+def _nominal_gb(mib: float | None) -> int | None:
+    """Round memory to a GPU's nominal size [GB]: 81,559 MiB is 80 GB."""
+    return None if mib is None else round(mib / 1024 / 8) * 8
+
+
+LAMBDA = "https://cloud.lambdalabs.com"
+# `1x A100 (40 GB SXM4)`: chip, memory and, where several are sold, its form.
+DESCRIPTION = re.compile(r"(?:\d+x )?(?P<name>.+?) \((?P<gb>\d+) GB(?: (?P<form>\w+))?\)")
+
+
+class LambdaCloud(_GpuCloud):
+    """List of instance types of Lambda."""
+
+    name = "lambda-api"
+    provider = "lambda"
+    label = "lambda on demand"
+    purchases = ("on_demand",)
+    key_variable = "LAMBDA_API_KEY"
+
+    def read(self, _part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice]:
+        """Return all instance types."""
+        url = f"{request.endpoint(self.name, LAMBDA)}/api/v1/instance-types"
+        data = http.json(url, headers=self.get_headers(request))
+        with reading("Lambda's response"):
+            return [
+                _parse_price(entry["instance_type"], url, self._specs.names)
+                for entry in data["data"].values()
+            ]
+
+
+def _parse_price(kind: Mapping[str, Any], url: str, names: AcceleratorNames) -> ListedPrice:
+    """Parse an instance type of Lambda to a price."""
+    cents = parse_decimal(kind["price_cents_per_hour"], what=f"the price of {kind['name']}")
+    specs = kind.get("specs") or {}
+    return ListedPrice(
+        instance_type=kind["name"],
+        region=REGION,
+        purchase="on_demand",
+        usd_per_hour=cents / Decimal(100),
+        sku=kind["name"],
+        url=url,
+        accelerator=_find_accelerator(kind, names),
+        devices=parse_float(specs.get("gpus")),
+        vcpus=parse_float(specs.get("vcpus")),
+        memory_gib=parse_float(specs.get("memory_gib")),
+        is_accelerated=kind["name"].startswith("gpu_"),
+    )
+
+
+def _find_accelerator(kind: Mapping[str, Any], names: AcceleratorNames) -> str | None:
+    """Return the catalog's name of an instance type's GPU, or Lambda's own; None for a machine without one."""
+    if not kind["name"].startswith("gpu_"):
+        return None
+    stated = str(kind.get("gpu_description") or kind["description"])
+    found = DESCRIPTION.fullmatch(stated)
+    if found is None:
+        return stated
+    return _resolve(names, found["name"], int(found["gb"]), found["form"] or "") or stated

@@ -1,1 +1,0 @@
-"""Price sources, one module a vendor or API."""

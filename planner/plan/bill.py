@@ -1,0 +1,386 @@
+"""Bill of a run: hours and fees as lines that add up exactly, in Decimal dollars and whole nano-dollars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from decimal import Decimal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..records import Frozen
+from ..units import GB, SECONDS_PER_HOUR, Interval
+from .cost_terms import OWNED, Bounds, CostTerms, compute_price_factor
+from .money import (
+    NANO,
+    Amount,
+    BillLine,
+    Nano,
+    UsdInterval,
+    compute_price_nano,
+    compute_share,
+    nano_text,
+    nanoseconds_of,
+    price_time,
+    usd_interval_of,
+)
+from .run_length import dataset_gb
+from .timeline import TRAINING, Timeline
+
+if TYPE_CHECKING:
+    from ..offers.rows import Offer
+    from ..settings_entries import Discount
+    from ..workload.model import Workload
+    from .device_estimate import DeviceEstimate
+    from .preemption import PreemptionForecast
+
+
+PERCENT = Decimal(100)
+
+
+class Fees(Frozen):
+    """Fees besides the machine price, each at the low, central and high end of the run's time.
+
+    Args:
+        minimum_billed_s: Minimum billed time [s].
+        disk_usd_per_hour, egress_usd: Price of the disks, and of the final download; None if unknown.
+        discount, tax: Discount on the machine price, and tax on the total, as shares [-].
+        reasons: Basis of each fee, by item.
+        unknown: Items of unknown price.
+    """
+
+    minimum_billed_s: float = 0.0
+    disk_usd_per_hour: tuple[float, float, float] | None = None
+    egress_usd: tuple[float, float, float] | None = None
+    discount: Decimal = Decimal(0)
+    tax: Decimal = Decimal(0)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+
+
+NO_FEES = Fees()
+
+
+def disk_gb(workload: Workload, terms: CostTerms) -> Bounds | None:
+    """Return the disk size of a run: system image plus one copy of the data; None if that is unknown [GB]."""
+    given = terms.given("disk_gb")
+    if given is not None:
+        return (given, given, given)
+    image, data = terms.bounds("image_gb", "any"), dataset_gb(workload, terms) or (0.0, 0.0, 0.0)
+    return None if image is None else (image[0] + data[0], image[1] + data[1], image[2] + data[2])
+
+
+class FeeCalculator:
+    """Calculator of the fees of a workload on any offer; fees that depend only on the provider are cached.
+
+    Args:
+        workload: Workload of the run.
+        terms: Assumptions, discounts and tax.
+    """
+
+    def __init__(self, workload: Workload, terms: CostTerms) -> None:
+        self.workload = workload
+        self.terms = terms
+        self._by_provider: dict[tuple[str, int], Fees] = {}
+        self._discounted: dict[tuple[str, int, Decimal, str], Fees] = {}
+
+    def compute(self, offer: Offer) -> Fees:
+        """Compute the fees on an offer."""
+        if self.terms.costs is None:
+            return NO_FEES
+        key = (offer.provider, offer.hosts)
+        fees = self._by_provider.get(key)
+        if fees is None:
+            fees = self._by_provider[key] = self._of_provider(*key)
+        discount = self.terms.find_discount(offer) if self.terms.discounts else None
+        if discount is None:
+            return fees
+        discounted = (*key, discount.percent, discount.note)
+        if discounted not in self._discounted:
+            self._discounted[discounted] = _discounted(fees, discount)
+        return self._discounted[discounted]
+
+    def _of_provider(self, provider: str, hosts: int) -> Fees:
+        """Return a provider's fees for a number of machines, and the user's tax on them."""
+        cost = self.terms.provider_cost(provider)
+        reasons: dict[str, str] = {}
+        disk = egress = None
+        unknown = []
+        if provider not in OWNED:
+            disk, egress = self._disk(provider, hosts, reasons), self._egress(provider, reasons)
+            unknown = [item for item, known in (("disk", disk), ("egress", egress)) if known is None]
+        tax = self.terms.tax
+        if tax is not None:
+            reasons["tax"] = f"{tax.name}, {tax.percent:f} % of everything above"
+        minimum_s = cost.minimum_billed_s if cost is not None and cost.minimum_billed_s else 0.0
+        if minimum_s and cost is not None:
+            reasons[f"minimum billing of {minimum_s:g} s"] = cost.minimum_source
+        return Fees(
+            minimum_billed_s=minimum_s,
+            disk_usd_per_hour=disk,
+            egress_usd=egress,
+            tax=Decimal(0) if tax is None or provider in OWNED else tax.percent / PERCENT,
+            reasons=reasons,
+            unknown=tuple(unknown),
+        )
+
+    def _disk(self, provider: str, hosts: int, reasons: dict[str, str]) -> Bounds | None:
+        """Return the hourly cost of the disks of all machines; None if unknown [USD/h]."""
+        cost, size = self.terms.provider_cost(provider), disk_gb(self.workload, self.terms)
+        if cost is None or cost.disk_usd_per_gb_month is None or size is None:
+            return None
+        rate = hosts * float(cost.disk_usd_per_gb_month) / HOURS_PER_MONTH
+        machines = f"{hosts} machines with " if hosts > 1 else ""
+        reasons["disk"] = (
+            f"{machines}{size[1]:.3g} GB at ${cost.disk_usd_per_gb_month:f} a GB and month; {cost.disk_source}"
+        )
+        return (size[0] * rate, size[1] * rate, size[2] * rate)
+
+    def _egress(self, provider: str, reasons: dict[str, str]) -> Bounds | None:
+        """Return the cost of the final download, one copy of the weights; None if unknown [USD]."""
+        cost = self.terms.provider_cost(provider)
+        if cost is None or cost.egress_usd_per_gb is None:
+            return None
+        given = self.terms.given("egress_gb")
+        size = self.workload.memory.parameter_bytes / GB if given is None else given
+        usd = size * float(cost.egress_usd_per_gb)
+        reasons["egress"] = (
+            f"{size:.2g} GB of weights at ${cost.egress_usd_per_gb:f} a GB; {cost.egress_source}"
+        )
+        return (usd, usd, usd)
+
+
+def _discounted(fees: Fees, discount: Discount) -> Fees:
+    """Return the fees with a discount on the machine's price."""
+    note = f" ({discount.note})" if discount.note else ""
+    reasons = {**fees.reasons, "discount": f"{discount.percent:f} % off the machine's price{note}"}
+    return replace(fees, discount=discount.percent / PERCENT, reasons=reasons)
+
+
+HOURS_PER_MONTH = 730.0  # what the clouds divide a month's price of storage by
+
+
+# Item of a real bill that this one does not have unless the rate of the input pipeline is known.
+INPUT_STALLS = "input pipeline stalls"
+
+
+MACHINE = "machine"  # the item of the machine's hours
+
+
+class CostBasis:
+    """Timeline and fees of a run, shared by the bills of all offers that differ only in the machine price.
+
+    Args:
+        timeline: Timeline of the run.
+        fees: Fees besides the machine price.
+
+    Attributes:
+        nanoseconds: Machine time at the three bounds [1e-9 s].
+        minimum: Shortest billed time by its item, if the run may be shorter [1e-9 s].
+        fixed: Known costs of disk and egress, independent of the machine price [1e-9 USD].
+    """
+
+    def __init__(self, timeline: Timeline, fees: Fees = NO_FEES) -> None:
+        self.timeline = timeline
+        self.fees = fees
+        self.nanoseconds = nanoseconds_of(timeline.total_s)
+        least_s = fees.minimum_billed_s
+        is_short = timeline.total_s.low < least_s
+        self.minimum = {f"minimum billing of {least_s:g} s": round(least_s * NANO)} if is_short else {}
+        self.fixed = _compute_fixed(fees, timeline.total_s)
+
+    @cached_property
+    def phase_nanoseconds(self) -> tuple[Nano, ...]:
+        """Durations of the run's phases at the three bounds [1e-9 s]."""
+        return tuple(nanoseconds_of(phase.time_s) for phase in self.timeline.phases)
+
+    @cached_property
+    def training(self) -> int | None:
+        """Index of the training phase, which takes the rounding remainder."""
+        items = [phase.item for phase in self.timeline.phases]
+        return items.index(TRAINING) if TRAINING in items else None
+
+    def price_at(self, price_nano: int, bound: int, half_width: float) -> int:
+        """Return the machine price at one bound of the run's time [1e-9 USD/h].
+
+        Args:
+            price_nano: Dated price of the machine [1e-9 USD/h].
+            bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
+            half_width: Half-width of ln(price) for the price's age [-].
+        """
+        mid = self.nanoseconds[1]
+        if bound == 1 or half_width == 0.0 or mid == 0:
+            return price_nano
+        ratio = self.nanoseconds[bound] / mid
+        factor = compute_price_factor(time_ratio=ratio, half_width=half_width, upper=bound == 2)
+        return round(price_nano * factor)
+
+    def itemize(self, price_nano: int, bound: int) -> dict[str, int]:
+        """Return the items of a bill at one bound of the run's time; their sum is the total [1e-9 USD].
+
+        Args:
+            price_nano: Price of the machine [1e-9 USD/h].
+            bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
+        """
+        fixed = {item: nano[bound] for item, nano in self.fixed.items()}
+        return itemize(
+            price_nano, nanoseconds=self.nanoseconds[bound], minimum=self.minimum, fixed=fixed, fees=self.fees
+        )
+
+
+def _compute_fixed(fees: Fees, total_s: Interval) -> dict[str, Nano]:
+    fixed: dict[str, Nano] = {}
+    if fees.disk_usd_per_hour is not None:
+        low, mid, high = (rate * NANO / SECONDS_PER_HOUR for rate in fees.disk_usd_per_hour)
+        fixed["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
+    if fees.egress_usd is not None:
+        low, mid, high = fees.egress_usd
+        fixed["egress"] = (round(low * NANO), round(mid * NANO), round(high * NANO))
+    return fixed
+
+
+def itemize(
+    price_nano: Amount,
+    *,
+    nanoseconds: Amount,
+    minimum: Mapping[str, Amount],
+    fixed: Mapping[str, Amount],
+    fees: Fees,
+) -> dict[str, Amount]:
+    """Return the items of a bill, or of a column of bills; their sum is the total [1e-9 USD].
+
+    Args:
+        price_nano: Price of the machine [1e-9 USD/h].
+        nanoseconds: Time on the machine [1e-9 s].
+        minimum: Shortest billed time by its item [1e-9 s].
+        fixed: Items that do not depend on the machine's price [1e-9 USD].
+        fees: Discount and tax.
+    """
+    machine: Any = price_time(nanoseconds, price_nano)
+    items = {MACHINE: machine}
+    for item, least in minimum.items():
+        missing = price_time(least, price_nano) - machine
+        items[item] = missing * (missing > 0)
+    charged = sum(items.values())
+    items |= fixed
+    if fees.discount:
+        items["discount"] = -compute_share(charged, fees.discount)
+    if fees.tax:
+        items["tax"] = compute_share(sum(items.values()), fees.tax)
+    return items
+
+
+class Bill:
+    """Itemized bill of a run with its exact total.
+
+    Args:
+        cost_basis: Timeline and fees.
+        usd_per_hour: Price of the machine [USD/h].
+        half_width: Half-width of ln(price) for the price's age [-].
+    """
+
+    def __init__(self, cost_basis: CostBasis, *, usd_per_hour: Decimal, half_width: float = 0.0) -> None:
+        self.cost_basis = cost_basis
+        price_nano = compute_price_nano(usd_per_hour)
+        low, mid, high = (cost_basis.price_at(price_nano, bound, half_width) for bound in range(3))
+        self._prices_nano: Nano = (low, mid, high)
+
+    @cached_property
+    def _items(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+        """The items at the lower end, the central estimate and the upper end [1e-9 USD]."""
+        itemize, (low, mid, high) = self.cost_basis.itemize, self._prices_nano
+        return (itemize(low, 0), itemize(mid, 1), itemize(high, 2))
+
+    @cached_property
+    def nano(self) -> Nano:
+        """Lower end, central estimate and upper end of the sum [1e-9 USD]."""
+        low, mid, high = self._items
+        return (sum(low.values()), sum(mid.values()), sum(high.values()))
+
+    @property
+    def mid_nano(self) -> int:
+        """Central estimate of the sum [1e-9 USD]."""
+        return self.nano[1]
+
+    @property
+    def machine_nano(self) -> int:
+        """Central estimate of the machine's cost, without other items [1e-9 USD]."""
+        return self._items[1][MACHINE]
+
+    @cached_property
+    def total(self) -> UsdInterval:
+        """Total cost of the run."""
+        return usd_interval_of(self.nano)
+
+    @cached_property
+    def lines(self) -> tuple[BillLine, ...]:
+        """Items with a duration or an amount; they add up to the total to the nano-dollar."""
+        amounts = zip(*(self._price_phases(bound) for bound in range(3)), strict=True)
+        lines = [
+            BillLine(phase.item, usd_interval_of(nano), phase.because, phase.time_s)
+            for phase, nano in zip(self.cost_basis.timeline.phases, amounts, strict=True)
+        ]
+        reasons = self.cost_basis.fees.reasons
+        lines += [
+            BillLine(item, usd_interval_of(nano), reasons.get(item, ""))
+            for item, nano in self._list_other_items()
+        ]
+        return tuple(lines)
+
+    def total_json(self) -> dict[str, str]:
+        """Return the three amounts of the total as text."""
+        low, mid, high = self.nano
+        return {"low": nano_text(low), "mid": nano_text(mid), "high": nano_text(high)}
+
+    def lines_json(self, *, detailed: bool = False) -> list[dict[str, Any]]:
+        """Return the lines with their central amounts; in detail also their ranges, times and reasons."""
+        if detailed:
+            return [line.to_json() for line in self.lines]
+        lines = [
+            {"item": phase.item, "usd": nano_text(nano)}
+            for phase, nano in zip(self.cost_basis.timeline.phases, self._price_phases(1), strict=True)
+        ]
+        return lines + [{"item": item, "usd": nano_text(nano[1])} for item, nano in self._list_other_items()]
+
+    def _price_phases(self, bound: int) -> list[int]:
+        """Return the cost of each phase at one bound; they add up to the machine's cost [1e-9 USD]."""
+        cost_basis, price = self.cost_basis, self._prices_nano[bound]
+        prices = [price_time(nanoseconds[bound], price) for nanoseconds in cost_basis.phase_nanoseconds]
+        if cost_basis.training is not None:
+            prices[cost_basis.training] += self._items[bound][MACHINE] - sum(prices)
+        return prices
+
+    def _list_other_items(self) -> list[tuple[str, Nano]]:
+        """Return the nonzero amounts of minimum charge, disk, egress, discount and tax [1e-9 USD]."""
+        low, mid, high = self._items
+        others = [(item, (low[item], mid[item], high[item])) for item in mid if item != MACHINE]
+        return [(item, nano) for item, nano in others if nano[0] or nano[2]]
+
+
+class UnpricedRun(NamedTuple):
+    """Run on a kind of machine, before the machine price.
+
+    Args:
+        device_estimate: Estimate on the machine's devices.
+        timeline: Timeline of the run; None if the step time is unknown.
+        cost_basis: Timeline and fees; None if the step time is unknown.
+        preemption_forecast: Forecast of preemptions; None on demand, or if the run's time is unknown.
+        fees: Fees of the provider.
+    """
+
+    device_estimate: DeviceEstimate
+    timeline: Timeline | None
+    cost_basis: CostBasis | None
+    preemption_forecast: PreemptionForecast | None
+    fees: Fees
+
+    def bill(self, usd_per_hour: Decimal | None, *, half_width: float = 0.0) -> Bill | None:
+        """Return the bill at a price; None when the price or the run's time is unknown.
+
+        Args:
+            usd_per_hour: Dated price of the machine [USD/h].
+            half_width: Half-width of ln(price) for the price's age [-].
+        """
+        if self.cost_basis is None or usd_per_hour is None:
+            return None
+        return Bill(self.cost_basis, usd_per_hour=usd_per_hour, half_width=half_width)

@@ -1,0 +1,423 @@
+"""Checkpointed run on preemptible machines: lifetimes, lost work, restarts and waits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any, Protocol
+
+from ..records import Frozen
+
+_NORMAL = NormalDist()
+
+
+class LifetimeDistribution(Protocol):
+    """Distribution of machine lifetimes X."""
+
+    def cdf(self, time_s: float) -> float:
+        """Return P(X < t) [-]."""
+        ...
+
+    def partial_mean_s(self, time_s: float) -> float:
+        """Return the partial mean E[X; X < t] [s]."""
+        ...
+
+    def partial_square_s2(self, time_s: float) -> float:
+        """Return the partial second moment E[X^2; X < t] [s^2]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Exponential distribution: constant preemption rate.
+
+    Args:
+        mean_s: Mean lifetime M [s].
+    """
+
+    mean_s: float
+
+    def cdf(self, time_s: float) -> float:
+        """Return P(X < t) [-]."""
+        return -math.expm1(-time_s / self.mean_s)
+
+    def partial_mean_s(self, time_s: float) -> float:
+        """Return the partial mean M - (t + M) exp(-t / M) [s]."""
+        return self.mean_s - (time_s + self.mean_s) * math.exp(-time_s / self.mean_s)
+
+    def partial_square_s2(self, time_s: float) -> float:
+        """Return the partial second moment 2 M^2 - (t^2 + 2 M t + 2 M^2) exp(-t / M) [s^2]."""
+        mean = self.mean_s
+        return 2.0 * mean**2 - (time_s**2 + 2.0 * mean * time_s + 2.0 * mean**2) * math.exp(-time_s / mean)
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal:
+    """Log-normal distribution: many short lifetimes, a few long ones.
+
+    Args:
+        mean_s: Mean lifetime [s].
+        median_s: Median lifetime, below the mean [s].
+    """
+
+    mean_s: float
+    median_s: float
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the logarithm: mean / median = exp(sigma^2 / 2) [-]."""
+        return math.sqrt(2.0 * math.log(self.mean_s / self.median_s))
+
+    def cdf(self, time_s: float) -> float:
+        """Return P(X < t) [-]."""
+        return self._share(time_s, shift=0.0)
+
+    def partial_mean_s(self, time_s: float) -> float:
+        """Return the partial mean E[X; X < t] [s]."""
+        return self.mean_s * self._share(time_s, shift=1.0)
+
+    def partial_square_s2(self, time_s: float) -> float:
+        """Return the partial second moment E[X^2; X < t] [s^2]."""
+        return self.median_s**2 * math.exp(2.0 * self.sigma**2) * self._share(time_s, shift=2.0)
+
+    def _share(self, time_s: float, *, shift: float) -> float:
+        """Return Phi(ln(t / median) / sigma - n sigma): factor of the partial moment of order n = `shift` [-]."""
+        if time_s <= 0.0:
+            return 0.0
+        return _NORMAL.cdf(math.log(time_s / self.median_s) / self.sigma - shift * self.sigma)
+
+
+@dataclass(frozen=True, slots=True)
+class CensoredDistribution:
+    """Lifetimes with an upper limit set by the provider: min(X, limit).
+
+    Args:
+        law: Distribution of X without the limit.
+        longest_s: Longest lifetime [s].
+    """
+
+    law: Exponential | LogNormal
+    longest_s: float
+
+    def cdf(self, time_s: float) -> float:
+        """Return P(X < t) [-]."""
+        return 1.0 if time_s > self.longest_s else self.law.cdf(time_s)
+
+    def partial_mean_s(self, time_s: float) -> float:
+        """Return the partial mean E[X; X < t] [s]."""
+        return self._partial(time_s, self.law.partial_mean_s, self.longest_s)
+
+    def partial_square_s2(self, time_s: float) -> float:
+        """Return the partial second moment E[X^2; X < t] [s^2]."""
+        return self._partial(time_s, self.law.partial_square_s2, self.longest_s**2)
+
+    def _partial(self, time_s: float, partial: Any, at_the_end: float) -> float:
+        if time_s <= self.longest_s:
+            return float(partial(time_s))
+        return float(partial(self.longest_s)) + (1.0 - self.law.cdf(self.longest_s)) * at_the_end
+
+
+def build_lifetime_distribution(
+    *, mean_s: float, median_s: float | None = None, longest_s: float | None = None
+) -> LifetimeDistribution:
+    """Build a lifetime distribution: log-normal if the median is below 0.95 ln(2) mean, else exponential.
+
+    Args:
+        mean_s: Mean lifetime [s].
+        median_s: Median lifetime; None if unknown [s].
+        longest_s: Longest lifetime; None for no limit [s].
+
+    Example:
+        >>> build_lifetime_distribution(mean_s=3600.0)
+        Exponential(mean_s=3600.0)
+        >>> build_lifetime_distribution(mean_s=3600.0, median_s=900.0)
+        LogNormal(mean_s=3600.0, median_s=900.0)
+    """
+    heavy = median_s is not None and median_s < 0.95 * math.log(2.0) * mean_s
+    law = LogNormal(mean_s, median_s) if heavy and median_s is not None else Exponential(mean_s)
+    return law if longest_s is None else CensoredDistribution(law, longest_s)
+
+
+def compute_p90_s(*, undisturbed_s: float, mean_s: float, variance_s2: float, undisturbed: float) -> float:
+    """Return the 90th percentile of a run's time [s].
+
+    A run is never preempted with probability p and then takes the undisturbed time. Otherwise the additional time
+    is assumed to be gamma-distributed with the moments that follow from those of all runs; its quantile at
+    1 - 0.1 / (1 - p) follows E. B. Wilson and M. M. Hilferty, PNAS 17 (1931) 684-688.
+
+    Args:
+        undisturbed_s: Time of a run without preemptions [s].
+        mean_s, variance_s2: Mean and variance over all runs [s], [s^2].
+        undisturbed: Probability p that a run is never preempted [-].
+    """
+    disturbed = 1.0 - undisturbed
+    if disturbed <= 0.1 or not math.isfinite(mean_s):
+        return undisturbed_s if disturbed <= 0.1 else math.inf
+    extra_s = (mean_s - undisturbed_s) / disturbed
+    square_s2 = (variance_s2 + (mean_s - undisturbed_s) ** 2) / disturbed
+    spread_s2 = max(square_s2 - extra_s**2, 1e-12 * extra_s**2)
+    shape = extra_s**2 / spread_s2
+    return undisturbed_s + extra_s * _gamma_quantile(shape, 1.0 - 0.1 / disturbed)
+
+
+def _gamma_quantile(shape: float, probability: float) -> float:
+    """Return a quantile of the gamma distribution with mean 1 [-].
+
+    Wilson and Hilferty: (1 - 1 / (9 k) + z / (3 sqrt(k)))^3 with shape k and normal quantile z, for k > 1.
+    """
+    if shape <= 1.0:  # the cube-root form is inaccurate here; scaled exponential quantile instead
+        return -math.log(1.0 - probability) * math.pow(shape, 0.5 * (1.0 - shape))
+    z = _NORMAL.inv_cdf(probability)
+    root = 1.0 - 1.0 / (9.0 * shape) + z / (3.0 * math.sqrt(shape))
+    return math.pow(max(0.0, root), 3.0)
+
+
+# Beyond this number of segments, mean and variance are extrapolated linearly (elementary renewal theorem).
+MOST_SEGMENTS = 64
+
+
+class SegmentedRun(Frozen):
+    """A run divided into segments of work.
+
+    Args:
+        count: Number of segments [-].
+        segment_s: Work of one segment including its checkpoint [s].
+        save_s: One checkpoint [s].
+        restart_s: Time from the start of a machine until training resumes [s].
+        wait_s: Mean time until the next machine is available [s].
+    """
+
+    count: int
+    segment_s: float
+    save_s: float
+    restart_s: float
+    wait_s: float
+
+    @property
+    def undisturbed_s(self) -> float:
+        """Time of the run without preemptions, checkpoints included [s]."""
+        return self.count * self.segment_s
+
+
+class RunMoments(Frozen):
+    """Mean and variance of a run's billed time (on machines) and wall time (waits included).
+
+    Args:
+        billed_s, billed_s2: Mean and variance of the billed time [s], [s^2].
+        wall_s, wall_s2: Mean and variance of the wall time [s], [s^2].
+        preemptions: Expected number of preemptions [-].
+        undisturbed: Probability that the run is never preempted [-].
+    """
+
+    billed_s: float
+    billed_s2: float
+    wall_s: float
+    wall_s2: float
+    preemptions: float
+    undisturbed: float
+
+
+def checkpoint_interval_s(*, save_s: float, mean_life_s: float) -> float:
+    """Return the optimal work between two checkpoints for exponentially distributed lifetimes [s].
+
+    With checkpoint time d, mean lifetime M and x = d / (2 M):
+    interval = sqrt(2 d M) (1 + sqrt(x) / 3 + x / 9) - d.
+
+    J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future Generation
+    Computer Systems 22 (2006) 303-312, doi:10.1016/j.future.2004.11.016, eq. 37; its first term is J. W. Young's
+    sqrt(2 d M), Communications of the ACM 17 (1974) 530-531. Valid for d < 2 M; otherwise no interval helps, and
+    M is returned.
+
+    Args:
+        save_s: One checkpoint [s].
+        mean_life_s: Mean lifetime of a machine [s].
+
+    Example:
+        >>> round(checkpoint_interval_s(save_s=300.0, mean_life_s=24 * 3600.0) / 60)
+        117
+    """
+    if save_s >= 2.0 * mean_life_s:
+        return mean_life_s
+    x = save_s / (2.0 * mean_life_s)
+    young = math.sqrt(2.0 * save_s * mean_life_s)
+    return young * (1.0 + math.sqrt(x) / 3.0 + x / 9.0) - save_s
+
+
+def split_into_segments(
+    *, work_s: float, interval_s: float, save_s: float, restart_s: float, wait_s: float
+) -> SegmentedRun:
+    """Divide a run into ceil(work / interval) equal segments, each with a checkpoint.
+
+    Args:
+        work_s: The run without checkpoints [s].
+        interval_s: Longest work between two checkpoints [s].
+        save_s, restart_s, wait_s: See `SegmentedRun`.
+    """
+    count = max(1, math.ceil(work_s / interval_s - 1e-9))
+    return SegmentedRun(
+        count=count, segment_s=work_s / count + save_s, save_s=save_s, restart_s=restart_s, wait_s=wait_s
+    )
+
+
+def compute_exponential_moments(run: SegmentedRun, *, mean_life_s: float) -> RunMoments:
+    """Return mean and variance of a run on machines with exponentially distributed lifetimes, in closed form.
+
+    A segment s is tried once; after a failure, restart and segment (r + s) must complete without preemption. With
+    mean lifetime M, the mean billed time of a segment is M exp(r / M) (exp(s / M) - 1) (Daly 2006, eq. 20), and
+    the expected number of preemptions is billed time / M (Wald's identity). Variances follow from the same
+    renewal argument with exponential waits.
+
+    Args:
+        run: The segmented run.
+        mean_life_s: Mean lifetime of a machine [s].
+    """
+    law = Exponential(mean_life_s)
+    billed_s, billed_s2 = _segment(law, run.segment_s, run.restart_s, wait_s=0.0)
+    wall_s, wall_s2 = _segment(law, run.segment_s, run.restart_s, wait_s=run.wait_s)
+    return RunMoments(
+        billed_s=run.count * billed_s,
+        billed_s2=run.count * billed_s2,
+        wall_s=run.count * wall_s,
+        wall_s2=run.count * wall_s2,
+        preemptions=run.count * billed_s / mean_life_s,
+        undisturbed=math.exp(-run.undisturbed_s / mean_life_s),
+    )
+
+
+def _segment(
+    law: LifetimeDistribution, segment_s: float, restart_s: float, *, wait_s: float
+) -> tuple[float, float]:
+    """Return mean and variance of the time until one segment is complete [s], [s^2]."""
+    again_s, again_s2 = _until_uninterrupted(law, restart_s + segment_s, wait_s)
+    fails = law.cdf(segment_s)
+    lost_s, lost_s2 = law.partial_mean_s(segment_s), law.partial_square_s2(segment_s)
+    mean_s = (1.0 - fails) * segment_s + lost_s + fails * (wait_s + again_s)
+    after_s, after_s2 = wait_s + again_s, 2.0 * wait_s**2 + 2.0 * wait_s * again_s + again_s2
+    square_s2 = (1.0 - fails) * segment_s**2 + lost_s2 + 2.0 * lost_s * after_s + fails * after_s2
+    return mean_s, max(0.0, square_s2 - mean_s**2)
+
+
+def _until_uninterrupted(law: LifetimeDistribution, needed_s: float, wait_s: float) -> tuple[float, float]:
+    """Return mean and mean square of the time until one machine has run for the needed time [s], [s^2]."""
+    fails = law.cdf(needed_s)
+    passes = 1.0 - fails
+    if passes <= 0.0:
+        return math.inf, math.inf
+    tries = fails / passes
+    lost_s = law.partial_mean_s(needed_s) + fails * wait_s
+    lost_s2 = law.partial_square_s2(needed_s) + 2.0 * wait_s * law.partial_mean_s(needed_s)
+    lost_s2 += 2.0 * fails * wait_s**2
+    mean_failed_s = lost_s / fails if fails else 0.0
+    variance_failed = (lost_s2 / fails if fails else 0.0) - mean_failed_s**2
+    mean_s = tries * mean_failed_s + needed_s
+    variance_s2 = tries * variance_failed + tries * (1.0 + tries) * mean_failed_s**2
+    return mean_s, variance_s2 + mean_s**2
+
+
+def compute_run_moments(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
+    """Return mean and variance of a run: in closed form for exponential lifetimes, else by recursion.
+
+    Args:
+        run: The segmented run.
+        law: Lifetime distribution of the machines.
+    """
+    if isinstance(law, Exponential):
+        return compute_exponential_moments(run, mean_life_s=law.mean_s)
+    return compute_renewal_moments(run, law)
+
+
+def compute_renewal_moments(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
+    """Return mean and variance of a run on machines with independent lifetimes of any distribution.
+
+    With j segments left, a machine with restart time r and lifetime X completes k = floor((X - r) / s) of them and
+    leaves j - k to the next one. Conditioning on X gives a recursion in j for the first and second moment. The
+    first machine needs no restart, since its start-up is part of the run.
+
+    Args:
+        run: The segmented run.
+        law: Lifetime distribution of the machines.
+    """
+    if run.count > MOST_SEGMENTS:
+        return _continued(run, law)
+    later = _Table(law, run, start_s=run.restart_s)
+    first = _Table(law, run, start_s=0.0)
+    if later.chance[0] >= 1.0:
+        never = math.inf
+        return RunMoments(
+            billed_s=never, billed_s2=never, wall_s=never, wall_s2=never, preemptions=never, undisturbed=0.0
+        )
+    billed_s, billed_s2 = _moments(first, later, run.count, wait_s=0.0)
+    wall_s, wall_s2 = _moments(first, later, run.count, wait_s=run.wait_s)
+    counted_s = wall_s if run.wait_s else _moments(first, later, run.count, wait_s=1.0)[0]
+    return RunMoments(
+        billed_s=billed_s,
+        billed_s2=billed_s2,
+        wall_s=wall_s,
+        wall_s2=wall_s2,
+        preemptions=(counted_s - billed_s) / (run.wait_s or 1.0),
+        undisturbed=1.0 - law.cdf(run.undisturbed_s),
+    )
+
+
+class _Table:
+    """Probabilities and partial moments of a machine's lifetime by number of completed segments, k.
+
+    ``chance`` is the probability of completing exactly k, ``mean`` and ``square`` are the partial moments of the
+    lifetime; ``done`` is the probability of completing all of j segments, ``end`` the time needed for that [s].
+    """
+
+    def __init__(self, law: LifetimeDistribution, run: SegmentedRun, *, start_s: float) -> None:
+        import numpy as np
+
+        ends = [start_s + k * run.segment_s for k in range(1, run.count + 1)]
+        self.chance, self.mean, self.square = (
+            np.diff(np.array([cumulative(end) for end in ends]), prepend=0.0)
+            for cumulative in (law.cdf, law.partial_mean_s, law.partial_square_s2)
+        )
+        self.done = [1.0 - law.cdf(end) for end in ends]
+        self.end = ends
+
+
+def _moments(first: _Table, later: _Table, count: int, *, wait_s: float) -> tuple[float, float]:
+    """Return mean and variance of the time for all segments [s], [s^2]."""
+    import numpy as np
+
+    mean, square = np.zeros(count + 1), np.zeros(count + 1)
+    for j in range(1, count + 1):
+        mean[j], square[j] = _conditioned(later, mean, square, j, wait_s)
+        mean[j] /= 1.0 - later.chance[0]
+        square[j] += 2.0 * (later.mean[0] + wait_s * later.chance[0]) * mean[j]
+        square[j] /= 1.0 - later.chance[0]
+    whole, whole2 = _conditioned(first, mean, square, count, wait_s)
+    whole += first.chance[0] * mean[count]
+    whole2 += 2.0 * (first.mean[0] + wait_s * first.chance[0]) * mean[count]
+    whole2 += first.chance[0] * square[count]
+    return float(whole), max(0.0, float(whole2 - whole**2))
+
+
+def _conditioned(table: _Table, mean: Any, square: Any, j: int, wait_s: float) -> tuple[float, float]:
+    """Return both moments with j segments left, without the terms of a lifetime that completes no segment."""
+    chance, life, life2 = table.chance[:j], table.mean[:j], table.square[:j]
+    left, left2 = mean[j:0:-1].copy(), square[j:0:-1].copy()
+    left[0] = left2[0] = 0.0
+    lost = life + wait_s * chance
+    lost2 = life2 + 2.0 * wait_s * life + 2.0 * wait_s**2 * chance
+    end, done = table.end[j - 1], table.done[j - 1]
+    first = end * done + lost.sum() + chance @ left
+    second = end**2 * done + lost2.sum() + 2.0 * (lost @ left) + chance @ left2
+    return float(first), float(second)
+
+
+def _continued(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
+    """Return the moments of a long run, extrapolated linearly in the number of segments from shorter runs."""
+    long = compute_renewal_moments(replace(run, count=MOST_SEGMENTS), law)
+    short = compute_renewal_moments(replace(run, count=MOST_SEGMENTS // 2), law)
+    further = (run.count - MOST_SEGMENTS) / (MOST_SEGMENTS - MOST_SEGMENTS // 2)
+
+    def on(name: str) -> float:
+        last, before = getattr(long, name), getattr(short, name)
+        return float(last if math.isinf(last) else last + further * (last - before))
+
+    names = ("billed_s", "billed_s2", "wall_s", "wall_s2", "preemptions")
+    return RunMoments(**{name: on(name) for name in names}, undisturbed=1.0 - law.cdf(run.undisturbed_s))

@@ -1,1 +1,0 @@
-"""Comparisons: ranking, break-even, buy or rent, sweep, learning curves."""

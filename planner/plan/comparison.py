@@ -1,0 +1,290 @@
+"""Comparisons between the offers of one answer, on demand: speedup, energy and carbon dioxide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ..units import SECONDS_PER_HOUR, Interval
+from .cost_terms import Bounds, CostTerms
+
+if TYPE_CHECKING:
+    from ..offers.rows import Offer
+    from .bill import Bill, UnpricedRun
+    from .device_estimate import DeviceEstimate
+    from .input_pipeline import InputPipeline
+    from .select import OfferContext
+    from .timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingEfficiency:
+    """Several devices relative to one of the same kind, per sample and under weak scaling: `offers[].scaling`.
+
+    Args:
+        devices: Number of devices of the offer [-].
+        speedup: Throughput relative to one device [-].
+        efficiency: Speedup / devices [-].
+        cost_ratio: Cost per sample relative to one device; None without both prices [-].
+    """
+
+    devices: float
+    speedup: float
+    efficiency: float
+    cost_ratio: float | None
+
+    @property
+    def note(self) -> str:
+        """Speedup and cost in a sentence."""
+        fast = f"{self.devices:g} devices: {self.speedup:.1f}x as fast as one"
+        if self.cost_ratio is None:
+            return fast
+        change = 100.0 * (self.cost_ratio - 1.0)
+        if abs(change) < 0.5:
+            return f"{fast}, for the same money"
+        return f"{fast}, {abs(change):.0f} % {'more expensive' if change > 0 else 'cheaper'}"
+
+
+def compute_scaling(
+    *,
+    devices: float,
+    rate_per_s: float,
+    single_rate_per_s: float,
+    usd_per_hour: float | None,
+    single_usd_per_hour: float | None,
+) -> ScalingEfficiency:
+    """Compute speedup, efficiency and cost ratio of several devices relative to one.
+
+    Args:
+        devices: Number of devices [-].
+        rate_per_s, single_rate_per_s: Throughput of all devices, and of one [1/s].
+        usd_per_hour, single_usd_per_hour: Prices of both machines; None if unknown or free [USD/h].
+
+    Example:
+        >>> compute_scaling(devices=2, rate_per_s=170.0, single_rate_per_s=100.0, usd_per_hour=2.0,
+        ...            single_usd_per_hour=1.0).note
+        '2 devices: 1.7x as fast as one, 18 % more expensive'
+    """
+    speedup = rate_per_s / single_rate_per_s
+    cost_ratio = None
+    if usd_per_hour and single_usd_per_hour:
+        cost_ratio = usd_per_hour / single_usd_per_hour / speedup
+    return ScalingEfficiency(
+        devices=devices, speedup=speedup, efficiency=speedup / devices, cost_ratio=cost_ratio
+    )
+
+
+def find_single_device_offers(
+    offers: Iterable[tuple[OfferContext, UnpricedRun]],
+) -> dict[object, tuple[Offer, DeviceEstimate]]:
+    """Find the cheapest offer of one device of each provider, accelerator, region and purchase option."""
+    singles: dict[object, tuple[Offer, DeviceEstimate]] = {}
+    for selected, run in offers:
+        offer = selected.offer
+        if offer.devices == 1 and offer.complete and run.device_estimate.step_time_s is not None:
+            kind = _kind(offer)
+            if kind not in singles or _price(offer) < _price(singles[kind][0]):
+                singles[kind] = offer, run.device_estimate
+    return singles
+
+
+def _kind(offer: Offer) -> object:
+    return offer.provider, offer.accelerator, offer.region, offer.purchase
+
+
+def _price(offer: Offer) -> float:
+    return float("inf") if offer.usd_per_hour is None else float(offer.usd_per_hour)
+
+
+def compare_with_single_device(
+    offer: Offer, device_estimate: DeviceEstimate, singles: Mapping[object, tuple[Offer, DeviceEstimate]]
+) -> ScalingEfficiency | None:
+    """Compare several devices with one of their kind; None for one device, or if one is not offered.
+
+    Args:
+        offer: Offer of several devices.
+        device_estimate: Estimate of the workload on them.
+        singles: Offers of one device, by kind.
+    """
+    single = None if offer.devices <= 1 else singles.get(_kind(offer))
+    rate = device_estimate.samples_per_s
+    single_rate = None if single is None else single[1].samples_per_s
+    if single is None or rate is None or single_rate is None:
+        return None
+    prices = (offer.usd_per_hour, single[0].usd_per_hour)
+    usd, single_usd = (None if price is None else float(price) for price in prices)
+    return compute_scaling(
+        devices=offer.devices,
+        rate_per_s=rate.mid,
+        single_rate_per_s=single_rate.mid,
+        usd_per_hour=usd,
+        single_usd_per_hour=single_usd,
+    )
+
+
+W_PER_KW = 1000.0
+G_PER_KG = 1000.0
+MEAN_VCPU_LOAD = 0.5  # Cloud Carbon Footprint, Methodology: where the load is not known [-]
+
+
+def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
+    """Return the power drawn during training, data-centre overhead included; None if unknown [W].
+
+    Args:
+        selected: The offer and its device.
+        terms: Share of the board's power limit, power of a vCPU, and overhead of the data centre.
+    """
+    offer, accelerator = selected.offer, selected.accelerator
+    cost, share = terms.provider_cost(offer.provider), terms.bounds("power_share", "any")
+    if accelerator is None or share is None:
+        return None
+    overhead = 1.0 if selected.place == "local" else (cost.pue if cost else None)
+    if overhead is None:
+        return None
+    host = _host_w(selected, terms)
+    if accelerator.kind == "cpu":
+        return None if host is None else (overhead * host, overhead * host, overhead * host)
+    if accelerator.tdp_w is None:
+        return None
+    low, mid, high = (overhead * (offer.devices * accelerator.tdp_w * part + (host or 0.0)) for part in share)
+    return (low, mid, high)
+
+
+def _host_w(selected: OfferContext, terms: CostTerms) -> float | None:
+    """Return the power of the vCPUs: full power if they do the training; None if unknown [W]."""
+    offer, cost = selected.offer, terms.provider_cost(selected.offer.provider)
+    if cost is None or cost.vcpu_idle_w is None or cost.vcpu_full_w is None or offer.vcpus is None:
+        return None
+    computes = selected.accelerator is not None and selected.accelerator.kind == "cpu"
+    load = 1.0 if computes else MEAN_VCPU_LOAD
+    return offer.vcpus * (cost.vcpu_idle_w + load * (cost.vcpu_full_w - cost.vcpu_idle_w))
+
+
+def energy_kwh(time_s: Interval, power_w: Bounds) -> Interval:
+    """Return the energy of a time at a constant power, for each bound [kWh].
+
+    Example:
+        >>> energy_kwh(Interval(low=3600.0, mid=7200.0, high=7200.0), (500.0, 500.0, 1000.0)).mid
+        1.0
+    """
+    low, mid, high = (
+        time * power / SECONDS_PER_HOUR / W_PER_KW
+        for time, power in zip((time_s.low, time_s.mid, time_s.high), power_w, strict=True)
+    )
+    return Interval(low=low, mid=mid, high=high)
+
+
+def co2_kg(energy: Interval, *, g_co2_per_kwh: float) -> Interval:
+    """Return the carbon dioxide of some energy [kg].
+
+    Args:
+        energy: Energy from the grid [kWh].
+        g_co2_per_kwh: Yearly mean of the region's grid, by location, without certificates [g/kWh].
+    """
+    return energy.scaled(g_co2_per_kwh / G_PER_KG)
+
+
+_Machine = tuple[str, str, str, int]  # provider, instance type, region, hosts
+
+
+class Market:
+    """Comparisons between the offers of an estimate.
+
+    Computed on demand, since ranking needs none of them and most offers are never shown.
+
+    Args:
+        terms: Assumptions on power and grids.
+        offers: All offers with their devices.
+        runs: Unpriced run of each offer.
+        pictures: Assumed rate of decoding images, if the user did not describe the input; else None.
+    """
+
+    def __init__(
+        self,
+        terms: CostTerms,
+        offers: Sequence[OfferContext],
+        runs: Sequence[UnpricedRun],
+        pictures: InputPipeline | None = None,
+    ) -> None:
+        self.terms, self.offers, self.runs, self.pictures = terms, offers, runs, pictures
+        self._known_nano: dict[_Machine, int | None] = {}
+        self._powers: dict[tuple[str, str, int], Bounds | None] = {}
+        self._starved: dict[object, str] = {}
+        self._energies: dict[object, Interval | None] = {}
+
+    def power_w(self, selected: OfferContext) -> Bounds | None:
+        """Return the power of an offer's machine during training; None when unknown [W]."""
+        offer = selected.offer
+        machine = (offer.provider, offer.instance_type, offer.hosts)
+        if machine not in self._powers:
+            self._powers[machine] = machine_power_w(selected, self.terms)
+        return self._powers[machine]
+
+    def energy_kwh(self, selected: OfferContext, timeline: Timeline | None) -> Interval | None:
+        """Return the energy of a run on an offer, cached by machine and run [kWh]."""
+        offer = selected.offer
+        if timeline is None:
+            return None
+        key = (timeline.total_s, offer.provider, offer.instance_type, offer.hosts)
+        if key not in self._energies:
+            power_w = self.power_w(selected)
+            self._energies[key] = power_w and energy_kwh(timeline.total_s, power_w)
+        return self._energies[key]
+
+    def scaling(self, offer: Offer, device_estimate: DeviceEstimate) -> ScalingEfficiency | None:
+        """Return the speedup of an offer's devices over one; None for one device, or if one is not offered."""
+        return compare_with_single_device(offer, device_estimate, self._singles)
+
+    def starved(self, selected: OfferContext, device_estimate: DeviceEstimate) -> str:
+        """Return a warning if the host would decode images too slowly; else empty."""
+        if self.pictures is None:
+            return ""
+        offer, accelerator = selected.offer, selected.accelerator
+        machine = (accelerator and accelerator.name, offer.devices, offer.vcpus, offer.memory_gib)
+        host = (*machine, device_estimate.step_time_s, device_estimate.run.global_batch_size)
+        if host not in self._starved:
+            self._starved[host] = _starved(self.pictures, selected, device_estimate)
+        return self._starved[host]
+
+    def saves_share(self, offer: Offer, bill: Bill) -> float | None:
+        """Return the share saved against the same machine and region on demand; None if unknown [-]."""
+        machine = _machine(offer)
+        if machine not in self._known_nano:
+            on_demand, run = self._on_demand.get(machine, (None, None))
+            other = None if on_demand is None or run is None else run.bill(on_demand.usd_per_hour)
+            self._known_nano[machine] = None if other is None else other.mid_nano
+        on_demand_nano = self._known_nano[machine]
+        return 1.0 - bill.mid_nano / on_demand_nano if on_demand_nano else None
+
+    @cached_property
+    def _on_demand(self) -> dict[_Machine, tuple[Offer, UnpricedRun]]:
+        """Offers on demand whose run can be billed, by machine."""
+        return {
+            _machine(one.offer): (one.offer, run)
+            for one, run in zip(self.offers, self.runs, strict=True)
+            if one.offer.purchase == "on_demand"
+            and run.cost_basis is not None
+            and one.offer.usd_per_hour is not None
+        }
+
+    @cached_property
+    def _singles(self) -> dict[object, tuple[Offer, DeviceEstimate]]:
+        return find_single_device_offers(zip(self.offers, self.runs, strict=True))
+
+
+def _machine(offer: Offer) -> _Machine:
+    """Return the identity of a machine, equal for its purchase options."""
+    return offer.provider, offer.instance_type, offer.region, offer.hosts
+
+
+def _starved(pictures: InputPipeline, selected: OfferContext, device_estimate: DeviceEstimate) -> str:
+    able = device_estimate.samples_per_s
+    found = None if able is None else pictures.narrowest(selected.offer, selected.accelerator)
+    if able is None or found is None:
+        return ""
+    part, (_, rate, _) = found
+    if rate >= able.mid:
+        return ""
+    return f"decoding JPEG, {part} would feed {rate:,.0f} of the {able.mid:,.0f} samples/s: see `--feed`"

@@ -1,0 +1,228 @@
+"""Estimate of a workload on a kind and number of devices, independent of the provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from ..predict.sharding import Sharding
+from ..predict.step_time import NoPrediction, StepTime
+from ..records import Frozen, to_plain
+from ..units import Interval
+from .fitting import describe_changes
+from .memory import MemoryVerdict, Remedy, memory_note
+from .run_length import RunLength
+
+WHY: Mapping[str, str] = {
+    "compute": "arithmetic: more FLOP/s or a lower precision helps",
+    "memory bandwidth": "reading and writing memory: faster memory helps, more FLOP/s alone does not",
+    "launch": "starting kernels: a larger batch helps, a faster GPU does not",
+    "input": "waiting for input: more vCPUs or less work per sample helps, a faster GPU does not",
+    "link": "exchanging gradients: fewer devices, faster links or a larger batch helps",
+}
+
+
+class StepBottleneck(Frozen):
+    """Bottleneck of a step on some devices.
+
+    Args:
+        name: Limiter of the step, or `memory` if the step does not fit.
+        share: Share of the step time; None if unknown [-].
+        why: Sentence on the bottleneck and on what would help.
+    """
+
+    name: str
+    share: float | None
+    why: str
+
+
+class DeviceEstimate(Frozen):
+    """Estimate of a workload on a kind and number of devices, independent of the provider.
+
+    Args:
+        run: Steps and global batch size.
+        step_time: Time of one step, or the reason why there is no prediction.
+        train_time_s: Time of all steps; None if the step time or the run's length is unknown [s].
+        memory: Memory check of the step.
+        remedies: Measures that would make the step fit, if it does not or is tight.
+        compatibility: Note on software requirements; empty for none.
+        runs: Whether any framework build of Keras runs on the device; None if unknown.
+        sharding: What the devices hold in parts.
+        replicas: Parts into which the devices divide a batch, or batches that they work on; None if unknown [-].
+        passes: Passes into which a step is divided so that it fits [-].
+        pass_batch_size: Samples of a pass on one device; None where it is the
+            whole batch [-].
+        accumulation_steps: Passes for each update: these, times those of the user's optimizer [-].
+        recomputed: Whether layers recompute their activations in the backward pass, where the user's code says
+            nothing of it.
+        tokens_per_sample: Length of the sequences of a language model; None for other models [-].
+        peak_time_s: Time of the products of a step at the datasheet's peak; None if unknown [s].
+        memory_parts: Memory of one device by part; None if it was not divided [bytes].
+        phases: Estimates of the phases of a run of several, in their order; empty for one. The step is that of the
+            longest, the steps and times are of all, and the memory is that of the largest.
+    """
+
+    run: RunLength
+    step_time: StepTime | NoPrediction
+    train_time_s: Interval | None
+    memory: MemoryVerdict
+    remedies: tuple[Remedy, ...] = ()
+    compatibility: str = ""
+    runs: bool | None = None
+    sharding: Sharding = Sharding.NONE
+    replicas: float | None = None
+    passes: int = 1
+    pass_batch_size: int | None = None
+    accumulation_steps: int = 1
+    recomputed: bool = False
+    tokens_per_sample: int | None = None
+    peak_time_s: float | None = None
+    memory_parts: Mapping[str, int] | None = None
+    phases: tuple[DeviceEstimate, ...] = ()
+
+    @cached_property
+    def is_ruled_out(self) -> bool:
+        """Whether the step is known not to run: it does not fit, or Keras does not support the device."""
+        return self.memory.fits is False or self.runs is False
+
+    @cached_property
+    def step_time_s(self) -> Interval | None:
+        """Time of one step, None if unknown [s]."""
+        return self.step_time.time_s if isinstance(self.step_time, StepTime) else None
+
+    @cached_property
+    def samples_per_s(self) -> Interval | None:
+        """Throughput of all devices; None if the step time is unknown [1/s]."""
+        return None if self.step_time_s is None else _divide(self.run.global_batch_size, self.step_time_s)
+
+    @cached_property
+    def tokens_per_s(self) -> Interval | None:
+        """Throughput of all devices in tokens; None for other models, or if unknown [1/s]."""
+        if self.step_time_s is None or self.tokens_per_sample is None:
+            return None
+        return _divide(self.run.global_batch_size * self.tokens_per_sample, self.step_time_s)
+
+    @cached_property
+    def mfu(self) -> Interval | None:
+        """Model FLOPs utilization: time of the products at the peak rate / step time [-]."""
+        if self.step_time_s is None or self.peak_time_s is None:
+            return None
+        return _divide(self.peak_time_s, self.step_time_s)
+
+    @cached_property
+    def bottleneck(self) -> StepBottleneck | None:
+        """Bottleneck of a step; None if its time is unknown."""
+        if self.memory.fits is False:
+            why = "it does not fit: a smaller batch or more memory is needed"
+            return StepBottleneck(name="memory", share=None, why=why)
+        step = self.step_time
+        if not isinstance(step, StepTime):
+            return None
+        whole = sum(step.parts_s.values())
+        share = step.parts_s.get(step.limiter, 0.0) / whole if whole > 0 else None
+        part = "most" if share is None else f"{share:.0%}"
+        return StepBottleneck(name=step.limiter, share=share, why=f"{part} of a step is {WHY[step.limiter]}")
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on assumptions, memory and compatibility, or on the missing prediction."""
+        about = self.step_time.note if isinstance(self.step_time, StepTime) else self.step_time.reason
+        return tuple(
+            note
+            for note in (
+                about,
+                self.run.note,
+                describe_changes(
+                    micro_batch_size=self.pass_batch_size,
+                    accumulation_steps=self.accumulation_steps,
+                    recomputed=self.recomputed,
+                ),
+                memory_note(self.memory, self.remedies),
+                self.compatibility,
+            )
+            if note
+        )
+
+    @cached_property
+    def shared_json(self) -> dict[str, Any]:
+        """Part of `offers[]` shared by all offers of the same devices."""
+        step = self.step_time if isinstance(self.step_time, StepTime) else None
+        limit, memory, parts = self.bottleneck, self.memory, self.memory_parts
+        is_whole = self.sharding == Sharding.NONE  # memory as in `workload.memory_parts_bytes`
+        return {
+            "step_time_s": to_plain(step.time_s) if step else None,
+            "steps": self.run.steps,
+            "global_batch_size": self.run.global_batch_size,
+            "batch_size_per_device": -(-self.run.global_batch_size // self.run.replicas),
+            "train_time_s": to_plain(self.train_time_s),
+            "tokens_per_s": to_plain(self.tokens_per_s),
+            "mfu": to_plain(self.mfu),
+            "memory_bytes": memory.needed_bytes,
+            "memory_available_bytes": memory.available_bytes,
+            "memory_fits": memory.fits,
+            "memory_verdict": memory.verdict,
+            "memory_remedies": to_plain(self.remedies),
+            "largest_batch_size": memory.largest_batch_size,
+            "shard": str(self.sharding),
+            "micro_batch_size": self.pass_batch_size or -(-self.run.global_batch_size // self.run.replicas),
+            "gradient_accumulation_steps": self.accumulation_steps,
+            "recomputed": self.recomputed,
+            "compatibility": self.compatibility,
+            "runs": self.runs,
+            "basis": step.basis if step else None,
+            "limiter": limit.name if limit else None,
+            "limiter_share": limit.share if limit else None,
+            "limiter_why": limit.why if limit else None,
+            **({} if is_whole or parts is None else {"memory_parts_bytes": dict(parts)}),
+            **({"phases": [one._phase_json() for one in self.phases]} if self.phases else {}),
+        }
+
+    def _phase_json(self) -> dict[str, Any]:
+        return {
+            "step_time_s": to_plain(self.step_time_s),
+            "steps": self.run.steps,
+            "train_time_s": to_plain(self.train_time_s),
+            "memory_bytes": self.memory.needed_bytes,
+        }
+
+
+def _divide(amount: float, time_s: Interval) -> Interval:
+    """Return an amount over a time."""
+    return Interval(low=amount / time_s.high, mid=amount / time_s.mid, high=amount / time_s.low)
+
+
+def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceEstimate:
+    """Return the estimate of a run of several phases; the estimate itself for one phase.
+
+    Args:
+        phases: Estimates in the order of the script.
+        longest: Position of the phase with the most work [-].
+    """
+    if len(phases) == 1:
+        return phases[0]
+    main = phases[longest]
+    unknown = (one.step_time for one in phases if isinstance(one.step_time, NoPrediction))
+    times = [one.train_time_s for one in phases if one.train_time_s is not None]
+    steps = [one.run.steps for one in phases if one.run.steps is not None]
+    largest = max(phases, key=lambda one: one.memory.needed_bytes)
+    return replace(
+        main,
+        run=replace(main.run, steps=sum(steps) if len(steps) == len(phases) else None),
+        step_time=next(unknown, main.step_time),
+        train_time_s=_add_times(times) if len(times) == len(phases) else None,
+        memory=largest.memory,
+        remedies=largest.remedies,
+        memory_parts=largest.memory_parts,
+        phases=tuple(phases),
+    )
+
+
+def _add_times(times: Sequence[Interval]) -> Interval:
+    """Return the sum of fully correlated times [s]."""
+    return Interval(
+        low=sum(one.low for one in times),
+        mid=sum(one.mid for one in times),
+        high=sum(one.high for one in times),
+    )

@@ -1,0 +1,340 @@
+"""Estimate of a workload on all selected offers: recommendation, report details, JSON (``gpuplan.estimate/1``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..records import Frozen, to_plain
+from .cost_terms import CostTerms
+from .memory import memory_parts
+from .offer_table import OfferTable
+
+if TYPE_CHECKING:
+    from ..predict.breakdown import StepBreakdown
+    from ..workload.model import Workload
+    from .alternative_costs import Crossover
+    from .offer_estimate import OfferEstimate
+
+
+DECISION_ROLES = ("recommended", "free", "cheapest_paid", "in_between", "fastest_paid")
+
+
+class Decision(Frozen):
+    """Positions in ``Estimate.offers``; None if there is no such offer.
+
+    With a deadline or a budget, only offers that keep both even at their upper bounds are considered, unless
+    there are none: then ``recommended`` is None and the others are the best of all.
+
+    Args:
+        recommended: Recommended offer.
+        free: Fastest offer that costs nothing, this machine included.
+        cheapest_paid: Cheapest paid offer by the whole run, or by sample if the run's length is unknown.
+        fastest_paid: Fastest paid offer by the same measure.
+        in_between: Paid offer with the lowest product of time and cost among the Pareto-optimal ones between
+            the cheapest and the fastest.
+        sentence: Recommendation with its reason.
+        spot: Comparison of the recommended machine on spot and on demand, as sentences; empty without both.
+        passed_over: Offers that would have been picked if the account's quota allowed them.
+    """
+
+    recommended: int | None
+    free: int | None
+    cheapest_paid: int | None
+    in_between: int | None
+    fastest_paid: int | None
+    sentence: str
+    spot: str = ""
+    passed_over: tuple[int, ...] = ()
+
+    def roles(self) -> dict[int, tuple[str, ...]]:
+        """Return the roles of each offer by its position, the recommended one first."""
+        found: dict[int, tuple[str, ...]] = {}
+        for role in DECISION_ROLES:
+            index = getattr(self, role)
+            if index is not None:
+                found[index] = (*found.get(index, ()), role)
+        return found
+
+
+SCHEMA = "gpuplan.estimate/1"
+
+
+class Estimate(Frozen):
+    """Time, cost and memory of a workload on every selected offer.
+
+    Args:
+        workload: Traced workload.
+        offers: Estimates, best first by ``options["sort"]``; offers that do not fit or are unknown come last.
+        recommendation: Positions in ``offers``.
+        decision: Decision, with positions in ``offers``.
+        options: The question as plain JSON types.
+        terms: Costs and assumptions besides the training.
+        catalog_as_of: Date of the newest price; None if unknown.
+        version: Version of gpuplan.
+        details: Details of a report; None unless requested.
+        not_billed: Items of a real bill that are not in the bills, by name.
+        unmatched: Accelerators that were asked for and have no offer.
+    """
+
+    workload: Workload
+    offers: Sequence[OfferEstimate]
+    recommendation: Recommendation
+    decision: Decision
+    options: Mapping[str, Any]
+    terms: CostTerms
+    catalog_as_of: str | None
+    version: str
+    details: ReportDetails | None = None
+    not_billed: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
+
+    def best_per_devices(self) -> tuple[int, ...]:
+        """Return the position of the best offer of each kind and number of devices, best first.
+
+        The user's own machine counts as a kind of its own.
+        """
+        first: dict[tuple[str, float, bool], int] = {}
+        offers = self.offers
+        for index in offers.first_rows() if isinstance(offers, OfferTable) else range(len(offers)):
+            offer = self.offers[index].offer
+            first.setdefault((offer.accelerator, offer.devices, offer.provider == "local"), index)
+        return tuple(first.values())
+
+    @property
+    def has_best_batches(self) -> bool:
+        """Whether an offer has a second plan at a larger batch; False for a table, which is priced without."""
+        return not isinstance(self.offers, OfferTable) and any(one.best_batch for one in self.offers)
+
+    @property
+    def has_serving(self) -> bool:
+        """Whether an offer has a serving estimate; False for a table, which is priced without."""
+        return not isinstance(self.offers, OfferTable) and any(one.serving for one in self.offers)
+
+    def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
+        """Return the object behind `--json` and `plan.json`; on request, bills have ranges and reasons."""
+        document = self.document(breakdown=breakdown)
+        return {**document, "offers": list(document["offers"])}
+
+    def document(self, *, breakdown: bool = False) -> dict[str, Any]:
+        """Return the object of `to_json` with an iterator of offers, to be written one at a time."""
+        return {
+            "schema": SCHEMA,
+            "gpuplan_version": self.version,
+            "catalog": {"as_of": self.catalog_as_of},
+            "options": dict(self.options),
+            "workload": _workload_json(self.workload),
+            "phases": self.phases_json(),
+            "offers": (offer.to_json(breakdown=breakdown) for offer in self.offers),
+            "recommendation": self._recommendation_json(),
+            "decision": self.decision_json(),
+            "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
+            "terms": self.terms.to_json(),
+            "not_billed": list(self.not_billed),
+            **({} if self.details is None else {"details": self.details.to_json(self.offers)}),
+        }
+
+    def phases_json(self) -> list[dict[str, Any]]:
+        """Return `phases[]`: equal calls of `fit()`, in the order of the script."""
+        return [_phase_json(one) for one in self.workload.phases]
+
+    def decision_json(self) -> dict[str, Any]:
+        """Return the decision, each offer in it with its time and cost."""
+        picked = {role: self._choice(getattr(self.decision, role)) for role in DECISION_ROLES}
+        passed_over = [self._choice(index) for index in self.decision.passed_over]
+        return {
+            "sentence": self.decision.sentence,
+            **picked,
+            "spot": self.decision.spot or None,
+            "passed_over": passed_over,
+        }
+
+    def _choice(self, index: int | None) -> dict[str, Any] | None:
+        """Return a picked offer with its time and cost."""
+        reference = self._reference(index)
+        if index is None or reference is None:
+            return None
+        one = self.offers[index]
+        return {
+            **reference,
+            "accelerator": one.offer.accelerator,
+            "devices": one.offer.devices,
+            "train_time_s": to_plain(one.device_estimate.train_time_s),
+            "run_time_s": to_plain(one.run_time_s),
+            "cost_usd": one.bill.total_json() if one.bill else None,
+        }
+
+    def _recommendation_json(self) -> dict[str, Any]:
+        """Return each recommended offer by position and by name."""
+        chosen = self.recommendation
+        single = ("cheapest", "fastest", "within_deadline", "within_budget", "free")
+        answers: dict[str, Any] = {name: self._reference(getattr(chosen, name)) for name in single}
+        margin = chosen.sensitivity
+        sensitivity = (
+            None
+            if margin is None
+            else {
+                "runner_up": self._reference(margin.runner_up),
+                "price_percent": 100 * margin.price_share,
+                "step_time_percent": 100 * margin.step_time_share,
+                "certain": margin.certain,
+            }
+        )
+        pareto = [self._reference(index) for index in chosen.pareto]
+        return {**answers, "pareto": pareto, "sensitivity": sensitivity}
+
+    def _reference(self, index: int | None) -> dict[str, Any] | None:
+        """Return the position of an offer in `offers[]`, with its name."""
+        if index is None:
+            return None
+        offer = self.offers[index].offer
+        return {
+            "offer": index,
+            "provider": offer.provider,
+            "instance_type": offer.instance_type,
+            "region": offer.region,
+            "purchase": offer.purchase,
+        }
+
+
+def _workload_json(workload: Workload) -> dict[str, Any]:
+    """Return the workload's part of the result, without the table of ops."""
+    return {
+        "model": workload.model,
+        "mode": workload.mode,
+        "batch_size": workload.batch_size,
+        "precision": workload.precision,
+        "quantization": workload.quantization,
+        "compiled": workload.compiled,
+        "samples": workload.samples,
+        "tokens_per_sample": workload.tokens_per_sample,
+        "epochs": workload.total_epochs,
+        "steps": workload.total_steps,
+        "parameters": workload.parameters,
+        "trainable_parameters": workload.trainable_parameters,
+        "flops_per_step": workload.flops_per_step,
+        "memory": {part: size for part, size in asdict(workload.memory).items() if size is not None},
+        "memory_parts_bytes": memory_parts(workload),
+        "notes": list(workload.notes),
+        "versions": dict(workload.versions),
+    }
+
+
+def _phase_json(workload: Workload) -> dict[str, Any]:
+    """Return one entry of `phases[]`: equal calls of `fit()`, with the length of one and their number."""
+    times = workload.calls
+    return {
+        "epochs": None if workload.epochs is None else workload.epochs // times,
+        "steps": None if workload.steps is None else workload.steps // times,
+        "times": times,
+        "total_epochs": workload.epochs,
+        "total_steps": workload.steps,
+        "parameters": workload.parameters,
+        "trainable_parameters": workload.trainable_parameters,
+        "batch_size": workload.batch_size,
+        "samples": workload.samples,
+        "validation_samples": workload.validation_samples,
+        "flops_per_step": workload.flops_per_step,
+        "passes": [to_plain(one) for one in workload.passes],
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostCurve:
+    """Cost of one alternative at numbers of epochs.
+
+    Args:
+        name: Name of the alternative in `gpuplan breakeven`.
+        instance_type: Instance type of its offer.
+        points: Epochs, then lower bound, central value and upper bound of the cost [USD].
+    """
+
+    name: str
+    instance_type: str
+    points: tuple[tuple[int, float, float, float], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        keys = ("epochs", "usd_low", "usd", "usd_high")
+        points = [dict(zip(keys, point, strict=True)) for point in self.points]
+        return {"name": self.name, "instance_type": self.instance_type, "points": points}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportDetails:
+    """The details of an estimate.
+
+    Args:
+        steps: Step breakdowns on one device of a few accelerators.
+        bills: Positions of the offers with itemized bills.
+        curves: Cost against epochs; empty if the run is not given in epochs.
+        crossovers: Points at which another alternative becomes the cheapest.
+        colab: Points at which paid Colab becomes cheaper or more expensive than another paid alternative.
+    """
+
+    steps: tuple[StepBreakdown, ...]
+    bills: tuple[int, ...]
+    curves: tuple[CostCurve, ...]
+    crossovers: tuple[Crossover, ...]
+    colab: tuple[Crossover, ...] = ()
+
+    def to_json(self, offers: Sequence[OfferEstimate]) -> dict[str, Any]:
+        """Return the member `details` of a plan.
+
+        Args:
+            offers: Offers of the estimate, in its order.
+        """
+        billed = ((index, offers[index].bill) for index in self.bills)
+        return {
+            "steps": to_plain(self.steps),
+            "bills": [
+                {"offer": index, "lines": bill.lines_json(detailed=True)}
+                for index, bill in billed
+                if bill is not None
+            ],
+            "epochs": [curve.to_json() for curve in self.curves],
+            "turns": [crossover.to_json() for crossover in self.crossovers],
+            "colab": [crossover.to_json() for crossover in self.colab],
+        }
+
+
+class Recommendation(Frozen):
+    """Positions in ``Estimate.offers``; None if no offer qualifies or the limit was not given.
+
+    Only complete machines are considered on which the step is known to fit, and which can be held for the whole
+    run. Free machines are listed separately, since they are not guaranteed, unless no others were selected.
+
+    Args:
+        cheapest: Cheapest offer by the whole run, or by sample if the run's length is unknown.
+        fastest: Fastest offer by the same measure.
+        within_deadline: Cheapest offer that meets the deadline even at its upper bound.
+        within_budget: Fastest offer that stays within the budget even at its upper bound.
+        free: Fastest offer that costs nothing.
+        pareto: Pareto-optimal offers in time and cost, fastest first.
+        sensitivity: Changes that would make another offer the cheapest; None if there are none.
+    """
+
+    cheapest: int | None
+    fastest: int | None
+    within_deadline: int | None
+    within_budget: int | None
+    free: int | None
+    pareto: tuple[int, ...]
+    sensitivity: Sensitivity | None = None
+
+
+class Sensitivity(Frozen):
+    """Changes after which another machine wins.
+
+    Args:
+        runner_up: Position of the cheapest offer of another accelerator, number of them, or provider.
+        price_share: By how much the winner's price may rise until the other is cheaper [-].
+        step_time_share: By how much its steps may be slower [-].
+        certain: Whether the winner is cheaper even at its upper end than the other at its lower end.
+    """
+
+    runner_up: int
+    price_share: float
+    step_time_share: float
+    certain: bool

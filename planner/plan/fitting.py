@@ -1,0 +1,162 @@
+"""Changes that make a training step fit: gradient accumulation, recomputation, shared products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from ..records import Frozen
+from ..workload.accumulation import build_accumulation_pass
+
+if TYPE_CHECKING:
+    from ..workload.model import Workload
+
+
+Result = TypeVar("Result")
+
+
+class IdentityCache(Generic[Result]):
+    """Cache keyed by the identity of an object and a key; equal requests return the same result object."""
+
+    def __init__(self) -> None:
+        """Create an empty cache."""
+        self._known: dict[tuple[int, Hashable], tuple[object, Result]] = {}
+
+    def get(self, source: object, key: Hashable, build: Callable[[], Result]) -> Result:
+        """Return the result for an object and a key, computed on the first request.
+
+        Args:
+            source: Object that the result is computed from; a reference is kept, so that its id stays unique.
+            key: All other inputs of the result.
+            build: Function that computes the result.
+        """
+        place = (id(source), key)
+        if place not in self._known:
+            self._known[place] = (source, build())
+        return self._known[place][1]
+
+
+Resize = Callable[[int], "Workload"]
+
+
+def list_divisors(number: int) -> list[int]:
+    """Return the divisors of a number, smallest first.
+
+    Example:
+        >>> list_divisors(12)
+        [1, 2, 3, 4, 6, 12]
+    """
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
+
+
+def describe_changes(*, micro_batch_size: int | None, accumulation_steps: int, recomputed: bool) -> str:
+    """Return the changes of a script with which its step fits, as a sentence; empty for none.
+
+    Args:
+        micro_batch_size: Samples of a pass on one device; None where that is the whole batch [-].
+        accumulation_steps: Passes for each update [-].
+        recomputed: Whether layers recompute their activations.
+
+    Example:
+        >>> describe_changes(micro_batch_size=2, accumulation_steps=4, recomputed=False)
+        'fits if the script has batches of 2 a device, with `gradient_accumulation_steps=4` of the optimizer'
+    """
+    changes = []
+    if micro_batch_size is not None:
+        changes.append(
+            f"batches of {micro_batch_size} a device, with `gradient_accumulation_steps={accumulation_steps}` of "
+            "the optimizer"
+        )
+    if recomputed:
+        changes.append('layers made under `keras.RematScope(mode="full")`')
+    return f"fits if the script has {', and '.join(changes)}" if changes else ""
+
+
+class FittedStep(Frozen):
+    """A step as it is run.
+
+    Args:
+        workload: One pass over a batch, or over a part of it.
+        passes: Passes whose gradients are accumulated for an update [-].
+        recomputed: Whether layers recompute their activations in the backward pass.
+    """
+
+    workload: Workload
+    passes: int = 1
+    recomputed: bool = False
+
+
+class DividedModel(NamedTuple):
+    """A model with the shapes of one of several devices that share its products; traced on first use.
+
+    Args:
+        trace: Function that returns the workload at the batch size of the user's code.
+        trace_least: Function that returns the one of least memory, one sample with recomputed activations, as one
+            of a number of passes between two updates.
+        trace_recomputed: Function that returns the workload at the batch size of the user's code, with recomputed
+            activations.
+        ways: Its smaller passes and recomputation.
+    """
+
+    trace: Callable[[], Workload]
+    trace_least: Callable[[int], Workload]
+    trace_recomputed: Callable[[], Workload]
+    ways: FitWays
+
+
+class FitWays:
+    """The step of a model in smaller passes, with recomputed activations or without; traced on first use."""
+
+    def __init__(
+        self,
+        *,
+        resized: Resize,
+        recomputed: Resize | None,
+        divided: Callable[[int], DividedModel] | None = None,
+    ) -> None:
+        """Take functions that return the workload at another batch size.
+
+        Args:
+            resized: As the user runs it.
+            recomputed: With layers that recompute their activations; None if they do so already.
+            divided: Function that returns the model for a number of devices that share its products; None where
+                that is not to be tried.
+        """
+        self.resized, self.divided = resized, divided
+        self._resize = {False: resized, True: recomputed}
+        self._passes: IdentityCache[Workload] = IdentityCache()
+
+    def find_step(
+        self, whole: Workload, *, recompute: bool, fits: Callable[[Workload], bool]
+    ) -> FittedStep | None:
+        """Return the step in the fewest equal passes that fit; None if none does.
+
+        Args:
+            whole: The step of one device as the user runs it, which does not fit.
+            recompute: Whether layers recompute their activations.
+            fits: Whether a pass fits on the device.
+        """
+        resize = self._resize[recompute]
+        if resize is None:
+            return None
+        one_pass, *several = list_divisors(whole.batch_size)
+        if recompute and fits(found := self._build_pass(whole, one_pass, resize)):
+            return FittedStep(workload=found, recomputed=True)
+        if not several or not fits(self._build_pass(whole, several[-1], resize)):
+            return None  # smaller passes take no more memory: the others need no trace
+        for passes in several:
+            found = self._build_pass(whole, passes, resize)
+            if fits(found):
+                return FittedStep(workload=found, passes=passes, recomputed=recompute)
+        return None
+
+    def _build_pass(self, whole: Workload, passes: int, resize: Resize) -> Workload:
+        """Return one pass of a step, cached per step."""
+
+        def build() -> Workload:
+            smaller = resize(whole.batch_size // passes).get_phase(whole.fit_call)
+            return build_accumulation_pass(smaller, passes)
+
+        return self._passes.get(whole, (passes, id(resize)), build)

@@ -1,0 +1,315 @@
+"""Timelines and bills of all offers as columns; a row becomes an object when it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, overload
+
+from ..predict.interconnect import build_host_spec
+from .bill import CostBasis, FeeCalculator, UnpricedRun, itemize
+from .comparison import Market
+from .device_estimate import DeviceEstimate
+from .input_pipeline import InputPipeline, with_input_bottleneck
+from .money import compute_price_nano
+from .offer_estimate import OfferEstimate
+from .preemption import PreemptionForecaster, SpotTerms
+from .timeline import TimelineBuilder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..offers.rows import Offer
+    from ..workload.model import Workload
+    from .cost_terms import CostTerms
+    from .select import OfferContext, Selection
+
+
+class OfferTable(Sequence[OfferEstimate]):
+    """Offers in order: many rows with different prices that share a few runs.
+
+    Args:
+        contexts: The offers with their devices, one per row.
+        runs: Unpriced run on each machine kind and purchase option.
+        run_of: Index in `runs` of each row.
+        price_nano: Hourly price of each row as a Python integer; None if unknown [1e-9 USD/h].
+        market: Comparisons between the offers.
+    """
+
+    def __init__(
+        self,
+        contexts: Sequence[OfferContext],
+        runs: Sequence[UnpricedRun],
+        run_of: NDArray[np.intp],
+        price_nano: NDArray[np.object_],
+        market: Market,
+    ) -> None:
+        self.contexts, self.runs, self.run_of = contexts, runs, run_of
+        self.price_nano = price_nano
+        self._market = market
+        self._rows: dict[int, OfferEstimate] = {}
+
+    def __len__(self) -> int:
+        return len(self.contexts)
+
+    @overload
+    def __getitem__(self, index: int) -> OfferEstimate: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[OfferEstimate, ...]: ...
+    def __getitem__(self, index: int | slice) -> OfferEstimate | tuple[OfferEstimate, ...]:
+        if isinstance(index, slice):
+            return tuple(self[row] for row in range(*index.indices(len(self))))
+        row = range(len(self))[index]
+        known = self._rows.get(row)
+        if known is None:
+            known = self._rows[row] = self._build_row(row)
+        return known
+
+    def __iter__(self) -> Iterator[OfferEstimate]:
+        return (self._rows.get(row) or self._build_row(row) for row in range(len(self)))  # none is kept
+
+    def _build_row(self, row: int) -> OfferEstimate:
+        context, run = self.contexts[row], self.runs[self.run_of[row]]
+        return OfferEstimate(
+            offer=context.offer,
+            selected=context,
+            device_estimate=run.device_estimate,
+            timeline=run.timeline,
+            bill=run.bill(context.offer.usd_per_hour, half_width=self.price_half_width(row)),
+            unbilled=run.fees.unknown,
+            preemption_forecast=run.preemption_forecast,
+            market=self._market,
+        )
+
+    @cached_property
+    def is_free(self) -> NDArray[np.bool_]:
+        """Whether each row is free."""
+        free: NDArray[np.bool_] = self.price_nano == 0
+        return free
+
+    def first_rows(self) -> list[int]:
+        """Return the first row of each run, in order."""
+        import numpy as np
+
+        _, first = np.unique(self.run_of, return_index=True)
+        return sorted(first.tolist())
+
+    @cached_property
+    def has_cost_basis(self) -> NDArray[np.bool_]:
+        """Whether the run of each row can be billed: its length and the time of its steps are known."""
+        import numpy as np
+
+        return np.array([run.cost_basis is not None for run in self.runs], dtype=bool)[self.run_of]
+
+    def compute_totals(self, rows: NDArray[np.intp], bound: int) -> NDArray[np.object_]:
+        """Return the totals of the bills of some rows, which have a price and a cost basis [1e-9 USD].
+
+        Args:
+            rows: Positions of the rows.
+            bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
+        """
+        import numpy as np
+
+        used, basis_of = np.unique(self.run_of[rows], return_inverse=True)
+        bases = [basis for index in used.tolist() if (basis := self.runs[index].cost_basis) is not None]
+        widths = None if bound == 1 else [self.price_half_width(row) for row in rows.tolist()]
+        return compute_totals(bases, basis_of, self.price_nano[rows], bound, widths)
+
+    def price_half_width(self, row: int) -> float:
+        """Return half of the 80 % interval of ln(today's price / dated price) of a row [-]."""
+        return self._market.terms.price_half_width(self.contexts[row].offer)
+
+    def reorder(self, order: NDArray[np.intp]) -> OfferTable:
+        """Return the rows in another order."""
+        contexts = [self.contexts[row] for row in order.tolist()]
+        return OfferTable(contexts, self.runs, self.run_of[order], self.price_nano[order], self._market)
+
+
+def compute_totals(
+    bases: Sequence[CostBasis],
+    basis_of: NDArray[np.intp],
+    price_nano: NDArray[np.object_],
+    bound: int,
+    half_widths: Sequence[float] | None = None,
+) -> NDArray[np.object_]:
+    """Return the totals of many bills at one bound, computed as columns [1e-9 USD].
+
+    Args:
+        bases: Cost bases.
+        basis_of: Index in `bases` of each bill.
+        price_nano: Price of each bill's machine [1e-9 USD/h].
+        bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
+        half_widths: Half-width of ln(price) of each bill for the price's age [-]; None: 0.
+    """
+    import numpy as np
+
+    totals = np.zeros(len(price_nano), dtype=object)
+    if half_widths is not None and bound != 1:
+        columns = zip(basis_of.tolist(), price_nano, half_widths, strict=True)
+        ranged = [bases[basis].price_at(price, bound, width) for basis, price, width in columns]
+        price_nano = np.array(ranged, dtype=object)
+    rates = [(basis.fees.discount, basis.fees.tax) for basis in bases]
+    for rate in dict.fromkeys(rates):
+        alike = np.array([one == rate for one in rates], dtype=bool)
+        rows = np.flatnonzero(alike[basis_of])
+        positions = basis_of[rows]
+        nanoseconds = np.array([basis.nanoseconds[bound] for basis in bases], dtype=object)
+        least = np.array([sum(basis.minimum.values()) for basis in bases], dtype=object)
+        fixed = np.array([sum(nano[bound] for nano in basis.fixed.values()) for basis in bases], dtype=object)
+        items = itemize(
+            price_nano[rows],
+            nanoseconds=nanoseconds[positions],
+            minimum={"minimum": least[positions]} if least.any() else {},
+            fixed={"fixed": fixed[positions]},
+            fees=bases[rates.index(rate)].fees,
+        )
+        totals[rows] = sum(items.values())
+    return totals
+
+
+# Equal for offers of one machine kind, whatever their region and purchase option.
+_machine_key = attrgetter(
+    "provider", "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "hosts"
+)
+
+
+class Pricer:
+    """Calculator of timelines and fees of a workload on offers.
+
+    Args:
+        workload: Workload of the run.
+        terms: Costs and assumptions.
+        forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
+    """
+
+    def __init__(self, workload: Workload, terms: CostTerms, forecaster: PreemptionForecaster | None) -> None:
+        self.terms = terms
+        self._timeline_builder = TimelineBuilder(workload, terms)
+        self._fee_calculator = FeeCalculator(workload, terms)
+        self._forecaster = forecaster
+        self._runs: dict[object, UnpricedRun] = {}
+
+    def list_kinds(self, offers: Iterable[Offer]) -> list[object]:
+        """Return the price-independent key of each run on one machine: purchase, preemption class and discount."""
+        buckets = {} if self._forecaster is None else self._forecaster.facts.buckets
+        kinds: list[object] = [
+            buckets.get((one.provider, one.region, one.instance_type), "spot")
+            if one.purchase == "spot"
+            else one.purchase
+            for one in offers
+        ]
+        if not self.terms.discounts:
+            return kinds
+        discounts = map(self.terms.find_discount, offers)
+        found = [None if one is None else (one.percent, one.note) for one in discounts]
+        return list(zip(kinds, found, strict=True))
+
+    def build_run(self, selected: OfferContext, device_estimate: DeviceEstimate) -> UnpricedRun:
+        """Return the parts of an offer's run that do not depend on its price."""
+        offer, place, session_s = selected.offer, selected.place, selected.session_s
+        train_time_s, forecast = device_estimate.train_time_s, None
+        if offer.purchase == "spot" and self._forecaster is not None and train_time_s is not None:
+            forecast = self._forecaster.forecast(offer, train_time_s)
+        fees = self._fee_calculator.compute(offer)
+        key = (id(device_estimate), place, session_s, id(forecast), id(fees))
+        run = self._runs.get(key)  # it keeps all three objects, so that their ids are not reused
+        if run is None:
+            timeline = self._timeline_builder.build(
+                device_estimate, place=place, session_s=session_s, forecast=forecast
+            )
+            cost_basis = None if timeline is None else CostBasis(timeline, fees)
+            run = self._runs[key] = UnpricedRun(device_estimate, timeline, cost_basis, forecast, fees)
+        return run
+
+
+def price_offers(
+    workload: Workload,
+    selection: Selection,
+    *,
+    terms: CostTerms,
+    spot: SpotTerms,
+    estimate_device: Callable[[OfferContext], DeviceEstimate],
+    feed: InputPipeline | None = None,
+    pictures: InputPipeline | None = None,
+) -> OfferTable:
+    """Return every offer of a selection with its price, in order.
+
+    Args:
+        workload: Workload of the run.
+        selection: Selected offers.
+        terms: Costs and assumptions.
+        spot: Properties of spot machines stated by the user.
+        estimate_device: Estimates the workload on an offer's devices; called once per kind and number of devices.
+        feed: Input pipeline; None for no limit.
+        pictures: Assumed image pipeline, if the user described no input and it looks like images; else None.
+    """
+    import numpy as np
+
+    pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
+    runs, run_of = _group_offers(pricer, selection, estimate_device, feed)
+    market = Market(terms, selection.offers, [runs[index] for index in run_of], pictures)
+    prices = (context.offer.usd_per_hour for context in selection.offers)
+    nano = np.array([None if usd is None else compute_price_nano(usd) for usd in prices], dtype=object)
+    return OfferTable(selection.offers, runs, np.array(run_of, dtype=np.intp), nano, market)
+
+
+def _group_offers(
+    pricer: Pricer,
+    selection: Selection,
+    estimate_device: Callable[[OfferContext], DeviceEstimate],
+    feed: InputPipeline | None,
+) -> tuple[list[UnpricedRun], list[int]]:
+    """Return a run on each machine kind and purchase option, and the position of each offer's run."""
+    devices: dict[object, DeviceEstimate] = {}
+    machines: dict[object, DeviceEstimate] = {}
+    positions: dict[object, int] = {}
+    runs: list[UnpricedRun] = []
+    run_of = []
+    offers = [selected.offer for selected in selection.offers]
+    kinds = zip(map(_machine_key, offers), pricer.list_kinds(offers), strict=True)
+    for selected, kind in zip(selection.offers, kinds, strict=True):
+        position = positions.get(kind)
+        if position is None:
+            machine = kind[0]
+            if machine not in machines:
+                machines[machine] = _estimate_machine(selected, estimate_device, feed, devices)
+            position = positions[kind] = len(runs)
+            runs.append(pricer.build_run(selected, machines[machine]))
+        run_of.append(position)
+    return runs, run_of
+
+
+def _estimate_machine(
+    selected: OfferContext,
+    estimate_device: Callable[[OfferContext], DeviceEstimate],
+    feed: InputPipeline | None,
+    known: dict[object, DeviceEstimate],
+) -> DeviceEstimate:
+    """Return the workload on an offer's machine; cached by devices, unless the host limits the input."""
+    key = _build_device_key(selected)
+    if key not in known:
+        known[key] = estimate_device(selected)
+    if feed is None:
+        return known[key]
+    return with_input_bottleneck(known[key], selected.offer, feed, selected.accelerator)
+
+
+def build_preemption_forecaster(
+    workload: Workload, selection: Selection, spot: SpotTerms
+) -> PreemptionForecaster | None:
+    """Build the forecaster of preemptions for a workload; None if the catalog has no data on them."""
+    if selection.spot is None:
+        return None
+    memory = workload.memory
+    state_bytes = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
+    return PreemptionForecaster(facts=selection.spot, state_bytes=state_bytes, terms=spot)
+
+
+def _build_device_key(selected: OfferContext) -> object:
+    """Return the cache key of a device estimate: the devices, or the machine where the CPU computes."""
+    offer, accelerator = selected.offer, selected.accelerator
+    if accelerator is None or accelerator.kind == "cpu" or offer.provider == "local":
+        return (offer.provider, offer.instance_type)
+    return (accelerator.name, offer.devices, offer.hosts, build_host_spec(selected.links))

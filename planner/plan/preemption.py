@@ -1,0 +1,299 @@
+"""Forecast of preemptions for a run on a spot machine: expected and 90th-percentile time, checkpoints, rework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..limits import MAX_DURATION_S
+from ..records import Frozen
+from ..units import GIGA, SECONDS_PER_HOUR, Interval
+from .checkpoints import (
+    RunMoments,
+    SegmentedRun,
+    build_lifetime_distribution,
+    checkpoint_interval_s,
+    compute_p90_s,
+    compute_run_moments,
+    split_into_segments,
+)
+
+if TYPE_CHECKING:
+    from ..offers.rows import Offer
+    from ..offers.spot import PreemptionData, PreemptionStatistics
+
+
+class SpotTerms(Frozen):
+    """Properties of spot machines stated by the user; None keeps the catalog's value.
+
+    Args:
+        up_hours: Mean lifetime of a machine [h].
+        interval_s: Work between two checkpoints [s].
+        save_s: One checkpoint [s].
+        restart_s: Time from the start of a new machine until training resumes [s].
+
+    Raises:
+        UsageError: A number that is not positive.
+    """
+
+    up_hours: float | None = None
+    interval_s: float | None = None
+    save_s: float | None = None
+    restart_s: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {
+            "spot_life_h": self.up_hours,
+            "spot_checkpoint_every_s": self.interval_s,
+            "spot_checkpoint_s": self.save_s,
+            "spot_restart_s": self.restart_s,
+        }
+        for key, value in given.items():
+            most = MAX_DURATION_S / (SECONDS_PER_HOUR if key.endswith("_h") else 1.0)
+            if value is not None and not 0 < value <= most:
+                raise UsageError(
+                    f"`--assume {key}={value:g}` must be above zero and at most a century",
+                    hint=f"try `--assume {key}=60`",
+                )
+
+
+class PreemptionForecast(Frozen):
+    """Forecast of preemptions during a run on a spot machine.
+
+    Args:
+        hazard: Preemption statistics with their source.
+        run: The run in segments, at the central estimate of its length.
+        moments: Mean and variance of the run's time.
+        work_s: Central estimate of the run without checkpoints and preemptions [s].
+        loses: Whether the same machine on demand is expected to cost no more; None if it has no price there.
+        saves_share: Savings as a share of the cost on demand, negative if spot costs more; None if unknown [-].
+    """
+
+    hazard: PreemptionStatistics
+    run: SegmentedRun
+    moments: RunMoments
+    work_s: float
+    loses: bool | None = None
+    saves_share: float | None = None
+
+    @property
+    def interval_s(self) -> float:
+        """Work between two checkpoints [s]."""
+        return self.run.segment_s - self.run.save_s
+
+    @cached_property
+    def checkpoint_share(self) -> float:
+        """Time for checkpoints, as a share of the work [-]."""
+        return self.run.count * self.run.save_s / self.work_s
+
+    @cached_property
+    def rework_share(self) -> float:
+        """Billed time of lost work and restarts, as a share of the work [-]."""
+        return max(0.0, self.moments.billed_s - self.run.undisturbed_s) / self.work_s
+
+    @cached_property
+    def waiting_share(self) -> float:
+        """Unbilled time without a machine, as a share of the work [-]."""
+        return max(0.0, self.moments.wall_s - self.moments.billed_s) / self.work_s
+
+    @cached_property
+    def checkpoint_note(self) -> str:
+        """Sentence on time and interval of the checkpoints."""
+        return f"one of {self.run.save_s:.2g} s after every {self.interval_s / 60:.3g} min of work"
+
+    @cached_property
+    def rework_note(self) -> str:
+        """Sentence on number and cause of the restarts."""
+        count, hazard = self.moments.preemptions, self.hazard
+        return (
+            f"preempted {count:.2g} times on average, mean lifetime {hazard.up_hours:.3g} h ({hazard.basis})"
+        )
+
+    @cached_property
+    def billed_p90_s(self) -> float:
+        """90th percentile of the billed time [s]."""
+        m = self.moments
+        return self._p90(m.billed_s, m.billed_s2)
+
+    @cached_property
+    def wall_p90_s(self) -> float:
+        """90th percentile of the wall time [s]."""
+        m = self.moments
+        return self._p90(m.wall_s, m.wall_s2)
+
+    def _p90(self, mean_s: float, variance_s2: float) -> float:
+        return compute_p90_s(
+            undisturbed_s=self.run.undisturbed_s,
+            mean_s=mean_s,
+            variance_s2=variance_s2,
+            undisturbed=self.moments.undisturbed,
+        )
+
+    def billed_s(self, train_time_s: Interval) -> Interval:
+        """Return the expected billed time: training time x mean billed time / work [s]."""
+        return train_time_s.scaled(self.moments.billed_s / self.work_s)
+
+    def wall_s(self, train_time_s: Interval) -> Interval:
+        """Return the expected wall time, waits included: training time x mean wall time / work [s]."""
+        return train_time_s.scaled(self.moments.wall_s / self.work_s)
+
+    @property
+    def note(self) -> str:
+        """Sentence on preemptions and savings."""
+        return self.format_note(self.saves_share)
+
+    def format_note(self, saves_share: float | None) -> str:
+        """Format a sentence on preemptions and the savings against the same machine on demand."""
+        if saves_share is not None and saves_share <= 0.0:
+            return f"spot does not pay here: {self._taken}, and it costs no less than on demand"
+        saved = "" if saves_share is None else f", {100 * saves_share:.0f} % cheaper than on demand"
+        return f"spot: {self._taken}{saved}"
+
+    @cached_property
+    def _taken(self) -> str:
+        count, life = self.moments.preemptions, self.hazard.up_hours
+        return f"preempted {count:.2g} times on average (mean lifetime {life:.3g} h, {self.hazard.basis})"
+
+    def with_saving(self, saves_share: float) -> PreemptionForecast:
+        """Return a copy that compares spot with the same machine on demand.
+
+        Args:
+            saves_share: Savings as a share of the cost on demand; negative if spot costs more [-].
+        """
+        return replace(self, loses=saves_share <= 0.0, saves_share=saves_share)
+
+    @cached_property
+    def price_free_json(self) -> dict[str, Any]:
+        """Price-independent part of `offers[].spot`."""
+        hazard, m = self.hazard, self.moments
+        return {
+            "hours_to_preemption": hazard.up_hours,
+            "median_hours_to_preemption": hazard.median_up_hours,
+            "hours_to_next_machine": hazard.down_hours,
+            "life_hours_max": hazard.life_hours_max,
+            "notice_s": hazard.notice_s,
+            "basis": hazard.basis,
+            "source": hazard.source,
+            "checkpoint_interval_s": self.interval_s,
+            "checkpoint_s": self.run.save_s,
+            "restart_s": self.run.restart_s,
+            "preemptions": m.preemptions,
+            "hours": {"expected": m.wall_s / SECONDS_PER_HOUR, "p90": self.wall_p90_s / SECONDS_PER_HOUR},
+        }
+
+    def to_json(self, usd_per_hour: float | None, *, saves_share: float | None) -> dict[str, Any]:
+        """Return the entry `offers[].spot`; money at the offer's price, savings against the price on demand."""
+        return {
+            **self.price_free_json,
+            "cost_usd": self.cost_usd(usd_per_hour),
+            "loses_to_on_demand": None if saves_share is None else saves_share <= 0.0,
+            "saves_share": saves_share,
+        }
+
+    def cost_usd(self, usd_per_hour: float | None) -> dict[str, str] | None:
+        """Return expected cost and 90th percentile as text, or None without a price [USD]."""
+        if usd_per_hour is None:
+            return None
+        price = usd_per_hour / SECONDS_PER_HOUR
+        return {
+            "expected": f"{self.moments.billed_s * price:.9f}",
+            "p90": f"{self.billed_p90_s * price:.9f}",
+        }
+
+
+@dataclass
+class PreemptionForecaster:
+    """Forecaster of preemptions, with a cache by machine.
+
+    Args:
+        facts: Preemption data of the catalog.
+        state_bytes: Size of a checkpoint: weights, optimizer and other state [bytes].
+        terms: Properties stated by the user.
+    """
+
+    facts: PreemptionData
+    state_bytes: float
+    terms: SpotTerms = field(default_factory=SpotTerms)
+    _known: dict[object, PreemptionForecast | None] = field(default_factory=dict)
+    _by_machine: dict[object, PreemptionForecast | None] = field(default_factory=dict)
+
+    @property
+    def save_s(self) -> float:
+        """Time of one checkpoint: fixed time + size / write rate, unless stated by the user [s]."""
+        cost = self.facts.checkpoint
+        return self.terms.save_s or cost.fixed_s + self.state_bytes / (cost.write_gb_per_s * GIGA)
+
+    def find_interruption_bucket(self, offer: Offer) -> int | None:
+        """Return the provider's interruption frequency class for a machine in a region, or None if unpublished."""
+        return self.facts.buckets.get((offer.provider, offer.region, offer.instance_type))
+
+    def forecast(self, offer: Offer, train_time_s: Interval) -> PreemptionForecast | None:
+        """Return the forecast for a run on a spot offer, or None if the run cannot finish."""
+        bucket = self.find_interruption_bucket(offer)
+        machine = (offer.provider, offer.accelerator, offer.devices, offer.hosts, bucket, train_time_s.mid)
+        if machine not in self._by_machine:
+            self._by_machine[machine] = self._find_forecast(offer, train_time_s.mid)
+        return self._by_machine[machine]
+
+    def _find_forecast(self, offer: Offer, work_s: float) -> PreemptionForecast | None:
+        """Return the forecast for some work, cached by preemption statistics."""
+        from ..offers.spot import find_preemption_statistics
+
+        hazard = _combine_hazards(self._as_given(find_preemption_statistics(offer, self.facts)), offer.hosts)
+        key = (hazard, work_s)
+        if key not in self._known:
+            self._known[key] = self._compute_forecast(hazard, work_s)
+        return self._known[key]
+
+    def _as_given(self, hazard: PreemptionStatistics) -> PreemptionStatistics:
+        if self.terms.up_hours is None:
+            return hazard
+        return replace(
+            hazard,
+            up_hours=self.terms.up_hours,
+            median_up_hours=None,
+            basis="given",
+            source="--assume spot_life_h",
+        )
+
+    def _compute_forecast(self, hazard: PreemptionStatistics, work_s: float) -> PreemptionForecast | None:
+        restart_s = self.terms.restart_s or self.facts.checkpoint.restart_s
+        median, longest = hazard.median_up_hours, hazard.life_hours_max
+        mean_s = hazard.up_hours * SECONDS_PER_HOUR
+        law = build_lifetime_distribution(
+            mean_s=mean_s,
+            median_s=median and median * SECONDS_PER_HOUR,
+            longest_s=longest and longest * SECONDS_PER_HOUR,
+        )
+        interval_s = self.terms.interval_s or checkpoint_interval_s(save_s=self.save_s, mean_life_s=mean_s)
+        run = split_into_segments(
+            work_s=work_s,
+            interval_s=interval_s,
+            save_s=self.save_s,
+            restart_s=restart_s,
+            wait_s=hazard.down_hours * SECONDS_PER_HOUR,
+        )
+        try:
+            moments = compute_run_moments(run, law)
+        except OverflowError:  # a segment is hundreds of mean lifetimes long
+            return None
+        finishes = moments.billed_s < 1e3 * run.undisturbed_s
+        return (
+            PreemptionForecast(hazard=hazard, run=run, moments=moments, work_s=work_s) if finishes else None
+        )
+
+
+def _combine_hazards(hazard: PreemptionStatistics, hosts: int) -> PreemptionStatistics:
+    """Return the preemption statistics of several machines that stop as soon as one of them is preempted.
+
+    Preemptions are assumed to be independent, so that their rates add: lifetime = lifetime of one / hosts. This is
+    a lower bound for machines that are preempted together.
+    """
+    if hosts == 1:
+        return hazard
+    median = hazard.median_up_hours
+    return replace(
+        hazard, up_hours=hazard.up_hours / hosts, median_up_hours=None if median is None else median / hosts
+    )

@@ -1,1 +1,0 @@
-"""Price of a run: timeline, fees, bill."""

@@ -1,1 +1,0 @@
-"""Values that an estimate consists of."""

@@ -1,1 +1,0 @@
-"""Runs on preemptible (spot) instances."""

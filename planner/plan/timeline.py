@@ -1,0 +1,263 @@
+"""Timeline of a run on a machine: training steps, and everything else that takes machine time.
+
+Each phase names its basis in a sentence. With no charges and assumptions (``NO_TERMS``), a run consists of its
+training steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ..units import GB, MEGA, Interval
+from .cost_terms import Bounds, CostTerms
+from .run_length import checkpoint_bytes, dataset_gb, forward_share, session_count
+
+if TYPE_CHECKING:
+    from ..offers.costs import HostKind
+    from ..workload.model import Workload
+    from .device_estimate import DeviceEstimate
+    from .preemption import PreemptionForecast
+
+
+TRAINING, EVALUATION, REWORK = "training", "evaluation", "rework and restarts"
+NOTHING = (0.0, 0.0, 0.0)
+NO_TIME = Interval(low=0.0, mid=0.0, high=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePhase:
+    """Phase of a run on its machine.
+
+    Args:
+        item: Label in the bill.
+        time_s: Duration [s].
+        because: Basis of the duration, as a sentence.
+    """
+
+    item: str
+    time_s: Interval
+    because: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Phases of a run in order.
+
+    Args:
+        phases: Phases in order.
+        total_s: Billed time; the durations of all phases are taken as fully correlated [s].
+        sessions: Number of sessions, on machines with a session limit [-].
+        waits_s: Time without a machine after preemptions [s].
+    """
+
+    phases: tuple[TimelinePhase, ...]
+    total_s: Interval
+    sessions: int = 1
+    waits_s: float = 0.0
+
+    @cached_property
+    def wall_s(self) -> Interval:
+        """Wall time, waits included [s]."""
+        return self.total_s.plus(self.waits_s) if self.waits_s else self.total_s
+
+    def time_s(self, item: str) -> Interval:
+        """Return the duration of a phase; 0 if the run does not have it [s]."""
+        found = (phase.time_s for phase in self.phases if phase.item == item)
+        return next(found, NO_TIME)
+
+
+class TimelineBuilder:
+    """Builder of timelines of a workload on offers; phases that do not depend on the offer are computed once.
+
+    Args:
+        workload: Workload of the run.
+        terms: Assumed durations.
+    """
+
+    def __init__(self, workload: Workload, terms: CostTerms) -> None:
+        self.workload = workload
+        self.terms = terms
+        self._before: dict[HostKind, tuple[tuple[TimelinePhase, ...], Interval]] = {}
+
+    @cached_property
+    def forward_shares(self) -> tuple[float, ...]:
+        """Share of the forward pass in the FLOPs of a training step, by phase [-]."""
+        return tuple(forward_share(one) for one in self.workload.phases)
+
+    def preparation(self, place: HostKind) -> tuple[tuple[TimelinePhase, ...], Interval]:
+        """Return the phases before the first step on a kind of host, and their sum [s]."""
+        if self.terms.costs is None:
+            return (), NO_TIME
+        if place not in self._before:
+            phases = (
+                *_from_assumption("boot", "boot_s", place, self.terms),
+                *_from_assumption("driver and image", "setup_s", place, self.terms),
+                *_download(self.workload, place, self.terms),
+                _compilation(self.workload, self.terms),
+            )
+            self._before[place] = phases, _sum(phases)
+        return self._before[place]
+
+    def build(
+        self,
+        device_estimate: DeviceEstimate,
+        *,
+        place: HostKind,
+        session_s: float | None = None,
+        forecast: PreemptionForecast | None = None,
+    ) -> Timeline | None:
+        """Return the timeline of the run on some devices; None if its step time is unknown.
+
+        Args:
+            device_estimate: Estimate with the step time.
+            place: Kind of host, which selects the assumptions.
+            session_s: Longest session; None for no limit [s].
+            forecast: Forecast of preemptions; None if unknown or on demand.
+        """
+        train_time_s = device_estimate.train_time_s
+        if train_time_s is None:
+            return None
+        phases = device_estimate.phases or (device_estimate,)
+        because = ", then ".join(map(_format_steps, phases))
+        work = [
+            TimelinePhase(TRAINING, train_time_s, because),
+            *self._list_passes(phases),
+            *self._checkpoints(train_time_s, forecast),
+        ]
+        before, ready_s = self.preparation(place)
+        work_s = sum(phase.time_s.mid for phase in work)
+        sessions = session_count(work_s, preparation_s=ready_s.mid, session_s=session_s)
+        lost = (
+            _restarts(ready_s, sessions, self.terms)
+            if forecast is None
+            else [TimelinePhase(REWORK, train_time_s.scaled(forecast.rework_share), forecast.rework_note)]
+        )
+        own = (*work, *lost, *_from_assumption("idle tail", "idle_tail_s", place, self.terms))
+        waits_s = 0.0 if forecast is None else train_time_s.mid * forecast.waiting_share
+        return Timeline((*before, *own), _sum(own, start=ready_s), sessions, waits_s)
+
+    def _list_passes(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
+        """Return the passes over the validation data, one per epoch, and those of `evaluate()` and `predict()`."""
+        given = self.terms.given("validation_samples")
+        found: dict[str, list[TimelinePhase]] = {"validation": [], EVALUATION: []}
+        for workload, share, one in zip(self.workload.phases, self.forward_shares, phases, strict=False):
+            if one.step_time_s is None:
+                continue
+            passes: list[tuple[str, float, int, str]] = []
+            samples, epochs = workload.validation_samples if given is None else given, workload.epochs
+            if samples and epochs is not None and workload.mode != "infer":
+                each = f"{samples:,.0f} samples after each of {epochs} epochs"
+                passes.append(("validation", samples, epochs, each))
+            for own in workload.passes:
+                times = f" {own.calls:,} times" if own.calls > 1 else ""
+                passes.append(
+                    (EVALUATION, own.samples, own.calls, f"{own.kind}() of {own.samples:,} samples{times}")
+                )
+            for item, size, count, because in passes:
+                steps = math.ceil(size / one.run.global_batch_size) * count
+                why = f"{because}, {share:.0%} of a training step"
+                found[item].append(TimelinePhase(item, one.step_time_s.scaled(steps * share), why))
+        return [
+            each[0] if len(each) == 1 else TimelinePhase(item, _sum(each), "; ".join(p.because for p in each))
+            for item, each in found.items()
+            if each
+        ]
+
+    def _checkpoints(
+        self, train_time_s: Interval, forecast: PreemptionForecast | None
+    ) -> list[TimelinePhase]:
+        """Return the time for which training waits for checkpoints, including the final one."""
+        if forecast is not None:
+            time_s = train_time_s.scaled(forecast.checkpoint_share)
+            return [TimelinePhase("checkpoints", time_s, forecast.checkpoint_note)]
+        if self.terms.costs is None:
+            return []
+        every, (fast, usual, slow), because = self._checkpointing
+        low, mid, high = train_time_s.low, train_time_s.mid, train_time_s.high
+        saves = _count_saves(mid, every[1])
+        times = (_count_saves(low, every[0]) * fast, saves * usual, _count_saves(high, every[2]) * slow)
+        return [TimelinePhase("checkpoints", _interval(times), f"{saves} {because}")]
+
+    @cached_property
+    def _checkpointing(self) -> tuple[Bounds, Bounds, str]:
+        """Interval between checkpoints, duration of one, and the basis of both [s], [s]."""
+        every = self.terms.bounds("checkpoint_every_s", "any") or (math.inf,) * 3
+        rate = self.terms.bounds("checkpoint_mb_per_s", "any") or (math.inf,) * 3
+        size = checkpoint_bytes(self.workload, self.terms)
+        fast, usual, slow = (size / (r * MEGA) if r else 0.0 for r in reversed(rate))
+        because = f"of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
+        return every, (fast, usual, slow), because
+
+
+def _format_steps(device_estimate: DeviceEstimate) -> str:
+    """Describe the steps of a phase."""
+    run = device_estimate.run
+    steps = f"{run.steps:,} steps" if run.steps else "steps"
+    return f"{steps} of {-(-run.global_batch_size // run.replicas)} samples a device"
+
+
+def _from_assumption(item: str, key: str, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
+    """Return a phase of an assumed duration; none without an assumption."""
+    bounds = terms.bounds(key, place)
+    return [] if bounds is None else [TimelinePhase(item, _interval(bounds), terms.because(key, place))]
+
+
+def _download(workload: Workload, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
+    """Return the download of the data: size / rate."""
+    rate, size = terms.bounds("download_mb_per_s", place), dataset_gb(workload, terms)
+    if rate is None or size is None or min(rate) <= 0:
+        return []
+    fast, usual, slow = (gb * GB / (r * MEGA) for gb, r in zip(size, reversed(rate), strict=True))
+    what = "as given" if terms.given("dataset_gb") is not None else terms.because("dataset_share", "any")
+    because = f"{size[1]:.3g} GB, {what}; {terms.because('download_mb_per_s', place)}"
+    return [TimelinePhase("data download", _interval((fast, usual, slow)), because)]
+
+
+def _compilation(workload: Workload, terms: CostTerms) -> TimelinePhase:
+    """Return start-up and compilation: a constant plus a time per product and convolution of the step."""
+    given = terms.given("compile_s")
+    if given is not None:
+        return TimelinePhase("compile", _interval((given, given, given)), f"compile_s = {given:g}, as given")
+    base = terms.bounds("compile_base_s", "any") or NOTHING
+    each = terms.bounds("compile_s_per_contraction", "any") or NOTHING
+    count = sum(one.programs * sum(1 for op in one.ops if op.m) for one in workload.phases if one.compiled)
+    low, mid, high = (b + count * e for b, e in zip(base, each, strict=True))
+    because = f"{count} products and convolutions; {terms.because('compile_s_per_contraction', 'any')}"
+    return TimelinePhase("compile", _interval((low, mid, high)), because)
+
+
+def _count_saves(time_s: float, pause_s: float) -> int:
+    """Return the number of checkpoints for some work, including the final one [-]."""
+    return 1 + (math.floor(time_s / pause_s) if pause_s > 0 else 0)
+
+
+def _restarts(ready_s: Interval, sessions: int, terms: CostTerms) -> list[TimelinePhase]:
+    """Return the overhead of restarted sessions: preparation and lost work of every session but the first."""
+    if sessions == 1 or terms.costs is None:
+        return []
+    pause = terms.bounds("checkpoint_every_s", "any") or NOTHING
+    lost = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
+    again = _sum([TimelinePhase(REWORK, lost, "")], start=ready_s)
+    because = (
+        f"{sessions} sessions: each but the first restarts and repeats half a checkpoint interval on average"
+    )
+    return [TimelinePhase(REWORK, again.scaled(sessions - 1), because)]
+
+
+def _interval(bounds: Bounds) -> Interval:
+    """Return three numbers as an interval, sorted because users may give them in any order."""
+    low, mid, high = sorted(bounds)
+    return Interval(low=low, mid=mid, high=high)
+
+
+def _sum(phases: Sequence[TimelinePhase], *, start: Interval = NO_TIME) -> Interval:
+    """Return the sum of some phases and a preceding time, for each bound [s]."""
+    low, mid, high = start.low, start.mid, start.high
+    for phase in phases:
+        time_s = phase.time_s
+        low, mid, high = low + time_s.low, mid + time_s.mid, high + time_s.high
+    return Interval(low=low, mid=mid, high=high)

@@ -1,0 +1,285 @@
+"""Time of contractions: convolutions, matrix products by tiles, and fused attention. Pure formulas over arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .coefficients import AcceleratorLimits, GenerationCoefficients, SharedCoefficients, StackCoefficients
+from .fused_attention import compute_attention_s, find_attention_kernels
+from .kernel_table import CATEGORIES, KernelTable, find_products
+from .roofline import (
+    clock_share,
+    compute_bandwidth_bytes_per_s,
+    find_positions,
+    find_sharpness,
+    select_by_category,
+    select_rows,
+    soft_max,
+    soft_min,
+    transforms_s,
+)
+
+# Output tiles available to cuBLAS and cuDNN. A smaller tile reads more operand bytes from shared memory per FLOP:
+# the arithmetic intensity of a t x u tile is t*u/(t+u) ("Efficient GEMM in CUDA", CUTLASS, NVIDIA, 2017).
+TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32), (16, 128))
+# Numbers of parts of a k loop that is split among cores when there are too few output tiles (split-k).
+SPLITS = (1, 4, 16, 64)
+NEVER_S = 1e6  # penalty that excludes a tiling [s]
+# Products that are timed together. Arrays of 8 x 4 tilings of so many stay below 128 KiB: the C library maps and
+# unmaps each larger one, which takes longer than to compute it.
+CACHED_PRODUCTS = 400
+# Tiles in flight per core, which hide memory latency.
+TILES_PER_CORE = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Products:
+    """Matrix products [m, k] x [k, n], each on a chip; fields are numbers or arrays of [products].
+
+    Args:
+        m, n, k, batch: Sizes of the products, and their number [-].
+        cores: P: streaming multiprocessors (GPU), matrix units (TPU) or cores (CPU) [-].
+        core_flop_per_s: F, rate of one core with the best tile [FLOP/s].
+        k_step: d, elements per step of the k loop [-].
+        step_latency_s: L, latency of one unhidden step of the k loop [s].
+        may_split: Whether the k loop may be split.
+        sharpness: p, see `soft_max` [-].
+        quantization: q; 0: fractional waves beyond the first, 1: whole waves only [-].
+        split_cost: Relative cost of each doubling of the split, for the sum of partial results [-].
+        tile_exponent: See `tile_rate` [-].
+    """
+
+    m: Any
+    n: Any
+    k: Any
+    batch: Any
+    cores: Any
+    core_flop_per_s: Any
+    k_step: Any
+    step_latency_s: Any
+    may_split: Any
+    sharpness: Any
+    quantization: Any
+    split_cost: Any
+    tile_exponent: Any
+
+
+def tiling_s(products: Products, *, rows: Any, columns: Any, splits: Any, xp: Any) -> Any:
+    """Return the time of matrix products by one tiling [s].
+
+    With tiles of r x c outputs, s-fold split k loop, the letters of `Products`, T = `TILES_PER_CORE`, the rate g
+    of the tile (`tile_rate`) and ceil(x) the smallest integer >= x:
+
+        v = ceil(m / r) ceil(n / c) batch s / P                    tiles per core
+        w = max(v + q (ceil(v) - v), 1)                            waves; a partial first wave costs a full one
+        l = ceil(k / (s d))                                        steps of the k loop, padded
+        busy = 2 w r c l d / (g F)                                 arithmetic of padded tiles
+        wait = max(w / T, 1) l L                                   latency hidden by T tiles in flight per core
+        t = (busy^p + wait^p)^(1/p) (1 + split_cost log2 s)
+
+    The maximum of arithmetic and latency is smooth because their ratio is equal for all large products on a chip:
+    a sharp maximum would have a kink at one point for all of them, where the fit of coefficients gets stuck.
+
+    Args:
+        products: Any number.
+        rows, columns: r, c, size of an output tile [-].
+        splits: s, parts of the k loop [-].
+        xp: Array module.
+    """
+    busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, splits, xp=xp)
+    return soft_max(busy_s, waiting_s, sharpness=products.sharpness, xp=xp) * cost
+
+
+def _tiling_parts_s(of: Products, rows: Any, columns: Any, splits: Any, *, xp: Any) -> tuple[Any, Any, Any]:
+    """Return the times of arithmetic and of waiting [s], and the relative cost of the split [-]."""
+    waves = xp.ceil(of.m / rows) * xp.ceil(of.n / columns) * of.batch / of.cores * splits
+    waves = xp.maximum(waves + of.quantization * (xp.ceil(waves) - waves), 1.0)
+    k_steps = xp.ceil(of.k / (splits * of.k_step))
+    flop_per_s = of.core_flop_per_s * tile_rate(rows, columns, of.tile_exponent)
+    busy_s = waves * k_steps * (rows * columns * of.k_step * 2.0 / flop_per_s)
+    waiting_s = xp.maximum(waves / TILES_PER_CORE, 1.0) * (k_steps * of.step_latency_s)
+    return busy_s, waiting_s, 1.0 + of.split_cost * xp.log2(splits)
+
+
+def best_tiling_s(products: Products, *, xp: Any) -> Any:
+    """Return the time of matrix products by the fastest of all pairs of `TILES` and `SPLITS` [s].
+
+    The tiling is chosen first, and its time computed again: gradients then follow only the chosen tiling. NumPy
+    takes `CACHED_PRODUCTS` at a time.
+
+    Args:
+        products: Sizes are arrays of [products].
+        xp: Array module.
+    """
+    count = len(products.m)
+    if xp.__name__ != "numpy" or count <= CACHED_PRODUCTS:
+        return _best_tiling_s(products, xp=xp)
+    blocks = [slice(first, first + CACHED_PRODUCTS) for first in range(0, count, CACHED_PRODUCTS)]
+    return xp.concatenate([_best_tiling_s(select_rows(products, block), xp=xp) for block in blocks])
+
+
+def _best_tiling_s(products: Products, *, xp: Any) -> Any:
+    rows, columns = (xp.asarray(sizes).reshape((-1, 1, 1)) * 1.0 for sizes in zip(*TILES, strict=True))
+    splits = xp.asarray(SPLITS).reshape((-1, 1)) * 1.0
+    chosen = _find_fastest(products, rows, columns, splits, xp=xp)
+    tile, split = chosen // len(SPLITS), chosen % len(SPLITS)
+    return tiling_s(
+        products, rows=rows[tile, 0, 0], columns=columns[tile, 0, 0], splits=splits[split, 0], xp=xp
+    )
+
+
+def _find_fastest(products: Products, rows: Any, columns: Any, splits: Any, *, xp: Any) -> Any:
+    """Return the number of the fastest tiling of each product, array of [products].
+
+    NumPy computes the smooth maximum, by far the longest part, only of tilings whose sharp maximum is not above
+    the time of the one with the least: the smooth maximum of a time is never below the sharp one.
+
+    Args:
+        products: Arrays of [products].
+        rows, columns: Sizes of tiles, arrays of [tiles, 1, 1].
+        splits: Parts of the k loop, array of [splits, 1].
+        xp: Array module.
+    """
+    busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, splits, xp=xp)
+    never_s = xp.where(products.may_split | (splits == 1.0), 0.0, NEVER_S)
+    if xp.__name__ != "numpy":
+        times_s = soft_max(busy_s, waiting_s, sharpness=products.sharpness, xp=xp) * cost + never_s
+        return times_s.reshape((-1, times_s.shape[-1])).argmin(axis=0)
+    shape = busy_s.shape
+    sharpness, never_s = xp.broadcast_to(products.sharpness, shape[2:]), xp.broadcast_to(never_s, shape[1:])
+
+    def smooth_s(tiling: Any, product: Any) -> Any:
+        tile, split = tiling // len(SPLITS), tiling % len(SPLITS)
+        where = tile, split, product
+        overlapped_s = soft_max(busy_s[where], waiting_s[where], sharpness=sharpness[product], xp=xp)
+        return overlapped_s * cost[split, 0] + never_s[split, product]
+
+    least_s = (xp.maximum(busy_s, waiting_s) * cost + never_s).reshape((shape[0] * shape[1], shape[2]))
+    limit_s = smooth_s(least_s.argmin(axis=0), xp.arange(shape[-1]))
+    possible = (least_s <= limit_s).nonzero()
+    times_s = xp.full(least_s.shape, xp.inf)
+    times_s[possible] = smooth_s(*possible)
+    return times_s.argmin(axis=0)
+
+
+def tile_rate(rows: Any, columns: Any, exponent: Any) -> Any:
+    """Return the rate of a tile relative to the largest: (I / I_max)^exponent with I = r c / (r + c) [-].
+
+    Example:
+        >>> tile_rate(32, 32, 0.5)
+        0.5
+    """
+    largest = TILES[0][0] * TILES[0][1] / (TILES[0][0] + TILES[0][1])
+    return (rows * columns / (rows + columns) / largest) ** exponent
+
+
+# Elements of the k loop loaded per step: CUTLASS's defaults for float32 on scalar units, and for tensor units up
+# to Turing; 64 since Ampere (NVIDIA/cutlass@044405ce10e2
+# include/cutlass/gemm/device/default_gemm_configuration.h, `ThreadblockShape`).
+K_STEP, K_STEP_TENSOR = 8.0, 32.0
+_SCALAR_SHARES = ("conv", "conv", "conv_wgrad", "depthwise", "dot", "dot", "dot")  # of `CONTRACTIONS`
+_DEPTHWISE = CATEGORIES.index("depthwise")
+# cuDNN's float32 convolutions do not split the k loop, except for weight gradients; cuBLAS may split it.
+_FIRST_SPLITTING = CATEGORIES.index("conv_wgrad")
+_PEAK_SHARPNESS = 6.0  # of the limit of a share of the peak to 1
+
+
+def _compute_scalar_share(
+    table: KernelTable, generation: GenerationCoefficients, stack: StackCoefficients, *, xp: Any
+) -> Any:
+    """Return the share of the scalar units' peak that each contraction attains [-].
+
+    The gradient of a depthwise filter sums over all pixels (k) for the few numbers of a filter (m, channels of a
+    group n times its area). That m is a multiple of n tells it from a forward pass over few pixels.
+    """
+    share = select_by_category(generation, _SCALAR_SHARES, table.category, xp)
+    of_filter = (table.k > table.m) & (table.m % xp.maximum(table.n, 1) == 0)
+    filter_gradient = (table.category == _DEPTHWISE) & of_filter
+    share = xp.where(filter_gradient, generation.depthwise_wgrad, share) * stack.contraction
+    return soft_min(1.0, share, sharpness=_PEAK_SHARPNESS)
+
+
+def compute_contraction_s(
+    table: KernelTable,
+    chip: AcceleratorLimits,
+    generation: GenerationCoefficients,
+    stack: StackCoefficients,
+    shared: SharedCoefficients,
+    *,
+    xp: Any,
+) -> Any:
+    """Return the time of one launch of each contraction without memory traffic [s], array of [table.contractions].
+
+    The sum of the arithmetic by the best tiling and of Winograd's or Fourier transforms, or the arithmetic of a
+    depthwise convolution. Fused attention without tensor units, and on chips other than NVIDIA's, is timed as a
+    matrix product of its size.
+    """
+    rows = slice(table.contractions)
+    table, chip, generation, stack, shared = (
+        select_rows(c, rows) for c in (table, chip, generation, stack, shared)
+    )
+    is_dot = find_products(table.category)
+    scalar = _compute_scalar_share(table, generation, stack, xp=xp)
+    scalar = scalar * xp.where(is_dot, chip.issue_share, 1.0)
+    # How well convolutions use tensor units depends on the framework's layouts and on how it chooses algorithms;
+    # for products all call the same library.
+    matrix = xp.where(is_dot, generation.dot_tensor, generation.conv_tensor * stack.tensor)
+    density = xp.where(is_dot, 0.0, shared.tensor_density)
+    matrix = soft_min(1.0, matrix / chip.tensor_density**density, sharpness=_PEAK_SHARPNESS)
+    gain = xp.where(table.winograd & chip.winograd, generation.winograd_gain, 1.0)
+    clock = clock_share(chip, shared)
+    share = xp.where(chip.tensor, matrix, scalar * gain)
+    # A measured share of the peak includes the clock under load.
+    limit = xp.where(chip.tensor & (chip.matmul_share > 0), chip.matmul_share, clock)
+    attainable_flop_per_s = chip.peak_flop_per_s * share * limit
+    products = Products(
+        m=table.m,
+        n=table.n,
+        k=table.k,
+        batch=table.batch,
+        cores=chip.cores,
+        core_flop_per_s=attainable_flop_per_s / chip.cores,
+        k_step=xp.where(chip.tensor, K_STEP_TENSOR, K_STEP),
+        step_latency_s=generation.step_latency_s / clock,
+        may_split=(table.category >= _FIRST_SPLITTING) | chip.tensor,
+        sharpness=find_sharpness(table, shared, xp),
+        quantization=shared.quantization,
+        split_cost=shared.split_cost,
+        tile_exponent=shared.tile_exponent,
+    )
+    tiled_s = best_tiling_s(products, xp=xp)
+    # Depthwise convolutions run on scalar units for every operand type, without padding. Two 16-bit operands are
+    # packed into one instruction if channels are last.
+    paired = xp.where(chip.pairs & ~table.channels_first, 2.0, 1.0)
+    sliding_s = table.flops / (chip.vector_flop_per_s * scalar * paired * clock)
+    around_s = transforms_s(
+        table,
+        chip,
+        generation,
+        clock=clock,
+        xp=xp,
+        bandwidth_bytes_per_s=compute_bandwidth_bytes_per_s(
+            chip, stack, shared, share=generation.stream, xp=xp
+        ),
+    )
+    products_s = xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
+    return _replace_attention_s(products_s, table, chip, clock=clock, xp=xp)
+
+
+def _replace_attention_s(
+    products_s: Any, table: KernelTable, chip: AcceleratorLimits, *, clock: Any, xp: Any
+) -> Any:
+    """Return the times of contractions [s] with those of fused attention in the place of products of its size."""
+    rows = find_attention_kernels(table)
+    if not rows.any():
+        return products_s
+    chosen = rows.nonzero()[0]
+    attention_s = compute_attention_s(
+        select_rows(table, chosen),
+        select_rows(chip, chosen),
+        clock=clock[chosen] if xp.ndim(clock) else clock,
+        xp=xp,
+    )
+    modelled = rows & chip.tensor & (chip.sm_clocks_per_s > 0)
+    return xp.where(modelled, attention_s[find_positions(rows)], products_s)

@@ -1,1 +1,0 @@
-"""Time of kernels on one accelerator."""

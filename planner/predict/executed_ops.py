@@ -1,0 +1,268 @@
+"""Kernel table of a step from the operations of its pass: the recipe of predictions, breakdowns and fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ..offers.rows import Accelerator
+from ..workload.accumulation import build_gradient_op, divide_updates
+from ..workload.model import Workload
+from ..workload.ops import Op
+from .keras_defaults import choose_attention, find_execution_precision
+from .kernel_table import FastGroups, FusedKernel, Kernel, KernelTable, build_kernel_table, is_direct
+from .launches import UnfusedPart, build_kernels, group_ops_by_kernel, use_cudnn_rnn
+from .library_kernels import (
+    AMPERE,
+    find_attention_kernel,
+    find_converted_dtypes,
+    find_cudnn_layers,
+    find_fast_groups,
+    find_keras_cudnn_layers,
+    find_keras_fast_groups,
+    find_unfused_parts,
+    find_xla_converted_dtypes,
+    has_persistent_norms,
+    has_row_kernels,
+    is_nvidia_since,
+)
+from .measurements import Measurement
+
+# Cores of a chip that are devices of their own, each with a share of the batch and all of the weights; the two
+# cores of a v4 or v5p chip work as one ("megacore": docs.cloud.google.com/tpu/docs/v4).
+CORES_PER_CHIP = {"TPU-v2": 2, "TPU-v3": 2}
+
+
+class ArraySweep(NamedTuple):
+    """An operation on all gradients, on all weights or on the batch, which a script runs beside the step.
+
+    Args:
+        name: Name of the kernels.
+        read, written: Arrays of the size of all gradients, or of the batch [-].
+        times: In one pass [-].
+        each: Whether there is a kernel for each variable; otherwise one sweeps over all.
+        inputs: Whether it is over the batch; otherwise over gradients or weights.
+    """
+
+    name: str
+    read: int
+    written: int
+    times: float
+    each: bool = False
+    inputs: bool = False
+
+    @property
+    def label(self) -> str:
+        """Part of a run's key for this sweep; empty for one kernel that adds up gradients."""
+        if self.name == "add" and not self.each:
+            return ""
+        return f" {self.name} x{self.times:g}" + " each" * self.each
+
+
+def list_array_sweeps(m: Measurement) -> tuple[ArraySweep, ...]:
+    """Return the operations on gradients, weights and the batch that are not part of Keras's step.
+
+    Where passes are accumulated, each adds its gradients to a sum. TensorFlow takes the loss scale of float16 out
+    of the gradients of each pass (PyTorch out of their sum, as Keras does), and scripts for TensorFlow 1 look
+    whether they are finite. To clip, a script reads all for their norm, and rewrites all of them: once a step, or,
+    NVIDIA's for BERT on TensorFlow 1, in each pass (NVIDIA/DeepLearningExamples, TensorFlow/LanguageModeling/BERT/
+    optimization.py and TensorFlow2/LanguageModeling/BERT/model_training_utils.py). Nothing of it is fused: what
+    XLA is given between updates of variables by reference are single operations.
+
+    A moving average of the weights reads it and them, and writes it (`update_average` in TensorFlow2/
+    Classification/ConvNets/utils/optimizer_factory.py of the same repository). In PyTorch it is three sweeps, a
+    product in place, a sum in place and a copy back, the last with a kernel for each variable (`ModelEma.update`
+    in PyTorch/Detection/Efficientdet/utils/model_ema.py).
+
+    Mixup multiplies the batch, gathers it in another order, multiplies that and adds both, each a kernel (`mixup`
+    in PyTorch/Classification/ConvNets/image_classification/mixup.py).
+    """
+    passes = m.accumulation or 1
+    scaled = m.precision == "mixed_float16" and m.framework in ("tensorflow1", "tensorflow2")
+    found = []
+    if passes > 1:
+        found.append(ArraySweep("add", 2, 1, 1.0, each="add" in m.loops))
+        if scaled:
+            found.append(ArraySweep("unscale", 1, 1, 1.0))
+        if scaled and m.framework == "tensorflow1":
+            found.append(ArraySweep("is_finite", 1, 0, 1.0))
+    if m.clipping:
+        often, each = 1.0 if m.clipping == "pass" else 1.0 / passes, "clip" in m.loops
+        found += [ArraySweep("norm", 1, 0, often, each=each), ArraySweep("clip", 1, 1, often, each=each)]
+    if m.averaging and m.framework == "pytorch":
+        found += [
+            ArraySweep("average_product", 1, 1, 1.0 / passes),
+            ArraySweep("average_sum", 2, 1, 1.0 / passes),
+            ArraySweep("average_copy", 1, 1, 1.0 / passes, each="average" in m.loops),
+        ]
+    elif m.averaging:
+        found.append(ArraySweep("average", 2, 1, 1.0 / passes, each="average" in m.loops))
+    if m.mixing:
+        products = ArraySweep("mixup_product", 1, 1, 2.0, inputs=True)
+        found += [products, ArraySweep("mixup_order", 1, 1, 1.0, inputs=True)]
+        found.append(ArraySweep("mixup_sum", 2, 1, 1.0, inputs=True))
+    return tuple(found)
+
+
+def count_variables(ops: Sequence[Op]) -> int:
+    """Return the number of variables that a step updates; equal ones that share a row each count [-].
+
+    Without an update there is one, so that sweeps over gradients remain.
+    """
+    counts: dict[int, float] = {}
+    for op in ops:
+        if op.phase == "update" and op.layer_group >= 0:
+            counts[op.layer_group] = max(counts.get(op.layer_group, 0.0), op.count)
+    return max(1, round(sum(counts.values())))
+
+
+def select_executed_ops(m: Measurement, workload: Workload) -> tuple[Op, ...]:
+    """Return the operations of a measured pass.
+
+    No optimizer where only forward and backward were timed; its share of the optimizer step where passes are
+    accumulated; sweeps over gradients, weights and the batch; as much of the forward pass again as is recomputed;
+    attention as one kernel where it was.
+    """
+    ops = (workload.with_fused_attention if m.has_fused_attention else workload).ops
+    if m.work == "forward_backward":
+        ops = tuple(op for op in ops if op.phase != "update")
+    if m.accumulation is not None and m.accumulation > 1:
+        ops = divide_updates(ops, m.accumulation)
+    variables = count_variables(workload.ops)
+    for sweep in list_array_sweeps(m):
+        parts = variables if sweep.each else 1
+        swept_bytes = workload.memory.input_bytes if sweep.inputs else workload.memory.gradient_bytes
+        added = build_gradient_op(
+            sweep.name,
+            ops,
+            gradient_bytes=swept_bytes / parts,
+            read=sweep.read,
+            written=sweep.written,
+            count=sweep.times * parts,
+        )
+        ops = (*ops, replace(added, phase="forward") if sweep.inputs else added)
+    if m.recompute:
+        times = 1.0 + m.recompute
+        ops = tuple(replace(op, count=op.count * times) if op.phase == "forward" else op for op in ops)
+    return ops
+
+
+def repeat_updates(ops: Sequence[Op], *, cores: int) -> tuple[Op, ...]:
+    """Return the operations of a step on a chip whose cores each update all weights."""
+    if cores == 1:
+        return tuple(ops)
+    return tuple(replace(op, count=op.count * cores) if op.phase == "update" else op for op in ops)
+
+
+# Calls that Keras composes of primitives on a backend where nothing is compiled. Softmax is two reductions and a
+# kernel that reads the operand a third time (tensorflow/core/kernels/softmax_op_gpu.cu.cc; XLA's program for an
+# operation that JAX runs by itself). Published steps on TensorFlow are counted with two readings: the third is
+# 0.5 % of the bytes of BERT.
+COMPOSED_CALLS: dict[str, frozenset[UnfusedPart]] = {
+    "jax": frozenset({"softmax"}),
+    "tensorflow": frozenset({"calls", "softmax"}),
+    "torch": frozenset({"torch_calls"}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """Execution of a step: everything besides its operations that determines the kernel table.
+
+    Args:
+        compiled: True: elementwise chains are fused by XLA; False: one kernel per layer call and phase.
+        cudnn_layers: Recurrent layers (`lstm`, `gru`) executed by cuDNN; others run the traced loop.
+        unfused: Parts of the step of which every primitive is a kernel.
+        converted: Operand types of convolutions whose layout is converted for tensor units.
+        cores: Cores of a chip that each update the weights [-].
+        fused_attention: Whether attention is one kernel a pass.
+        attention_kernel: Which kernel that is.
+        persistent_norms: Whether kernels of batch normalization read each operand once.
+        row_kernels: Whether XLA keeps rows on the chip that it reduces and then works on.
+        fast_groups: Which grouped convolutions have kernels on tensor units.
+    """
+
+    compiled: bool
+    cudnn_layers: frozenset[str] = frozenset()
+    unfused: frozenset[UnfusedPart] = frozenset()
+    converted: frozenset[str] = frozenset()
+    cores: int = 1
+    fused_attention: bool = False
+    attention_kernel: FusedKernel = "warp"
+    persistent_norms: bool = False
+    row_kernels: bool = False
+    fast_groups: FastGroups = "all"
+
+    @property
+    def of_kernels(self) -> Execution:
+        """Execution without what changes only the table of given kernels."""
+        return Execution(cores=self.cores, **self._list_kernel_options())
+
+    def _list_kernel_options(self) -> dict[str, Any]:
+        names = ("compiled", "cudnn_layers", "unfused", "persistent_norms", "row_kernels")
+        return {name: getattr(self, name) for name in names}
+
+    def select_ops(self, workload: Workload) -> tuple[Op, ...]:
+        """Return the operations of a workload in this execution."""
+        return workload.with_fused_attention.ops if self.fused_attention else workload.ops
+
+    def build_kernels(self, ops: Sequence[Op]) -> tuple[Kernel, ...]:
+        """Return the kernels of a step, equal kernels merged into one row with a count."""
+        return build_kernels(repeat_updates(ops, cores=self.cores), **self._list_kernel_options())
+
+    def group_ops(self, ops: Sequence[Op]) -> list[tuple[Kernel, list[Op]]]:
+        """Return each kernel of a step with its operations; primitives of unfused parts are not separated."""
+        dispatched, streamed = use_cudnn_rnn(repeat_updates(ops, cores=self.cores), layers=self.cudnn_layers)
+        return group_ops_by_kernel(
+            [*dispatched, *streamed], compiled=self.compiled, row_kernels=self.row_kernels
+        )
+
+    def build_table(self, kernels: Iterable[Kernel]) -> KernelTable:
+        """Return the kernels as arrays; direct grouped convolutions are timed and listed as depthwise ones."""
+        timed = (
+            kernel._replace(category="depthwise") if is_direct(kernel, self.fast_groups) else kernel
+            for kernel in kernels
+        )
+        return build_kernel_table(timed, converted=self.converted, attention_kernel=self.attention_kernel)
+
+
+def find_keras_execution(workload: Workload, accelerator: Accelerator) -> Execution:
+    """Return the execution of a workload by the installed version of Keras."""
+    compiled = workload.compiled
+    layers = find_keras_cudnn_layers(accelerator, keras=workload.versions["keras"], compiled=compiled)
+    # TensorFlow lays arrays out as XLA does; Keras on PyTorch has channels last.
+    precision = find_execution_precision(workload, accelerator)
+    converted = find_xla_converted_dtypes(accelerator, precision=precision)
+    return Execution(
+        compiled=compiled,
+        cudnn_layers=layers & workload.looped_layers,
+        unfused=frozenset() if compiled else COMPOSED_CALLS.get(workload.backend, frozenset()),
+        converted=frozenset() if workload.backend == "torch" else converted,
+        cores=CORES_PER_CHIP.get(accelerator.name, 1),
+        fused_attention=choose_attention(workload, accelerator).fused,
+        attention_kernel="warpgroup",
+        row_kernels=compiled and workload.backend != "torch" and is_nvidia_since(accelerator, AMPERE),
+        fast_groups=find_keras_fast_groups(accelerator),
+    )
+
+
+def find_measured_execution(m: Measurement, accelerator: Accelerator | None = None) -> Execution:
+    """Return the execution of a published measurement.
+
+    Args:
+        m: Published measurement.
+        accelerator: Row of the catalog; None: layout conversions and kernels of rows are left out, as in the store
+            of kernels, which no steps of XLA since Keras 3 on chips that have them were published for.
+    """
+    return Execution(
+        compiled=m.compiled,
+        cudnn_layers=find_cudnn_layers(m),
+        unfused=find_unfused_parts(m),
+        converted=find_converted_dtypes(m, accelerator) if accelerator else frozenset(),
+        cores=CORES_PER_CHIP.get(m.accelerator, 1),
+        attention_kernel=find_attention_kernel(m),
+        persistent_norms=has_persistent_norms(m),
+        row_kernels=accelerator is not None and has_row_kernels(m, accelerator),
+        fast_groups=find_fast_groups(m, accelerator) if accelerator else "all",
+    )

@@ -1,1 +1,0 @@
-"""Prediction intervals from calibration residuals."""

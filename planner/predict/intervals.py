@@ -1,0 +1,159 @@
+"""Prediction intervals from calibration residuals: quantiles, and scales that follow the kind of step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..records import Frozen
+from ..units import Interval
+from .kernel_table import CONTRACTIONS, find_products
+from .measurements import NEWEST_SOFTWARE, SCALAR_EPOCH, SCALAR_PLATEAU
+
+
+class TimeBreakdown(NamedTuple):
+    """Shares of the time of a modelled step, with sum 1 [-].
+
+    Args:
+        convolutions: Convolutions.
+        products: Matrix products and fused attention.
+        traffic: Other kernels, bound by memory.
+        waiting: Remainder: host, dispatch and input.
+    """
+
+    convolutions: float
+    products: float
+    traffic: float
+    waiting: float
+
+
+def compute_time_breakdown(category: Any, kernels_s: Any, *, step_s: float) -> TimeBreakdown:
+    """Return the time breakdown of a step.
+
+    Args:
+        category: Category of each kernel as index into `kernels.table.CATEGORIES`, array of [kernels].
+        kernels_s: Total time of all launches of each kernel, array of [kernels] [s].
+        step_s: Time of the step [s].
+    """
+    is_rest = category >= len(CONTRACTIONS)
+    is_product = find_products(category)
+    of_device_s = [float(kernels_s[of].sum()) for of in (~is_product & ~is_rest, is_product, is_rest)]
+    all_s = max(step_s, sum(of_device_s))
+    convolutions, products, traffic = (part_s / all_s for part_s in of_device_s)
+    return TimeBreakdown(convolutions, products, traffic, waiting=1.0 - sum(of_device_s) / all_s)
+
+
+# Features of the logarithm of the scale. Shares of the step's time by kind of work and unit, and what the step is.
+FEATURES = (
+    "tensor convolutions",
+    "tensor products",
+    "scalar convolutions",
+    "scalar products",
+    "waiting",
+    "inference",
+    "compiled",
+    "unmeasured chip",
+    "before Pascal",
+    "software age",
+    "step size",
+    "known publisher",
+    "other vendor",
+)
+# First year of Pascal (P100). Most published steps on older chips are of software that no longer supports them.
+PASCAL_YEAR = 2016
+# Range of the size of a step whose logarithm is a feature: nine tenths of the published steps lie in it [s].
+SIZES_S = (1e-3, 1.0)
+# Widest interval of a data-centre GPU of NVIDIA since Volta, high over low [-].
+WIDEST = 3.0
+
+
+def interval_around(mid_s: float, log_low: float, log_high: float) -> Interval:
+    """Return the interval [mid * exp(min(log_low, 0)), mid * exp(max(log_high, 0))], which contains mid.
+
+    Args:
+        mid_s: Central estimate [s].
+        log_low, log_high: Bounds of log(measured / predicted) [-].
+    """
+    return Interval(
+        low=mid_s * math.exp(min(log_low, 0.0)), mid=mid_s, high=mid_s * math.exp(max(log_high, 0.0))
+    )
+
+
+def compute_features(
+    breakdown: TimeBreakdown,
+    *,
+    on_tensor_units: bool,
+    mode: str,
+    compiled: bool,
+    step_s: float,
+    chip_year: int,
+    is_chip_measured: bool,
+    software_year: float = NEWEST_SOFTWARE,
+    is_publisher_known: bool = False,
+    is_vendor_measured: bool = True,
+) -> dict[str, float]:
+    """Return the features of a modelled step, by name [-].
+
+    Args:
+        breakdown: Shares of its time.
+        on_tensor_units: Whether its products run on tensor units.
+        mode: `train` or `infer`.
+        compiled: Whether it is one program.
+        step_s: Its predicted time [s].
+        chip_year: When the chip came out [years].
+        is_chip_measured: Whether the fit knows steps on the chip.
+        software_year: When the framework was released [years].
+        is_publisher_known: Whether the fit knows steps of the same publisher; never for a user's own.
+        is_vendor_measured: Whether the fit knows steps on any chip of the vendor.
+    """
+    unit = "tensor" if on_tensor_units else "scalar"
+    found = dict.fromkeys(FEATURES, 0.0)
+    found[f"{unit} convolutions"] = breakdown.convolutions
+    found[f"{unit} products"] = breakdown.products
+    found["waiting"] = breakdown.waiting
+    found["inference"] = float(mode == "infer")
+    found["compiled"] = float(compiled)
+    found["unmeasured chip"] = float(not is_chip_measured)
+    found["before Pascal"] = float(chip_year < PASCAL_YEAR)
+    found["software age"] = SCALAR_PLATEAU - min(max(software_year, SCALAR_EPOCH), SCALAR_PLATEAU)
+    found["step size"] = math.log10(min(max(step_s, SIZES_S[0]), SIZES_S[1]))
+    found["known publisher"] = float(is_publisher_known)
+    found["other vendor"] = float(not is_vendor_measured)
+    return found
+
+
+class IntervalModel(Frozen):
+    """Fitted scale of residuals, and quantiles of residuals over their scale.
+
+    Args:
+        intercept: Logarithm of the scale of a step without features [-].
+        slopes: Slope of the logarithm by feature [-].
+        low, high: 10th and 90th percentile of residuals over their scale on unseen publishers [-].
+    """
+
+    intercept: float
+    slopes: Mapping[str, float]
+    low: float
+    high: float
+
+    def compute_scale(self, features: Mapping[str, float]) -> float:
+        """Return the scale exp(intercept + sum of slope * feature) [-]."""
+        return math.exp(self.intercept + sum(self.slopes[name] * value for name, value in features.items()))
+
+    def compute_interval(
+        self, mid_s: float, features: Mapping[str, float], *, bound_s: float = 0.0, widest: float = math.inf
+    ) -> Interval:
+        """Return the 80 % interval around a predicted time.
+
+        Args:
+            mid_s: Predicted time [s].
+            features: See `compute_features`.
+            bound_s: Physical bound of the time, below which the interval does not reach [s].
+            widest: Largest ratio of high to low [-].
+        """
+        scale = self.compute_scale(features)
+        narrowed = min(1.0, math.log(widest) / ((self.high - self.low) * scale))
+        found = interval_around(mid_s, self.low * scale * narrowed, self.high * scale * narrowed)
+        low = min(max(found.low, bound_s), mid_s)
+        return Interval(low=low, mid=mid_s, high=found.high)

@@ -1,0 +1,169 @@
+"""Kernels of a step: as rows, and as a table of arrays; and grouped convolutions that run on scalar units."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+CONVOLUTIONS = ("conv_fprop", "conv_dgrad", "conv_wgrad")
+_SLIDING = (*CONVOLUTIONS, "depthwise")
+ATTENTION_PASSES = ("attention_fprop", "attention_dgrad")  # one pass of fused attention
+# Kernels of fused attention: multiplying by warps (FlashAttention-2), by warpgroups on chips that can (cuDNN), or
+# the first FlashAttention as Triton compiled it in 2022.
+FusedKernel = Literal["warp", "warpgroup", "triton"]
+FUSED_KERNELS: tuple[FusedKernel, ...] = ("warp", "warpgroup", "triton")
+CONTRACTIONS = (*_SLIDING, "dot", *ATTENTION_PASSES)
+CATEGORIES = (*CONTRACTIONS, "stream", "pool", "irregular")
+
+
+class Kernel(NamedTuple):
+    """One launch, or ``count`` equal ones.
+
+    Args:
+        category: One of `CATEGORIES`; efficiencies are fitted by it.
+        dtype: Operand type.
+        flops: Real floating-point operations of one launch [FLOP].
+        bytes_moved: To and from memory in one launch [bytes].
+        m, n, k, batch: The product behind a contraction; 0, 0, 0, 1 otherwise [-].
+        winograd: Whether a Winograd algorithm applies (3x3 or 5x5, stride 1, no dilation, one group).
+        streamed: Whether it is launched within a call that the host has dispatched already, as libraries do.
+        count: Launches per step [-].
+    """
+
+    category: str
+    dtype: str
+    flops: float
+    bytes_moved: float
+    m: int = 0
+    n: int = 0
+    k: int = 0
+    batch: int = 1
+    winograd: bool = False
+    streamed: bool = False
+    count: float = 1.0  # type: ignore[assignment]  # in the place of the method of tuples
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """Kernels as arrays of one length [kernels], contractions first.
+
+    `category`, `dtype` and `attention_kernel` are codes into `CATEGORIES`, `dtypes` and `FUSED_KERNELS`;
+    `contractions` is how many rows are one. `channels_first` says which convolutions come so though tensor units
+    multiply their operands, `attention_kernel` what computes passes of fused attention. `dispatched` is how often
+    the host has to act in a step when nothing is compiled [-].
+    """
+
+    contractions: int
+
+    category: Any
+    dtype: Any
+    dtypes: tuple[str, ...]
+    count: Any
+    flops: Any
+    bytes_moved: Any
+    m: Any
+    n: Any
+    k: Any
+    batch: Any
+    winograd: Any
+    channels_first: Any
+    attention_kernel: Any
+    dispatched: float = 0.0
+
+    @property
+    def converted(self) -> Any:
+        """Mask of convolutions that tensor units could compute with channels last, array of [kernels].
+
+        Filters of one channel each are none of them: they run on scalar units, which take any layout.
+        """
+        return self.channels_first & (self.category < len(CONVOLUTIONS))
+
+
+def find_products(category: Any) -> Any:
+    """Return the mask of matrix products, fused attention included, array of [kernels].
+
+    Args:
+        category: Codes into `CATEGORIES`, array of [kernels].
+    """
+    return (category >= CATEGORIES.index("dot")) & (category < len(CONTRACTIONS))
+
+
+def merge_kernels(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
+    """Return kernels with equal ones merged into one row."""
+    counts: dict[tuple[Any, ...], float] = {}
+    for kernel in kernels:
+        key = kernel[:-1]  # all but the count
+        counts[key] = counts.get(key, 0) + kernel.count
+    return tuple(Kernel._make((*key, count)) for key, count in counts.items())
+
+
+def build_kernel_table(
+    kernels: Iterable[Kernel], *, converted: Collection[str] = (), attention_kernel: FusedKernel = "warp"
+) -> KernelTable:
+    """Return the kernels as NumPy arrays.
+
+    Args:
+        kernels: Of a step.
+        converted: Operand types that tensor units multiply and that come to convolutions with channels first.
+        attention_kernel: Kernel that computes passes of fused attention.
+    """
+    import numpy as np
+
+    rows = sorted(kernels, key=lambda kernel: kernel.category not in CONTRACTIONS)
+    columns = dict(zip(Kernel._fields, zip(*rows, strict=True), strict=True)) if rows else {}
+    categories, types = columns.get("category", ()), columns.get("dtype", ())
+    dtypes = tuple(sorted(set(types)))
+
+    def column(name: str, dtype: type = float) -> Any:
+        return np.array(columns.get(name, ()), dtype=dtype)
+
+    contraction = [category in CONTRACTIONS for category in categories]
+    return KernelTable(
+        contractions=sum(contraction),
+        category=np.array([CATEGORIES.index(category) for category in categories], dtype=int),
+        dtype=np.array([dtypes.index(dtype) for dtype in types], dtype=int),
+        dtypes=dtypes,
+        count=column("count"),
+        flops=column("flops"),
+        bytes_moved=column("bytes_moved"),
+        m=column("m"),
+        n=column("n"),
+        k=column("k"),
+        batch=column("batch"),
+        winograd=column("winograd", bool),
+        channels_first=np.array(
+            [row.category in _SLIDING and row.dtype in converted for row in rows], dtype=bool
+        ),
+        attention_kernel=np.full(len(rows), FUSED_KERNELS.index(attention_kernel)),
+        dispatched=sum(row.count for row in rows if not row.streamed),
+    )
+
+
+# Grouped convolutions of 16-bit operands with channels last that have kernels on tensor units: all of them, those
+# of 32 groups (ResNeXt), those whose groups have 2^n channels.
+FastGroups = Literal["all", "32", "powers of two"]
+FAST_GROUPS = 32
+SIXTEEN_BIT = ("float16", "bfloat16")
+
+
+def is_direct(kernel: Kernel, fast: FastGroups) -> bool:
+    """Return True for a grouped convolution by `conv2d_grouped_direct_kernel` of cuDNN or its backward passes.
+
+    These compute depthwise convolutions too, each output by a thread on scalar units. On channels last they take
+    most groups of 16-bit operands (profiles in github.com/pytorch/pytorch/issues/34977). Networks of a fixed
+    number of groups are spared, those of a fixed number of channels a group are not (timm's author on PyTorch
+    1.10, github.com/pytorch/pytorch/issues/70954). Since cuDNN 8.9 groups of 2^n channels are fast: RegNetY in
+    timm's tables of inference with PyTorch 1.13 and 2.1 (profiles/published/timm_infer.csv), where groups of 24
+    and 56 channels stay as slow as they were.
+
+    Args:
+        kernel: Any kernel; ``n`` of a convolution is the number of channels of a group in each of its passes.
+        fast: Which groups have kernels on tensor units.
+    """
+    grouped = kernel.category in CONVOLUTIONS and kernel.batch > 1 and kernel.dtype in SIXTEEN_BIT
+    if fast == "all" or not grouped:
+        return False
+    if fast == "32":
+        return kernel.batch != FAST_GROUPS
+    return kernel.n & (kernel.n - 1) != 0

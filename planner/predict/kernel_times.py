@@ -1,0 +1,191 @@
+"""Device time of a table of kernels, also of several steps at once. Pure formulas over arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from .coefficients import (
+    AcceleratorLimits,
+    GenerationCoefficients,
+    SharedCoefficients,
+    StackCoefficients,
+    field_names,
+)
+from .contractions import compute_contraction_s
+from .kernel_table import CATEGORIES, CONTRACTIONS, KernelTable
+from .roofline import (
+    clock_share,
+    compute_bandwidth_bytes_per_s,
+    find_positions,
+    find_sharpness,
+    memory_traffic_s,
+    select_by_category,
+    select_rows,
+    soft_max,
+)
+
+_DEPTHWISE = CATEGORIES.index("depthwise")
+_DOT = CATEGORIES.index("dot")
+_CONVERTED = 3  # arrays of a convolution: two operands and the result
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """Kernels with the limits of the chip and the coefficients that apply to them."""
+
+    table: KernelTable
+    chip: AcceleratorLimits
+    generation: GenerationCoefficients
+    stack: StackCoefficients
+    shared: SharedCoefficients
+
+    def select(self, rows: Any) -> _Inputs:
+        """Return the inputs of some rows."""
+        return _Inputs(*(select_rows(getattr(self, field.name), rows) for field in fields(self)))
+
+    def compute_traffic_s(self, bytes_moved: Any, *, share: Any, xp: Any) -> Any:
+        """Return the time of memory traffic at a share of the bandwidth [s]."""
+        return memory_traffic_s(
+            bytes_moved=bytes_moved,
+            l2_bytes=self.chip.l2_bytes,
+            l2_reuse=self.shared.l2_reuse,
+            attainable_bytes_per_s=compute_bandwidth_bytes_per_s(
+                self.chip, self.stack, self.shared, share=share, xp=xp
+            ),
+        )
+
+
+def compute_kernel_parts_s(
+    table: KernelTable,
+    chip: AcceleratorLimits,
+    generation: GenerationCoefficients,
+    stack: StackCoefficients,
+    shared: SharedCoefficients,
+    *,
+    xp: Any,
+) -> tuple[Any, Any, Any]:
+    """Return total, arithmetic and memory time of all launches of each row [s].
+
+    The time of a launch is softmax(arithmetic, memory) + launch gap. For convolutions with a layout that tensor
+    units do not support, the faster of conversion and scalar units is taken, and the faster of both units for
+    float32 in TF32: see `_fastest_unit_s`.
+    """
+    generation = replace(generation, launch_s=generation.launch_s * stack.launch)
+    inputs = _Inputs(table, chip, generation, stack, shared)
+    clock = clock_share(chip, shared)
+    elementwise_s = (table.flops / (chip.vector_flop_per_s * clock))[table.contractions :]
+    products_s = compute_contraction_s(table, chip, generation, stack, shared, xp=xp)
+    compute_s = xp.concatenate([products_s, elementwise_s])
+    streams = ("stream",) * len(CONTRACTIONS) + ("stream", "pool", "irregular")
+    share = select_by_category(generation, streams, table.category, xp)
+    memory_s = inputs.compute_traffic_s(table.bytes_moved, share=share, xp=xp)
+    busy_s = soft_max(compute_s, memory_s, sharpness=find_sharpness(table, shared, xp), xp=xp)
+    total_s = busy_s + generation.launch_s
+    rows = table.converted | _find_either_unit(table, chip)
+    if rows.any():
+        compute_s, total_s = _fastest_unit_s(inputs, rows, compute_s, memory_s, total_s, xp=xp)
+    return total_s * table.count, compute_s * table.count, memory_s * table.count
+
+
+def _find_either_unit(table: KernelTable, chip: AcceleratorLimits) -> Any:
+    """Return the mask of float32 products on tensor units (TF32) that scalar units may compute as fast.
+
+    These are convolutions with Winograd's algorithm, and all products where the peak of tensor units is less than
+    twice that of scalar units.
+    """
+    close = table.winograd | (chip.peak_flop_per_s < 2.0 * chip.vector_flop_per_s)
+    return chip.tensor & chip.winograd & (table.category <= _DOT) & (table.category != _DEPTHWISE) & close
+
+
+def _fastest_unit_s(
+    inputs: _Inputs, rows: Any, compute_s: Any, memory_s: Any, total_s: Any, *, xp: Any
+) -> tuple[Any, Any]:
+    """Return arithmetic and total time per launch, some contractions by the faster of two units [s].
+
+    Libraries time both units (github.com/tensorflow/tensorflow/pull/56744: neither is always faster on an A100).
+    Tensor units need channels last: cuDNN converts both operands and the result of a convolution with channels
+    first, each read and written once more (NVIDIA, "Convolutional Layers User's Guide", on tensor layouts in
+    memory). Scalar units support both layouts, with Winograd's algorithm too.
+
+    Args:
+        inputs: All kernels.
+        rows: Mask of the contractions that either unit may compute, array of [kernels].
+        compute_s, memory_s, total_s: Per launch on tensor units without conversions, array of [kernels] [s].
+        xp: Array module.
+    """
+    chosen = rows.nonzero()[0]
+    own = inputs.select(chosen)
+    table = replace(own.table, contractions=len(chosen))
+    # One array is read and written once, in one launch.
+    array_bytes = 2.0 * own.table.bytes_moved / _CONVERTED
+    copied_s = own.compute_traffic_s(array_bytes, share=own.generation.stream, xp=xp)
+    conversion_s = copied_s + own.generation.launch_s
+    conversions_s = xp.where(inputs.table.converted[chosen], _CONVERTED * conversion_s, 0.0)
+    by_tensor_s = total_s[chosen] + conversions_s
+    ones = xp.ones(len(chosen))
+    scalar = replace(own.chip, tensor=ones < 0, peak_flop_per_s=own.chip.vector_flop_per_s * ones)
+    arithmetic_s = compute_contraction_s(table, scalar, own.generation, own.stack, own.shared, xp=xp)
+    sharpness = find_sharpness(table, own.shared, xp)
+    busy_s = soft_max(arithmetic_s, memory_s[chosen], sharpness=sharpness, xp=xp)
+    by_scalar_s = busy_s + own.generation.launch_s
+    compute_rows_s = xp.where(by_scalar_s < by_tensor_s, arithmetic_s, compute_s[chosen])
+    position = find_positions(rows)
+    return (
+        xp.where(rows, compute_rows_s[position], compute_s),
+        xp.where(rows, xp.minimum(by_tensor_s, by_scalar_s)[position], total_s),
+    )
+
+
+# Largest reduction of multiplications by an algorithm for convolutions in use: F(4x4, 3x3) of Winograd's needs 36
+# for 144 (Lavin and Gray, 2016, CVPR, section 4.3).
+WINOGRAD_REDUCTION = 4.0
+
+
+def compute_bound_s(table: KernelTable, chip: AcceleratorLimits) -> float:
+    """Return a physical lower bound of a step: products at the datasheet's peak, nothing else [s].
+
+    Sum over the contractions of FLOPs / peak, with a quarter of the FLOPs where Winograd's algorithms apply on
+    scalar units. Traffic is left out: caches may serve any part of it.
+    """
+    rows = slice(table.contractions)
+    reduced = (table.winograd & chip.winograd & ~chip.tensor)[rows]
+    flops = (table.flops * table.count)[rows]
+    peak = chip.peak_flop_per_s[rows] * (1.0 + reduced * (WINOGRAD_REDUCTION - 1.0))
+    return float((flops / peak).sum())
+
+
+def concatenate_kernels(
+    tables: Sequence[KernelTable], chips: Sequence[AcceleratorLimits]
+) -> tuple[KernelTable, AcceleratorLimits, Any]:
+    """Return the kernels of several steps as one table, the limits of each, and the step that each belongs to.
+
+    Args:
+        tables: Kernels of each step.
+        chips: Limits of the chip of each step.
+    """
+    import numpy as np
+
+    lengths = [len(table.count) for table in tables]
+    segment = np.repeat(np.arange(len(tables)), lengths)
+    category = np.concatenate([table.category for table in tables])
+    order = np.argsort(category >= len(CONTRACTIONS), kind="stable")
+
+    def of_tables(name: str) -> Any:
+        return np.concatenate([getattr(table, name) for table in tables])[order]
+
+    def of_chips(name: str) -> Any:
+        values = [getattr(chip, name) for chip in chips]
+        if not any(getattr(value, "ndim", 0) for value in values):
+            return np.array(values)[segment[order]]
+        each = zip(values, lengths, strict=True)
+        columns = [value if getattr(value, "ndim", 0) else np.full(n, value) for value, n in each]
+        return np.concatenate(columns)[order]
+
+    others: dict[str, Any] = {"contractions": sum(table.contractions for table in tables)}
+    others |= {"dtype": None, "dtypes": (), "dispatched": 0.0}
+    arrays = {one.name: of_tables(one.name) for one in fields(KernelTable) if one.name not in others}
+    table = KernelTable(**others, **arrays)
+    limits = AcceleratorLimits(**{name: of_chips(name) for name in field_names(AcceleratorLimits)})
+    return table, limits, segment[order]

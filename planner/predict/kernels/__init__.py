@@ -1,1 +1,0 @@
-"""The kernels that a framework launches for a traced step."""

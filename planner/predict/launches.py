@@ -1,0 +1,353 @@
+"""Kernels of a step from its operations: fused by XLA, one per layer call, or cuDNN's recurrent kernels."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count
+from typing import Literal
+
+from ..workload.ops import PRODUCTS, Op, OpKind
+from .kernel_table import Kernel, merge_kernels
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """Pointwise work of a cell, in arrays of batch x units, counted from the cell's equations.
+
+    Args:
+        gates: Products with the recurrent weights, side by side in one [-].
+        forward, backward: Arrays read and written in a step [-].
+        kept: Arrays written forward only because the backward pass wants them [-].
+        flops: Operations on each element of the state, forward or backward [FLOP].
+    """
+
+    gates: int
+    forward: int
+    kept: int
+    backward: int
+    flops: float
+
+
+# LSTM forward: reads both halves of four gates and the cell, writes cell and output, keeps the gates.
+# Backward: reads four gates, two cells, the gradients of output (twice) and cell; writes four and the cell's.
+# GRU (reset after the product) forward: reads both halves of three gates and the state, writes the state, keeps
+# the gates and the product of the third. Backward: reads those, the state, two gradients of the output; writes
+# the gradients of three gates, of the third's product, and of the state.
+_CELLS = {
+    "lstm": _Cell(gates=4, forward=11, kept=4, backward=14, flops=20.0),
+    "gru": _Cell(gates=3, forward=8, kept=4, backward=12, flops=16.0),
+}
+
+
+def split_loops(ops: Sequence[Op]) -> tuple[list[Op], list[Op]]:
+    """Return the operations outside and inside loops over time: layers that repeat a product more than twice."""
+    repeats: Counter[tuple[str, str, int, int, int]] = Counter()
+    for op in ops:
+        if op.kind is OpKind.DOT:
+            repeats[op.layer, op.phase, op.m, op.n, op.k] += int(op.count)
+    looped = {layer for (layer, *_), count in repeats.items() if layer and count > 2}
+    return [op for op in ops if op.layer not in looped], [op for op in ops if op.layer in looped]
+
+
+def use_cudnn_rnn(ops: Sequence[Op], *, layers: Collection[str]) -> tuple[list[Op], list[Op]]:
+    """Return the operations dispatched by the host, and those launched by cuDNN.
+
+    Args:
+        ops: Of a traced workload.
+        layers: Recurrent layers executed by cuDNN; the others keep the traced loop.
+    """
+    if not layers:
+        return list(ops), []
+    trains = any(op.phase == "backward" for op in ops)
+    groups = count(1 + max((max(op.layer_group, op.fused_group) for op in ops), default=0))
+    dispatched: list[Op] = []
+    streamed: list[Op] = []
+    for op in ops:
+        if op.loop is None or op.loop.layer not in layers:
+            dispatched.append(op)
+        elif op.kind is OpKind.DOT and op.loop.part == "chain":
+            streamed += _step(op, _CELLS[op.loop.layer], groups, trains=trains)
+        elif op.kind is OpKind.DOT:
+            dispatched.append(_all_steps(op, op.loop.length))
+    return dispatched, streamed
+
+
+def _step(product: Op, cell: _Cell, groups: Iterator[int], *, trains: bool) -> Iterator[Op]:
+    """Yield the product and the pointwise kernel of each step, and the bias gradient of all steps."""
+    backward = product.phase == "backward"
+    state_bytes = product.bytes_written if backward else product.bytes_written / cell.gates
+    arrays = cell.backward if backward else cell.forward + cell.kept * trains
+    elements = product.m * product.n / (1 if backward else cell.gates)
+    yield product
+    yield _pointwise(product, next(groups), flops=cell.flops * elements, moved_bytes=arrays * state_bytes)
+    if backward and product.loop is not None:
+        steps = product.loop.length
+        gradients = steps * cell.gates
+        yield replace(
+            _pointwise(
+                product, next(groups), flops=gradients * elements, moved_bytes=gradients * state_bytes
+            ),
+            kind=OpKind.REDUCE,
+            name="reduce_sum",
+            count=product.count / steps,
+        )
+
+
+def _pointwise(product: Op, group: int, *, flops: float, moved_bytes: float) -> Op:
+    return Op(
+        kind=OpKind.ELEMENTWISE,
+        name="cell",
+        phase=product.phase,
+        layer=product.layer,
+        dtype=product.dtype,
+        count=product.count,
+        flops=flops,
+        layer_group=group,
+        fused_group=group,
+        layer_bytes_read=moved_bytes,
+        fused_bytes_read=moved_bytes,
+        loop=product.loop,
+    )
+
+
+def _all_steps(product: Op, steps: int) -> Op:
+    """Return the product over all steps that replaces one product per step.
+
+    Keras puts the steps' own operand first, so that it is ``m`` that grows; where the results are summed it
+    is ``k``, and they are written once.
+    """
+    whole = replace(product, count=product.count / steps, flops=product.flops * steps, loop=None)
+    if product.loop is not None and product.loop.part == "sum":
+        return replace(whole, k=product.k * steps, bytes_read=product.bytes_read * steps)
+    weights_bytes = product.bytes_read * product.n / (product.m + product.n)
+    return replace(
+        whole,
+        m=product.m * steps,
+        bytes_written=product.bytes_written * steps,
+        bytes_read=(product.bytes_read - weights_bytes) * steps + weights_bytes,
+    )
+
+
+_IRREGULAR = (OpKind.GATHER, OpKind.SCATTER, OpKind.SORT, OpKind.LINALG, OpKind.OTHER)
+_CATEGORY_OF = {OpKind.POOL: "pool"} | dict.fromkeys(_IRREGULAR, "irregular")
+UnfusedPart = Literal["calls", "torch_calls", "softmax", "updates", "loops"]
+_COMPOSING = {"calls": "tensorflow", "torch_calls": "torch"}
+# `Op.composed` of batch normalization, the call that Keras on PyTorch composes.
+_BATCH_NORMALIZATION = "torch"
+
+
+def split_unfused(ops: Sequence[Op], *, parts: Collection[UnfusedPart]) -> tuple[list[Op], list[Op]]:
+    """Return the rows whose kernels are whole, and those that are launched primitive by primitive.
+
+    Products are whole, each in a group of its own.
+
+    Args:
+        ops: Of a traced workload.
+        parts: Where a framework composes: in `calls` that TensorFlow has no kernel for, in `torch_calls` that
+            Keras on PyTorch has none for, in `updates` of variables.
+    """
+
+    if not parts:
+        return list(ops), []
+
+    frameworks = {_COMPOSING[part] for part in parts if part in _COMPOSING}
+
+    def is_composed(op: Op) -> bool:
+        composed = op.composed in frameworks or (op.phase == "update" and "updates" in parts)
+        return composed and op.kind not in PRODUCTS
+
+    groups = {op.layer_group for op in ops if op.layer_group >= 0 and is_composed(op)}
+    whole = [op for op in ops if op.layer_group not in groups]
+    return whole, [op for op in ops if op.layer_group in groups]
+
+
+def _category(op: Op) -> str:
+    if op.kind not in PRODUCTS:
+        return _CATEGORY_OF.get(op.kind, "stream")
+    if op.kind is OpKind.CONV:
+        return f"conv_{op.variant or 'fprop'}"
+    return f"attention_{op.variant}" if op.kind is OpKind.ATTENTION else op.kind.value
+
+
+# cuDNN has Winograd's algorithms for these: WINOGRAD takes filters of 3x3
+# (https://forums.developer.nvidia.com/t/cudnn-status-not-supported-for-algo-6-and-3/165802/3, NVIDIA's answer),
+# WINOGRAD_NONFUSED those of 5x5, too (cuDNN Developer Guide 7.6.1, `cudnnConvolutionForward` [unverified]).
+# Published steps bear it out: AlexNet in float32 on an A100, 30 % of it 5x5, does 1.65 times the FLOPs of the
+# peak.
+WINOGRAD_FILTERS = ((3, 3), (5, 5))
+
+
+def _allows_winograd(op: Op) -> bool:
+    return (
+        op.kind is OpKind.CONV
+        and op.kernel in WINOGRAD_FILTERS
+        and set(op.stride) <= {1}
+        and set(op.dilation) <= {1}
+        and op.batch == 1
+    )
+
+
+def _describe_contraction(op: Op) -> Kernel:
+    return Kernel(
+        _category(op),
+        op.dtype,
+        op.flops,
+        op.bytes_read + op.bytes_written,
+        op.m,
+        op.n,
+        op.k,
+        op.batch,
+        _allows_winograd(op),
+        count=float(op.count),
+    )
+
+
+def moved_bytes(op: Op, *, compiled: bool) -> float:
+    """Return the memory traffic of an operation in a kernel fused by XLA, or of a layer call [bytes]."""
+    if compiled:
+        return op.fused_bytes_read + op.fused_bytes_written
+    return op.layer_bytes_read + op.layer_bytes_written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Traffic:
+    """Memory traffic of kernels of several operations.
+
+    Args:
+        compiled: Whether they are fused by XLA.
+        persistent_norms, row_kernels: See `build_kernels`.
+        softmax_apart: Whether the largest value of each row is found by a kernel of its own.
+    """
+
+    compiled: bool
+    persistent_norms: bool = False
+    row_kernels: bool = False
+    softmax_apart: bool = False
+
+    def group(self, ops: Iterable[Op]) -> list[list[Op]]:
+        """Return the operations of each kernel."""
+        groups: dict[int, list[Op]] = {}
+        for op in ops:
+            group = op.fused_group if self.compiled else op.layer_group
+            if self.compiled and self.row_kernels and op.row_group >= 0:
+                group = op.row_group
+            if group >= 0:
+                groups.setdefault(group, []).append(op)
+        return list(groups.values())
+
+    def count_bytes(self, op: Op, *, once: bool = False) -> float:
+        """Return the bytes that an operation moves as part of a kernel [bytes].
+
+        Args:
+            op: One of the kernel's operations.
+            once: Whether the kernel reads each operand once.
+        """
+        moved = moved_bytes(op, compiled=self.compiled)
+        if self.compiled:
+            return moved - op.fused_bytes_reread if self.row_kernels else moved
+        if once:
+            return moved - op.layer_bytes_reread
+        return moved + op.layer_bytes_max if self.softmax_apart else moved
+
+
+def _describe_group(members: list[Op], traffic: _Traffic) -> Kernel:
+    """Return the kernel of several operations."""
+    once = traffic.persistent_norms and any(op.composed == _BATCH_NORMALIZATION for op in members)
+    heaviest, largest, count, flops, moved = members[0], -math.inf, 0.0, 0.0, 0.0
+    for op in members:
+        size = traffic.count_bytes(op, once=once)
+        if size > largest:
+            heaviest, largest = op, size
+        count = max(count, op.count)
+        flops += op.flops * op.count
+        moved += size * op.count
+    return Kernel(_category(heaviest), heaviest.dtype, flops / count, moved / count, count=float(count))
+
+
+def build_kernels(
+    ops: Sequence[Op],
+    *,
+    compiled: bool,
+    cudnn_layers: Collection[str] = (),
+    unfused: Collection[UnfusedPart] = (),
+    persistent_norms: bool = False,
+    row_kernels: bool = False,
+) -> tuple[Kernel, ...]:
+    """Return the kernels of a step, equal kernels merged into one row with a count.
+
+    Args:
+        ops: Of the traced workload.
+        compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
+        cudnn_layers: Recurrent layers that a library runs whole (`lstm`, `gru`); others run the loop as traced.
+        unfused: Where the framework launches every primitive: in `calls` (TensorFlow) or `torch_calls` (Keras on
+            PyTorch) that it has no kernel for, in `updates` of variables that are not compiled with the rest, in
+            `loops` over time; in `softmax`, where finding the largest values is a kernel of its own.
+        persistent_norms: Whether kernels of batch normalization read each operand once.
+        row_kernels: Whether XLA keeps rows on the chip that it reduces and then works on.
+    """
+    traffic = _Traffic(
+        compiled=compiled,
+        persistent_norms=persistent_norms,
+        row_kernels=row_kernels,
+        softmax_apart="softmax" in unfused,
+    )
+    dispatched, streamed = use_cudnn_rnn(ops, layers=cudnn_layers)
+    dispatched, looped = split_loops(dispatched) if "loops" in unfused else (dispatched, [])
+    dispatched, apart = split_unfused(dispatched, parts=unfused)
+    launched = (kernel for kernel, _ in _iter_launches(dispatched, traffic))
+    inner = (kernel._replace(streamed=True) for kernel, _ in _iter_launches(streamed, traffic))
+    primitives = (primitive for op in apart for primitive in _iter_primitives(op))
+    return merge_kernels(chain(launched, inner, primitives, _iter_loop_launches(looped)))
+
+
+def _iter_loop_launches(ops: Iterable[Op]) -> Iterator[Kernel]:
+    """Yield the products and the primitives of loops over time, which the executor of a graph launches itself."""
+    for op in ops:
+        if op.kind in PRODUCTS:
+            launches = iter((_describe_contraction(op),))
+        else:
+            launches = _iter_primitives(op) if op.layer_group >= 0 else iter(())
+        yield from (kernel._replace(streamed=True) for kernel in launches)
+
+
+def _iter_primitives(op: Op) -> Iterator[Kernel]:
+    """Yield the primitives of a row.
+
+    An optimizer's loop keeps no account of layers and gradients: on all primitives of a variable the host spends
+    what it spends on one kernel of a layer.
+    """
+    moved = (op.bytes_read + op.bytes_written) / op.primitives
+    kernel = Kernel(_category(op), op.dtype, op.flops / op.primitives, moved)
+    if op.phase != "update" or op.primitives == 1:
+        yield kernel._replace(count=op.count * op.primitives)
+        return
+    yield kernel._replace(count=op.count)
+    yield kernel._replace(count=op.count * (op.primitives - 1), streamed=True)
+
+
+def _iter_launches(ops: Sequence[Op], traffic: _Traffic) -> Iterator[tuple[Kernel, list[Op]]]:
+    """Yield each kernel with its operations; see `group_ops_by_kernel`."""
+    for op in ops:
+        if op.kind in PRODUCTS:
+            yield _describe_contraction(op), [op]
+    for members in traffic.group(op for op in ops if op.kind not in PRODUCTS):
+        kernel = _describe_group(members, traffic)
+        yield kernel, members
+        if traffic.softmax_apart and any(op.layer_bytes_max for op in members):
+            yield kernel._replace(flops=0.0, bytes_moved=0.0, streamed=True, count=2 * kernel.count), []
+
+
+def group_ops_by_kernel(
+    ops: Sequence[Op], *, compiled: bool, row_kernels: bool = False
+) -> list[tuple[Kernel, list[Op]]]:
+    """Return the kernels of a step with the operations of each, contractions first.
+
+    Args:
+        ops: Of the traced workload, recurrent layers as they are run.
+        compiled: True: elementwise chains are fused as XLA does; False: one kernel a layer call and phase.
+        row_kernels: See `build_kernels`.
+    """
+    return list(_iter_launches(ops, _Traffic(compiled=compiled, row_kernels=row_kernels)))

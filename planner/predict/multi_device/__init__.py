@@ -1,1 +1,0 @@
-"""Steps on several devices: interconnect, collectives, data parallelism."""

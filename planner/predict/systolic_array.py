@@ -1,0 +1,105 @@
+"""Time of kernels on a TPU: a roofline with the padding of its systolic arrays.
+
+Waves of tiles, launch gaps, throttled clocks and a shared cache do not exist on a TPU, where a step is one program
+whose memory is scheduled by the compiler. The shares of the peak that products and fused attention reach are
+fitted on published steps (`benchmarks/tpu_steps.py`). Random bits, sorts and gathers are modelled by their memory
+traffic only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..records import Frozen
+from .coefficients import AcceleratorLimits
+from .kernel_table import ATTENTION_PASSES, CATEGORIES, KernelTable
+from .roofline import soft_max
+
+SUBLANES = 8  # rows of a vector register (Jouppi et al., 2021, doi:10.1109/ISCA52012.2021.00010)
+SHARPNESS = (
+    4.0  # of the maximum of arithmetic and traffic, which overlap by double buffering: nearly a maximum
+)
+_DEPTHWISE = CATEGORIES.index("depthwise")
+_FIRST_ATTENTION = CATEGORIES.index(ATTENTION_PASSES[0])
+
+
+class SystolicShares(Frozen):
+    """Shares of the datasheet's peak that a TPU's matrix units reach in training steps [-].
+
+    Args:
+        products: Of matrix products and convolutions, by accelerator; "" for those without published steps.
+        attention: Of both passes of fused attention, on every chip.
+    """
+
+    products: dict[str, float]
+    attention: float
+
+    def find_products(self, accelerator: str) -> float:
+        """Return the share of matrix products on an accelerator [-]."""
+        return self.products.get(accelerator, self.products[""])
+
+
+# Read, not fitted. v2 and v3: their four published steps take as long as datasheet rates say. v5e: XLA's product
+# of 8192 cubed, 182 of 197 TFLOP/s, timed from the host (jax-ml/jax@cec06d11 docs/pallas/tpu/matmul.ipynb). v5p:
+# 328 of 459 TFLOP/s in whole steps of a model of 32 billion parameters that repeats no product, 6 % of them beside
+# products (AI-Hypercomputer/maxtext@0ed7bd52 MaxText/configs/v5p/README.md).
+READ_SHARES = {"TPU-v2": 1.0, "TPU-v3": 1.0, "TPU-v5e": 0.92, "TPU-v5p": 0.76}
+# v6e and attention: fitted on steps of Llama with 8 and 70 billion parameters, whose products have sides of 4,096
+# to 28,672; smaller ones may reach less. One product of 8192 cubed alone reaches 0.82 to 0.90 of the peak
+# (AI-Hypercomputer/tpu-recipes@c8cfe2f6 microbenchmarks/README.md).
+SHARES = SystolicShares(products={**READ_SHARES, "": 0.754, "TPU-v6e": 0.614}, attention=0.379)
+
+
+def padded_flops(*, m: Any, n: Any, k: Any, batch: Any, lanes: Any, xp: Any) -> Any:
+    """Return the padded FLOPs of matrix products on a systolic array of L x L multiply-adds [FLOP].
+
+    2 batch L ceil(k / L) min(8 ceil(m / 8) L ceil(n / L), 8 ceil(n / 8) L ceil(m / L)): the contracted dimension
+    and one other are padded to the sides of the array, the third streams through in groups of 8; the better
+    assignment is taken.
+
+    Args:
+        m, n, k, batch: Sizes of the products, and their number [-].
+        lanes: L, side of the array: 128, or 256 from TPU v6e on [-].
+
+    Example:
+        >>> import numpy as np
+        >>> float(padded_flops(m=1000, n=64, k=64, batch=1, lanes=128, xp=np)) / (2 * 1000 * 64 * 64)
+        2.048
+    """
+    held_n = xp.ceil(m / SUBLANES) * SUBLANES * xp.ceil(n / lanes) * lanes
+    held_m = xp.ceil(n / SUBLANES) * SUBLANES * xp.ceil(m / lanes) * lanes
+    return 2.0 * batch * xp.minimum(held_n, held_m) * xp.ceil(k / lanes) * lanes
+
+
+def systolic_parts_s(
+    table: KernelTable, chip: AcceleratorLimits, *, attention_share: float = SHARES.attention, xp: Any
+) -> tuple[Any, Any, Any]:
+    """Return total, arithmetic and memory time of all launches of each row [s].
+
+    There are no launch gaps: a step is one program that runs without the host.
+
+    Args:
+        table: Kernels of the step.
+        chip: Limits of a TPU; `matmul_share` is that of matrix products.
+        attention_share: Share of the peak that fused attention reaches [-].
+        xp: Array module.
+    """
+    first = table.contractions
+    products = padded_flops(
+        m=table.m[:first],
+        n=table.n[:first],
+        k=table.k[:first],
+        batch=table.batch[:first],
+        lanes=chip.lanes,
+        xp=xp,
+    )
+    fused = table.category[:first] >= _FIRST_ATTENTION
+    share = xp.where(fused, attention_share, chip.matmul_share)
+    product_s = products / (share * chip.peak_flop_per_s[:first])
+    # Depthwise convolutions run on the vector unit.
+    vector_s = table.flops / chip.vector_flop_per_s
+    product_s = xp.where(table.category[:first] == _DEPTHWISE, vector_s[:first], product_s)
+    compute_s = xp.concatenate([product_s, vector_s[first:]])
+    memory_s = table.bytes_moved / chip.memory_bytes_per_s
+    total_s = soft_max(compute_s, memory_s, sharpness=SHARPNESS, xp=xp)
+    return total_s * table.count, compute_s * table.count, memory_s * table.count

@@ -1,1 +1,0 @@
-"""Estimates as tables, TSV, JSON and HTML."""

@@ -1,0 +1,227 @@
+"""Text below a table: recommendations with their certainty, and notes on the sources of its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ..plan.cost_terms import USD
+from ..plan.offer_table import OfferTable
+from ..settings import get_today
+from ..units import format_count, format_device, format_duration, format_offer_name, format_short, format_usd
+from .output import UNKNOWN
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from ..offers.price_history import HasPriceDate
+    from ..plan.cost_terms import Currency
+    from ..plan.estimate import Estimate
+    from ..plan.offer_estimate import OfferEstimate
+    from ..plan.select import OfferContext
+
+
+PARETO_SHOWN = 4
+MANY_TIMES = 10.0
+
+
+def format_summary_lines(estimate: Estimate) -> list[str]:
+    """Return the recommendations, one line each."""
+    chosen = estimate.recommendation
+    paid = "" if chosen.free is None or chosen.free == chosen.fastest else " paid"
+    answers = {
+        f"cheapest{paid}": chosen.cheapest,
+        f"fastest{paid}": chosen.fastest,
+        "in time": chosen.within_deadline,
+        "in budget": chosen.within_budget,
+        "free": chosen.free,
+    }
+    currency = estimate.terms.currency
+    names_of: dict[int, list[str]] = {}
+    for name, index in answers.items():
+        if index is not None:
+            names_of.setdefault(index, []).append(name)
+    offers = estimate.offers
+    lines = [
+        f"{', '.join(names)}: {_format_offer_line(offers[index], currency)}"
+        for index, names in names_of.items()
+    ]
+    return [
+        *lines,
+        *([f"spot or on demand: {estimate.decision.spot}"] if estimate.decision.spot else []),
+        *_format_throughput(estimate),
+        *_format_bottleneck(estimate),
+        *_format_margin(estimate),
+    ]
+
+
+def _format_throughput(estimate: Estimate) -> list[str]:
+    """Return the utilization of the recommended devices, and the tokens of a language model on them."""
+    index = estimate.decision.recommended
+    if index is None:
+        return []
+    one, currency = estimate.offers[index], estimate.terms.currency
+    mfu, tokens, usd = one.device_estimate.mfu, one.device_estimate.tokens_per_s, one.usd_per_million_tokens
+    found = []
+    if tokens is not None:
+        found.append(f"{format_count(tokens.mid)} tokens/s")
+    if usd:
+        found.append(f"{_format_money(usd, currency)} a million tokens")
+    if mfu is not None:
+        found.append(f"{100 * mfu.mid:.0f} % of the peak FLOP/s (MFU)")
+    device = format_device(one.offer.accelerator, one.offer.devices)
+    return [f"on {device}: {', '.join(found)}"] if found else []
+
+
+def _format_bottleneck(estimate: Estimate) -> list[str]:
+    """Return the bottleneck of the cheapest offer and its remedy."""
+    index = estimate.recommendation.cheapest
+    limit = None if index is None else estimate.offers[index].device_estimate.bottleneck
+    if index is None or limit is None:
+        return []
+    offer = estimate.offers[index].offer
+    return [f"limit on {format_device(offer.accelerator, offer.devices)}: {limit.why}"]
+
+
+def _format_margin(estimate: Estimate) -> list[str]:
+    """Return the margin of the cheapest offer, and the offers between it and the fastest."""
+    chosen = estimate.recommendation
+    margin, lines = chosen.sensitivity, []
+    if margin is not None:
+        rival = estimate.offers[margin.runner_up].offer
+        name = format_offer_name(rival.provider, rival.instance_type)
+        price, step = _format_ratio(margin.price_share), _format_ratio(margin.step_time_share)
+        firm = "firmly cheapest" if margin.certain else "not firmly cheapest"
+        lines.append(
+            f"{firm}: at a price {price} higher, or with steps {step} slower, {name} ({rival.region}, "
+            f"{rival.purchase.replace('_', ' ')}) would be cheaper"
+        )
+    between = [index for index in chosen.pareto if index not in (chosen.cheapest, chosen.fastest)]
+    if between:
+        lines.append(f"between the two: {'; '.join(_format_front(estimate, between)[:PARETO_SHOWN])}")
+    return lines
+
+
+def _format_front(estimate: Estimate, indices: Iterable[int]) -> list[str]:
+    """Format offers of the Pareto front, of those that show the same time the cheapest."""
+    currency = estimate.terms.currency
+    texts: dict[str, str] = {}
+    for index in indices:
+        one = estimate.offers[index]
+        time, cost = _format_time_and_cost(one, currency)
+        texts[time] = f"{format_device(one.offer.accelerator, one.offer.devices)} {time} {cost}"
+    return list(texts.values())
+
+
+def _format_ratio(share: float) -> str:
+    """Format a ratio for a sentence."""
+    return f"{format_short(100 * share)} %" if share < MANY_TIMES else f"{share:,.0f} times"
+
+
+def _format_time_and_cost(one: OfferEstimate, currency: Currency) -> tuple[str, str]:
+    """Format time and cost of a run, or of samples if its length is unknown."""
+    if one.run_time_s is not None:
+        cost = _format_money(one.bill.total.mid, currency) if one.bill else UNKNOWN
+        return format_duration(one.run_time_s.mid), cost
+    million = format_usd_per_million(one, currency)
+    rate = UNKNOWN if one.samples_per_s is None else format_short(one.samples_per_s.mid)
+    return (
+        f"{rate} samples/s",
+        UNKNOWN if million is None else f"{currency.format(million)} per million",
+    )
+
+
+def format_usd_per_million(one: OfferEstimate, currency: Currency) -> str | None:
+    """Format the cost of a million samples without currency symbol; None if unknown."""
+    usd = one.usd_per_million_samples
+    return None if usd is None else format_usd(float(currency.of_usd(usd)))
+
+
+def _format_money(usd: Decimal, currency: Currency) -> str:
+    """Format an amount of US dollars in a currency."""
+    return currency.format(format_usd(float(currency.of_usd(usd))))
+
+
+def _format_offer_line(one: OfferEstimate, currency: Currency) -> str:
+    """Format an offer with its time and cost in one line."""
+    offer = one.offer
+    kind = offer.purchase.replace("_", " ")
+    device = format_device(offer.accelerator, offer.devices)
+    name = f"{format_offer_name(offer.provider, offer.instance_type)} ({device}), {offer.region}, {kind}"
+    return f"{name}: {', '.join(_format_time_and_cost(one, currency))}"
+
+
+def format_age_line(offers: Iterable[HasPriceDate]) -> str:
+    """Return the staleness warning of prices older than 30 days; empty if there are none.
+
+    Args:
+        offers: Offers shown, or other dated prices.
+    """
+    from ..offers.price_history import format_age_warning
+
+    return format_age_warning(offers, today=get_today()) or ""
+
+
+def format_footnotes(estimate: Estimate, shown: Sequence[OfferEstimate], *, short: bool = False) -> list[str]:
+    """Return the sources of a table's numbers, and their omissions.
+
+    Args:
+        estimate: Estimate with the offers.
+        shown: Offers in the table.
+        short: Order the notes by their weight, and leave out the one on quotas.
+    """
+    age, prices = format_age_line(one.offer for one in shown), _format_prices_note(shown)
+    times, bill = _format_times_note(estimate, shown), _format_bill_note(estimate)
+    if short:
+        return [line for line in (age, prices, times, bill) if line]
+    return [line for line in (prices, age, bill, times, _format_quota_note(estimate)) if line]
+
+
+def _format_prices_note(shown: Sequence[OfferEstimate]) -> str:
+    """Return kind and dates of the prices."""
+    dates = sorted(one.offer.price_as_of for one in shown if one.offer.price_as_of)
+    if not dates:
+        return "Prices: none known."
+    marks = ["s = spot"] if any(one.offer.purchase == "spot" for one in shown) else []
+    if any(one.offer.estimated for one in shown):
+        marks.append("~ = estimated from published savings")
+    between = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    return "; ".join([f"Prices: list prices of {between}, not live", *marks]) + "."
+
+
+def _format_quota_note(estimate: Estimate) -> str:
+    """Return whether the account's quotas were checked."""
+    if not estimate.options.get("quota"):
+        return "Quotas: not checked; --quota asks AWS, Azure and Google Cloud what your account may start."
+    count = sum(one.is_refused for one in _iter_contexts(estimate))
+    return f"Quotas: checked; too small for {count} offers, which are not recommended."
+
+
+def _iter_contexts(estimate: Estimate) -> Iterable[OfferContext]:
+    """Yield the contexts of the offers; a table's rows are not built for it."""
+    offers = estimate.offers
+    return offers.contexts if isinstance(offers, OfferTable) else (one.selected for one in offers)
+
+
+def _format_bill_note(estimate: Estimate) -> str:
+    """Return the items included in and excluded from the bill."""
+    missing = f" Not included: {', '.join(estimate.not_billed)}." if estimate.not_billed else ""
+    terms = estimate.terms
+    if terms.costs is None:
+        return f"Included in the bill: training only.{missing}"
+    tax = "no tax" if terms.tax is None else f"with {terms.tax.percent:g} % {terms.tax.name}"
+    code, per_usd = terms.currency.code, terms.currency.per_usd
+    rate = "" if code == USD.code else f" 1 USD = {per_usd:f} {code}."
+    return f"Included in the bill: boot to shutdown, disk, egress, {tax} (--breakdown).{missing}{rate}"
+
+
+def _format_times_note(estimate: Estimate, shown: Sequence[OfferEstimate]) -> str:
+    """Return the bases of the times, and the unmodelled share of a step."""
+    found = {getattr(one.device_estimate.step_time, "basis", None) for one in shown}
+    bases = sorted(basis for basis in found if basis)
+    share = sum(unmodelled.bytes_share for unmodelled in estimate.workload.unmodelled)
+    names = ", ".join(unmodelled.name for unmodelled in estimate.workload.unmodelled[:3])
+    unmodelled = (
+        f"; not modelled: {format_short(100 * share)} % of the bytes of a step ({names})" if names else ""
+    )
+    return f"Times: {', '.join(bases) or 'none'}; ranges are 80 % intervals{unmodelled}."

@@ -1,0 +1,279 @@
+"""From a MODEL argument to a workload: from the cache of traced workloads, or by a child process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+from ...files import delete_oldest, get_cache_folder, write_atomically
+from ...profile_schema import PROFILE_SCHEMA
+from ...records import parse_json
+from ...units import MIB
+from ..errors import to_one_line
+from ..model import FORMAT, Workload
+from ..options import WorkloadOptions, compute_run_steps, get_keras_policy
+from ..reference import Reference, parse_reference
+from .tracing_process import trace_in_child
+
+SCHEMA = "gpuplan.cache/2"
+LARGEST_CACHE_BYTES = 256 * MIB
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def compute_entry_key(
+    reference: Reference, *, base: Path, options: WorkloadOptions, argv: Sequence[str]
+) -> str:
+    """Return the key of an entry: a digest of everything the result depends on except file contents."""
+    facts = {
+        "reference": reference.text,
+        "path": str(reference.path or base),
+        "folder": os.getcwd() if reference.kind == "script" else "",
+        "options": options.to_json() | {"use_cache": True},
+        "variables": {name: os.environ.get(name) for name in options.script.variables},
+        "argv": list(argv),
+        "backend": os.environ.get("KERAS_BACKEND"),
+        "versions": _read_versions(),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _read_versions() -> dict[str, str]:
+    """Return the versions of the tracing packages without importing them, and a digest of gpuplan's sources."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    known = {"python": sys.version}
+    for package in ("keras", "jax", "keras-hub"):
+        try:
+            known[package] = version(package)
+        except PackageNotFoundError:
+            known[package] = ""
+    return known | {"gpuplan": _compute_source_digest()}
+
+
+def _compute_source_digest() -> str:
+    """Return a digest of the sizes and modification times of all tracing modules."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+        status = file.stat()
+        digest.update(f"{file.name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def read_entry(key: str) -> dict[str, Any] | None:
+    """Return the workload (as JSON) of an entry whose files are unchanged; None if there is none."""
+    path = get_cache_folder("workloads") / f"{key}.json"
+    try:
+        entry = json.loads(path.read_bytes())
+        if entry["schema"] != SCHEMA:
+            return None
+        if any(hash_file(Path(file)) != digest for file, digest in entry["files"].items()):
+            return None
+        workload: dict[str, Any] = entry["workload"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # missing or damaged: trace and rewrite
+    return workload
+
+
+def write_entry(key: str, *, workload: dict[str, Any], files: dict[str, str]) -> None:
+    """Store a workload; if the folder is not writable, only print a warning."""
+    entry = {"schema": SCHEMA, "files": files, "workload": workload}
+    folder = get_cache_folder("workloads")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / f"{key}.json", json.dumps(entry, separators=(",", ":")))
+        delete_oldest(folder, "*.json", size_bytes=LARGEST_CACHE_BYTES)
+    except OSError as error:
+        sys.stderr.write(f"warning: the trace is not cached: {error.strerror or error} ({folder})\n")
+
+
+TRACE_AGAIN = "name the model itself, to have it traced again"
+
+
+def load_workload(
+    reference: str, *, options: WorkloadOptions, base: Path | None = None, argv: Sequence[str] = ()
+) -> Workload:
+    """Return the workload of a MODEL argument without training or allocating weights.
+
+    Scripts, functions, applications and saved models are traced in a child process, or loaded from the cache
+    if the same content was traced before; then neither Keras nor JAX is imported.
+
+    Args:
+        reference: A script, function, application, saved model or saved workload.
+        options: The user's options for the run.
+        base: Base folder of relative paths; by default the current one.
+        argv: Arguments of a script.
+
+    Raises:
+        UsageError: The reference or an option is invalid.
+        CaptureError: The user's code failed before it reached a model.
+    """
+    folder = (base or Path.cwd()).absolute()
+    parsed = parse_reference(reference, base=folder)
+    if argv and parsed.kind != "script":
+        raise UsageError(f"`{reference}` takes no arguments after `--`", hint="only scripts accept them")
+    if parsed.kind == "json":
+        return _read_saved(parsed, options)
+    if parsed.kind == "script" and parsed.path is not None:
+        _require_syntax(parsed.path)
+    return _load_or_trace(parsed, options=options, base=folder, argv=argv)
+
+
+def _load_or_trace(
+    reference: Reference, *, options: WorkloadOptions, base: Path, argv: Sequence[str]
+) -> Workload:
+    # Run length and compilation do not affect the trace: one entry serves all.
+    traced = replace(options, samples=None, epochs=None, steps=None, tokens=None, compiled=None)
+    key = compute_entry_key(reference, base=base, options=traced, argv=argv)
+    known = read_entry(key) if options.use_cache else None
+    if known is None:
+        if find_spec("keras") is None:
+            raise ModuleNotFoundError("No module named 'keras'", name="keras")
+        answer = trace_in_child(reference.text, base=base, options=traced, argv=argv)
+        known = answer["workload"]
+        if options.use_cache:
+            write_entry(key, workload=answer["workload"], files=answer["files"])
+    return _apply_options(Workload.from_json(known), options)
+
+
+def _require_syntax(path: Path) -> None:
+    try:
+        compile(path.read_bytes(), str(path), "exec")
+    except SyntaxError as error:
+        raise UsageError(
+            f"{path.name}, line {error.lineno}: syntax error: {error.msg}", hint="correct it, then run again"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read `{path.name}`: {to_one_line(error)}", hint="give a script") from None
+
+
+# --- saved workloads --------------------------------------------------------------------------------------
+
+
+def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
+    """Read a saved workload from JSON."""
+    path = reference.path or Path()
+    try:
+        data = parse_json(path.read_bytes())
+        schema = data["schema"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"`{path.name}` is not a saved workload: {to_one_line(error)}",
+            hint=f"give a file of schema `{FORMAT}`",
+        ) from None
+    if schema == PROFILE_SCHEMA:
+        data = _select_workload(data, options, name=path.name)
+    elif schema != FORMAT:
+        raise UsageError(f"`{path.name}` has the unknown schema `{schema}`", hint=f"`{FORMAT}` can be read")
+    try:
+        workload = Workload.from_json(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"`{path.name}` is corrupt: {to_one_line(error)}", hint="save it again") from None
+    _require_as_traced(workload, options, name=path.name)
+    return _apply_options(workload, options)
+
+
+def _select_workload(data: dict[str, Any], options: WorkloadOptions, *, name: str) -> dict[str, Any]:
+    """Return the workload of a profile that matches the requested batch size and precision, else its first."""
+    workloads = data.get("workloads")
+    if not isinstance(workloads, list) or not workloads:
+        raise UsageError(
+            f"`{name}` contains no traced workload",
+            hint="name the model itself, and add `--profile` with this file",
+        )
+    for workload in workloads:
+        fits = options.batch_size in (None, workload.get("batch_size"))
+        if fits and _get_policy(options.precision) in (None, _get_policy(workload.get("precision"))):
+            return dict(workload)
+    return dict(workloads[0])
+
+
+def _require_as_traced(workload: Workload, options: WorkloadOptions, *, name: str) -> None:
+    for flag, asked, traced in (
+        ("--batch-size", options.batch_size, workload.batch_size),
+        ("--precision", _get_policy(options.precision), _get_policy(workload.precision)),
+    ):
+        if asked not in (None, traced):
+            raise UsageError(f"{flag} {asked}: `{name}` was traced with {traced}", hint=TRACE_AGAIN)
+    if options.remat:
+        raise UsageError(f"--remat: `{name}` was traced already", hint=TRACE_AGAIN)
+    ways = None if workload.divided is None else workload.divided.layout.devices
+    if options.tensor not in (None, ways):
+        raise UsageError(f"--shard tensor:{options.tensor}: `{name}` was traced without it", hint=TRACE_AGAIN)
+
+
+def _get_policy(precision: str | None) -> str | None:
+    return None if precision is None else get_keras_policy(precision)
+
+
+def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
+    """Return the workload with the requested run length and execution mode."""
+    if options.tokens is not None:
+        options = replace(options, samples=_count_samples(workload, options.tokens), epochs=1, tokens=None)
+    is_given = any((options.samples, options.epochs, options.steps)) or options.mode == "infer"
+    if workload.further and is_given:
+        note = f"the length of the run is as given: of {len(workload.phases)} phases, the longest alone is planned"
+        workload = replace(workload, notes=(*workload.notes, note))
+    if is_given:
+        workload = replace(workload, further=(), calls=1, programs=1)
+    if options.mode == "infer":
+        workload = replace(workload, passes=())
+    if workload.further:
+        further = tuple(_apply_options(one, options) for one in workload.further)
+        workload = replace(workload, further=further)
+    samples = options.samples or workload.samples
+    epochs = replace(options, mode=workload.mode).passes or workload.epochs
+    counted = compute_run_steps(samples=samples, batch_size=workload.batch_size, epochs=epochs)
+    changed = options.samples is not None or options.epochs is not None
+    steps = options.steps or (counted if changed else workload.steps)
+    compiled = workload.compiled if options.compiled is None else options.compiled
+    precision = options.precision or workload.precision
+    return replace(
+        workload, samples=samples, epochs=epochs, steps=steps, compiled=compiled, precision=precision
+    )
+
+
+def _count_samples(workload: Workload, tokens: int) -> int:
+    """Return the samples of a number of tokens [-]; UsageError if the model is no language model."""
+    if workload.tokens_per_sample is None:
+        raise UsageError(
+            f"`--tokens`: `{workload.model}` is no language model: it does not return a vector for each of the "
+            "integers that it takes",
+            hint="give `--samples` and `--epochs`",
+        )
+    return -(-tokens // workload.tokens_per_sample)
+
+
+# --- models in this process -------------------------------------------------------------------------------
+
+
+def trace_keras_model(
+    model: Any, *, options: WorkloadOptions, input_spec: Any = None, target_spec: Any = None
+) -> Workload:
+    """Trace a `keras.Model` of this process, without modifying it.
+
+    Args:
+        model: The model, compiled or not.
+        options: The user's options for the run.
+        input_spec, target_spec: `ArraySpec`, nested like the data; if None, those of the model.
+
+    Raises:
+        UsageError: The model's inputs have no fixed shape, or an option does not fit.
+        CaptureError: The model cannot be traced.
+    """
+    from .in_memory import trace_model
+
+    workload = trace_model(model, options=options, input_spec=input_spec, target_spec=target_spec)
+    return workload if options.tokens is None else _apply_options(workload, options)

@@ -1,0 +1,178 @@
+"""Models with weights of shape and type only, for tracing, and with real weights, for execution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...errors import GpuplanError
+from ..build.assemble import (
+    RunProperties,
+    build_symbolic_output,
+    compile_model,
+    read_input_specs,
+    resolve_batch_size,
+)
+from ..build.fit_inputs import read_fit_inputs, validate_names
+from ..build.layers_on_shapes import change_layers_on_shapes
+from ..build.model_facts import recompute_layers
+from ..errors import build_user_code_error
+from ..keras_layers import replacing
+from ..options import SpecTree, WorkloadOptions, get_keras_policy
+from ..reference import Reference
+from ..trace.jax.instrumentation import recompute_with_flags
+
+NOT_ABSTRACT = "this Keras version allocates weights while it builds, so the model must fit in memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutableModel:
+    """An executable model.
+
+    Args:
+        model: Model, built and (for training) compiled.
+        x, y, sample_weight: Specs of one sample, nested like the data.
+        output: Symbolic output.
+        batch_size: Batch size: requested, captured, fixed by the model, or Keras's default [-].
+        samples: Samples of an epoch; None if unknown [-].
+        arguments: Arguments of the script's `fit()` by name; None without a script.
+        notes: Assumptions.
+    """
+
+    model: Any
+    x: SpecTree
+    y: SpecTree
+    sample_weight: SpecTree
+    output: Any
+    batch_size: int
+    samples: int | None
+    arguments: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def set_precision(precision: str | None) -> None:
+    """Set the dtype policy, and keep the user's code from changing it."""
+    if precision is None:
+        return
+    import keras
+
+    keras.config.set_dtype_policy(get_keras_policy(precision))
+    for module in (keras.config, keras.mixed_precision):
+        for name in ("set_dtype_policy", "set_global_policy"):
+            if hasattr(module, name):
+                setattr(module, name, lambda policy: None)
+
+
+def build_and_use(
+    reference: Reference,
+    use: Callable[[ExecutableModel], NoReturn],
+    *,
+    base: Path,
+    options: WorkloadOptions,
+    argv: Sequence[str] = (),
+) -> NoReturn:
+    """Build the model of a reference and pass it on; for a script, from inside the wanted `fit()`.
+
+    Args:
+        reference: A script, function, application or saved model.
+        use: Function that receives the model; must end the process or raise.
+        base: Base folder of references.
+        options: Batch size, loss, optimizer and mode.
+        argv: Arguments of a script.
+
+    Raises:
+        UsageError, CaptureError: As for tracing.
+    """
+    from ..build.from_reference import build_model
+    from .follow import SingleFit
+    from .run_script import follow_script, skip_pretrained_weights
+
+    validate_names(loss=options.loss, optimizer=options.optimizer)
+    folder = reference.folder(base)
+    skip_pretrained_weights()
+    if reference.kind == "script" and reference.path is not None:
+
+        def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
+            run = RunProperties(text=reference.text, feed=read_fit_inputs(arguments), folders=(str(folder),))
+            use(build_executable(model, run, options, arguments))
+
+        calls = SingleFit(on_fit, fit_call=options.fit_call, own=folder)
+        follow_script(reference.path, text=reference.text, argv=argv, calls=calls)
+        raise calls.build_missing_error(reference.text)
+    model = build_model(reference, base=base, precision=options.precision)
+    use(build_executable(model, RunProperties(text=reference.text, folders=(str(folder),)), options, None))
+
+
+def build_executable(
+    model: Any, run: RunProperties, options: WorkloadOptions, arguments: dict[str, Any] | None
+) -> ExecutableModel:
+    """Build an executable model, compiled if necessary; `arguments` are those of the script's fit()."""
+    notes: list[str] = []
+    batch_size = resolve_batch_size(model, run, options, notes)
+    feed = run.feed
+    try:
+        x, y = read_input_specs(model, run.text) if feed.x is None else feed.x, feed.y
+        notes += recompute_layers(model, options)
+        output = build_symbolic_output(model, x, batch_size)
+        if options.mode == "train":
+            y = compile_model(model, output, feed, options=options, notes=notes)
+    except (GpuplanError, MemoryError):
+        raise
+    except Exception as error:
+        raise build_user_code_error(
+            error, name=run.text, doing="cannot be built", folders=run.folders
+        ) from error
+    return ExecutableModel(
+        model=model,
+        x=x,
+        y=y,
+        sample_weight=feed.sample_weight,
+        output=output,
+        batch_size=batch_size,
+        samples=options.samples or feed.samples,
+        arguments=arguments,
+        notes=tuple(notes),
+    )
+
+
+@contextmanager
+def abstract_variables() -> Iterator[bool]:
+    """Let variables created from an initializer keep shape, type and initializer, but no value.
+
+    Yields True if the installed Keras supports it. Otherwise yields False, and models are built normally,
+    because the two private methods to replace do not exist.
+
+    A value that is read is drawn from the initializer at that moment, so code that inspects weights still
+    works. Variables created from a given value (an optimizer's step counter) have it.
+    """
+    import keras
+
+    lineage = keras.Variable.__mro__
+    replaced = [
+        (cls, name, new) for cls in lineage for name, new in _REPLACEMENTS.items() if name in vars(cls)
+    ]
+    if {name for _, name, _ in replaced} != set(_REPLACEMENTS):
+        yield False
+        return
+    # A layer's shapes are found by tracing its call.
+    with replacing(*replaced), recompute_with_flags(), change_layers_on_shapes():
+        yield True
+
+
+def _keep_initializer(variable: Any, initializer: Any) -> None:
+    """Replace Keras's initialization outside scopes: keep the initializer, and determine the layout."""
+    lay_out = getattr(variable, "_initialize_layout", None)  # of Keras on JAX
+    if lay_out is not None:
+        lay_out()
+    variable._value = None
+    variable._initializer = initializer
+
+
+def _stay_abstract(variable: Any) -> None:
+    """Replace Keras's initialization at the end of a scope for variables created in it."""
+
+
+_REPLACEMENTS = {"_initialize_with_initializer": _keep_initializer, "_deferred_initialize": _stay_abstract}

@@ -1,0 +1,181 @@
+"""Calls, loops and branches inside a jaxpr."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..ops import Loop, LoopPart
+from .graph.graph import Node
+from .rules.cost_rule import Equation, count_elements, nbytes
+from .rules.registry import find_rule
+
+_ADDITIONS = ("add", "add_any")
+
+
+def mark_loop(
+    nodes: Sequence[Node], *, state: Sequence[int], ends: Sequence[int | None], length: int, layer: str
+) -> None:
+    """Assign every node of a `scan` body without a loop its role in this loop.
+
+    A node belongs to the chain if it lies on a cycle through carried values. A carried value that is only
+    added to forms no chain, since the order of a sum is arbitrary. Values that pass through an inner loop's
+    own constants are not followed.
+
+    Args:
+        nodes: The flattened body.
+        state: Carried values at the start of the body.
+        ends: Results of the body: carried values first, then collected values.
+        length: Iterations [-].
+        layer: See `Loop`.
+    """
+    sums = _find_sums(nodes, state, ends)
+    carries = [index for index in range(len(state)) if index not in sums]
+    sources = _compute_sources(nodes, {state[index]: 1 << index for index in carries})
+    targets = _compute_targets(
+        nodes, [(end, 1 << index) for index, end in enumerate(ends) if index not in sums]
+    )
+    before = _compute_ancestors([sources.get(end, 0) if end is not None else 0 for end in ends[: len(state)]])
+    for node in nodes:
+        if node.loop is None:
+            reached = _combine_bits(targets, node.outputs)
+            waits_for = _combine_bits(sources, node.inputs)
+            part: LoopPart = "apart" if reached else "sum"
+            if any(waits_for & (1 << i) and reached & before[i] for i in carries):
+                part = "chain"
+            node.loop = Loop(part=part, length=length, layer=layer)
+
+
+def _find_sums(nodes: Sequence[Node], state: Sequence[int], ends: Sequence[int | None]) -> set[int]:
+    """Return the positions of carried values that the body only adds to."""
+    uses = Counter(value for node in nodes for value in node.inputs)
+    uses.update(end for end in ends if end is not None)
+    adders = {node.outputs[0]: node for node in nodes if node.name in _ADDITIONS}
+    found = set()
+    for index, (value, end) in enumerate(zip(state, ends, strict=False)):
+        adder = adders.get(end) if end is not None else None
+        if adder is not None and value in adder.inputs and uses[value] == 1 and uses[adder.outputs[0]] == 1:
+            found.add(index)
+    return found
+
+
+def _compute_sources(nodes: Sequence[Node], known: dict[int, int]) -> dict[int, int]:
+    """Return, for each value, the carried values it depends on, as bits."""
+    bits = dict(known)
+    for node in nodes:
+        bits.update(dict.fromkeys(node.outputs, _combine_bits(bits, node.inputs)))
+    return bits
+
+
+def _compute_targets(nodes: Sequence[Node], ends: Iterable[tuple[int | None, int]]) -> dict[int, int]:
+    """Return, for each value, the results of the body that depend on it, as bits, without sums."""
+    bits: dict[int, int] = {}
+    for end, bit in ends:
+        if end is not None:
+            bits[end] = bits.get(end, 0) | bit
+    for node in reversed(nodes):
+        reached = _combine_bits(bits, node.outputs)
+        for value in node.inputs:
+            bits[value] = bits.get(value, 0) | reached
+    return bits
+
+
+def _compute_ancestors(sources: Sequence[int]) -> list[int]:
+    """Return, for each carried value, itself and those it depends on over any number of iterations, as bits."""
+    before = [bits | (1 << index) for index, bits in enumerate(sources)]
+    for middle in range(len(before)):
+        for index, bits in enumerate(before):
+            if bits & (1 << middle):
+                before[index] |= before[middle]
+    return before
+
+
+def _combine_bits(bits: dict[int, int], values: Iterable[int]) -> int:
+    total = 0
+    for value in values:
+        total |= bits.get(value, 0)
+    return total
+
+
+def find_inner_jaxprs(equation: Equation) -> list[Any]:
+    """Return the jaxprs called by an equation (`jit`, `custom_jvp_call`, `checkpoint`, `shard_map`, ...)."""
+    found = []
+    for value in equation.params.values():
+        jaxpr = getattr(value, "jaxpr", value)  # a ClosedJaxpr contains an open one
+        if hasattr(jaxpr, "eqns") and hasattr(jaxpr, "invars"):
+            found.append(jaxpr)
+    return found
+
+
+def has_primitive(jaxpr: Any, name: str) -> bool:
+    """Return whether a jaxpr, or one that it calls, has an equation of a primitive."""
+    return any(
+        equation.primitive.name == name
+        or any(has_primitive(inner, name) for inner in find_inner_jaxprs(equation))
+        for equation in jaxpr.eqns
+    )
+
+
+def select_most_expensive_branch(equation: Equation) -> Any:
+    """Return the branch of a `cond` with the highest cost."""
+    return max((branch.jaxpr for branch in equation.params["branches"]), key=_estimate_cost)
+
+
+def _estimate_cost(jaxpr: Any) -> float:
+    """Return a rough cost of a jaxpr: bytes accessed, plus 2 FLOP per element pair for contractions."""
+    total = 0.0
+    for equation in jaxpr.eqns:
+        inner = find_inner_jaxprs(equation)
+        if inner:
+            total += sum(map(_estimate_cost, inner)) * equation.params.get("length", 1)
+        else:
+            rule = find_rule(equation.primitive.name)
+            total += rule.flops(equation) + sum(rule.reads(equation)) + rule.writes(equation)
+            if rule.role.value == "contraction":
+                total += count_elements(equation.outvars[0]) * nbytes(equation.invars[1])
+    return total
+
+
+def compute_trip_count(equation: Equation, known: list[int | None]) -> int | None:
+    """Return the number of iterations of a `while` loop that counts between known integers in steps of one.
+
+    Args:
+        equation: The `while` equation.
+        known: Integer values of its operands; None if not known before execution.
+
+    Returns:
+        The number of iterations; None if it depends on data.
+    """
+    condition, body = equation.params["cond_jaxpr"].jaxpr, equation.params["body_jaxpr"].jaxpr
+    head, shared = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+    tests = [e for e in condition.eqns if e.outvars[0] is condition.outvars[0]]
+    if len(condition.eqns) != 1 or not tests or tests[0].primitive.name not in ("lt", "gt"):
+        return None
+    low, high = tests[0].invars if tests[0].primitive.name == "lt" else reversed(tests[0].invars)
+    operands = dict(zip(condition.invars, [*known[:head], *known[head + shared :]], strict=True))
+    start, stop = (_find_integer(variable, operands) for variable in (low, high))
+    if start is None or stop is None or not _counts_by_one(body, condition.invars.index(low) - head + shared):
+        return None
+    return max(stop - start, 0)
+
+
+def _find_integer(variable: Any, operands: dict[Any, int | None]) -> int | None:
+    if hasattr(variable, "val"):
+        return int(variable.val)
+    return operands.get(variable)
+
+
+def _counts_by_one(body: Any, position: int) -> bool:
+    """Return whether a loop's body adds one to the carried value at this position of its operands."""
+    counter = body.invars[position]
+    result = body.outvars[position - (len(body.invars) - len(body.outvars))]
+    for equation in body.eqns:
+        if equation.outvars[0] is result and equation.primitive.name == "add":
+            first, second = equation.invars
+            return (first is counter and _is_one(second)) or (second is counter and _is_one(first))
+    return False
+
+
+def _is_one(variable: Any) -> bool:
+    return hasattr(variable, "val") and int(variable.val) == 1

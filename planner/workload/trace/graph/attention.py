@@ -1,0 +1,209 @@
+"""Attention in a traced step: fused to one kernel a pass, or unfused, where each `keras.ops` call is a kernel."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ...model import AttentionCall
+from ...ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS, OpKind, Phase
+from ..rules.cost_rule import FUSIBLE, Contraction, Role, describe_dot
+from .graph import Graph, Node
+
+# Side of the blocks of scores of which a causal kernel skips those above the diagonal (Dao, 2023,
+# "FlashAttention-2", arXiv:2307.08691, section 3.1).
+BLOCK = 128
+STATISTIC_BYTES = 4  # the logarithm of each query's sum, kept for the backward pass
+
+
+def build_attention_product(
+    call: AttentionCall, *, batch: int, backward: bool, repeats: int = 0
+) -> Contraction:
+    """Describe one pass of fused attention as products over the blocks of queries (backward: of keys).
+
+    The forward pass computes S = Q K^T and S V, 4 T S H FLOP a head; a causal mask leaves the blocks on and below
+    the diagonal.
+
+    Args:
+        call: Sizes of one head.
+        batch: Samples times heads of the queries [-].
+        backward: Whether it is the backward pass.
+        repeats: Forward passes repeated before it, by recomputation [-].
+    """
+    blocks = math.ceil(call.keys / BLOCK)
+    share = (blocks + 1) / (2 * blocks) if call.causal else 1.0
+    products = BACKWARD_PRODUCTS + FORWARD_PRODUCTS * repeats if backward else FORWARD_PRODUCTS
+    m, across = (call.keys, call.queries) if backward else (call.queries, call.keys)
+    k = max(1, round(products * across * share))
+    return Contraction(
+        kind=OpKind.ATTENTION,
+        variant="dgrad" if backward else "fprop",
+        flops=2.0 * batch * m * call.head_size * k,
+        m=m,
+        n=call.head_size,
+        k=k,
+        batch=batch,
+    )
+
+
+def fuse_attention(
+    graph: Graph, calls: Mapping[int, AttentionCall]
+) -> tuple[Graph, tuple[AttentionCall, ...]]:
+    """Return the graph with fused attention, and the distinct calls that were fused; none if one cannot be.
+
+    Args:
+        graph: The simplified step; it is not changed.
+        calls: Properties by number of call.
+    """
+    members: dict[int, list[int]] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.attention:
+            members.setdefault(node.call, []).append(index)
+    fused = replace(graph, nodes=list(graph.nodes), sizes=list(graph.sizes), parents=list(graph.parents))
+    replaced: dict[int, Node | None] = {}
+    for number, indices in members.items():
+        call = calls.get(number)
+        found = None if call is None else _fuse_call(fused, indices, call)
+        if found is None:
+            return graph, ()
+        replaced.update(found)
+    nodes = (replaced.get(index, node) for index, node in enumerate(graph.nodes))
+    fused.nodes = [node for node in nodes if node is not None]
+    return fused, tuple(dict.fromkeys(calls[number] for number in members))
+
+
+def _fuse_call(graph: Graph, indices: Sequence[int], call: AttentionCall) -> dict[int, Node | None] | None:
+    """Return what replaces each node of a call; None if its nodes are not two products and their gradients."""
+    forward_nodes = [index for index in indices if graph.nodes[index].phase == "forward"]
+    backward_nodes = [index for index in indices if graph.nodes[index].phase == "backward"]
+    products = _find_products(graph, forward_nodes)
+    if len(products) != FORWARD_PRODUCTS or len({graph.nodes[index].count for index in products}) != 1:
+        return None
+    if any(graph.nodes[index].loop for index in indices):
+        return None
+    inputs, outputs = _find_border(graph, forward_nodes, inner=indices)
+    main = graph.nodes[products[0]]
+    scores = describe_dot(main.equation, variant="fprop")
+    batch = round(scores.flops / (2.0 * call.queries * call.keys * call.head_size))
+    statistics = graph.new_value(batch * call.queries * STATISTIC_BYTES)
+    kept = (*outputs, statistics) if backward_nodes else outputs
+
+    def build(phase: Phase, inputs: Mapping[int, int], outputs: Sequence[int], repeats: int = 0) -> Node:
+        """Return one kernel with the place of the call's first product."""
+        backward = phase == "backward"
+        return replace(
+            main,
+            inputs=tuple(inputs),
+            reads=tuple(inputs.values()),
+            outputs=tuple(outputs),
+            writes=sum(graph.sizes[value] for value in outputs),
+            phase=phase,
+            product=build_attention_product(call, batch=batch, backward=backward, repeats=repeats),
+        )
+
+    found: dict[int, Node | None] = dict.fromkeys(indices)
+    found[forward_nodes[-1]] = build("forward", inputs, kept)
+    if backward_nodes:
+        read, gradients = _find_border(graph, backward_nodes, inner=indices)
+        again = {value: graph.sizes[value] for value in kept}
+        repeats = max(0, len(_find_products(graph, backward_nodes)) - 4) // FORWARD_PRODUCTS
+        found[backward_nodes[-1]] = build("backward", {**inputs, **again, **read}, gradients, repeats)
+    return found
+
+
+def _find_products(graph: Graph, indices: Sequence[int]) -> list[int]:
+    return [index for index in indices if graph.nodes[index].role is Role.CONTRACTION]
+
+
+def _find_border(
+    graph: Graph, indices: Sequence[int], *, inner: Sequence[int]
+) -> tuple[dict[int, int], tuple[int, ...]]:
+    """Return the bytes that a pass reads from outside the call by value, and what is read of it outside."""
+    made = {value for index in inner for value in graph.nodes[index].outputs}
+    inputs: dict[int, int] = {}
+    for index in indices:
+        node = graph.nodes[index]
+        for value, size in zip(node.inputs, node.reads, strict=True):
+            if value not in made:
+                inputs[value] = max(size, inputs.get(value, 0))
+    users, inside, kept = graph.users(), set(inner), set(graph.outputs)
+    results = (value for index in indices for value in graph.nodes[index].outputs)
+    outputs = (value for value in results if value in kept or not inside.issuperset(users[value]))
+    return inputs, tuple(outputs)
+
+
+_PREPARATIONS = ("broadcast_in_dim", "convert_element_type")
+
+
+def find_calls_between_products(graph: Graph) -> dict[int, int]:
+    """Return the call of each node between the products of a layer.
+
+    Only nodes on a path from one product to another through the layer and its inner layers are included; a
+    layer that is called twice has no such path. An operator is a separate call with a negative number; a
+    conversion belongs to the next call. Loops over time are excluded, since libraries run them; so are
+    unrolled loops, for which published steps lie between one kernel for all gates and one per call.
+    """
+    owners = [_find_owner(node) for node in graph.nodes]
+    calls: dict[int, int] = {}
+    weights = graph.weights()
+    for owner, products in _iter_products(graph, owners):
+        if _is_unrolled_loop([graph.nodes[index] for index in products], weights):
+            continue
+        phase = graph.nodes[products[0]].phase
+        inside = [
+            index
+            for index in range(products[0], products[-1] + 1)
+            if graph.nodes[index].phase == phase and f"{owners[index]}/".startswith(f"{owner}/")
+        ]
+        way = _find_path_nodes(graph, inside, set(products))
+        own = [i for i in inside if graph.nodes[i].role in FUSIBLE and owners[i] == owner]
+        following = 0
+        for index in reversed(own if way.intersection(own) else []):
+            node = graph.nodes[index]
+            operator = index in way and not node.scalar and node.name not in _PREPARATIONS
+            following = calls[index] = node.call or (-index if operator else following)
+    return calls
+
+
+def _iter_products(graph: Graph, owners: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
+    """Yield each layer with several products in one phase, and these products in program order."""
+    found: dict[tuple[str, object], list[int]] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.role is Role.CONTRACTION and node.loop is None:
+            found.setdefault((owners[index], node.phase), []).append(index)
+    for (owner, _), products in found.items():
+        if len(products) > 1:
+            yield owner, products
+
+
+def _is_unrolled_loop(products: Sequence[Node], weights: Mapping[int, int]) -> bool:
+    """Return whether more than two products read the same weight."""
+    read = Counter(weight for node in products for weight in {weights.get(value) for value in node.inputs})
+    return any(count > 2 for weight, count in read.items() if weight is not None)
+
+
+def _find_path_nodes(graph: Graph, inside: Sequence[int], products: set[int]) -> set[int]:
+    """Return the nodes on a path from one product to another through inner nodes only."""
+    made: set[int] = set()
+    after = set()
+    for index in inside:
+        node = graph.nodes[index]
+        if index in products or not made.isdisjoint(node.inputs):
+            made.update(node.outputs)
+            after.add(index)
+    read: set[int] = set()
+    way = set()
+    for index in reversed(inside):
+        node = graph.nodes[index]
+        if index in products or not read.isdisjoint(node.outputs):
+            read.update(node.inputs)
+            way |= {index} & after
+    return way - products
+
+
+def _find_owner(node: Node) -> str:
+    """Return the layer of a node, without the subscripts that `einsum` adds to the path."""
+    path, _, last = node.layer.rpartition("/")
+    return path if "->" in last else node.layer
