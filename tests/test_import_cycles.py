@@ -14,7 +14,7 @@ def test_no_import_circles() -> None:
     """A circle between modules, type imports and imports inside functions included, names its members."""
     graph = graph_of(sorted(ROOT.rglob("*.py")))
 
-    assert len(graph) > 300
+    assert len(graph) > 250
     assert graph["gpuplan.plan.offer_table"] >= {
         "gpuplan.plan.comparison",
         "gpuplan.workload.model",

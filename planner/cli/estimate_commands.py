@@ -157,13 +157,7 @@ def next_steps(result: Estimate, output: Path | None) -> list[str]:
 
 
 def _start_commands(plan: Path, picked: int | None, provider: str | None) -> list[str]:
-    """Return the command that starts the recommended offer; none for Kaggle, whose notebooks open in the browser.
-
-    Args:
-        plan: File of the plan.
-        picked: Position of the recommended offer; None without a recommendation.
-        provider: Its provider.
-    """
+    """Return the command that starts the recommended offer; none for Kaggle, whose notebooks open in the browser."""
     if picked is None or provider == KAGGLE:
         return []
     if provider == COLAB:

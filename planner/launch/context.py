@@ -59,12 +59,7 @@ class LaunchContext:
             return self.adapter(request.provider).outcome(request)
 
     def _refresh(self, log: RunLog, *, reap: bool = False) -> None:
-        """Close the attempts whose machines are gone, and record the result of the last one.
-
-        Args:
-            log: Journal of the run.
-            reap: Whether to end machines past their cap, too.
-        """
+        """Close the attempts whose machines are gone, and record the result of the last one."""
         for past in log.history().open_attempts():
             with explain_teardown_errors(past):
                 found = None if past.is_ending else self._find(log, past)

@@ -84,13 +84,7 @@ class Teardown:
         return self._lived_s(started_at) if refs else None
 
     def _end(self, ref: MachineRef, *, started_at: datetime | None, number: int) -> None:
-        """End one machine and wait until its cloud confirms the end.
-
-        Args:
-            ref: The machine.
-            started_at: Its start by the cloud's clock; None: unknown.
-            number: Number of its attempt.
-        """
+        """End one machine and wait until its cloud confirms the end."""
         runner = self.runner
         runner.notify("ending", f"ending {ref.id}", number=number)
         since = runner.clock.monotonic()
@@ -121,12 +115,7 @@ class Teardown:
             runner.clock.sleep(min(runner.backoff.poll_s, doubt_s))
 
     def _doubt_s(self, started_at: datetime | None, *, since: float) -> float:
-        """Return the remaining time in which a machine whose creation is in doubt may still become visible [s].
-
-        Args:
-            started_at: Its start by the cloud's clock; None: unknown.
-            since: Local time of the first request for it [s].
-        """
+        """Return the remaining time in which a machine whose creation is in doubt may still become visible [s]."""
         waited_s = self.runner.clock.monotonic() - since
         known_s = max(waited_s, self._lived_s(started_at) or 0.0)
         remaining_s = self.runner.adapter.visibility_s - known_s

@@ -204,14 +204,7 @@ def order_costs(costs: Sequence[AlternativeCost]) -> list[AlternativeCost]:
 
 
 def _paid(usd: float, *, plan: NotebookPlan | None, bundle: Decimal | None, elapsed_h: float) -> float:
-    """Return the payment for some usage: at least the months of a plan, rounded up to whole bundles [USD].
-
-    Args:
-        usd: Cost of the usage [USD].
-        plan: Subscription; None without one.
-        bundle: Price of the smallest bundle; None if billed by use [USD].
-        elapsed_h: Calendar time [h].
-    """
+    """Return the payment for some usage: at least the months of a plan, rounded up to whole bundles [USD]."""
     if plan is not None and plan.usd_per_month is not None:
         months = max(1, math.ceil(elapsed_h / HOURS_PER_DAY / DAYS_PER_MONTH))
         usd = max(usd, months * float(plan.usd_per_month))

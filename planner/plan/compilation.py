@@ -141,15 +141,7 @@ def _for_one_core(options: WorkloadOptions, workload: Workload, target: CompileT
 def _compile_or_load(
     target: CompileTarget, model: str, *, options: WorkloadOptions, argv: Sequence[str], lowered: Lowered
 ) -> CompiledStep:
-    """Lower the step of a program and compile it for a target, or load the cached result.
-
-    Args:
-        target: Compilation target.
-        model: MODEL reference.
-        options: Tracing options of the program.
-        argv: Arguments of a script.
-        lowered: Steps lowered for other targets, to which this one is added.
-    """
+    """Lower the step of a program and compile it for a target, or load the cached result."""
     compiler = find_compiler_version(target.platform)
     if compiler is None:
         message = f"no compiler for {target.accelerator} is installed"

@@ -105,11 +105,6 @@ def _takes_pairs(accelerator: Accelerator, dtype: str, *, tensor: bool) -> bool:
     units of a V100 (NVIDIA, "Tesla V100 GPU Architecture", 2017), 39 of bfloat16 and 19.5 of float32 on an A100
     ("NVIDIA A100 Tensor Core GPU Architecture", 2020). So does a P100; smaller chips do not, and other vendors'
     chips are assumed not to.
-
-    Args:
-        accelerator: A row of the catalog.
-        dtype: Type of the operands.
-        tensor: Whether the chip has tensor units for the type.
     """
     return accelerator.vendor == "NVIDIA" and dtype in SIXTEEN_BIT and tensor
 
@@ -262,13 +257,7 @@ def compute_limits(
 def _compute_limits(
     accelerator: Accelerator, table: KernelTable, peaks: Sequence[tuple[float | None, bool]]
 ) -> AcceleratorLimits:
-    """Return the limits of an accelerator for each kernel.
-
-    Args:
-        accelerator: A row of the catalog with a memory bandwidth.
-        table: Kernels of the step.
-        peaks: Of each type of the table, its peak [TFLOP/s], and whether it is that of tensor units.
-    """
+    """Return the limits of an accelerator for each kernel."""
     import numpy as np
 
     dtypes = table.dtypes

@@ -134,12 +134,6 @@ def _find_fastest(products: Products, rows: Any, columns: Any, splits: Any, *, x
 
     NumPy computes the smooth maximum, by far the longest part, only of tilings whose sharp maximum is not above
     the time of the one with the least: the smooth maximum of a time is never below the sharp one.
-
-    Args:
-        products: Arrays of [products].
-        rows, columns: Sizes of tiles, arrays of [tiles, 1, 1].
-        splits: Parts of the k loop, array of [splits, 1].
-        xp: Array module.
     """
     busy_s, waiting_s, cost = _tiling_parts_s(products, rows, columns, splits, xp=xp)
     never_s = xp.where(products.may_split | (splits == 1.0), 0.0, NEVER_S)

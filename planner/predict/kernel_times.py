@@ -108,12 +108,6 @@ def _fastest_unit_s(
     Tensor units need channels last: cuDNN converts both operands and the result of a convolution with channels
     first, each read and written once more (NVIDIA, "Convolutional Layers User's Guide", on tensor layouts in
     memory). Scalar units support both layouts, with Winograd's algorithm too.
-
-    Args:
-        inputs: All kernels.
-        rows: Mask of the contractions that either unit may compute, array of [kernels].
-        compute_s, memory_s, total_s: Per launch on tensor units without conversions, array of [kernels] [s].
-        xp: Array module.
     """
     chosen = rows.nonzero()[0]
     own = inputs.select(chosen)

@@ -79,14 +79,7 @@ class Predictor:
         return {}
 
     def _keep(self, what: str, *owners: object, by: tuple[object, ...] = (), compute: Callable[[], T]) -> T:
-        """Return a result that is computed once for the same objects.
-
-        Args:
-            what: Name of the result.
-            owners: Objects that it belongs to, known by their ids; kept beside it, so that these stay unique.
-            by: What it also depends on, by value.
-            compute: Its computation.
-        """
+        """Return a result that is computed once for the same objects."""
         key = (what, *map(id, owners), *by)
         if key not in self._kept:
             self._kept[key] = (owners, compute())

@@ -98,11 +98,6 @@ def _compute_pipelined_s(exchange_s: float, *, pass_s: float, messages: int) -> 
     One message has no work beside it: the first gather of a pass, the last scatter ("The 1st all-gather will not
     be able to overlap with anything", PyTorch, "FSDP Notes", docs.pytorch.org/docs/stable/notes/fsdp.html). Every
     other one runs beside the work of the layer before it (Zhao et al., 2023, section 3.3).
-
-    Args:
-        exchange_s: All messages on their own [s].
-        pass_s: Work of the pass, beside all of which messages can run [s].
-        messages: Number of messages [-].
     """
     first_s = exchange_s / messages
     return first_s + exposed_s(exchange_s=exchange_s - first_s, hidden_at_most_s=pass_s)

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 mcp = pytest.importorskip("mcp")
-from gpuplan.cli.mcp_command import build_command_line  # noqa: E402
+from gpuplan.cli.mcp_server import build_command_line  # noqa: E402
 from mcp.client.client import Client  # noqa: E402
 from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402
 

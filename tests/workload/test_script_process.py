@@ -149,7 +149,7 @@ def test_nothing_is_left_when_gpuplan_is_ended(tmp_path: Path, number: signal.Si
         + "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         + "import time\ntime.sleep(600)\n"
     )
-    command = [sys.executable, "-m", "gpuplan", "estimate", "train.py", "--no-cache"]
+    command = [sys.executable, "-m", "gpuplan", "estimate", "train.py"]
     gpuplan = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True)
     try:
         started = pids(tmp_path)
@@ -206,7 +206,7 @@ def test_a_terminal_shows_the_line_that_runs_and_json_stays_json(tmp_path: Path)
         "from gpuplan.workload.capture import process\n"
         "assert process.SHOWN_AFTER_S == 15.0\n"
         "process.SHOWN_AFTER_S = 1.0\n"
-        "sys.exit(run(['estimate', 'train.py', '--no-cache', '--provider', 'lambda', '--json']))\n"
+        "sys.exit(run(['estimate', 'train.py', '--provider', 'lambda', '--json']))\n"
     )
     shown, out, status = on_a_terminal(tmp_path, code)
 
@@ -218,7 +218,7 @@ def test_a_terminal_shows_the_line_that_runs_and_json_stays_json(tmp_path: Path)
 def test_without_a_terminal_nothing_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The same line is for a person who waits, not for a log."""
     (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
-    arguments = ["estimate", str(tmp_path / "train.py"), "--no-cache", "--script-timeout", "5s"]
+    arguments = ["estimate", str(tmp_path / "train.py"), "--script-timeout", "5s"]
 
     assert run(arguments) == 1
     captured = capfd.readouterr()

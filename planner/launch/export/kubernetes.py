@@ -86,11 +86,6 @@ def _build_pod(
     """Return the template of a pod for nodes of this kind, without permissions in the cluster.
 
     Pods of several machines never share a node: pods that ask for no devices would.
-
-    Args:
-        task: The task.
-        container: Its container, without devices.
-        restart: Restart policy; None where the engine sets it.
     """
     devices = _count_devices(task)
     if devices:

@@ -111,15 +111,7 @@ class Operands:
     def _exchange(
         self, kind: str, value: Value, *, names: tuple[str, ...], largest: Spec, itemsize: int = 0
     ) -> Value:
-        """Append a collective over axes of the mesh.
-
-        Args:
-            kind: Primitive.
-            value: Value after it.
-            names: Axes.
-            largest: Spec of the larger of operand and result.
-            itemsize: Size of one element as it is sent; 0 for its type's [bytes].
-        """
+        """Append a collective over axes of the mesh."""
         size = itemsize or value.variable.aval.dtype.itemsize
         message = prod(compute_local_shape(value.shape, largest)) * size
         return self._write(value, Primitive(kind), self.mesh.describe_ring(names, message_bytes=message))

@@ -180,13 +180,7 @@ def _divide_alike(operands: Operands) -> list[Divided]:
 
 
 def _agree(operands: Operands, shape: Shape, *, whole: Sequence[int]) -> Spec:
-    """Return the division of a result of some shape, and make operands of as many dimensions fit.
-
-    Args:
-        operands: Operands; scalars and those of other ranks are undivided or gathered.
-        shape: Shape of the result [-].
-        whole: Dimensions that must not be divided.
-    """
+    """Return the division of a result of some shape, and make operands of as many dimensions fit."""
     found: list[Axes] = [UNDIVIDED] * len(shape)
     order = sorted(range(len(operands.values)), key=lambda index: -_count_divided(operands.spec(index)))
     same = [index for index in order if len(operands.values[index].shape) == len(shape)]

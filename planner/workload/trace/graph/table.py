@@ -23,12 +23,7 @@ _GROUPED_BYTES = (*_LAYER_BYTES, *_FUSED_BYTES)
 
 
 def _count_launches(nodes: Sequence[Node], taken_in: Set[int]) -> tuple[int, float, float]:
-    """Return a row's launches, bytes read and bytes written where each primitive is a kernel [-, bytes, bytes].
-
-    Args:
-        nodes: The row; at least one of them is a kernel.
-        taken_in: Values of `_find_products_in_sums`.
-    """
+    """Return a row's launches, bytes read and bytes written where each primitive is a kernel [-, bytes, bytes]."""
     kernels = [node for node in nodes if node.name != _BROADCAST and not node.scalar] or nodes
     whole = [node for node in kernels if taken_in.isdisjoint(node.outputs)]
     reads = (pair for node in kernels for pair in zip(node.inputs, node.reads, strict=True))
