@@ -18,14 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import requests
-from gpuplan.units import (
-    format_count,
-    format_device,
-    format_duration,
-    format_offer_name,
-    format_range,
-    format_usd,
-)
+from gpuplan.units import format_count, format_device, format_duration, format_offer_name, format_range, format_usd
 
 ROLES = {"cheapest_paid": "Cheapest paid", "fastest_paid": "Fastest paid"}
 ANSWERED = (0, 3)  # exit codes of an answer; 3: the answer is no

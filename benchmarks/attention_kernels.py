@@ -15,12 +15,7 @@ from gpuplan.predict.fused_attention import ATTENTION, AttentionCoefficients
 from gpuplan.units import TERA
 
 sys.path.append(str(Path(__file__).parents[1]))  # where lab/ is
-from lab.attention_fit import (
-    AttentionKernel,
-    fit_attention,
-    predict_attention_s,
-    read_attention_kernels,
-)
+from lab.attention_fit import AttentionKernel, fit_attention, predict_attention_s, read_attention_kernels
 
 USUAL_SHARE = 0.9  # of the peak, for large products where none is published
 

@@ -104,11 +104,7 @@ def ask_compiler(model: str, accelerator: str, batch_size: int) -> dict[str, Any
     needed -= analysis.alias_size_in_bytes
     limit = (row.usable_gib or row.memory_gib or 0.0) * 2**30
     fits = True if target.platform == "tpu" else needed + HALF_GIB <= limit
-    return {
-        "fits": fits,
-        "bytes": needed * target.cores,
-        "weights": keras_model.count_params() * target.cores,
-    }
+    return {"fits": fits, "bytes": needed * target.cores, "weights": keras_model.count_params() * target.cores}
 
 
 def built(model: str) -> tuple[Any, Any, Any]:
@@ -164,9 +160,7 @@ def batches_around(model: str, accelerator: str, known: int) -> tuple[int, int]:
     said = once(ask_compiler, model, accelerator, known)
     fixed = said["weights"] * COPIES
     limit = known * (limit_bytes(accelerator) - fixed) / (said["bytes"] - fixed)
-    near = (
-        int(limit * 0.94) // 2 * 2
-    )  # a sample takes less in larger batches: the line starts again from here
+    near = int(limit * 0.94) // 2 * 2  # a sample takes less in larger batches: the line starts again from here
     said = once(ask_compiler, model, accelerator, near)
     if said["bytes"] is not None:
         limit = near * (limit_bytes(accelerator) - fixed) / (said["bytes"] - fixed)
@@ -174,9 +168,7 @@ def batches_around(model: str, accelerator: str, known: int) -> tuple[int, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compilers", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.compilers:

@@ -43,9 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--provider", choices=PROVIDERS)
-    which.add_argument(
-        "--show", type=Path, metavar="RECORD", help="add a record up instead of running anything"
-    )
+    which.add_argument("--show", type=Path, metavar="RECORD", help="add a record up instead of running anything")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1, help="of the first piece; the next has the next")

@@ -111,9 +111,7 @@ def _edit_values(node: ast.AST, text: _Text) -> Iterator[Edit]:
             yield end - len(name), end, NAMES[name]
         case ast.Return(value=ast.Call() as value):
             yield *text.locate(value), "None"
-        case ast.If(test=test) | ast.IfExp(test=test) if isinstance(
-            test, (ast.Name, ast.Attribute, ast.Call)
-        ):
+        case ast.If(test=test) | ast.IfExp(test=test) if isinstance(test, (ast.Name, ast.Attribute, ast.Call)):
             start, end = text.locate(test)
             yield start, end, f"not ({text.source[start:end]})"
 

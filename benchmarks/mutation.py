@@ -36,7 +36,7 @@ PACKAGE = "planner"
 # As many mutants of each. A room is one or more folders with all below them, or files without their ending.
 ROOMS = (
     "plan", "predict", "offers", "workload/trace/rules workload/trace/graph", "profile/statistics profile/windows",
-    "launch/core launch/select_offer launch/planning launch/engine", "render/estimate_output render/estimate_table",
+    "launch/core launch/select_offer launch/engine", "render/estimate_output render/estimate_table",
 )  # fmt: skip
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 MAP = ROOT / ".pytest_cache" / "mutation-map.json"
@@ -59,9 +59,7 @@ class Copy:
             shutil.copy2(root / name, self.tree / name)
         (folder / "mutation-site").mkdir()
         (folder / "mutation-site" / "sitecustomize.py").write_text(TRACER, "utf-8")
-        layout = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"][
-            "package-dir"
-        ]
+        layout = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["package-dir"]
         for name, place in layout.items():
             _, *inner = name.split(".")
             if len(inner) < 2:  # deeper ones lie within these
@@ -73,16 +71,7 @@ class Copy:
         path = os.pathsep.join([str(self.folder / "mutation-site"), str(Path(__file__).parent)])
         options = ["-q", "-p", "mutation_tests", "-p", "no:cacheprovider", "--basetemp"]
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                *options,
-                str(self.folder / "temp"),
-                "-m",
-                "not slow",
-                *arguments,
-            ],
+            [sys.executable, "-m", "pytest", *options, str(self.folder / "temp"), "-m", "not slow", *arguments],
             cwd=self.tree,
             env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "", **environment},
             stdout=subprocess.PIPE,
@@ -164,9 +153,7 @@ class Bench:
         found = list(self._run_all(run, [files[n::parts] for n in range(parts)]))
         return {name: entry for part in found for name, entry in part.items()}
 
-    def try_mutants(
-        self, mutants: Sequence[Mutant], tests: dict[str, Any], *, budget_s: float
-    ) -> Iterator[bool]:
+    def try_mutants(self, mutants: Sequence[Mutant], tests: dict[str, Any], *, budget_s: float) -> Iterator[bool]:
         """Yield for each mutant whether a test fails with it."""
 
         def run(mutant: Mutant) -> bool:
@@ -191,12 +178,8 @@ def select_tests(mutant: Mutant, tests: dict[str, Any], *, budget_s: float) -> t
     """Return tests for a mutant and their seconds: those of its function, then of its file; fast files first."""
     groups: tuple[list[str], list[str]] = [], []
     for name, entry in tests.items():
-        if entry["s"] <= 4 * SLOWEST_S and any(
-            call.startswith(f"{mutant.file}::") for call in entry["calls"]
-        ):
-            groups[mutant.scope != IMPORT and f"{mutant.file}::{mutant.scope}" not in entry["calls"]].append(
-                name
-            )
+        if entry["s"] <= 4 * SLOWEST_S and any(call.startswith(f"{mutant.file}::") for call in entry["calls"]):
+            groups[mutant.scope != IMPORT and f"{mutant.file}::{mutant.scope}" not in entry["calls"]].append(name)
     left_s, chosen = budget_s, list[str]()
     for group in groups:
         by_file: dict[str, list[str]] = defaultdict(list)
@@ -240,31 +223,19 @@ def report(bench: Bench, mutants: Sequence[Mutant], asked: Any) -> int:
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run in temporary copies, of which nothing is left afterwards."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mutants", type=int, default=120)
     parser.add_argument("--rooms", nargs="+", default=ROOMS, help="folders below the package")
-    parser.add_argument(
-        "--tests", nargs="+", help="where to look for tests; by default most folders and doctests"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=40.0, help="of tests for a mutant (default: %(default)s)"
-    )
+    parser.add_argument("--tests", nargs="+", help="where to look for tests; by default most folders and doctests")
+    parser.add_argument("--seconds", type=float, default=40.0, help="of tests for a mutant (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--at-least", type=float, default=0.0, help="exit code 1 below this percentage")
-    parser.add_argument(
-        "--map", type=Path, default=MAP, help="file that keeps which test calls which function"
-    )
-    parser.add_argument(
-        "--keep-map", action="store_true", help="use the file though code or tests have changed"
-    )
+    parser.add_argument("--map", type=Path, default=MAP, help="file that keeps which test calls which function")
+    parser.add_argument("--keep-map", action="store_true", help="use the file though code or tests have changed")
     asked = parser.parse_args(arguments)
     if not asked.tests:
-        folders = sorted(
-            path for path in root.glob("tests/[a-z]*") if path.is_dir() and path.name not in UNMAPPED
-        )
+        folders = sorted(path for path in root.glob("tests/[a-z]*") if path.is_dir() and path.name not in UNMAPPED)
         asked.tests = [*(path.relative_to(root).as_posix() for path in folders), PACKAGE]
     mutants = pick_mutants(root / PACKAGE, asked.rooms, count=asked.mutants, seed=asked.seed)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

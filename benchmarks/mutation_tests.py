@@ -95,9 +95,7 @@ class Recorder:
                 if item.nodeid in self.tests:
                     self.tests[item.nodeid]["calls"] |= self.shared[f"{fixture.baseid}::{fixture.argname}"]
         passed = {
-            name: entry | {"calls": sorted(entry["calls"])}
-            for name, entry in self.tests.items()
-            if entry["ok"]
+            name: entry | {"calls": sorted(entry["calls"])} for name, entry in self.tests.items() if entry["ok"]
         }
         self.out.write_text(json.dumps(passed), "utf-8")
 

@@ -128,15 +128,11 @@ def main() -> None:
     args = parser.parse_args()
     if args.karpenter_aws:
         path = "pkg/providers/pricing/zz_generated.pricing_aws.go"
-        found = read_versions(
-            args.karpenter_aws, path, lambda t, d: parse_go_prices(t, d, rf"(?:{AWS_TYPES})\.")
-        )
+        found = read_versions(args.karpenter_aws, path, lambda t, d: parse_go_prices(t, d, rf"(?:{AWS_TYPES})\."))
         print(format_rate("aws on demand", found))
     if args.karpenter_azure:
         path = "pkg/providers/pricing/zz_generated.pricing.go"
-        found = read_versions(
-            args.karpenter_azure, path, lambda t, d: parse_go_prices(t, d, "Standard_N[CDV]")
-        )
+        found = read_versions(args.karpenter_azure, path, lambda t, d: parse_go_prices(t, d, "Standard_N[CDV]"))
         print(format_rate("azure on demand", found))
     if args.karpenter_gcp:
         path = "pkg/providers/pricing/initial-prices.json"

@@ -29,16 +29,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from against_fit import (
-    BACKENDS,
-    MODELS,
-    ROLES,
-    ROOT,
-    child,
-    compare_with_fit,
-    environment,
-    time_epochs,
-)
+from against_fit import BACKENDS, MODELS, ROLES, ROOT, child, compare_with_fit, environment, time_epochs
 from kept import Kept
 
 TINY = "benchmarks/workloads.py:mlp?width=64&depth=2&features=64"
@@ -90,12 +81,7 @@ def _answered(
 
     def run_epochs() -> list[list[float]]:
         return time_epochs(
-            reference,
-            batch_size=batch_size,
-            samples=samples,
-            backend=backend,
-            processes=2,
-            epochs=options.epochs,
+            reference, batch_size=batch_size, samples=samples, backend=backend, processes=2, epochs=options.epochs
         )
 
     before_s = run_epochs()
@@ -180,11 +166,7 @@ def repeat_profiles(options: argparse.Namespace) -> None:
             if busy is not None:
                 busy.kill()
                 busy.wait()
-        found = _spread(rows) | {
-            "model": options.model,
-            "backend": options.backend[0],
-            "one_core_busy": loaded,
-        }
+        found = _spread(rows) | {"model": options.model, "backend": options.backend[0], "one_core_busy": loaded}
         kept.add(found)
         print(
             f"{'one core busy' if loaded else 'as it is'}: {len(rows)} profiles, half range of medians "
@@ -202,9 +184,7 @@ def _profiled(options: argparse.Namespace) -> dict[str, Any]:
             *PROFILE, options.model, "--batch-size", "128", "--device", "cpu", "--backend", options.backend[0],
             "--max-time", str(options.max_time), "-o", str(output),
         ]  # fmt: skip
-        subprocess.run(
-            command, cwd=ROOT, env=environment(options.backend[0]), check=True, capture_output=True
-        )
+        subprocess.run(command, cwd=ROOT, env=environment(options.backend[0]), check=True, capture_output=True)
         row: dict[str, Any] = json.loads(output.read_text())["rows"][0]
         return row
 
@@ -309,9 +289,7 @@ def kill_at_random(options: argparse.Namespace) -> None:
     for number in range(options.times):
         seen["whole" if _lives_s(draw.uniform(0.0, 1.1 * whole_s)) else "absent"] += 1
         kept.add({"seed": options.seed, "times": number + 1, "whole_s": whole_s, "half": 0, **seen})
-        print(
-            f"killed {number + 1} times within {1.1 * whole_s:.1f} s: {seen}, never half a file", flush=True
-        )
+        print(f"killed {number + 1} times within {1.1 * whole_s:.1f} s: {seen}, never half a file", flush=True)
 
 
 def _lives_s(kill_after_s: float | None) -> float:
@@ -341,17 +319,13 @@ def _lives_s(kill_after_s: float | None) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     fit = commands.add_parser("fit", help="predicted epochs against real ones")
     fit.add_argument("--repeat", type=int, default=3)
     fit.add_argument("--processes", type=int, default=3, help="pairs of processes a row, at least")
     fit.add_argument("--only", default="", help="models whose reference holds this text")
-    fit.add_argument(
-        "--budget-s", type=float, default=float("inf"), help="start nothing more after so long [s]"
-    )
+    fit.add_argument("--budget-s", type=float, default=float("inf"), help="start nothing more after so long [s]")
     fit.set_defaults(run=compare_with_fit)
     answer = commands.add_parser("answer", help="the command with its defaults: time, and error of an epoch")
     answer.add_argument("--repeat", type=int, default=1)
@@ -361,9 +335,7 @@ def _parser() -> argparse.ArgumentParser:
     repeat = commands.add_parser("repeat", help="several profiles of one model")
     repeat.add_argument("--times", type=int, default=10)
     repeat.add_argument("--model", default="benchmarks/workloads.py:mlp?width=256&depth=3&features=784")
-    repeat.add_argument(
-        "--load", choices=("no", "only", "both"), default="both", help="with one core kept busy"
-    )
+    repeat.add_argument("--load", choices=("no", "only", "both"), default="both", help="with one core kept busy")
     repeat.set_defaults(run=repeat_profiles)
     overhead = commands.add_parser("overhead", help="StepTimer's cost")
     overhead.add_argument("--times", type=int, default=600, help="pairs of epochs")

@@ -106,12 +106,7 @@ def build_ranking() -> tuple[int, Callable[[], object]]:
     catalog = load_catalog()
     selection, terms = select(Filters(), catalog=catalog), CostTerms(costs=catalog.costs)
     rank = partial(
-        estimate_workload,
-        workload(),
-        selection=selection,
-        predictor=Known(),
-        question=Question(),
-        terms=terms,
+        estimate_workload, workload(), selection=selection, predictor=Known(), question=Question(), terms=terms
     )
     return len(selection.offers), rank
 
@@ -125,10 +120,7 @@ def main() -> int:
     offers, rank = build_ranking()
     met = [measure(f"{offers} offers", rank, target_ms=TARGET_MS, repeat=repeat)]
     every = list(load_catalog().accelerators.values())
-    for name, target_ms in (
-        (str(ROOT / "examples/mnist_cnn.py"), PREDICTION_TARGET_MS),
-        ("ResNet50", math.inf),
-    ):
+    for name, target_ms in ((str(ROOT / "examples/mnist_cnn.py"), PREDICTION_TARGET_MS), ("ResNet50", math.inf)):
         model = load_workload(name, options=WorkloadOptions())
         what = f"{Path(name).name} on {len(every)} accelerators"
         met.append(measure(what, partial(predict, model, every), target_ms=target_ms, repeat=repeat))

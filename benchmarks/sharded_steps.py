@@ -24,11 +24,7 @@ from gpuplan.workload.reference import parse_reference
 
 sys.path.append(str(Path(__file__).parents[1]))  # where lab/ is
 from lab.dataset import trace_measured_rows
-from lab.systolic_fit import (
-    build_systolic_steps,
-    predict_left_out_s,
-    select_fitted_rows,
-)
+from lab.systolic_fit import build_systolic_steps, predict_left_out_s, select_fitted_rows
 
 AIM_ERROR = 0.15
 AIM_POINTS = 5.0

@@ -117,9 +117,7 @@ def environment(cache: Path) -> dict[str, str]:
     return {**kept, **own, "PYTHONPYCACHEPREFIX": str(cache.parent / "bytecode")}
 
 
-def median_of(
-    command: Sequence[str], *, repeat: int, cache: Callable[[], Path], terminal: bool = False
-) -> Took:
+def median_of(command: Sequence[str], *, repeat: int, cache: Callable[[], Path], terminal: bool = False) -> Took:
     """Return the medians of a command's times, each run with the cache that it is given."""
     took = [timed(command, cache=cache(), terminal=terminal) for _ in range(repeat)]
     return Took(*(statistics.median(times) for times in zip(*took, strict=True)))

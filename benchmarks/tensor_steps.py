@@ -58,9 +58,7 @@ def compute_step_flops(width: int, depth: int) -> float:
     return 96.0 * SAMPLES * LENGTH * depth * width**2 * (1.0 + attention + logits)
 
 
-def predict_rate(
-    width: int, depth: int, heads: int, ways: int, *, fused: bool, model: Path
-) -> tuple[float, ...]:
+def predict_rate(width: int, depth: int, heads: int, ways: int, *, fused: bool, model: Path) -> tuple[float, ...]:
     """Return the predicted rate of a device, low, middle and high [TFLOP/s]."""
     name = f"{model}:build?width={width}&depth={depth}&heads={heads}&fused={str(fused).lower()}"
     answer = estimate(

@@ -84,9 +84,7 @@ def _kept(path: Path | None, rows: list[dict[str, Any]]) -> None:
 
 def main() -> int:
     """Print a line for each model and backend."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="models whose reference holds this text")
     parser.add_argument("--backend", action="append", choices=("tensorflow", "torch"))
     parser.add_argument("-o", "--output", type=Path)

@@ -16,17 +16,13 @@ ENOUGH = 0.25
 
 def main() -> int:
     """Print a line a run; return 1 when any is more than a quarter off."""
-    print(
-        f"{'machine':26} {'epochs':>6} {'step ms':>8} {'measured h':>10} {'predicted h':>11} {'error':>7}  bill"
-    )
+    print(f"{'machine':26} {'epochs':>6} {'step ms':>8} {'measured h':>10} {'predicted h':>11} {'error':>7}  bill")
     errors = []
     for judged in predict_runs(load_published_runs(), load_catalog()):
         run, bill = judged.run, judged.billed and judged.billed.bill
         machine = f"{run.step.devices}x {run.step.accelerator}, {run.step.framework}"
         priced = (
-            ""
-            if not bill or not judged.billed
-            else f"${bill.total.mid:.0f} {judged.billed.offer.instance_type}"
+            "" if not bill or not judged.billed else f"${bill.total.mid:.0f} {judged.billed.offer.instance_type}"
         )
         print(
             f"{machine:26} {run.epochs:6} {1e3 * judged.step_s:8.1f} {run.run_s / 3600:10.2f} "

@@ -141,9 +141,7 @@ def _load(model: str, options: WorkloadOptions) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "profiles" / "xla_memory.csv")
     parser.add_argument("--target", choices=TARGETS, action="append")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)

@@ -16,10 +16,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-WORK = {
-    "digits": (f"{HERE.parent / 'mnist_cnn.py'}", 128),
-    "alexnet": (f"{HERE}:alexnet", 32),
-}
+WORK = {"digits": (f"{HERE.parent / 'mnist_cnn.py'}", 128), "alexnet": (f"{HERE}:alexnet", 32)}
 ACCELERATORS = ("K80", "P100-PCIe", "T4", "V100-16GB", "A100-80GB", "H100-SXM")
 
 
@@ -47,9 +44,7 @@ def alexnet(image_size=224, classes=1000):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=WORK)
     parser.add_argument("--accelerator", action="append", help="repeat for more")
     parser.add_argument("--max-time", default="5", help="of the measurement [s]")

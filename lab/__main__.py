@@ -14,11 +14,7 @@ from .calibrate_command import calibrate
 from .campaign import campaign
 
 INTERRUPTED = 130
-COMMANDS = (
-    accuracy,
-    calibrate,
-    campaign,
-)  # each a function with typer's options, in the order of the help page
+COMMANDS = (accuracy, calibrate, campaign)  # each a function with typer's options, in the order of the help page
 
 app = typer.Typer(
     add_completion=False,

@@ -25,13 +25,7 @@ PREFERENCE: tuple[Status, ...] = ("active", "legacy", "retired", "historical")
 
 
 def _sort_key(offer: Offer) -> tuple[object, ...]:
-    return (
-        PREFERENCE.index(offer.status),
-        offer.usd_per_hour,
-        offer.provider,
-        offer.instance_type,
-        offer.region,
-    )
+    return (PREFERENCE.index(offer.status), offer.usd_per_hour, offer.provider, offer.instance_type, offer.region)
 
 
 def find_reference_prices(
@@ -49,11 +43,7 @@ def find_reference_prices(
     best: dict[tuple[str, float], Offer] = {}
     for offer in offers:
         counts = offer.purchase == "on_demand" and offer.complete and offer.usd_per_hour
-        if (
-            not counts
-            or offer.accelerator == CPU
-            or (providers is not None and offer.provider not in providers)
-        ):
+        if not counts or offer.accelerator == CPU or (providers is not None and offer.provider not in providers):
             continue
         key = (offer.accelerator, offer.devices)
         if key not in best or _sort_key(offer) < _sort_key(best[key]):
@@ -141,10 +131,7 @@ class SettingScore:
         return {
             "title": self.setting.title,
             "protocol": self.setting.protocol,
-            "pool": {
-                "n": len(self.predicted.pool),
-                "sources": len({m.origin for m in self.predicted.pool}),
-            },
+            "pool": {"n": len(self.predicted.pool), "sources": len({m.origin for m in self.predicted.pool})},
             "n": len(rows),
             "summary": to_plain(summarize(rows)),
             "over_sources": average_over_groups(by_source),

@@ -42,8 +42,7 @@ def accuracy(
         bool, typer.Option("--memory", help="Compare memory with XLA's statements and published limits.")
     ] = False,
     laws: Annotated[
-        bool,
-        typer.Option("--laws", help="Check the laws of all predictions; exit with code 3 if one is broken."),
+        bool, typer.Option("--laws", help="Check the laws of all predictions; exit with code 3 if one is broken.")
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Exit with code 3 if a score is worse than recorded.")

@@ -111,9 +111,7 @@ class _Inputs:
 
 
 def predict_attention_s(
-    rows: Sequence[AttentionKernel],
-    accelerators: Mapping[str, Accelerator],
-    coefficients: AttentionCoefficients,
+    rows: Sequence[AttentionKernel], accelerators: Mapping[str, Accelerator], coefficients: AttentionCoefficients
 ) -> Any:
     """Return the modelled time of each kernel, array of [rows] [s]."""
     return _predict_s(_build_inputs(rows, accelerators), coefficients)
@@ -135,11 +133,7 @@ def _build_inputs(rows: Sequence[AttentionKernel], accelerators: Mapping[str, Ac
 
 def _build_one(row: AttentionKernel, accelerator: Accelerator) -> tuple[KernelTable, AcceleratorLimits]:
     call = AttentionCall(
-        dtype="bfloat16",
-        head_size=row.head_size,
-        queries=row.length,
-        keys=row.length,
-        causal=row.causal,
+        dtype="bfloat16", head_size=row.head_size, queries=row.length, keys=row.length, causal=row.causal
     )
     product = build_attention_product(call, batch=row.batch * row.heads, backward=row.backward)
     arrays = BACKWARD_ARRAYS if row.backward else FORWARD_ARRAYS

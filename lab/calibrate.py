@@ -40,9 +40,7 @@ def cross_validate_architectures(
 ) -> CrossValidation:
     """Predict every family of architectures by a fit that has seen none of it, on no chip and in no source."""
     folds = assign_folds([e.measurement.family for e in samples], alone_from=ALONE_FROM, folds=FOLDS)
-    return cross_validate(
-        samples, group_of=lambda e: folds[e.measurement.family], progress=progress, whole=whole
-    )
+    return cross_validate(samples, group_of=lambda e: folds[e.measurement.family], progress=progress, whole=whole)
 
 
 def cross_validate_accelerators(
@@ -57,9 +55,7 @@ def cross_validate_sources(
 ) -> CrossValidation:
     """Predict every source by a fit without it."""
     folds = assign_folds([e.measurement.origin for e in samples], alone_from=ALONE_FROM // 3, folds=2)
-    return cross_validate(
-        samples, group_of=lambda e: folds[e.measurement.origin], progress=progress, whole=whole
-    )
+    return cross_validate(samples, group_of=lambda e: folds[e.measurement.origin], progress=progress, whole=whole)
 
 
 def select_single_gpu_rows(measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -199,9 +195,7 @@ def is_plain_fit(m: Measurement) -> bool:
     return plain and m.work == m.mode == "train" and m.devices == 1 and m.accelerator != "CPU"
 
 
-def build_measured_index(
-    measurements: Sequence[Measurement], traces: Mapping[str, TracedRun]
-) -> dict[str, Any]:
+def build_measured_index(measurements: Sequence[Measurement], traces: Mapping[str, TracedRun]) -> dict[str, Any]:
     """Return the look-up table of measured steps as plain JSON types.
 
     Args:

@@ -14,8 +14,7 @@ from gpuplan.errors import GpuplanError, UsageError
 
 def calibrate(
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="Folder of the profiles, laid out as in the repository."),
+        Path, typer.Option("--output", "-o", help="Folder of the profiles, laid out as in the repository.")
     ] = Path("profiles"),
     retrace: Annotated[
         bool, typer.Option("--retrace", help="Trace every model again, after a change of the tracer.")

@@ -53,12 +53,8 @@ def campaign(
     *,
     profiles: Annotated[list[Path] | None, typer.Argument(help="With --to-csv: profiles to convert.")] = None,
     budget_s: Annotated[float, typer.Option("--budget-s", help="Stop in time [s].")] = 480.0,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the device profiles.")
-    ] = None,
-    show: Annotated[
-        bool, typer.Option("--list", help="Print what would be run, in order, and stop.")
-    ] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the device profiles.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="Print what would be run, in order, and stop.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="One tiny kernel and step of each kind.")] = False,
     device: Annotated[Device, typer.Option("--device", help="cpu: only to try it out.")] = "gpu",
     only: Annotated[str | None, typer.Option("--only", metavar="REGEX", help="Rows of this name.")] = None,
@@ -72,23 +68,17 @@ def campaign(
             say(f"{write_csv(to_csv, read_profiles(profiles or []))} rows")
             return
         if device == "cpu" and output is None:
-            raise ValueError(
-                "a CPU's rows do not belong among the accelerators': name a folder with --output"
-            )
+            raise ValueError("a CPU's rows do not belong among the accelerators': name a folder with --output")
         stop_at_s = time.monotonic() + budget_s
         absent = show and device == "gpu" and not Path("/dev/nvidia0").exists()
         found = {} if absent else find_backends(backend, device)
-        session = start_session(
-            found, device, output or MEASURED, stop_at_s=stop_at_s, quick=quick, retry=retry
-        )
+        session = start_session(found, device, output or MEASURED, stop_at_s=stop_at_s, quick=quick, retry=retry)
         capability = NEWEST if absent else next(iter(found.values())).get("compute_capability")
         todo = list(plan(list(found) or backend or BACKENDS, capability, session, only=only))
     except (GpuplanError, ValueError, OSError) as problem:
         say(f"error: {problem}")
         raise typer.Exit(2) from problem
-    say(
-        f"{sum(len(name_rows(unit)) for _, unit in todo)} rows to measure, {session.together} processes at a time"
-    )
+    say(f"{sum(len(name_rows(unit)) for _, unit in todo)} rows to measure, {session.together} processes at a time")
     if show:
         for name, unit in todo:
             sys.stdout.writelines(f"{name}\t{label}\n" for label in name_rows(unit))
@@ -118,13 +108,7 @@ def find_backends(wanted: Sequence[str] | None, device: Device) -> dict[str, dic
 
 
 def start_session(
-    found: dict[str, dict[str, Any]],
-    device: Device,
-    folder: Path,
-    *,
-    stop_at_s: float,
-    quick: bool,
-    retry: bool,
+    found: dict[str, dict[str, Any]], device: Device, folder: Path, *, stop_at_s: float, quick: bool, retry: bool
 ) -> Session:
     """Open the device profiles; processes share cores, host and device memory."""
     import psutil
@@ -198,9 +182,7 @@ class _Round:
         """Run it, and keep each row as soon as it is there."""
         limits = self.session.limits
         if any(not isinstance(unit, Step) for _, unit in self.batch):
-            limits = RoundLimits(
-                prepare_s=limits.prepare_s, measure_s=KERNELS_S, host_bytes=limits.host_bytes
-            )
+            limits = RoundLimits(prepare_s=limits.prepare_s, measure_s=KERNELS_S, host_bytes=limits.host_bytes)
         for place, result in run_round(
             [build_request(backend, unit, self.session) for backend, unit in self.batch],
             limits=limits,
@@ -213,10 +195,7 @@ class _Round:
         backend, unit = self.batch[place]
         event = message["event"]
         if event == "ready":
-            method = {
-                "rules": to_plain(self.session.rules_of(unit)),
-                "device_fraction": float(DEVICE_FRACTION),
-            }
+            method = {"rules": to_plain(self.session.rules_of(unit)), "device_fraction": float(DEVICE_FRACTION)}
             profile = self.session.profiles[backend]
             self.environments[place] = profile.place_environment(message["environment"], method)
         elif event == "kernel":

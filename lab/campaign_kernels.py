@@ -15,13 +15,7 @@ Shape = tuple[int, ...]
 BYTES = {"float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}  # of an element [bytes]
 PRECISIONS = ("bfloat16", "tf32", "float32")
 TO_EACH = ("input_gradient", "filter_gradient")
-SLOTS = {
-    "sgd": 0,
-    "adafactor": 0,
-    "momentum": 1,
-    "lion": 1,
-    "rmsprop": 1,
-}  # of a variable; others hold two [-]
+SLOTS = {"sgd": 0, "adafactor": 0, "momentum": 1, "lion": 1, "rmsprop": 1}  # of a variable; others hold two [-]
 CHUNK = 10  # rows of a process [-]
 
 
@@ -231,9 +225,7 @@ def _embed(tokens: int, vocabulary: int, width: int) -> Iterator[Kernel]:
 
 
 TRANSFORMER = ((30_522, 768), *[(768, 768), (768,), (768, 768), (768, 3072), (3072,), (3072, 768)] * 12)
-CONVOLUTIONAL = tuple(
-    (3, 3, 64 << (i // 14), 64 << (i // 14)) if i % 3 else (64 << (i // 14),) for i in range(53)
-)
+CONVOLUTIONAL = tuple((3, 3, 64 << (i // 14), 64 << (i // 14)) if i % 3 else (64 << (i // 14),) for i in range(53))
 # Inner size and columns of products whose rows are not multiples of 16 bytes, and 50,304 beside 50,257.
 UNALIGNED = (
     (1024, 50_257), (1025, 4096), (1020, 4095), (588, 1280), (4096, 4097), (770, 3074), (50, 1000), (1024, 50_304),

@@ -241,9 +241,7 @@ def _build_optimizer(kernel: Kernel, backend: str) -> Bind:
 
     def bind(sets: int) -> tuple[Step, Step]:
         # Copies: the program destroys its state, and a value of two variables could not be donated twice.
-        kept = [
-            tuple([jax.numpy.array(v.value) for v in group] for group in (optimizer.variables, variables))
-        ]
+        kept = [tuple([jax.numpy.array(v.value) for v in group] for group in (optimizer.variables, variables))]
 
         def step() -> None:
             kept[0] = run(kept[0], gradients)
@@ -288,11 +286,7 @@ def _build_pool(name: str) -> Callable[[Kernel], Callable[..., Any]]:
     def build(kernel: Kernel) -> Callable[..., Any]:
         import keras
 
-        function, size, strides = (
-            getattr(keras.ops, name),
-            kernel.settings["size"],
-            kernel.settings["strides"],
-        )
+        function, size, strides = (getattr(keras.ops, name), kernel.settings["size"], kernel.settings["strides"])
         return lambda x: function(x, size, strides=strides, padding="same", data_format="channels_last")
 
     return build
@@ -328,9 +322,7 @@ def _build_batch_norm(kernel: Kernel) -> Callable[..., Any]:
 
     def normalize(x: Any, scale: Any, offset: Any) -> Any:
         mean, variance = keras.ops.moments(x, axes=axes)
-        return keras.ops.batch_normalization(
-            x, mean, variance, axis=-1, offset=offset, scale=scale, epsilon=1e-3
-        )
+        return keras.ops.batch_normalization(x, mean, variance, axis=-1, offset=offset, scale=scale, epsilon=1e-3)
 
     return normalize
 
@@ -360,9 +352,7 @@ def _build_attention(kernel: Kernel) -> Callable[..., Any]:
     if kernel.settings["mask"] == "padding":
         lengths = np.random.default_rng(0).integers(length // 2, length + 1, batch)
         mask = np.arange(length)[None, None, None, :] < lengths[:, None, None, None]
-        settings["mask"] = keras.ops.convert_to_tensor(
-            np.broadcast_to(mask, (batch, 1, length, length)).copy()
-        )
+        settings["mask"] = keras.ops.convert_to_tensor(np.broadcast_to(mask, (batch, 1, length, length)).copy())
     return lambda q, k, v: keras.ops.dot_product_attention(q, k, v, **settings)
 
 

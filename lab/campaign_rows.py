@@ -57,9 +57,7 @@ class DeviceProfile:
         if path.exists():
             found = json.loads(path.read_text(encoding="utf-8"))
             if any(found.get(name) != value for name, value in head.items()):
-                raise ValueError(
-                    f"{path} is no {SCHEMA} of {accelerator} on {backend}: name another --output"
-                )
+                raise ValueError(f"{path} is no {SCHEMA} of {accelerator} on {backend}: name another --output")
             self.data |= found
         self._steps = {Step.from_row(row): row["status"] for row in self.data["rows"]}
         self._kernels = {get_kernel_key(row): row["status"] for row in self.data["kernels"]}
@@ -181,9 +179,7 @@ def write_csv(path: Path, profiles: Iterable[Mapping[str, Any]]) -> int:
         profiles: Contents of device profiles.
     """
     rows = [
-        _build_csv_row(
-            row, profile, profile["environments"][row["environment"]], folder=path.resolve().parent
-        )
+        _build_csv_row(row, profile, profile["environments"][row["environment"]], folder=path.resolve().parent)
         for profile in profiles
         for row in profile["rows"]
         if row["status"] == "measured"

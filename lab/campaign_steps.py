@@ -50,14 +50,7 @@ class Step:
     @property
     def sweep(self) -> tuple[Any, ...]:
         """What is the same over batch sizes."""
-        return (
-            self.model,
-            self.mode,
-            self.precision,
-            self.backend,
-            self.jit_compile,
-            self.steps_per_execution,
-        )
+        return (self.model, self.mode, self.precision, self.backend, self.jit_compile, self.steps_per_execution)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
@@ -121,9 +114,7 @@ TINY: tuple[tuple[str, tuple[int, int, int]], ...] = (
 )
 
 
-def select_precisions(
-    wanted: Sequence[str], *, platform: str, compute_capability: str | None
-) -> tuple[str, ...]:
+def select_precisions(wanted: Sequence[str], *, platform: str, compute_capability: str | None) -> tuple[str, ...]:
     """Return the precisions that mean something on a device: TF32 is NVIDIA's, from Ampere on.
 
     Example:

@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from gpuplan.predict.from_profile.error_covariance import (
-    FLOOR,
     ErrorCovariance,
     StepFeatures,
     winsorize,
@@ -17,6 +16,7 @@ from gpuplan.predict.from_profile.error_covariance import (
 
 LEARNT = ("level", "wiggle_common", "wiggle_own", "wiggle_length", "noise")
 PRIOR_LOG = 1.0  # prior spread of each standard deviation around its start, in log units
+FLOOR = 1e-9  # keeps a covariance invertible [log units squared]
 
 
 def fit_error_covariance(features: StepFeatures, log_ratios: Sequence[float]) -> ErrorCovariance:
@@ -75,11 +75,7 @@ def _pack(covariance_model: ErrorCovariance) -> Any:
     import numpy as np
 
     return np.log(
-        [
-            *covariance_model.common,
-            *covariance_model.own,
-            *(getattr(covariance_model, name) for name in LEARNT),
-        ]
+        [*covariance_model.common, *covariance_model.own, *(getattr(covariance_model, name) for name in LEARNT)]
     )
 
 

@@ -58,9 +58,7 @@ class CrossValidation:
         pairs = zip(self.samples, predicted_s, strict=True)
         return [math.log(sample.fit_sample.step_s / time_s) for sample, time_s in pairs]
 
-    def fit_without(
-        self, measurement: Measurement, name_of: Callable[[Measurement], str]
-    ) -> FittedCoefficients:
+    def fit_without(self, measurement: Measurement, name_of: Callable[[Measurement], str]) -> FittedCoefficients:
         """Return the fit without the group of a measurement, which need not be among the samples.
 
         Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
 from pathlib import Path
 
 from gpuplan.errors import UsageError, near_names_hint
@@ -12,7 +13,7 @@ from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.executed_ops import Execution, find_measured_execution
 from gpuplan.predict.kernel_table import KernelTable
 from gpuplan.predict.measured_run import TracedRun, build_fit_sample, build_traced_run, load_measured_workload
-from gpuplan.predict.measurements import Measurement
+from gpuplan.predict.measurements import Measurement, read_measurements
 from gpuplan.predict.step_time import NoPrediction
 from gpuplan.workload.model import Workload
 
@@ -112,3 +113,13 @@ def _find_accelerator(m: Measurement, accelerators: Mapping[str, Accelerator]) -
             hint=near_names_hint(m.accelerator, accelerators, see_all="gpuplan accelerators"),
         )
     return accelerator
+
+
+def read_published_file(name: str) -> tuple[Measurement, ...]:
+    """Return the rows of one published file.
+
+    Example:
+        >>> len(read_published_file("profet_keras_aws"))
+        849
+    """
+    return read_measurements(Path(str(resources.files("gpuplan.profiles.published"))) / f"{name}.csv")

@@ -82,9 +82,7 @@ def load_published_runs() -> tuple[PublishedRun, ...]:
     path = Path(str(resources.files("gpuplan.profiles"))) / "whole_runs.csv"
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    corpus = [
-        m for m in load_published_measurements() if m.origin == "mlperf_training" and "resnet50" in m.model
-    ]
+    corpus = [m for m in load_published_measurements() if m.origin == "mlperf_training" and "resnet50" in m.model]
     return tuple(_run(row, corpus) for row in rows)
 
 

@@ -58,8 +58,7 @@ class HeldOutPredictions:
         return HeldOutPredictions(
             rows=tuple(row for row in self.rows if keep(row.measurement)),
             baselines={
-                name: tuple(row for row in rows if keep(row.measurement))
-                for name, rows in self.baselines.items()
+                name: tuple(row for row in rows if keep(row.measurement)) for name, rows in self.baselines.items()
             },
             pool=self.pool,
         )
@@ -81,9 +80,7 @@ def _predicted_without(validation: CrossValidation, chip: str) -> HeldOutPredict
     """Return the predictions of what was run on a chip, wherever it was run, by the fit without that chip."""
     ran = {build_workload_key(e.measurement) for e in validation.samples if e.measurement.chip == chip}
     found = validation.predicted_by_fit_without(chip)
-    return _predicted(
-        found, basis="datasheet", judged=lambda m: is_training(m) and build_workload_key(m) in ran
-    )
+    return _predicted(found, basis="datasheet", judged=lambda m: is_training(m) and build_workload_key(m) in ran)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -164,9 +164,9 @@ SETTINGS: dict[str, EvaluationSetting] = {
             title="Parameter servers and one process for all devices, source left out",
             protocol="The same for parameter servers and for one process that splits each batch, which most "
             "frameworks no longer use.",
-            predict=lambda evaluator: evaluator.scaling_without_source(
-                ("parameter_server", "one_process")
-            ).where(_is_one_host),
+            predict=lambda evaluator: evaluator.scaling_without_source(("parameter_server", "one_process")).where(
+                _is_one_host
+            ),
         ),
         EvaluationSetting(
             name="devices-modelled",
@@ -174,9 +174,9 @@ SETTINGS: dict[str, EvaluationSetting] = {
             protocol="The rows of averaged gradients once more, and those without a published step on one device: "
             "the step on one is predicted by coefficients, and what several devices add by constants, both fitted "
             "on the rows of all other publishers.",
-            predict=lambda evaluator: evaluator.scaling_without_source(
-                ("all_reduce",), end_to_end=True
-            ).where(_is_one_host),
+            predict=lambda evaluator: evaluator.scaling_without_source(("all_reduce",), end_to_end=True).where(
+                _is_one_host
+            ),
         ),
         EvaluationSetting(
             name="inference",

@@ -26,9 +26,7 @@ def draw(settings: Mapping[str, Mapping[str, Any]]) -> str:
     Its dot is the median, its bar ends at the 90th percentile, its diamond is the best simple rule.
     """
     rows = [(label, settings[name]) for name, label in OVERVIEW.items() if name in settings]
-    values = [
-        value for _, scores in rows for value in (scores["summary"]["p90_ape"], find_best_rule(scores) or 0)
-    ]
+    values = [value for _, scores in rows for value in (scores["summary"]["p90_ape"], find_best_rule(scores) or 0)]
     steps = int(max(values) / STEP) + 1
     scale = (WIDTH - LEFT - RIGHT) / (steps * STEP)
     height = TOP + ROW * len(rows) + 34

@@ -30,9 +30,7 @@ from .priors import ERA_SPREAD_LOG, GROUPS, ROBUST_LOG
 LogSteps = Callable[[Any], tuple[Any, Any]]
 
 
-def _unpack(
-    values: Any,
-) -> tuple[GenerationCoefficients, SharedCoefficients, StackCoefficients, HostCoefficients]:
+def _unpack(values: Any) -> tuple[GenerationCoefficients, SharedCoefficients, StackCoefficients, HostCoefficients]:
     """Return named coefficients from local values, array of [len(RANGES), ...]."""
     found, start = [], 0
     for group in GROUPS:

@@ -21,21 +21,16 @@ from typing import Any
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.memory import (
-    TIGHT_FROM,
-    MemoryVerdict,
-    available_bytes,
-    compute_batch_bytes,
-    memory_verdict,
-)
+from gpuplan.plan.memory import TIGHT_FROM, MemoryVerdict, available_bytes, compute_batch_bytes, memory_verdict
 from gpuplan.predict.measured_run import load_measured_workload
-from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
+from gpuplan.predict.measurements import Measurement, load_published_measurements
 from gpuplan.predict.run_config import compute_memory_pressure
 from gpuplan.predict.xla_recomputation import XLA_SHARE, compute_recomputed_bytes
 from gpuplan.workload.capture.load import load_workload
 from gpuplan.workload.model import Memory
 from gpuplan.workload.options import WorkloadOptions
 
+from .dataset import read_published_file
 from .kernel_store import build_run_key, load_store
 from .multi_device.data import SHARDED
 
@@ -101,9 +96,7 @@ def build_memory_scores(progress: Progress) -> dict[str, Any]:
     }
 
 
-def compare_with_xla(
-    progress: Progress, *, rows: Iterable[dict[str, str]] | None = None
-) -> list[XlaComparison]:
+def compare_with_xla(progress: Progress, *, rows: Iterable[dict[str, str]] | None = None) -> list[XlaComparison]:
     """Return the comparison with XLA for all recorded steps, or for some rows.
 
     UsageError outside of a clone: the models of these steps are not installed.
@@ -150,9 +143,7 @@ def compare_batch_limits(progress: Progress) -> list[BatchVerdict]:
     for (model, name), m in sorted(largest.items(), key=lambda item: item[0]):
         if model not in memories:
             progress(model)
-            memories[model] = load_workload(
-                model, options=WorkloadOptions(batch_size=TRACED), base=m.base
-            ).memory
+            memories[model] = load_workload(model, options=WorkloadOptions(batch_size=TRACED), base=m.base).memory
         following = [(batch, False) for batch in GRID if batch > m.batch_size][:1]
         for batch, ran in [(m.batch_size, True), *following]:
             memory = memories[model]

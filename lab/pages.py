@@ -72,9 +72,7 @@ def format_accuracy_page(settings: Mapping[str, Scores]) -> str:
         _format_table(_HEAD, [_format_setting(name, s) for name, s in settings.items()]),
         "\n".join(f"- **{name}**: {s['title']}. {s['protocol']}" for name, s in settings.items()) + "\n",
         CHOICES,
-        _format_table(
-            _CHOICE_HEAD, [cells for name, s in settings.items() for cells in _iter_choices(name, s)]
-        ),
+        _format_table(_CHOICE_HEAD, [cells for name, s in settings.items() for cells in _iter_choices(name, s)]),
         PRICES,
         _format_table(
             _PRICE_HEAD, [_format_price(name, price) for name, price in _collect_prices(settings).items()]
@@ -212,11 +210,7 @@ def format_memory_page(board: Board) -> str:
     """Format the generated part of the page on memory."""
     return (
         "\n".join(
-            [
-                *_iter_xla_lines(board["xla"]),
-                *_iter_limit_lines(board["limits"]),
-                *_iter_ran_lines(board["ran"]),
-            ]
+            [*_iter_xla_lines(board["xla"]), *_iter_limit_lines(board["limits"]), *_iter_ran_lines(board["ran"])]
         )
         + "\n"
     )

@@ -6,11 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gpuplan.predict.coefficients import (
-    FittedCoefficients,
-    era_sign,
-    field_names,
-)
+from gpuplan.predict.coefficients import FittedCoefficients, era_sign, field_names
 
 from .priors import ERA_SPREAD_LOG, GROUPS, NEVER_LINEAR, NEVER_RISING
 
@@ -112,9 +108,7 @@ def compute_robust_scales(layout: VectorLayout) -> Any:
     import numpy as np
 
     means = np.full(len(RANGES) + len(ERA_SPREAD_LOG), NEVER_LINEAR)
-    members = [
-        np.tile(group.robust_spreads, len(layout.members[group.name])) for group in GROUPS if group.name
-    ]
+    members = [np.tile(group.robust_spreads, len(layout.members[group.name])) for group in GROUPS if group.name]
     return np.concatenate([means, *members])
 
 
@@ -143,6 +137,4 @@ def unpack_coefficients(logs: Any, layout: VectorLayout) -> FittedCoefficients:
 
 
 def _named(kind: Any, values: Any) -> Any:
-    return kind(
-        **{name: float(f"{value:.6g}") for name, value in zip(field_names(kind), values, strict=True)}
-    )
+    return kind(**{name: float(f"{value:.6g}") for name, value in zip(field_names(kind), values, strict=True)})

@@ -41,10 +41,7 @@ class CoefficientGroup:
 
     name: str
     kind: (
-        type[GenerationCoefficients]
-        | type[SharedCoefficients]
-        | type[StackCoefficients]
-        | type[HostCoefficients]
+        type[GenerationCoefficients] | type[SharedCoefficients] | type[StackCoefficients] | type[HostCoefficients]
     )
     ranges: dict[str, StartAndBounds]
     spread_log: float

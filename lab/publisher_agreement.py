@@ -57,10 +57,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def _is_same_work(one: LabelledSample, other: LabelledSample) -> bool:
     (flops, traffic), (other_flops, other_traffic) = _sum_work(one), _sum_work(other)
-    return (
-        abs(math.log(flops / other_flops)) < SAME_FLOPS
-        and abs(math.log(traffic / other_traffic)) < SAME_BYTES
-    )
+    return abs(math.log(flops / other_flops)) < SAME_FLOPS and abs(math.log(traffic / other_traffic)) < SAME_BYTES
 
 
 def _sum_work(sample: LabelledSample) -> tuple[float, float]:

@@ -55,11 +55,7 @@ def union(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, 
 
 
 def compute_log_bounds(
-    log_ratios: Sequence[float],
-    groups: Sequence[str],
-    *,
-    tail: float = TAIL,
-    similarity: Sequence[float] = (),
+    log_ratios: Sequence[float], groups: Sequence[str], *, tail: float = TAIL, similarity: Sequence[float] = ()
 ) -> tuple[float, float]:
     """Return the 10th and 90th percentile of residuals with equal total weight of every group.
 
@@ -129,9 +125,7 @@ def compute_nested_log_bounds(
             bounds of a few groups are extremes, where a row counts in full however small its weight [-].
     """
     near = (
-        [row for row in zip(log_ratios, groups, similarity, strict=True) if row[2] >= NEAR]
-        if similarity
-        else []
+        [row for row in zip(log_ratios, groups, similarity, strict=True) if row[2] >= NEAR] if similarity else []
     )
     if near:
         log_ratios, groups, similarity = zip(*near, strict=True)

@@ -15,12 +15,7 @@ from gpuplan.predict.measurements import Measurement
 from .calibrate import build_measured_index, calibrate, is_plain_fit, select_single_gpu_rows
 from .dataset import build_samples, trace_runs
 from .kernel_store import build_run_key, encode_store
-from .multi_device.data import (
-    find_packaged_facts,
-    index_scaling_facts,
-    pair_measurements,
-    scaling_facts_to_json,
-)
+from .multi_device.data import find_packaged_facts, index_scaling_facts, pair_measurements, scaling_facts_to_json
 from .multi_device.fit import fit_exchange_forms, parallel_to_json
 from .transfer_score import fit_error_model
 
@@ -71,11 +66,7 @@ def rebuild_profiles(
 
 
 def rebuild_traces(
-    corpus: Sequence[Measurement],
-    *,
-    progress: Progress,
-    part: Progress = lambda _: None,
-    retrace: bool = False,
+    corpus: Sequence[Measurement], *, progress: Progress, part: Progress = lambda _: None, retrace: bool = False
 ) -> tuple[dict[str, TracedRun], dict[str, Any], dict[str, bytes]]:
     """Return the kernels of every run, the gradients, and the content of the two files that hold them.
 

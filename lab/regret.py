@@ -122,8 +122,7 @@ def evaluate_choice(candidates: Sequence[AcceleratorOption]) -> Decision:
         cheapest=None
         if len(priced) < FEWEST
         else regret(
-            chosen_by=[c.predicted_s * usd for c, usd in priced],
-            truth=[c.measured_s * usd for c, usd in priced],
+            chosen_by=[c.predicted_s * usd for c, usd in priced], truth=[c.measured_s * usd for c, usd in priced]
         ),
         fastest=regret(chosen_by=predicted, truth=measured),
         rank_correlation=rank_correlation(predicted, measured),

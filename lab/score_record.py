@@ -48,11 +48,7 @@ def inputs_fingerprint() -> str:
         if file.name.endswith(".csv") and not file.name.startswith(("left_out", *UNSCORED))
     ]
     digest = hashlib.sha256()
-    for file in [
-        *sorted(files, key=lambda file: file.name),
-        profiles / SOFTWARE,
-        profiles / "efficiency.json",
-    ]:
+    for file in [*sorted(files, key=lambda file: file.name), profiles / SOFTWARE, profiles / "efficiency.json"]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -70,10 +66,7 @@ def build_record(
     fingerprint = inputs_fingerprint()
     now = {name: {**round_digits(scores), "inputs": fingerprint} for name, scores in settings.items()}
     merged = {**(before or {}).get("settings", {}), **now}
-    return {
-        "schema": FORMAT,
-        "settings": {name: merged[name] for name in order if name in merged},
-    }
+    return {"schema": FORMAT, "settings": {name: merged[name] for name in order if name in merged}}
 
 
 def find_regressions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -85,9 +78,7 @@ def find_regressions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     Args:
         before, now: Scores by name of the setting.
     """
-    return [
-        f"{name}: {line}" for name in now if name in before for line in _worse_lines(before[name], now[name])
-    ]
+    return [f"{name}: {line}" for name in now if name in before for line in _worse_lines(before[name], now[name])]
 
 
 def _worse_lines(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

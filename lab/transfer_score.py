@@ -89,9 +89,7 @@ class TransferPrediction:
         return math.log(self.measurement.step_s / self.mid_s) / self.spread
 
 
-def _select_profile_rows(
-    rows: Sequence[int], samples: Sequence[LabelledSample], batches: Batches
-) -> list[int]:
+def _select_profile_rows(rows: Sequence[int], samples: Sequence[LabelledSample], batches: Batches) -> list[int]:
     """Return the rows of a profile by batch size: all of them, or those at the smallest and the largest."""
     ordered = sorted(rows, key=lambda row: samples[row].measurement.batch_size)
     return ordered if batches == "all" else sorted({ordered[0], ordered[-1]})
@@ -170,16 +168,12 @@ def predict_transfers(
         batches: `all` that were measured there, or the `two` outermost.
         keep: Which rows take part.
     """
-    pairs = [
-        (e, g) for e, g in zip(validation.samples, validation.groups, strict=True) if keep(e.measurement)
-    ]
+    pairs = [(e, g) for e, g in zip(validation.samples, validation.groups, strict=True) if keep(e.measurement)]
     predictions: list[TransferPrediction] = []
     for group in sorted({g for _, g in pairs}):
         held = [e for e, g in pairs if g == group]
         rest = [e for e, g in pairs if g != group]
-        predictions += _predict_group(
-            held, rest, validation.fits[group], group, source=source, batches=batches
-        )
+        predictions += _predict_group(held, rest, validation.fits[group], group, source=source, batches=batches)
     return tuple(predictions)
 
 

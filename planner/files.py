@@ -93,9 +93,7 @@ def write_atomically(path: Path, data: str | bytes, *, durable: bool = False, pr
         sync_folder(path.parent)
 
 
-def delete_oldest(
-    folder: Path, pattern: str, *, files: float = math.inf, size_bytes: float = math.inf
-) -> None:
+def delete_oldest(folder: Path, pattern: str, *, files: float = math.inf, size_bytes: float = math.inf) -> None:
     """Delete the oldest files of a folder until the limits are met; safe with concurrent processes.
 
     Args:

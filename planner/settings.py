@@ -136,9 +136,7 @@ def _parse_addresses(value: object, where: str) -> dict[str, str]:
     """Parse URLs by name; UsageError unless it is a table of strings."""
     if isinstance(value, dict) and all(isinstance(address, str) for address in value.values()):
         return dict(value)
-    raise UsageError(
-        f"{where} is not a table of addresses", hint='write `azure-retail = "https://..."` in it'
-    )
+    raise UsageError(f"{where} is not a table of addresses", hint='write `azure-retail = "https://..."` in it')
 
 
 _SCALARS: dict[str, Callable[[object, str], Any]] = {
@@ -251,9 +249,7 @@ def _require_exchange_rate(settings: Settings) -> None:
         )
 
 
-def _iter_layers(
-    *, environ: Mapping[str, str], folder: Path, user_file: Path
-) -> Iterator[dict[str, _Setting]]:
+def _iter_layers(*, environ: Mapping[str, str], folder: Path, user_file: Path) -> Iterator[dict[str, _Setting]]:
     """Yield the settings of each source, in order of precedence."""
     variables = {name: ENVIRONMENT_PREFIX + name.upper() for name in _SCALARS}
     yield {
@@ -297,9 +293,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path} is not valid TOML: {error}", hint="correct the file, or remove it"
-        ) from error
+        raise UsageError(f"{path} is not valid TOML: {error}", hint="correct the file, or remove it") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
 

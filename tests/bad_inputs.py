@@ -54,9 +54,7 @@ COUNTS = {
     "breakeven": ("--runs", "--batch-size", "--epochs"),
 }
 AMOUNTS = {"estimate": ("--budget", "--devices"), "breakeven": ("--hour-value", "--wait-value")}
-DURATIONS = {
-    "estimate": ("--deadline", "--script-timeout"),
-}
+DURATIONS = {"estimate": ("--deadline", "--script-timeout")}
 NAMES = {
     "estimate": ("--accelerator", "--provider", "--region", "--residency", "--purchase", "--precision", "--mode",
                  "--sort", "--assume", "--scaling"),
@@ -142,9 +140,7 @@ BY_HAND = (
     BadInput((), (USAGE,)),
     BadInput(("estimat",), says="estimat"),
     BadInput(("estimate",), says="model"),
-    BadInput(
-        ("estimate", ""),
-    ),
+    BadInput(("estimate", "")),
     BadInput(("estimate", "ResNet5"), says="ResNet5"),
     BadInput(("estimate", "no.such.module:build"), says="no.such.module"),
     BadInput(("estimate", "{missing.py}"), says="missing.py"),
@@ -161,9 +157,7 @@ BY_HAND = (
     BadInput(("estimate", "{good.json}", "--provider", "google"), says="gcp"),
     BadInput(("estimate", "{good.json}", "--provider", "Gogle"), says="did you mean `gcp`"),
     BadInput(("estimate", "{good.json}", "--provider", "amazn"), says="did you mean `aws`"),
-    BadInput(
-        ("estimate", "{good.json}", "--accelerator", "T4", "--provider", "lambda"), (NO,), says="--provider"
-    ),
+    BadInput(("estimate", "{good.json}", "--accelerator", "T4", "--provider", "lambda"), (NO,), says="--provider"),
     BadInput(("estimate", "{good.json}", "--deadline", "1s"), (NO,)),
     BadInput(("estimate", "{good.json}", "--budget", "1e-9", "--provider", "aws"), (NO,)),
     BadInput(("breakeven", "{good.json}", "--against", "moon"), says="moon"),
@@ -196,9 +190,7 @@ BY_HAND = (
     BadInput(("profile", "{good.json}", "--max-time", "inf"), says="--max-time"),
     BadInput(("profile", "{good.json}", "--batch-size", "0"), says="--batch-size"),
     BadInput(("profile", "{good.json}", "--precision", "float7"), says="float7"),
-    BadInput(
-        ("profile", "{good.json}", "--accelerator", "T4"), says="gpuplan estimate MODEL --accelerator NAME"
-    ),
+    BadInput(("profile", "{good.json}", "--accelerator", "T4"), says="gpuplan estimate MODEL --accelerator NAME"),
     BadInput(("profile", "{missing.py}"), says="missing.py"),
     BadInput(("benchmark", "--minutes", "nan"), says="--minutes"),
     BadInput(("benchmark", "--minutes", "0"), says="--minutes"),

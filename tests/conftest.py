@@ -63,9 +63,7 @@ class DurationRecorder:
     def pytest_sessionfinish(self) -> None:
         """Write the file, and keep what was recorded of tests that were not selected."""
         known = json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
-        kept = {
-            name: round(seconds, 1) for name, seconds in self.seconds.items() if seconds >= SHORTEST_KEPT_S
-        }
+        kept = {name: round(seconds, 1) for name, seconds in self.seconds.items() if seconds >= SHORTEST_KEPT_S}
         rest = {name: seconds for name, seconds in known.items() if name not in self.seconds}
         DURATIONS.write_text(json.dumps(rest | kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
@@ -106,9 +104,7 @@ def _no_settings_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> It
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
         patch.setenv("AWS_CONFIG_FILE", os.devnull)
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # or boto3 asks the network for credentials
-        if (
-            "KERAS_BACKEND" not in os.environ
-        ):  # nor ~/.keras/keras.json, which may name a backend that is not here
+        if "KERAS_BACKEND" not in os.environ:  # nor ~/.keras/keras.json, which may name a backend that is not here
             patch.setenv("KERAS_BACKEND", "jax")
         patch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("GPUPLAN_DATA_DIR", str(tmp_path_factory.mktemp("data")))

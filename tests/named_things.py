@@ -22,16 +22,7 @@ OURS = [
     if (ROOT / name).is_dir()
 ]
 THEIRS = ("jax/", "sky/")  # files of other projects, in docstrings
-PROGRAMS = {
-    "aws",
-    "az",
-    "docker",
-    "gcloud",
-    "pip",
-    "pytest",
-    "sky",
-    "xargs",
-}  # programs with flags of their own
+PROGRAMS = {"aws", "az", "docker", "gcloud", "pip", "pytest", "sky", "xargs"}  # programs with flags of their own
 Node = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -50,9 +41,7 @@ def documented(docstring: str, section: str = "Args") -> list[str]:
         ['a', 'b', 'rest']
     """
     parts = re.findall(rf"^{section}:\n((?:    .*\n?|\n)+)", docstring, re.MULTILINE)
-    entries = (
-        one for part in parts for one in re.findall(r"^ {4}(\S[^:(]*)(?: \([^)]*\))?:", part, re.MULTILINE)
-    )
+    entries = (one for part in parts for one in re.findall(r"^ {4}(\S[^:(]*)(?: \([^)]*\))?:", part, re.MULTILINE))
     return [name.strip().strip("*`") for entry in entries for name in entry.split(",")]
 
 
@@ -68,13 +57,7 @@ def unknown_arguments(tree: ast.Module, classes: dict[str, ast.ClassDef]) -> Ite
 
 
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    every = (
-        *node.args.posonlyargs,
-        *node.args.args,
-        *node.args.kwonlyargs,
-        node.args.vararg,
-        node.args.kwarg,
-    )
+    every = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg)
     return {one.arg for one in every if one is not None}
 
 
@@ -97,19 +80,14 @@ def _fields(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> set[str]:
 
 def _attributes(node: Node) -> set[str]:
     """Return what a class sets on itself, and its properties."""
-    stored = (
-        one for one in ast.walk(node) if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store)
-    )
+    stored = (one for one in ast.walk(node) if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store))
     return {one.attr for one in stored} | {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
 
 
 def classes_of(modules: dict[Path, ast.Module]) -> dict[str, ast.ClassDef]:
     """Return the classes of modules by name."""
     return {
-        node.name: node
-        for tree in modules.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
+        node.name: node for tree in modules.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
     }
 
 
@@ -135,9 +113,7 @@ def lost_names(text: str, *, bare: bool) -> Iterator[str]:
             for name in re.findall(r"`([\w/]+\.py)`", text)
             if name not in rooted and not name.startswith(THEIRS)
         )
-        yield from (
-            name for name in short if not any(f"/{one}".endswith(f"/{name}") for one in project_files())
-        )
+        yield from (name for name in short if not any(f"/{one}".endswith(f"/{name}") for one in project_files()))
     dotted = re.findall(r"`gpuplan\.((?!toml`)[A-Za-z_]\w*(?:\.\w+)*)(?:\(.*?\))?`", text)
     yield from (f"gpuplan.{name}" for name in dotted if not _is_importable(name))
 

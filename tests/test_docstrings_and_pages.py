@@ -44,10 +44,7 @@ def test_arguments_that_docstrings_name_exist() -> None:
             'class F(G):\n    """F.\n\n    Args:\n        x: A.\n    """\n    def __init__(self, y): self.x = y',
             "x",
         ),
-        (
-            'class F(G):\n    """F.\n\n    Attributes:\n        x, d: A.\n    """\n    def f(self): self.x = 1',
-            "d",
-        ),
+        ('class F(G):\n    """F.\n\n    Attributes:\n        x, d: A.\n    """\n    def f(self): self.x = 1', "d"),
     ],
 )
 def test_an_argument_that_does_not_exist_is_found(source: str, name: str) -> None:
@@ -82,9 +79,7 @@ def test_files_and_modules_that_are_named_exist() -> None:
 )
 def test_a_lost_name_is_found(name: str) -> None:
     """Beside names that exist, and a file of settings that is no module."""
-    there = (
-        "`planner/offers/rows.py`, `rows.py`, `gpuplan.offers.rows.Row`, `gpuplan.estimate()`, `gpuplan.toml`"
-    )
+    there = "`planner/offers/rows.py`, `rows.py`, `gpuplan.offers.rows.Row`, `gpuplan.estimate()`, `gpuplan.toml`"
 
     assert list(lost_names(there, bare=True)) == []
     assert list(lost_names(f"{there} and `{name}`", bare=True)) == [name]

@@ -15,10 +15,7 @@ def test_no_import_circles() -> None:
     graph = graph_of(sorted(ROOT.rglob("*.py")))
 
     assert len(graph) > 250
-    assert graph["gpuplan.plan.offer_table"] >= {
-        "gpuplan.plan.comparison",
-        "gpuplan.workload.model",
-    }
+    assert graph["gpuplan.plan.offer_table"] >= {"gpuplan.plan.comparison", "gpuplan.workload.model"}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as circle:
@@ -27,9 +24,7 @@ def test_no_import_circles() -> None:
 
 def test_an_inference_prediction_loads_nothing_of_the_fit() -> None:
     """Estimates need the packaged coefficients alone: neither corpus nor fit nor cross-validation."""
-    code = (
-        "import sys; from gpuplan.predict.predictor import Predictor; Predictor.load(); print(*sys.modules)"
-    )
+    code = "import sys; from gpuplan.predict.predictor import Predictor; Predictor.load(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())
 

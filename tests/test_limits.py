@@ -13,9 +13,7 @@ from gpuplan.offers.catalog import load_catalog
 
 def test_the_limit_itself_is_accepted_and_one_more_is_not() -> None:
     require_count(MAX_SAMPLES, what="--samples", most=MAX_SAMPLES)
-    with pytest.raises(
-        UsageError, match=r"--samples must be at most 1,000,000,000,000,000, not 1,000,0.*001"
-    ):
+    with pytest.raises(UsageError, match=r"--samples must be at most 1,000,000,000,000,000, not 1,000,0.*001"):
         require_count(MAX_SAMPLES + 1, what="--samples", most=MAX_SAMPLES)
 
 

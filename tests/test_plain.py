@@ -38,10 +38,7 @@ def test_records_become_objects_with_their_fields_in_order() -> None:
     found = to_plain(report)
 
     assert found == {
-        "runs": [
-            {"time_s": {"low": 1.0, "mid": 2.0, "high": 3.0}, "usd": "100"},
-            {"time_s": None, "usd": "100"},
-        ],
+        "runs": [{"time_s": {"low": 1.0, "mid": 2.0, "high": 3.0}, "usd": "100"}, {"time_s": None, "usd": "100"}],
         "options": {"pair": [1, "a"]},
     }
     assert list(found) == ["runs", "options"]

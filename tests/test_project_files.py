@@ -127,9 +127,7 @@ def test_the_release_tests_the_wheel_before_it_publishes_it() -> None:
 
 def test_scripts_of_ci_can_be_read_by_their_shell() -> None:
     """`bash -n`: no run of a release is spent on a quotation mark."""
-    scripts = [
-        path for path in (ROOT / ".ci").iterdir() if path.read_bytes().startswith(b"#!/usr/bin/env bash")
-    ]
+    scripts = [path for path in (ROOT / ".ci").iterdir() if path.read_bytes().startswith(b"#!/usr/bin/env bash")]
 
     assert {path.name for path in scripts} >= {"run", "wheel", "colab"}
     for script in scripts:

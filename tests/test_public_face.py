@@ -41,20 +41,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_python_and_command_line_take_the_same_questions() -> None:
     """Every flag that asks something is an argument, in the plural if it repeats."""
-    plural = {
-        "accelerator": "accelerators",
-        "provider": "providers",
-        "region": "regions",
-        "profile": "profiles",
-    }
-    only_command = {
-        "script_arguments",
-        "show_all",
-        "output",
-        "json_",
-        "breakdown",
-        "explain",
-    }
+    plural = {"accelerator": "accelerators", "provider": "providers", "region": "regions", "profile": "profiles"}
+    only_command = {"script_arguments", "show_all", "output", "json_", "breakdown", "explain"}
     flags = {plural.get(name, name) for name in inspect.signature(command).parameters} - only_command
 
     assert flags == set(inspect.signature(api.estimate).parameters)

@@ -15,12 +15,7 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
     """Everything from the defaults, and the origins say so."""
     settings = load_settings(environ={}, folder=tmp_path, user_file=NOWHERE)
 
-    assert (settings.cache_dir, settings.catalog_dir, settings.providers, settings.regions) == (
-        None,
-        None,
-        (),
-        (),
-    )
+    assert (settings.cache_dir, settings.catalog_dir, settings.providers, settings.regions) == (None, None, (), ())
     assert set(settings.origins.values()) == {"default"}
 
 
@@ -102,9 +97,7 @@ def test_preferences_of_launches_and_traces(tmp_path: Path) -> None:
     """From a file with their own types, from variables as text."""
     (tmp_path / "gpuplan.toml").write_text('fallbacks = 0\nstop_loss = "stop"\ntrace_cache = false\n')
     read = load_settings(
-        environ={"GPUPLAN_KEEP_RUNS": "false", "GPUPLAN_REQUIREMENTS": "r.txt"},
-        folder=tmp_path,
-        user_file=NOWHERE,
+        environ={"GPUPLAN_KEEP_RUNS": "false", "GPUPLAN_REQUIREMENTS": "r.txt"}, folder=tmp_path, user_file=NOWHERE
     )
 
     assert (read.fallbacks, read.stop_loss, read.trace_cache) == (0, "stop", False)

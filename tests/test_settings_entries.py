@@ -121,17 +121,9 @@ def test_committed_prices_and_own_machines_are_among_the_offers(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        (
-            "[[discount]]\npercent = 120",
-            r"`percent` in `discount` in .*toml \(entry 1\): .* less than 100",
-            "",
-        ),
+        ("[[discount]]\npercent = 120", r"`percent` in `discount` in .*toml \(entry 1\): .* less than 100", ""),
         ("[[discount]]\nprovidr = 'aws'\npercent = 5", "unknown field `providr` in `discount`", "`provider`"),
-        (
-            "[[committed]]\nprovider = 'aws'",
-            r"`usd_per_hour` is missing in `committed` in .* \(entry 1\)",
-            "",
-        ),
+        ("[[committed]]\nprovider = 'aws'", r"`usd_per_hour` is missing in `committed` in .* \(entry 1\)", ""),
         ("[[committed]]\nusd_per_hour = 0.0", "`usd_per_hour` in `committed`.* greater than 0", ""),
         ("tax = 19", "`tax` in `tax` in ", ""),
         ("currency = 'euro'", "`currency` in .* is not a currency: 'euro'", "three letters"),

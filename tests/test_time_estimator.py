@@ -26,11 +26,7 @@ def plan(tmp_path: Path) -> Path:
     """A plan with one run time an offer; the V100 has none."""
     names = ("provider", "instance_type", "accelerator", "devices", "region", "purchase")
     offers = [
-        {
-            **dict(zip(names, one, strict=False)),
-            "memory_fits": True,
-            "run_time_s": one[-1] and {"mid": one[-1]},
-        }
+        {**dict(zip(names, one, strict=False)), "memory_fits": True, "run_time_s": one[-1] and {"mid": one[-1]}}
         for one in OFFERS
     ]
     path = tmp_path / "plan.json"
@@ -41,14 +37,7 @@ def plan(tmp_path: Path) -> Path:
 def fake_resources(**said: Any) -> SimpleNamespace:
     """What a `sky.Resources` says of itself."""
     return SimpleNamespace(
-        **{
-            "cloud": None,
-            "region": None,
-            "use_spot": False,
-            "instance_type": None,
-            "accelerators": None,
-            **said,
-        }
+        **{"cloud": None, "region": None, "use_spot": False, "instance_type": None, "accelerators": None, **said}
     )
 
 
@@ -67,9 +56,7 @@ def fake_resources(**said: Any) -> SimpleNamespace:
         ({"accelerators": {"H100": 8}}, math.inf),
     ],
 )
-def test_the_time_is_that_of_the_best_offer_that_fits(
-    said: dict[str, Any], seconds: float, plan: Path
-) -> None:
+def test_the_time_is_that_of_the_best_offer_that_fits(said: dict[str, Any], seconds: float, plan: Path) -> None:
     """Best first in a plan; rounded up to whole seconds; what is not known is never chosen."""
     assert time_estimator(str(plan))(fake_resources(**said)) == seconds
     assert time_estimator(plan)(fake_resources(**said)) == seconds

@@ -48,9 +48,7 @@ def on_files(files: Files, *, config: Any) -> Files:
     texts = {_page(command): _text(command) for command in found} | {"commands/index.md": _index(found)}
     for name, text in texts.items():
         files.append(File.generated(config, name, content=text))
-    paths = [ROOT / name for name in PAGES] + [
-        path for pattern in FILES for path in sorted(ROOT.glob(pattern))
-    ]
+    paths = [ROOT / name for name in PAGES] + [path for pattern in FILES for path in sorted(ROOT.glob(pattern))]
     for path in paths:
         if path.is_file():
             files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))

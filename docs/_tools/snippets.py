@@ -73,9 +73,7 @@ class Snippet:
     def not_run(self) -> str | None:
         """Missing requirement; None if there is none."""
         line = " ".join(self.words)
-        reasons = (
-            reason for begin, reason in NOT_RUN.items() if line == begin or line.startswith(f"{begin} ")
-        )
+        reasons = (reason for begin, reason in NOT_RUN.items() if line == begin or line.startswith(f"{begin} "))
         if "--open" in self.words:
             return "a browser"
         return next(reasons, None)
@@ -185,9 +183,7 @@ def _save_model(path: Path) -> None:
 
 def main() -> int:
     """Read the command lines; with `--run`, run them, with the time of each."""
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--run", action="store_true")
     arguments.add_argument("pages", nargs="*", help="names of pages; default: all")
     asked = arguments.parse_args()

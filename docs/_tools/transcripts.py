@@ -123,10 +123,7 @@ def on_screen(text: str) -> str:
 @contextmanager
 def shell_of(world: World, program: str) -> Iterator[Shell]:
     """Give a world and a fresh installation's folders for as long as its commands run."""
-    with (
-        tempfile.TemporaryDirectory(prefix="gpuplan-transcripts-") as name,
-        world.running(Path(name)) as given,
-    ):
+    with tempfile.TemporaryDirectory(prefix="gpuplan-transcripts-") as name, world.running(Path(name)) as given:
         folder = Path(name, "work")
         folder.mkdir()
         shutil.copy(ROOT / "examples" / "mnist_cnn.py", folder)
@@ -181,9 +178,7 @@ def written(name: str) -> str:
     """Return the transcript that the page has; ValueError when it has no place for it."""
     found = _block(name).search(PAGE.read_text(encoding="utf-8"))
     if found is None:
-        raise ValueError(
-            f"{PAGE.name} has no `<!-- transcript: {name} -->` with a block of `console` after it"
-        )
+        raise ValueError(f"{PAGE.name} has no `<!-- transcript: {name} -->` with a block of `console` after it")
     return found[2]
 
 
@@ -208,16 +203,10 @@ def installed() -> str:
 
 def main() -> int:
     """Compare, or write."""
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--update", action="store_true", help="write what is printed into the page")
-    arguments.add_argument(
-        "--only", nargs="+", choices=list(WORLDS), default=list(WORLDS), help="some providers"
-    )
-    arguments.add_argument(
-        "--program", default=installed(), help="the `gpuplan` to run, such as one of a wheel"
-    )
+    arguments.add_argument("--only", nargs="+", choices=list(WORLDS), default=list(WORLDS), help="some providers")
+    arguments.add_argument("--program", default=installed(), help="the `gpuplan` to run, such as one of a wheel")
     asked = arguments.parse_args()
     differ = []
     for name in asked.only:

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuplan.offers.rows import Accelerator
-from gpuplan.predict.accelerator_limits import (
-    find_generation,
-    has_inline_ecc,
-    peak_tflop_per_s,
-    tensor_dtypes,
-)
+from gpuplan.predict.accelerator_limits import find_generation, has_inline_ecc, peak_tflop_per_s, tensor_dtypes
 from gpuplan.predict.run_config import UNKNOWN_HOST_LINK_GB_PER_S
 from gpuplan.units import GIGA
 
@@ -87,8 +82,7 @@ def _compare_chips(surface: Surface, *, same_generation: bool) -> Iterator[Compa
         (a, b)
         for a, one in enumerate(chips)
         for b, other in enumerate(chips)
-        if is_at_least_as_good(one, other)
-        and (find_generation(one) == find_generation(other)) == same_generation
+        if is_at_least_as_good(one, other) and (find_generation(one) == find_generation(other)) == same_generation
     ]
     if pairs:
         better, worse = ([pair[side] for pair in pairs] for side in (0, 1))
@@ -217,10 +211,7 @@ def compare_paging(surface: Surface) -> Iterator[Comparison]:
         for chip in surface.accelerators
     ]
     yield Comparison(
-        each_s,
-        np.broadcast_to(least_s * np.array(slowdown), each_s.shape),
-        _alone(surface, "paging"),
-        keep=~fits,
+        each_s, np.broadcast_to(least_s * np.array(slowdown), each_s.shape), _alone(surface, "paging"), keep=~fits
     )
 
 

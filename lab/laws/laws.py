@@ -30,16 +30,7 @@ from .comparisons import (
     compare_tensor_units,
     compare_tf32,
 )
-from .surface import (
-    COMPILED,
-    MODELS,
-    MODES,
-    PRECISIONS,
-    TRACED_POLICIES,
-    Surface,
-    compute_surface,
-    trace_models,
-)
+from .surface import COMPILED, MODELS, MODES, PRECISIONS, TRACED_POLICIES, Surface, compute_surface, trace_models
 
 TOLERANCE = 1e-9  # relative
 

@@ -56,9 +56,7 @@ def count_least_work(workload: Workload, *, without_batch: Workload) -> LeastWor
         without_batch: The same at batch size 0, by interpolation: what its products read are weights.
     """
     flops: dict[tuple[str, bool], float] = {}
-    fused = (
-        workload.with_fused_attention
-    )  # a causal kernel leaves out half, a backward pass repeats a product
+    fused = workload.with_fused_attention  # a causal kernel leaves out half, a backward pass repeats a product
     for op in min((workload, fused), key=lambda one: one.flops_per_step).ops:
         if op.kind in PRODUCTS:
             key = (op.dtype, _allows_winograd(op))

@@ -150,11 +150,7 @@ _FIELDS = ("mid_s", "low_s", "bound_s", "pressure", "compute_heavy", "launches",
 
 
 def compute_surface(
-    model: Model,
-    accelerators: Sequence[Accelerator],
-    *,
-    predictor: Predictor,
-    batches: Sequence[int] = BATCHES,
+    model: Model, accelerators: Sequence[Accelerator], *, predictor: Predictor, batches: Sequence[int] = BATCHES
 ) -> Surface:
     """Predict a model in every combination, without look-up of measurements."""
     import numpy as np
@@ -177,11 +173,7 @@ def compute_surface(
                     target = values[name] if isinstance(name, str) else devices_s[name]
                     target[i, j, c, b, a] = value
     return Surface(
-        model=model.name,
-        accelerators=tuple(accelerators),
-        batches=tuple(batches),
-        devices_s=devices_s,
-        **values,
+        model=model.name, accelerators=tuple(accelerators), batches=tuple(batches), devices_s=devices_s, **values
     )
 
 

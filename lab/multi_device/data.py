@@ -60,9 +60,7 @@ def _work(m: Measurement) -> tuple[str, str]:
 
 @cache
 def _packaged() -> Callable[[Measurement], ScalingFacts | None]:
-    return index_scaling_facts(
-        json.loads((resources.files("gpuplan.profiles") / "gradients.json").read_text())
-    )
+    return index_scaling_facts(json.loads((resources.files("gpuplan.profiles") / "gradients.json").read_text()))
 
 
 def index_scaling_facts(data: Mapping[str, Any]) -> Callable[[Measurement], ScalingFacts | None]:
@@ -232,9 +230,7 @@ def _pair(
     facts: Callable[[Measurement], ScalingFacts | None],
 ) -> ScalingPair | UnpairedMeasurement:
     if m.distribution in SHARDED:
-        return UnpairedMeasurement(
-            measurement=m, reason="shards its weights; no step on one device was published"
-        )
+        return UnpairedMeasurement(measurement=m, reason="shards its weights; no step on one device was published")
     if m.hosts is None:
         return UnpairedMeasurement(measurement=m, reason="the number of machines was not published")
     if single_s is None:

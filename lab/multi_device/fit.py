@@ -125,9 +125,7 @@ class ScalingCrossValidation:
         for pair, mid, group in zip(self.pairs, self.predicted_s, self.groups, strict=True):
             low, high = (end * ratio_scale(mid / pair.single_s) for end in ends[group])
             interval = interval_around(mid, low, high)
-            rows.append(
-                ScoredRow(measurement=pair.measurement, predicted_s=interval, basis="measured on one")
-            )
+            rows.append(ScoredRow(measurement=pair.measurement, predicted_s=interval, basis="measured on one"))
         return rows
 
 
@@ -153,9 +151,7 @@ def cross_validate_scaling(
     return ScalingCrossValidation(
         pairs=tuple(judged),
         groups=groups,
-        predicted_s=tuple(
-            predict_pair_s(pair, fits[group]) for pair, group in zip(judged, groups, strict=True)
-        ),
+        predicted_s=tuple(predict_pair_s(pair, fits[group]) for pair, group in zip(judged, groups, strict=True)),
     )
 
 

@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import (  # noqa: F401  # those of tests/
-    _no_settings_of_this_machine,
-    _tracing_from_warm_processes,
-    pytest_collection_modifyitems,
-)
+from conftest import _no_settings_of_this_machine, _tracing_from_warm_processes, pytest_collection_modifyitems  # noqa: F401  # those of tests/
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.measurements import read_published_file
 
 from lab.__main__ import main
+from lab.dataset import read_published_file
 from lab.evaluation import Evaluator
 
 ROOT = Path(__file__).parents[2]

@@ -9,12 +9,7 @@ import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.fused_attention import ATTENTION
 
-from lab.attention_fit import (
-    AttentionKernel,
-    fit_attention,
-    predict_attention_s,
-    read_attention_kernels,
-)
+from lab.attention_fit import AttentionKernel, fit_attention, predict_attention_s, read_attention_kernels
 
 ACCELERATORS = load_catalog().accelerators
 PUBLISHED = read_attention_kernels()
@@ -55,8 +50,7 @@ def test_a_published_rate_is_read_with_half_of_the_work_under_a_causal_mask() ->
     found = {
         (row.backward, row.causal): row.time_s
         for row in PUBLISHED
-        if (row.accelerator, row.kernel, row.head_size, row.length)
-        == ("H100-SXM", "FlashAttention-2", 128, 2048)
+        if (row.accelerator, row.kernel, row.head_size, row.length) == ("H100-SXM", "FlashAttention-2", 128, 2048)
     }
     by_hand = 4.0 * 8 * 16 * 2048**2 * 128
 

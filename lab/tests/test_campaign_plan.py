@@ -145,14 +145,10 @@ def test_what_is_done_is_not_run_again(profile: DeviceProfile) -> None:
 def test_rows_from_before_campaigns_settle_steps(profile: DeviceProfile) -> None:
     """They name neither `jit_compile` nor several steps at once: Keras's defaults."""
     old = {
-        name: value
-        for name, value in STEP.to_json().items()
-        if name not in ("jit_compile", "steps_per_execution")
+        name: value for name, value in STEP.to_json().items() if name not in ("jit_compile", "steps_per_execution")
     }
     profile.data["rows"].append({**old, "status": "measured", "environment": 0})
-    profile.path.write_text(
-        json.dumps({name: value for name, value in profile.data.items() if name != "kernels"})
-    )
+    profile.path.write_text(json.dumps({name: value for name, value in profile.data.items() if name != "kernels"}))
     assert DeviceProfile(profile.path, accelerator="H200", backend="jax").settles_step(STEP)
 
 
@@ -176,12 +172,7 @@ def test_times_are_kept_with_every_window() -> None:
 def test_the_csv_is_a_table_of_measurements(profile: DeviceProfile, tmp_path: Path) -> None:
     """Read by gpuplan's own reader: measured steps alone, references found from the CSV's own folder."""
     place = profile.place_environment(ENVIRONMENT, {})
-    told = {
-        "environment": place,
-        "compiled": True,
-        "stack": "keras",
-        "measured_at": "2026-11-21T10:00:00+00:00",
-    }
+    told = {"environment": place, "compiled": True, "stack": "keras", "measured_at": "2026-11-21T10:00:00+00:00"}
     profile.add_step(STEP, {"status": "measured", "step_ms": 12.5, **told})
     profile.add_step(with_size(8, model="ResNet50"), {"status": "measured", "step_ms": 80.0, **told})
     profile.add_step(with_size(999), {"status": "out_of_memory", **told})
@@ -274,9 +265,7 @@ def test_the_sister_chip_comes_first_among_others(
         other.add_step(with_size(size), {"status": "measured", "environment": 0})
         other.add_step(with_size(size + 10), {"status": "failed", "environment": 0})
     monkeypatch.setattr(campaign_plan, "MEASURED", tmp_path)
-    assert [
-        one.batch_size for one in campaign_plan.list_sister_steps(["jax"], start(profile, together=1))
-    ] == [
+    assert [one.batch_size for one in campaign_plan.list_sister_steps(["jax"], start(profile, together=1))] == [
         2,
         1,
     ]

@@ -57,9 +57,7 @@ def test_a_gradient_is_that_of_calculus() -> None:
 
     kernel = find_kernels("matmul")[0]
     random = np.random.default_rng(0)
-    x, w, g = (
-        jnp.asarray(random.standard_normal(shape), "float32") for shape in (*kernel.shapes, kernel.out)
-    )
+    x, w, g = (jnp.asarray(random.standard_normal(shape), "float32") for shape in (*kernel.shapes, kernel.out))
     function = OPERATIONS["matmul"](kernel)
     for one, expected in enumerate((g @ w.T, x.T @ g)):
         pull, gradient = _linearize(function, one, [x, w], g)
@@ -139,10 +137,7 @@ def test_every_kernel_and_kind_of_step_runs_once(backend: str, tmp_path: Path) -
     failed = [row for row in (*profile["rows"], *profile["kernels"]) if row["status"] != "measured"]
     assert not failed
     assert {row["op"] for row in profile["kernels"]} == {one.op for one in list_kernels(quick=True)}
-    assert {(row["mode"], row["jit_compile"]) for row in profile["rows"]} >= {
-        ("train", None),
-        ("infer", None),
-    }
+    assert {(row["mode"], row["jit_compile"]) for row in profile["rows"]} >= {("train", None), ("infer", None)}
     for row in profile["rows"]:
         assert row["step_ms"] > 0
         assert row["fit"]["step_ms"] > 0

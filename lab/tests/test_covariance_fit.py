@@ -6,16 +6,8 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from gpuplan.predict.from_profile.error_covariance import (
-    PARTS,
-    ErrorCovariance,
-    StepSummary,
-    build_features,
-)
-from gpuplan.predict.from_profile.error_model import (
-    ErrorModel,
-    TrainingErrors,
-)
+from gpuplan.predict.from_profile.error_covariance import PARTS, ErrorCovariance, StepSummary, build_features
+from gpuplan.predict.from_profile.error_model import ErrorModel, TrainingErrors
 
 from lab.covariance_fit import fit_error_covariance
 
@@ -41,9 +33,7 @@ def step(
     )
 
 
-def error_model(
-    covariance_model: ErrorCovariance, training_errors: TrainingErrors | None = None
-) -> ErrorModel:
+def error_model(covariance_model: ErrorCovariance, training_errors: TrainingErrors | None = None) -> ErrorModel:
     return ErrorModel(
         covariance_model=covariance_model, training_errors=training_errors or TrainingErrors(), ends=ENDS
     )

@@ -9,9 +9,10 @@ import pytest
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.accuracy import HEADLINE
-from gpuplan.predict.measurements import FAMILIES, load_published_measurements, read_published_file
+from gpuplan.predict.measurements import FAMILIES, load_published_measurements
 from gpuplan.predict.scores import summarize
 
+from lab.dataset import read_published_file
 from lab.evaluation import Evaluator, judged_rows
 from lab.evaluation_protocols import SETTINGS, find_settings
 
@@ -21,13 +22,7 @@ def test_one_network_under_several_names_is_left_out_as_one() -> None:
     names: dict[str, set[str]] = {}
     for m in load_published_measurements():
         names.setdefault(m.family, set()).add(m.architecture)
-    assert names["resnet50"] == {
-        "resnet50",
-        "resnet50_keras",
-        "resnet50_mxnet",
-        "resnet50_v1",
-        "resnet50_v15",
-    }
+    assert names["resnet50"] == {"resnet50", "resnet50_keras", "resnet50_mxnet", "resnet50_v1", "resnet50_v15"}
     assert names["bert"] == {"bert_classification", "bert_pretraining", "bert_span", "bert_tagging"}
     assert "resnet50" not in names["resnet18"]
 
@@ -47,9 +42,7 @@ def test_no_other_network_hides_under_two_names() -> None:
     families: dict[str, set[str]] = {}
     for m in load_published_measurements():
         if m.architecture not in told_apart:
-            stem = re.sub(
-                r"(_(keras|mxnet|tensorpack|bvlc|cifar|tf_benchmarks|v1|v2|v15))+$", "", m.architecture
-            )
+            stem = re.sub(r"(_(keras|mxnet|tensorpack|bvlc|cifar|tf_benchmarks|v1|v2|v15))+$", "", m.architecture)
             families.setdefault(stem, set()).add(m.family)
     assert {stem: f for stem, f in families.items() if len(f) > 1} == {}
 
@@ -91,9 +84,7 @@ def test_nothing_is_predicted_when_nothing_is_left_to_fit_on() -> None:
         for m in read_published_file("profet_keras_aws")
         if (m.architecture, m.accelerator) == ("mnist_cnn", "T4")
     ]
-    evaluator = Evaluator(
-        measurements=rows[:1], accelerators=load_catalog().accelerators, progress=lambda _: None
-    )
+    evaluator = Evaluator(measurements=rows[:1], accelerators=load_catalog().accelerators, progress=lambda _: None)
     assert {name: setting.predict(evaluator).rows for name, setting in SETTINGS.items()} == dict.fromkeys(
         SETTINGS, ()
     )

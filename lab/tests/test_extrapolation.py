@@ -10,10 +10,10 @@ import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
 from gpuplan.predict.intervals import TimeBreakdown
-from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
+from gpuplan.predict.measurements import Measurement, load_published_measurements
 
 from lab.cross_validation import CrossValidation, predict_sample_s
-from lab.dataset import build_samples
+from lab.dataset import build_samples, read_published_file
 from lab.extrapolation import (
     model_pairs,
     predict_inference,
@@ -71,13 +71,9 @@ def without_resnet50() -> CrossValidation:
 def test_each_architecture_is_inferred_by_the_fit_without_it(without_resnet50: CrossValidation) -> None:
     """ResNet-50 by the marked fit, the others by theirs, one that was never fitted by the fit of everything."""
     rows = [
-        m
-        for m in select_inference_rows(load_published_measurements())
-        if m.collection == "cnn_benchmarks_cloud"
+        m for m in select_inference_rows(load_published_measurements()) if m.collection == "cnn_benchmarks_cloud"
     ]
-    other = next(
-        m for m in select_inference_rows(load_published_measurements()) if m.family == "inception_bn"
-    )
+    other = next(m for m in select_inference_rows(load_published_measurements()) if m.family == "inception_bn")
     found = predict_inference(without_resnet50, [*rows, other], ACCELERATORS, progress=quiet)
 
     packaged = load_coefficients()
@@ -88,9 +84,7 @@ def test_each_architecture_is_inferred_by_the_fit_without_it(without_resnet50: C
     assert set(found.baseline_s) == {"flops_ratio", "bandwidth_ratio", "datasheet_roofline"}
 
 
-def test_inference_of_a_network_it_knows_is_a_third_of_training_or_less(
-    without_resnet50: CrossValidation,
-) -> None:
+def test_inference_of_a_network_it_knows_is_a_third_of_training_or_less(without_resnet50: CrossValidation) -> None:
     """No backward pass and no optimizer are in the forward pass: it moves half the bytes at most."""
     known = {(e.measurement.model, e.measurement.accelerator): e for e in without_resnet50.samples}
     rows = [m for m in read_published_file("cnn_benchmarks_cloud") if m.mode == "infer"]
@@ -105,9 +99,7 @@ def test_inference_of_a_network_it_knows_is_a_third_of_training_or_less(
 def test_several_devices_begin_at_the_modelled_step_without_their_source() -> None:
     """Every pair's step on one device is what the fit without its publisher says, not what was published."""
     rows = [
-        m
-        for m in select_multi_gpu_rows(load_published_measurements())
-        if m.collection == "tensorpack_benchmarks"
+        m for m in select_multi_gpu_rows(load_published_measurements()) if m.collection == "tensorpack_benchmarks"
     ]
     validation = held_out_by(lambda m: "tensorpack_benchmarks", "tensorpack_benchmarks")
     pairs = model_pairs(validation, rows, ACCELERATORS, name_of=lambda m: m.origin, progress=quiet)
@@ -122,17 +114,10 @@ def test_several_devices_begin_at_the_modelled_step_without_their_source() -> No
 def test_tpus_are_predicted_from_their_datasheets(without_resnet50: CrossValidation) -> None:
     """All four rows, by the interval of datasheets; the batch of a chip, on four chips."""
     corpus = load_published_measurements()
-    small = [
-        pair for pair in pair_measurements(corpus, ACCELERATORS)[0] if pair.measurement.origin == "dlperf"
-    ]
+    small = [pair for pair in pair_measurements(corpus, ACCELERATORS)[0] if pair.measurement.origin == "dlperf"]
     intervals = load_coefficients().intervals
     found = predict_new_accelerators(
-        without_resnet50,
-        select_tpu_rows(corpus),
-        ACCELERATORS,
-        scaling=small,
-        intervals=intervals,
-        progress=quiet,
+        without_resnet50, select_tpu_rows(corpus), ACCELERATORS, scaling=small, intervals=intervals, progress=quiet
     )
 
     rows = [replace(m, waits=False) for m in select_tpu_rows(corpus)]

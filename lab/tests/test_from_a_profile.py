@@ -34,7 +34,6 @@ def test_from_two_batch_sizes_on_any_other_gpu(profet_bench: Evaluator) -> None:
     pairs = {(row.basis, row.measurement.accelerator) for row in rows}
     assert len(pairs) == 12
     worst = max(
-        summarize([r for r in rows if (r.basis, r.measurement.accelerator) == pair]).mean_ape
-        for pair in pairs
+        summarize([r for r in rows if (r.basis, r.measurement.accelerator) == pair]).mean_ape for pair in pairs
     )
     assert worst <= 0.15

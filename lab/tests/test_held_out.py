@@ -41,9 +41,7 @@ def test_held_out_groups_do_not_enter_the_fit(few: list[LabelledSample], validat
         assert found[id(sample)] == pytest.approx(predict_sample_s(sample.fit_sample, rest), rel=1e-6)
 
 
-def test_predictions_by_the_fit_without_one_group(
-    few: list[LabelledSample], validation: CrossValidation
-) -> None:
+def test_predictions_by_the_fit_without_one_group(few: list[LabelledSample], validation: CrossValidation) -> None:
     """All come from the fit without one group: its own are what they were, the others are closer than unseen."""
     new = validation.predicted_by_fit_without("vgg11")
     of_new = [i for i, e in enumerate(few) if e.measurement.family == "vgg11"]
@@ -76,9 +74,7 @@ def make_validation(few: list[LabelledSample], logs: dict[str, float]) -> CrossV
 def test_an_interval_is_calibrated_on_other_groups_only(few: list[LabelledSample]) -> None:
     """The group with residuals of up to 1.0 gets the interval of those with 0.1: a tenth of its rows is inside."""
     scored = make_validation(few, {"a": 0.1, "b": 0.1, "c": 0.1, "odd": 1.0}).score()
-    inside = {
-        group: sum(row.covered for row in scored[i * 20 : i * 20 + 20]) for i, group in enumerate("abco")
-    }
+    inside = {group: sum(row.covered for row in scored[i * 20 : i * 20 + 20]) for i, group in enumerate("abco")}
 
     assert inside["o"] <= 4
     assert inside["a"] == inside["b"] == inside["c"] == 20

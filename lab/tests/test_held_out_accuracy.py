@@ -25,9 +25,7 @@ RECOMPUTED = "profet"
 
 @pytest.fixture(scope="module")
 def board(profet_bench: Evaluator) -> Scoreboard:
-    return evaluate_settings(
-        profet_bench, find_settings([RECOMPUTED]), MachinePrices.of(load_catalog().offers)
-    )
+    return evaluate_settings(profet_bench, find_settings([RECOMPUTED]), MachinePrices.of(load_catalog().offers))
 
 
 def test_architectures_left_out_one_by_one(board: Scoreboard) -> None:

@@ -11,12 +11,13 @@ from gpuplan.predict.executed_ops import count_variables, select_executed_ops
 from gpuplan.predict.launches import moved_bytes
 from gpuplan.predict.library_kernels import find_unfused_parts
 from gpuplan.predict.measured_run import build_traced_run, load_measured_workload
-from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
+from gpuplan.predict.measurements import Measurement, load_published_measurements
 from gpuplan.predict.run_config import name_run_kind, name_stack
 from gpuplan.workload.ops import OpKind
 
 from lab.calibrate import select_single_gpu_rows
 from lab.cross_validation import assign_folds
+from lab.dataset import read_published_file
 from lab.kernel_store import build_run_key, load_store
 
 SAMPLE = 4

@@ -27,9 +27,7 @@ def record() -> dict[str, Any]:
 def test_the_record_as_rows(lab: Run, record: dict[str, Any]) -> None:
     """A line for every step, limit and run."""
     header, *lines = lab("accuracy", "--memory", "--recorded").out.splitlines()
-    assert header.startswith(
-        "evidence\tmodel\tbatch_size\tprecision\taccelerator\tstated_bytes\tpredicted_bytes"
-    )
+    assert header.startswith("evidence\tmodel\tbatch_size\tprecision\taccelerator\tstated_bytes\tpredicted_bytes")
     assert len(lines) == sum(record[name]["summary"]["n"] for name in ("xla", "limits", "ran"))
 
 
@@ -50,14 +48,9 @@ def test_what_was_promised_holds(record: dict[str, Any]) -> None:
 
 def test_every_step_that_xla_stated_is_in_the_record(record: dict[str, Any]) -> None:
     """profiles/xla_memory.csv, row by row; summaries follow from the rows."""
-    csv_rows = csv.DictReader(
-        (resources.files("gpuplan.profiles") / "xla_memory.csv").read_text().splitlines()
-    )
+    csv_rows = csv.DictReader((resources.files("gpuplan.profiles") / "xla_memory.csv").read_text().splitlines())
     stated = [
-        int(row["argument_bytes"])
-        + int(row["temp_bytes"])
-        + int(row["output_bytes"])
-        - int(row["alias_bytes"])
+        int(row["argument_bytes"]) + int(row["temp_bytes"]) + int(row["output_bytes"]) - int(row["alias_bytes"])
         for row in csv_rows
     ]
     rows = record["xla"]["rows"]

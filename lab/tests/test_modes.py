@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.coefficients import StackCoefficients, load_coefficients
-from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.run_config import name_user_stack
 
 from lab.calibrate import complete_stacks, compute_class_means
 from lab.cross_validation import CrossValidation, cross_validate
-from lab.dataset import build_samples
+from lab.dataset import build_samples, read_published_file
 
 pytestmark = pytest.mark.slow
 

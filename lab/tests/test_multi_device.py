@@ -51,9 +51,7 @@ def test_the_packaged_constants_survive_json() -> None:
 def test_packaged_facts_are_those_of_the_traced_model() -> None:
     """AlexNet of tf_cnn_benchmarks, traced again: its packaged gradient bytes and share of the backward."""
     row = next(
-        m
-        for m in load_published_measurements()
-        if m.devices == 8 and m.architecture == "alexnet_tf_benchmarks"
+        m for m in load_published_measurements() if m.devices == 8 and m.architecture == "alexnet_tf_benchmarks"
     )
     traced, packaged = compute_scaling_facts(load_measured_workload(row)), find_packaged_facts(row)
     assert packaged is not None
@@ -103,9 +101,7 @@ def test_a_fit_finds_the_constants_that_made_the_data(pairs: list[ScalingPair]) 
 def test_sources_left_out_are_predicted_within_a_tenth(validation: ScalingCrossValidation) -> None:
     """2, 4 and 8 devices in one host from the published step on one: mean error at most 10 %, 80 % held."""
     rows = [
-        row
-        for row in validation.score()
-        if row.measurement.hosts == 1 and row.measurement.devices in (2, 4, 8)
+        row for row in validation.score() if row.measurement.hosts == 1 and row.measurement.devices in (2, 4, 8)
     ]
     summary = summarize(rows)
     assert summary.n >= 500

@@ -17,12 +17,13 @@ from gpuplan.predict.data_parallel import load_parallel_coefficients
 from gpuplan.predict.from_profile.error_model import load_error_model
 from gpuplan.predict.intervals import TimeBreakdown
 from gpuplan.predict.measured_run import load_measured_workload
-from gpuplan.predict.measurements import Measurement, load_published_measurements, read_published_file
+from gpuplan.predict.measurements import Measurement, load_published_measurements
 from gpuplan.workload.model import Workload
 
 from lab import dataset, recalibrate
 from lab.calibrate import Calibration, build_measured_index, is_plain_fit
 from lab.cross_validation import CrossValidation, LabelledSample, predict_sample_s
+from lab.dataset import read_published_file
 from lab.kernel_store import build_run_key, encode_store, load_store
 from lab.multi_device.data import find_packaged_facts, scaling_facts_to_json
 from lab.recalibrate import PARTS, rebuild_profiles, rebuild_traces, write_profiles
@@ -80,9 +81,7 @@ def test_the_packaged_kernels_and_gradients_come_out_again() -> None:
 
     several = [m for m in load_published_measurements() if m.mode == "train" and m.devices > 1]
     gradients = json.loads((PROFILES / "gradients.json").read_text())
-    assert (
-        scaling_facts_to_json(several, lambda m: pytest.fail(m.model), known=find_packaged_facts) == gradients
-    )
+    assert scaling_facts_to_json(several, lambda m: pytest.fail(m.model), known=find_packaged_facts) == gradients
 
 
 def test_only_runs_that_are_not_packaged_are_traced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,7 @@ from lab.regret import (
 
 
 def candidate(name: str, measured_s: float, predicted_s: float, usd: float | None) -> AcceleratorOption:
-    return AcceleratorOption(
-        accelerator=name, measured_s=measured_s, predicted_s=predicted_s, usd_per_hour=usd
-    )
+    return AcceleratorOption(accelerator=name, measured_s=measured_s, predicted_s=predicted_s, usd_per_hour=usd)
 
 
 def row(accelerator: str, measured_s: float, predicted_s: float, **other: object) -> ScoredRow:
@@ -71,9 +69,7 @@ def test_the_fastest_choice_by_hand() -> None:
 
 def test_without_three_prices_there_is_no_cheapest() -> None:
     """Unknown, not zero; the fastest is still known."""
-    decision = evaluate_choice(
-        [candidate("A", 1, 1, 1.0), candidate("B", 2, 2, 1.0), candidate("C", 3, 3, None)]
-    )
+    decision = evaluate_choice([candidate("A", 1, 1, 1.0), candidate("B", 2, 2, 1.0), candidate("C", 3, 3, None)])
     assert decision.cheapest is None
     assert decision.fastest == 0.0
 
@@ -111,12 +107,7 @@ def test_only_workloads_on_three_accelerators_are_choices() -> None:
     """Two accelerators are none; other batch sizes, sources or stacks are other workloads; a CPU is no choice."""
     pair = [row("T4", 1, 1), row("K80", 2, 2)]
     assert build_options(pair, no_price) == []
-    for other in (
-        {"batch_size": 64},
-        {"collection": "x"},
-        {"stack": "eager"},
-        {"precision": "mixed_float16"},
-    ):
+    for other in ({"batch_size": 64}, {"collection": "x"}, {"stack": "eager"}, {"precision": "mixed_float16"}):
         assert build_options([*pair, row("M60", 3, 3, **other)], no_price) == []
     assert build_options([*pair, row("CPU", 3, 3)], no_price) == []
     assert len(build_options([*pair, row("M60", 3, 3)], no_price)) == 1

@@ -13,12 +13,11 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.accuracy import load_packaged_record
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
 from gpuplan.predict.intervals import interval_around
-from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.scores import ScoredRow, summarize
 from gpuplan.records import to_plain
 
 from lab.cross_validation import predict_sample_s
-from lab.dataset import build_samples
+from lab.dataset import build_samples, read_published_file
 from lab.evaluation_protocols import SETTINGS
 from lab.pages import format_accuracy_page
 from lab.score_record import FORMAT, build_record, find_regressions, inputs_fingerprint, round_digits
@@ -26,9 +25,7 @@ from lab.score_record import FORMAT, build_record, find_regressions, inputs_fing
 ROOT = Path(__file__).parents[2]
 
 
-def scores(
-    *, median: float = 0.08, mean: float = 0.12, coverage: float = 0.8, regret: float | None = 0.01
-) -> Any:
+def scores(*, median: float = 0.08, mean: float = 0.12, coverage: float = 0.8, regret: float | None = 0.01) -> Any:
     choice = None if regret is None else {"mean_regret": regret}
     return {
         "s": {
@@ -41,9 +38,7 @@ def scores(
 def test_noise_is_a_point_or_a_tenth_of_the_error() -> None:
     """8 % may become 8.9 but not 9.1; 40 % may become 43.9 but not 44.1."""
     assert find_regressions(scores(median=0.08), scores(median=0.089)) == []
-    assert find_regressions(scores(median=0.08), scores(median=0.091)) == [
-        "s: median_ape was 0.0800, is 0.0910"
-    ]
+    assert find_regressions(scores(median=0.08), scores(median=0.091)) == ["s: median_ape was 0.0800, is 0.0910"]
     assert find_regressions(scores(mean=0.40), scores(mean=0.439)) == []
     assert len(find_regressions(scores(mean=0.40), scores(mean=0.441))) == 1
 

@@ -54,9 +54,7 @@ def test_the_surface_keeps_every_law_but_for_what_is_known() -> None:
         "language.py:bert_classification",
         "language.py:mpt?sequence_length=1024",
     )
-    reports = check_all_laws(
-        list(CHIPS.values()), models=tuple(models), use_cache=False, progress=lambda _: None
-    )
+    reports = check_all_laws(list(CHIPS.values()), models=tuple(models), use_cache=False, progress=lambda _: None)
     worst = [tuple(one) for report in reports for one in report.worst(2)]
     more = {name: count for name, count in broken(reports).items() if count > REMAINING.get(name, 0)}
     assert more == {}, worst
@@ -66,9 +64,7 @@ def test_two_models_keep_the_laws_that_no_coefficient_can_break() -> None:
     """A recurrent network and one with depthwise convolutions, in float32 and TF32, on a chip of each kind."""
     chips = [CHIPS[name] for name in ("K80", "T4", "A100-40GB", "L40", "L40S", "MI300X", "TPU-v5e")]
     models = ("recurrent.py:lstm_language_model", "keras.applications.MobileNet")
-    reports = check_all_laws(
-        chips, models=models, policies=("float32",), use_cache=False, progress=lambda _: None
-    )
+    reports = check_all_laws(chips, models=models, policies=("float32",), use_cache=False, progress=lambda _: None)
     assert {name: count for name, count in broken(reports).items() if name in STRUCTURAL} == {}
     assert {report.law.name for report in reports if not report.cases} <= {"paging", "mixed", "tensor-units"}
 

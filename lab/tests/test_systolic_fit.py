@@ -10,9 +10,9 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import AcceleratorLimits
 from gpuplan.predict.kernel_table import Kernel, KernelTable, build_kernel_table
-from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.systolic_array import READ_SHARES, SystolicShares
 
+from lab.dataset import read_published_file
 from lab.systolic_fit import SystolicStep, fit_systolic, predict_systolic_s
 
 

@@ -53,9 +53,7 @@ def test_the_bill_follows_from_the_step(judged: list[PredictedRun]) -> None:
     assert one.bill is not None
     assert one.device_estimate.run.steps == steps
     training = next(line for line in one.bill.lines if line.item == "training")
-    assert float(training.usd.mid) == pytest.approx(
-        dgx.step_s * steps / 3600 * float(one.offer.usd_per_hour or 0)
-    )
+    assert float(training.usd.mid) == pytest.approx(dgx.step_s * steps / 3600 * float(one.offer.usd_per_hour or 0))
     assert sum(float(line.usd.mid) for line in one.bill.lines) == pytest.approx(
         float(one.bill.total.mid), abs=1e-6
     )

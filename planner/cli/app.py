@@ -55,8 +55,7 @@ def _print_version(wanted: bool) -> None:
 def gpuplan(
     context: typer.Context,
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of every error.")] = False,
 ) -> None:
@@ -71,9 +70,7 @@ def gpuplan(
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
     """Build the application with the command of a command line, or with all commands."""
-    wanted = next(
-        (name for name, commands in COMMANDS.items() if arguments and arguments[0] in commands), None
-    )
+    wanted = next((name for name, commands in COMMANDS.items() if arguments and arguments[0] in commands), None)
     return _build_app(tuple(COMMANDS) if wanted is None else (wanted,))
 
 

@@ -67,9 +67,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
         shown = found if show_all or not sys.stdout.isatty() else found[:SHOWN_OFFERS]
         emit_rows(OFFER_COLUMNS, [build_offer_row(offer) for offer in shown])
         if len(shown) < len(found):
-            typer.echo(
-                f"Shown: {len(shown)} of {len(found)} offers, the cheapest per device first; more: --all."
-            )
+            typer.echo(f"Shown: {len(shown)} of {len(found)} offers, the cheapest per device first; more: --all.")
         from ..render.estimate_notes import format_age_line
 
         line = format_age_line(found) if sys.stdout.isatty() else ""  # JSON and TSV contain the dates
@@ -80,9 +78,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
 
 
 def accelerators(
-    architecture: Annotated[
-        list[str] | None, typer.Option(help="Only this architecture; repeatable.")
-    ] = None,
+    architecture: Annotated[list[str] | None, typer.Option(help="Only this architecture; repeatable.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the accelerators of the catalog: memory, bandwidth, and dense peaks in TFLOP/s.

@@ -129,9 +129,7 @@ def rig(
         str | None, typer.Argument(metavar="[MODEL]", help="Model to train. Default: compare hourly prices.")
     ] = None,
     *,
-    accelerator: Annotated[
-        str, typer.Option(help="Accelerator in the machine, as in `gpuplan accelerators`.")
-    ],
+    accelerator: Annotated[str, typer.Option(help="Accelerator in the machine, as in `gpuplan accelerators`.")],
     price: Annotated[float, typer.Option(help="Price of the whole machine in dollars.")],
     devices: Annotated[float, typer.Option(help="Number of accelerators.")] = 1.0,
     electricity: Annotated[float, typer.Option(help="Price of electricity in dollars per kWh.")] = 0.17,
@@ -147,12 +145,7 @@ def rig(
     out: OutputFlags,
 ) -> None:
     """Compare buying a machine with renting: the month from which on buying pays off."""
-    from ..plan.buy_or_rent import (
-        OwnedMachine,
-        compare_buy_rent,
-        find_rentals_by_price,
-        find_rentals_for_work,
-    )
+    from ..plan.buy_or_rent import OwnedMachine, compare_buy_rent, find_rentals_by_price, find_rentals_for_work
     from ..plan.context import build_context
     from ..plan.cost_terms import take_overrides
     from ..plan.question import Question
@@ -168,12 +161,7 @@ def rig(
         own.setdefault("power_w", devices * board_w + HOST_W)
     elif "power_w" not in own:
         raise UsageError(f"the power of {name} is not known", hint="add `--assume power_w=450`")
-    owned = OwnedMachine(
-        purchase_usd=price,
-        electricity_usd_per_kwh=electricity,
-        hours_a_week=hours_a_week,
-        **own,
-    )
+    owned = OwnedMachine(purchase_usd=price, electricity_usd_per_kwh=electricity, hours_a_week=hours_a_week, **own)
     if model is None:
         rivals = find_rentals_by_price(asked.catalog, name, devices)
     else:
@@ -213,9 +201,7 @@ def sweep(
     *,
     batch_sizes: Annotated[
         str | None,
-        typer.Option(
-            help="Batch sizes per device, comma-separated. Default: half, once and twice the model's."
-        ),
+        typer.Option(help="Batch sizes per device, comma-separated. Default: half, once and twice the model's."),
     ] = None,
     precisions: Annotated[str, typer.Option(help="Precisions, comma-separated.")] = PRECISIONS,
     samples: Annotated[int | None, typer.Option(help="Training samples per epoch.")] = None,
@@ -264,11 +250,7 @@ def sweep(
     out.write(result.to_json)
     emit_sweep(result, as_json=out.json_)
     suggest_next(
-        _format_estimate_command(
-            result,
-            {"shard": shard, "samples": samples, "epochs": epochs},
-            script_arguments,
-        ),
+        _format_estimate_command(result, {"shard": shard, "samples": samples, "epochs": epochs}, script_arguments),
         as_json=out.json_,
     )
 
@@ -299,9 +281,7 @@ def _build_default_batch_sizes(context: EstimateContext) -> list[int]:
 def _parse_batch_sizes(text: str) -> list[int]:
     """Parse batch sizes; UsageError for anything but integers of at least 1."""
     sizes = [part.strip() for part in text.split(",") if part.strip()]
-    if not sizes or not all(
-        part.isascii() and part.isdecimal() and len(part) <= LONGEST_NUMBER for part in sizes
-    ):
+    if not sizes or not all(part.isascii() and part.isdecimal() and len(part) <= LONGEST_NUMBER for part in sizes):
         raise UsageError(
             f"`--batch-sizes {text}` is not a list of batch sizes", hint="give e.g. `--batch-sizes 32,64,128`"
         )

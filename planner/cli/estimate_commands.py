@@ -54,8 +54,7 @@ def estimate(
     limits: LimitFlags,
     order: OrderFlags,
     profile: Annotated[
-        list[Path] | None,
-        typer.Option(help="Profile from `gpuplan profile` or StepTimer; repeatable."),
+        list[Path] | None, typer.Option(help="Profile from `gpuplan profile` or StepTimer; repeatable.")
     ] = None,
     show_all: Annotated[
         bool, typer.Option("--all", help="List every offer, not only the best per device.")
@@ -107,13 +106,7 @@ def estimate(
 
 
 def _show(
-    result: Estimate,
-    question: Question,
-    out: OutputFlags,
-    *,
-    show_all: bool,
-    explain: bool,
-    breakdown: bool,
+    result: Estimate, question: Question, out: OutputFlags, *, show_all: bool, explain: bool, breakdown: bool
 ) -> None:
     """Write the result and the file; NoAnswerError if no offer fits."""
     from ..plan.question import explain_no_answer
@@ -157,7 +150,7 @@ def next_steps(result: Estimate, output: Path | None) -> list[str]:
 
 
 def _start_commands(plan: Path, picked: int | None, provider: str | None) -> list[str]:
-    """Return the command that starts the recommended offer; none for Kaggle, whose notebooks open in the browser."""
+    """Return the command that starts the recommended offer; none for Kaggle, whose notebooks open in a browser."""
     if picked is None or provider == KAGGLE:
         return []
     if provider == COLAB:

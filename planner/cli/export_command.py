@@ -18,15 +18,12 @@ if TYPE_CHECKING:
 def export(  # noqa: PLR0917 - one argument a flag
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o`.")],
     to: Annotated[
-        Literal["skypilot", "dstack", "kubernetes", "ray", "colab"],
-        typer.Option(help="Target launcher."),
+        Literal["skypilot", "dstack", "kubernetes", "ray", "colab"], typer.Option(help="Target launcher.")
     ],
     script_arguments: ScriptArguments = None,
     rank: Rank = None,
     script: Script = None,
-    source: Annotated[
-        str, typer.Option(help="Location of the code: a folder, git:URL@REF or image:NAME.")
-    ] = ".",
+    source: Annotated[str, typer.Option(help="Location of the code: a folder, git:URL@REF or image:NAME.")] = ".",
     max_usd: MaxUsd = None,
     max_hours: MaxHours = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the file here.")] = None,

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 ModelArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="MODEL", help="Script, function, Keras application or preset, .keras or .json file."
-    ),
+    typer.Argument(metavar="MODEL", help="Script, function, Keras application or preset, .keras or .json file."),
 ]
 
 
@@ -47,9 +45,7 @@ def _require_separator(context: typer.Context, values: list[str] | None) -> list
 ScriptArguments = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[-- ARGS]",
-        help="Arguments that the script receives in sys.argv.",
-        callback=_require_separator,
+        metavar="[-- ARGS]", help="Arguments that the script receives in sys.argv.", callback=_require_separator
     ),
 ]
 Backend = Annotated[
@@ -94,37 +90,30 @@ class ModelFlags(Frozen):
     ] = None
     mode: Annotated[Literal["train", "infer"], typer.Option(help="Training or inference.")] = "train"
     loss: Annotated[str | None, typer.Option(help="Keras loss of a model that is not compiled.")] = None
-    optimizer: Annotated[
-        str | None, typer.Option(help="Keras optimizer of a model that is not compiled.")
-    ] = None
+    optimizer: Annotated[str | None, typer.Option(help="Keras optimizer of a model that is not compiled.")] = None
     remat: Annotated[
-        bool,
-        typer.Option("--remat", help="Recompute each layer's activations in the backward pass (RematScope)."),
+        bool, typer.Option("--remat", help="Recompute each layer's activations in the backward pass (RematScope).")
     ] = False
-    script_timeout: Annotated[
-        str | None, typer.Option(help="Time limit of a script: 90s, 30m. Default: 10m.")
-    ] = None
+    script_timeout: Annotated[str | None, typer.Option(help="Time limit of a script: 90s, 30m. Default: 10m.")] = (
+        None
+    )
 
 
 def build_options(*groups: Frozen, **single: Any) -> WorkloadOptions:
     """Combine groups of flags and single ones, by the names of their fields, into tracing options."""
     from ..plan.request import build_workload_options
 
-    return build_workload_options(
-        **{name: value for one in groups for name, value in vars(one).items()}, **single
-    )
+    return build_workload_options(**{name: value for one in groups for name, value in vars(one).items()}, **single)
 
 
 # Fields of a request whose flags, which may be repeated, have a name in the singular.
 PLURAL = {"accelerator": "accelerators", "provider": "providers", "region": "regions"}
 
 Accelerator = Annotated[
-    list[str] | None,
-    typer.Option(help="Only this accelerator; repeatable.", autocompletion=complete_accelerators),
+    list[str] | None, typer.Option(help="Only this accelerator; repeatable.", autocompletion=complete_accelerators)
 ]
 Provider = Annotated[
-    list[str] | None,
-    typer.Option(help="Only this provider; repeatable.", autocompletion=complete_providers),
+    list[str] | None, typer.Option(help="Only this provider; repeatable.", autocompletion=complete_providers)
 ]
 Region = Annotated[
     list[str] | None, typer.Option(help="Only this region; repeatable.", autocompletion=complete_regions)
@@ -150,17 +139,14 @@ class OfferFlags(Frozen):
     provider: Provider = None
     region: Region = None
     purchase: Annotated[Literal["on-demand", "spot", "any"], typer.Option(help="Purchase option.")] = "any"
-    devices: Annotated[list[float] | None, typer.Option(help="Only this number of devices; repeatable.")] = (
-        None
-    )
+    devices: Annotated[list[float] | None, typer.Option(help="Only this number of devices; repeatable.")] = None
 
 
 class PlacementFlags(Frozen):
     """Locations of the data, and the division of the work over machines and devices."""
 
     residency: Annotated[
-        list[str] | None,
-        typer.Option(help="Only regions in eu, eea, uk or a country; repeatable."),
+        list[str] | None, typer.Option(help="Only regions in eu, eea, uk or a country; repeatable.")
     ] = None
     hosts: Annotated[
         list[int] | None, typer.Option(help="Number of equal machines that share the work; repeatable.")
@@ -173,9 +159,9 @@ class PlacementFlags(Frozen):
         ),
     ] = None
     shard: Shard = None
-    retired: Annotated[
-        bool, typer.Option("--retired", help="Include offers that can no longer be rented.")
-    ] = False
+    retired: Annotated[bool, typer.Option("--retired", help="Include offers that can no longer be rented.")] = (
+        False
+    )
 
 
 class LimitFlags(Frozen):
@@ -189,8 +175,7 @@ class LimitFlags(Frozen):
         float | None, typer.Option(help="Value of an hour of your own time in dollars. Default: 0.")
     ] = None
     wait_value: Annotated[
-        float | None,
-        typer.Option(help="Value of an unattended hour until the run ends, in dollars. Default: 0."),
+        float | None, typer.Option(help="Value of an unattended hour until the run ends, in dollars. Default: 0.")
     ] = None
     assume: Assume = None
 
@@ -198,13 +183,12 @@ class LimitFlags(Frozen):
 class OrderFlags(Frozen):
     """Input pipeline, order of the offers, and quotas."""
 
-    feed: Annotated[
-        str | None, typer.Option(help="How samples are fed: arrays, jpeg, or samples/s per vCPU.")
-    ] = None
+    feed: Annotated[str | None, typer.Option(help="How samples are fed: arrays, jpeg, or samples/s per vCPU.")] = (
+        None
+    )
     sort: Annotated[Literal["cost", "time", "co2"], typer.Option(help="Order of the offers.")] = "cost"
     quota: Annotated[
-        bool,
-        typer.Option("--quota", help="Check your quotas at AWS, Azure and Google Cloud (a few seconds)."),
+        bool, typer.Option("--quota", help="Check your quotas at AWS, Azure and Google Cloud (a few seconds).")
     ] = False
 
 
@@ -213,9 +197,7 @@ def build_request(*groups: Frozen, **single: Any) -> EstimateRequest:
     from ..plan.request import EstimateRequest
 
     given = {name: value for group in groups for name, value in vars(group).items()} | single
-    return EstimateRequest(
-        **{PLURAL.get(name, name): value for name, value in given.items() if value is not None}
-    )
+    return EstimateRequest(**{PLURAL.get(name, name): value for name, value in given.items() if value is not None})
 
 
 class OutputFlags(Frozen):

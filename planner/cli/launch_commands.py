@@ -36,9 +36,7 @@ def plan_launch(
     from ..settings import load_settings
 
     with status("planning the launch"):
-        made = build_launch_plan(
-            asked, launcher, catalog=load_user_catalog(load_settings()), look=not dry_run
-        )
+        made = build_launch_plan(asked, launcher, catalog=load_user_catalog(load_settings()), look=not dry_run)
     payload = made.to_json()
     schema = payload.pop("schema")
     if output is not None:
@@ -76,8 +74,7 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
             outcome = wait_for_end(launcher, plan.run)
     except KeyboardInterrupt:
         typer.echo(
-            f"run {plan.run} keeps running: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it",
-            err=True,
+            f"run {plan.run} keeps running: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it", err=True
         )
         raise
     _show_end(launcher, plan.run, outcome, as_json=as_json)
@@ -92,9 +89,7 @@ def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: boo
 
     rows = [line.to_json() for line in compare_with_plan(launcher.ledger.peek(run), outcome)]
     if as_json:
-        emit_json(
-            "gpuplan.launch-end/1", {"run": run, "outcome": outcome.model_dump(mode="json"), "lines": rows}
-        )
+        emit_json("gpuplan.launch-end/1", {"run": run, "outcome": outcome.model_dump(mode="json"), "lines": rows})
     else:
         emit_rows(COMPARISON_COLUMNS, rows)
     if outcome.status != "done":
@@ -235,9 +230,7 @@ def ps(
 
 
 def stop(  # noqa: PLR0917 - one argument a flag
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="IDs of runs or machines.")
-    ] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="IDs of runs or machines.")] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="All machines in the ledger and with gpuplan's tags.")
     ] = False,
@@ -310,9 +303,7 @@ def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
         else:
             say(event_line(data, as_json=False))
 
-    return create_launcher(
-        load_settings(), notify=tell, owner=None if owner is None else require_owner(owner)
-    )
+    return create_launcher(load_settings(), notify=tell, owner=None if owner is None else require_owner(owner))
 
 
 def _confirm(question: str, *, yes: bool) -> None:

@@ -27,17 +27,13 @@ class MeasuringFlags(Frozen):
 
     processes: Annotated[
         int | None,
-        typer.Option(
-            help="Processes that measure each configuration. Default: up to 3, with --precise up to 6."
-        ),
+        typer.Option(help="Processes that measure each configuration. Default: up to 3, with --precise up to 6."),
     ] = None
     max_time: Annotated[
-        float | None,
-        typer.Option(help="Time limit of windows, twice per configuration [s]. Default: 6, or 20."),
+        float | None, typer.Option(help="Time limit of windows, twice per configuration [s]. Default: 6, or 20.")
     ] = None
     precise: Annotated[
-        bool,
-        typer.Option("--precise", help="Measure for minutes: 3 to 6 processes, until they agree to 2 %."),
+        bool, typer.Option("--precise", help="Measure for minutes: 3 to 6 processes, until they agree to 2 %.")
     ] = False
 
     def process_limits(self) -> ProcessLimits:
@@ -93,9 +89,7 @@ def profile(
         typer.Option(help="Random data of the same shapes, or the data that the script feeds to fit()."),
     ] = "synthetic",
     measuring: MeasuringFlags,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Also write the profile here.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the profile here.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Measure the step time of a model on this machine, as fit() runs it and alone.
@@ -236,9 +230,7 @@ def reconcile(
     suggest_next(format_command("estimate", planned["workload"]["model"]), as_json=json_)
 
 
-def _load_profile(
-    name: str, *, model: str, settings: Settings, tell: Callable[[str], None]
-) -> ProfileDocument:
+def _load_profile(name: str, *, model: str, settings: Settings, tell: Callable[[str], None]) -> ProfileDocument:
     """Load a profile from its file, or from a run of the ledger."""
     from ..profile.run_store import read_profile
 

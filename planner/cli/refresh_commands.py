@@ -38,9 +38,7 @@ def register(group: typer.Typer) -> None:
 
 @catalog.command()
 def check(
-    folder: Annotated[
-        Path | None, typer.Argument(help="Your own catalog. Default: the packaged one.")
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="Your own catalog. Default: the packaged one.")] = None,
 ) -> None:
     """Check every row of the catalog; findings go to standard output, one per line.
 
@@ -63,9 +61,7 @@ def check(
         raise typer.Exit(1)
     typer.echo(f"ok: {counts}", err=True)
     suggest_next(
-        format_command("catalog", "age")
-        if folder is None
-        else format_command("estimate", "MODEL", catalog=folder)
+        format_command("catalog", "age") if folder is None else format_command("estimate", "MODEL", catalog=folder)
     )
 
 
@@ -77,8 +73,7 @@ def refresh(
         bool, typer.Option("--accept-moves", help="Accept prices that changed more than threefold.")
     ] = False,
     file: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="Read a catalog in SkyPilot's format instead."),
+        Path | None, typer.Option("--from", metavar="FILE", help="Read a catalog in SkyPilot's format instead.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -166,9 +161,7 @@ def _raise_failures(outcomes: list[RefreshOutcome], *, asked: bool) -> None:
 
 @catalog.command()
 def diff(
-    old: Annotated[
-        Path | None, typer.Argument(help="Another data folder. Default: the previous prices.")
-    ] = None,
+    old: Annotated[Path | None, typer.Argument(help="Another data folder. Default: the previous prices.")] = None,
     packaged: Annotated[bool, typer.Option("--packaged", help="Compare with the packaged prices.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
     as_json: AsJson = False,

@@ -99,9 +99,7 @@ _ON_COMMANDS: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
     ),
     (
         ("launch", "export"),
-        {
-            "--requirements": "set `GPUPLAN_REQUIREMENTS=requirements.txt`, or `requirements` in a settings file",
-        },
+        {"--requirements": "set `GPUPLAN_REQUIREMENTS=requirements.txt`, or `requirements` in a settings file"},
     ),
     (
         ("export",),
@@ -119,9 +117,7 @@ _ON_COMMANDS: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
     (("catalog diff",), {"--provider": "leave it out: the changes of every provider are shown"}),
 )
 
-_ON_A_MACHINE = (
-    "`gpuplan launch plan.json --dry-run` shows the same machine, and without `--dry-run` starts it"
-)
+_ON_A_MACHINE = "`gpuplan launch plan.json --dry-run` shows the same machine, and without `--dry-run` starts it"
 # (command, or "" for all commands; the removed option, value or command) -> the hint of the error.
 REMOVED: dict[tuple[str, str], str] = {
     ("profile", "--compile"): "run `gpuplan estimate MODEL --compile --accelerator NAME`",

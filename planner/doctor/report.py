@@ -152,9 +152,7 @@ def find_credentials(*, environ: Mapping[str, str], home: Path) -> list[Credenti
     """
     return [
         CredentialLocation(
-            provider=provider,
-            where=tuple(_iter_locations(known, environ, home)),
-            needed_for=known.needed_for,
+            provider=provider, where=tuple(_iter_locations(known, environ, home)), needed_for=known.needed_for
         )
         for provider, known in _SOURCES.items()
     ]
@@ -188,9 +186,7 @@ def _iter_locations(known: _CredentialSources, environ: Mapping[str, str], home:
 SCHEMA = "gpuplan.doctor/1"
 
 
-def examine_installation(
-    *, environ: Mapping[str, str], today: date, ask_devices: bool = True
-) -> dict[str, Any]:
+def examine_installation(*, environ: Mapping[str, str], today: date, ask_devices: bool = True) -> dict[str, Any]:
     """Inspect the installation, the machine and the user's folders, without changes or network access.
 
     The report has the keys of the JSON contract; the home folder is `~` in it, and settings have no values.

@@ -70,9 +70,7 @@ EXTRAS = (
 
 def read_versions() -> dict[str, str | None]:
     """Return the versions of required packages (None if missing) and of other relevant ones."""
-    required = {
-        name: _read_version(name) for name in parse_required_packages(metadata.requires("gpuplan") or ())
-    }
+    required = {name: _read_version(name) for name in parse_required_packages(metadata.requires("gpuplan") or ())}
     optional = {name: found for name in OPTIONAL_PACKAGES if (found := _read_version(name)) is not None}
     return required | optional
 
@@ -145,6 +143,4 @@ def _probe(name: str, timeout_s: float) -> BackendReport:
     if done.returncode == 0:
         return BackendReport(name=name, facts=json.loads(done.stdout.splitlines()[-1]))
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return BackendReport(
-        name=name, facts=None, error=lines[-1] if lines else f"ended with code {done.returncode}"
-    )
+    return BackendReport(name=name, facts=None, error=lines[-1] if lines else f"ended with code {done.returncode}")

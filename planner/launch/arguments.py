@@ -43,10 +43,7 @@ class LaunchArgs:
     name: str = ""
 
     def __post_init__(self) -> None:
-        for flag, value, unit in (
-            ("max-usd", self.max_usd, "dollars"),
-            ("max-hours", self.max_hours, "hours"),
-        ):
+        for flag, value, unit in (("max-usd", self.max_usd, "dollars"), ("max-hours", self.max_hours, "hours")):
             if value is not None and not 0 < value <= MAX_AMOUNT:
                 raise UsageError(
                     f"`--{flag} {value:g}` is not a valid limit",

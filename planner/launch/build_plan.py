@@ -114,9 +114,7 @@ def _of_file(args: LaunchArgs, launcher: Launcher) -> tuple[LaunchRequest, Launc
     plan = read_launch_plan(args.path)
     now, history = launcher.clock.now(), launcher.ledger.peek(plan.run)
     begun = _begun(history)
-    require_sound(
-        plan, args, owner=launcher.ledger.owner, history=None if begun == plan else history, now=now
-    )
+    require_sound(plan, args, owner=launcher.ledger.owner, history=None if begun == plan else history, now=now)
     require_fresh(what=f"the launch plan {args.path}", made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
     require_as_typed(plan, args)
     rebuild_plan(plan, launcher.adapter(plan.request.provider))
@@ -203,9 +201,7 @@ def _capped(
     return tuple(fitting)
 
 
-def build_run_spec(
-    args: LaunchArgs, planned: EstimateOffers, first: LaunchCandidate | None = None
-) -> RunSpec:
+def build_run_spec(args: LaunchArgs, planned: EstimateOffers, first: LaunchCandidate | None = None) -> RunSpec:
     """Return the script to run: the estimate's, or the one of `--script`.
 
     On a spot machine the checkpoint interval is the estimate's unless the user sets one.

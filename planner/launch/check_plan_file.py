@@ -31,13 +31,9 @@ Owner = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
 Label = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9-]{0,62})?$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}$")]
 Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=2000)]
-Place = Annotated[
-    str, StringConstraints(pattern=r"^(folder|git|s3|gs|image):[^\x00-\x20\x7f]+$", max_length=2000)
-]
+Place = Annotated[str, StringConstraints(pattern=r"^(folder|git|s3|gs|image):[^\x00-\x20\x7f]+$", max_length=2000)]
 FolderPlace = Annotated[str, StringConstraints(pattern=r"^folder:/[^\x00-\x1f\x7f]*$", max_length=2000)]
-Pinned = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.+!_-]*$")
-]
+Pinned = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
 Shard = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,20}(:[1-9][0-9]{0,3})?$")]
 Usd = Annotated[Decimal, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
 PastSeconds = Annotated[float, Field(ge=0, le=10**10, allow_inf_nan=False)]

@@ -96,9 +96,7 @@ class LaunchContext:
         """End a machine that is not in the ledger."""
         way = f"its cap is {machine.cap_at:%Y-%m-%d %H:%M} UTC" if machine.cap_at else "its tags have no cap"
         with explain_errors(machine.provider, what=f"to end {machine.id}", otherwise=way):
-            self.teardown(log, machine.provider, owner=self.acting).end_machine(
-                machine, number=machine.attempt
-            )
+            self.teardown(log, machine.provider, owner=self.acting).end_machine(machine, number=machine.attempt)
 
     def runner(self, log: RunLog, provider: str) -> CallRunner:
         """Return the call runner of a run."""

@@ -177,9 +177,7 @@ class Teardown:
             )
             for undo in call.undo:
                 with suppress(KeyError):  # it was never made
-                    self.send_unless_absent(
-                        undo, {**known, call.step: left or {}}, number=past.attempt.number
-                    )
+                    self.send_unless_absent(undo, {**known, call.step: left or {}}, number=past.attempt.number)
             self.runner.notify("removed", call.step, number=past.attempt.number, step=call.step)
 
     def send_unless_absent(self, call: Call, known: StepOutputs, *, number: int) -> None:
@@ -279,9 +277,7 @@ class _Run:
         """Record a machine that was found by its tags as the result of a call without an answer."""
         kept = {"id": machine.id, "started": machine.started_at.isoformat()}
         self.runner.log.record("done", attempt=attempt.number, step=call.step, kept=kept)
-        self.runner.notify(
-            "adopted", f"found {machine.id} by its tags", number=attempt.number, step=call.step
-        )
+        self.runner.notify("adopted", f"found {machine.id} by its tags", number=attempt.number, step=call.step)
         return kept
 
     def _give_up(self, attempt: Attempt, fault: CloudError) -> None:
@@ -328,13 +324,10 @@ def _nothing_to_be_had(refusals: list[CloudError]) -> GpuplanError:
     """Return the error of a plan whose attempts have all failed."""
     if not refusals:
         return GpuplanError(
-            "all attempts of this plan have ended",
-            hint="`gpuplan launch plan.json` plans a new attempt",
+            "all attempts of this plan have ended", hint="`gpuplan launch plan.json` plans a new attempt"
         )
     last = refusals[-1]
     hint = "choose another offer, `--rank N`, or try more, `GPUPLAN_FALLBACKS=6`"
     if last.kind is ErrorKind.QUOTA:
         hint = f"request a higher quota from the provider ({last.code}), or choose another region"
-    return NoAnswerError(
-        f"none of {len(refusals)} candidates is available; the last answer was {last}", hint=hint
-    )
+    return NoAnswerError(f"none of {len(refusals)} candidates is available; the last answer was {last}", hint=hint)

@@ -95,9 +95,7 @@ def from_ledger(history: History, past: AttemptHistory, *, now: datetime, state:
         state=state,
         started_at=started,
         cap_at=started + timedelta(seconds=candidate.cap_s) if started else None,
-        spent_usd=compute_rental_usd(duration_s=lived_s, usd_per_hour=price)
-        if lived_s and lived_s > 0
-        else None,
+        spent_usd=compute_rental_usd(duration_s=lived_s, usd_per_hour=price) if lived_s and lived_s > 0 else None,
         run=history.run,
         attempt=past.attempt.number,
         owner=past.plan.request.owner,

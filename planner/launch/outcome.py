@@ -59,9 +59,7 @@ def compare_with_plan(history: History, outcome: RunOutcome) -> list[PlanCompari
     past = next(one for one in history.attempts() if one.attempt.number == outcome.attempt)
     candidate = past.attempt.candidate
     price = candidate.usd_per_hour
-    rented = (
-        None if outcome.ran_s is None else compute_rental_usd(duration_s=outcome.ran_s, usd_per_hour=price)
-    )
+    rented = None if outcome.ran_s is None else compute_rental_usd(duration_s=outcome.ran_s, usd_per_hour=price)
     return [
         PlanComparison(item="step", unit="s", planned=_interval(candidate.step_s), actual=outcome.step_s),
         PlanComparison(item="training", unit="s", planned=_interval(candidate.run_s), actual=outcome.train_s),
@@ -96,9 +94,7 @@ def read_outcome(launcher: Launcher, history: History) -> RunOutcome:
     )
 
 
-NOTCH = (
-    1.57  # R. McGill, J. W. Tukey, W. A. Larsen: Variations of Box Plots, The American Statistician 32 (1978)
-)
+NOTCH = 1.57  # R. McGill, J. W. Tukey, W. A. Larsen: Variations of Box Plots, The American Statistician 32 (1978)
 
 
 def profile_of_run(
@@ -117,21 +113,16 @@ def profile_of_run(
         GpuplanError: It has no result, or never trained.
     """
     if run not in {log.run for log in launcher.ledger.runs()}:
-        raise UsageError(
-            f"no file and no run `{run}`", hint="see `gpuplan ps`, or give the path of a profile"
-        )
+        raise UsageError(f"no file and no run `{run}`", hint="see `gpuplan ps`, or give the path of a profile")
     launcher.refresh(run)
     history = launcher.ledger.peek(run)
     current = history.current()
     if current is None or not current.is_over:
-        raise UsageError(
-            f"run `{run}` has not ended yet", hint="`gpuplan launch PLAN --wait` waits for its end"
-        )
+        raise UsageError(f"run `{run}` has not ended yet", hint="`gpuplan launch PLAN --wait` waits for its end")
     outcome = read_outcome(launcher, history)
     if outcome.step_s is None:
         raise GpuplanError(
-            f"run `{run}` has no timed steps: it ended as `{outcome.status}`",
-            hint="see its log: `gpuplan ps`",
+            f"run `{run}` has no timed steps: it ended as `{outcome.status}`", hint="see its log: `gpuplan ps`"
         )
     return _with_workload(
         _document(history, current, outcome, model=model), current.plan.request.spec, terms or ScriptOptions()
@@ -157,23 +148,14 @@ def compute_median_bounds_s(quartiles_s: tuple[float, float, float], *, steps: i
     return median - half, median + half
 
 
-def _document(
-    history: History, current: AttemptHistory, outcome: RunOutcome, *, model: str
-) -> ProfileDocument:
+def _document(history: History, current: AttemptHistory, outcome: RunOutcome, *, model: str) -> ProfileDocument:
     """Return the profile, without the table of operations."""
     candidate = current.attempt.candidate
     document = create_profile(
-        model=model,
-        mode="train",
-        backend=outcome.backend or "unknown",
-        data="script",
-        rules={},
-        source="launch",
+        model=model, mode="train", backend=outcome.backend or "unknown", data="script", rules={}, source="launch"
     )
     devices = max(1, int(candidate.devices))
-    row = create_row(
-        status="measured", batch_size=outcome.batch_size and max(1, outcome.batch_size // devices)
-    )
+    row = create_row(status="measured", batch_size=outcome.batch_size and max(1, outcome.batch_size // devices))
     row |= {"precision": outcome.precision, "fit": _timing(outcome)}
     lived_s = _lived_s(history, outcome)
     paid = compute_rental_usd(duration_s=lived_s, usd_per_hour=candidate.usd_per_hour)

@@ -90,10 +90,7 @@ def rebuild_plan(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
     try:
         made = make_plan(plan.request, adapter)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"the launch plan's request cannot be planned: {error}",
-            hint=PLAN_AGAIN,
-        ) from error
+        raise UsageError(f"the launch plan's request cannot be planned: {error}", hint=PLAN_AGAIN) from error
     if made != plan:
         raise UsageError(
             "the launch plan does not match its request: it was edited, or written by another version of gpuplan",
@@ -112,9 +109,7 @@ def _worst_case(attempt: Attempt, adapter: Adapter, request: LaunchRequest) -> D
     return rented + terms.left_usd
 
 
-def _notes(
-    candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Mapping[str, str]
-) -> tuple[str, ...]:
+def _notes(candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Mapping[str, str]) -> tuple[str, ...]:
     """Return the changes that scripts need and the notes of all candidates, without duplicates."""
     sharded = (one.describe_layout() for one in candidates)
     found = chain.from_iterable(adapter.compute_cost_bounds(one, options).notes for one in candidates)

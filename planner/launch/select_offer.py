@@ -58,12 +58,7 @@ def add_live_prices(
 
 
 def require_known_prices(
-    candidates: Sequence[LaunchCandidate],
-    *,
-    provider: str,
-    offers: Sequence[Offer],
-    today: date,
-    accept_old: bool,
+    candidates: Sequence[LaunchCandidate], *, provider: str, offers: Sequence[Offer], today: date, accept_old: bool
 ) -> None:
     """Raise NoAnswerError when a price that was not read now has changed in the catalog, or is old.
 
@@ -215,17 +210,13 @@ def select_candidates(
     elif 1 <= rank <= len(planned.offers):
         index = rank - 1
     else:
-        raise UsageError(
-            f"`--rank {rank}`: {planned.path} has {len(planned.offers)} offers", hint="count from 1"
-        )
+        raise UsageError(f"`--rank {rank}`: {planned.path} has {len(planned.offers)} offers", hint="count from 1")
     first = planned.offers[index]
     problem = _why_not(first, launchable, engine, joins_hosts=joins_hosts)
     if problem:
         raise NoAnswerError(
             f"{first['provider']} {first['instance_type']} of {planned.path} {problem}",
-            hint="; ".join(
-                filter(None, (_open_notebook(planned, index), _first_launchable(planned, launchable)))
-            ),
+            hint="; ".join(filter(None, (_open_notebook(planned, index), _first_launchable(planned, launchable)))),
         )
     others = [
         position
@@ -255,9 +246,7 @@ def _recommended(
 ) -> int:
     """Return the index of the recommended offer, or of the next pick of the decision."""
     if not planned.chosen:
-        raise NoAnswerError(
-            f"{planned.path} recommends no offer", hint=_first_launchable(planned, launchable)
-        )
+        raise NoAnswerError(f"{planned.path} recommends no offer", hint=_first_launchable(planned, launchable))
     if only_recommended:
         return planned.chosen[0]
     able = (
@@ -284,11 +273,7 @@ def _open_notebook(planned: EstimateOffers, index: int) -> str:
 
 
 def _why_not(
-    offer: Mapping[str, Any],
-    launchable: Sequence[str],
-    engine: str = "gpuplan",
-    *,
-    joins_hosts: bool = False,
+    offer: Mapping[str, Any], launchable: Sequence[str], engine: str = "gpuplan", *, joins_hosts: bool = False
 ) -> str:
     """Return the reason why an offer cannot be launched; empty if it can."""
     if offer["provider"] not in launchable:

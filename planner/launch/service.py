@@ -46,9 +46,7 @@ class Launcher(LaunchContext):
         """
         if names:
             return [self._require_reachable(name) for name in names]
-        needed = {
-            one.plan.request.provider for log in self.ledger.runs() for one in log.history().open_attempts()
-        }
+        needed = {one.plan.request.provider for log in self.ledger.runs() for one in log.history().open_attempts()}
         asked = []
         for name in LAUNCHABLE:
             adapter = self.adapter(name)
@@ -65,12 +63,7 @@ class Launcher(LaunchContext):
         return adapter.provider
 
     def to_stop(
-        self,
-        ids: Sequence[str],
-        *,
-        providers: Sequence[str],
-        regions: Sequence[str] | None,
-        failures: Failures,
+        self, ids: Sequence[str], *, providers: Sequence[str], regions: Sequence[str] | None, failures: Failures
     ) -> list[StopTarget]:
         """Return the runs and machines that ids name; without ids, all open runs and machines with our tags.
 

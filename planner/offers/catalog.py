@@ -278,9 +278,7 @@ def select_offers(
     """
     spellings = names or load_catalog().names
     wanted = {spellings.resolve(name) for name in accelerators}
-    clouds = _match_names(
-        providers, (offer.provider for offer in offers), what="provider", option="--provider"
-    )
+    clouds = _match_names(providers, (offer.provider for offer in offers), what="provider", option="--provider")
     places = _match_names(regions, (offer.region for offer in offers), what="region", option="--region")
     option = _parse_purchase(purchase)
     left: tuple[Offer, ...] = tuple(offers)
@@ -298,9 +296,7 @@ def select_offers(
     return left
 
 
-def _apply_filter(
-    offers: tuple[Offer, ...], passes: Callable[[Offer], bool], label: str
-) -> tuple[Offer, ...]:
+def _apply_filter(offers: tuple[Offer, ...], passes: Callable[[Offer], bool], label: str) -> tuple[Offer, ...]:
     """Return the offers that pass; NoAnswerError if a filter removes the last one."""
     left = tuple(offer for offer in offers if passes(offer))
     if not left:

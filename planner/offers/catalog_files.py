@@ -289,9 +289,7 @@ def read_list_table(table: Table, key: str) -> dict[str, tuple[str, ...]]:
         raise CatalogError([Finding(table.file, table.line_of_key(key), key, "is not a table")])
     for name, values in entries.items():
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            raise CatalogError(
-                [Finding(table.file, table.line_of_key(name), name, "is not a list of strings")]
-            )
+            raise CatalogError([Finding(table.file, table.line_of_key(name), name, "is not a list of strings")])
     return {name: tuple(values) for name, values in entries.items()}
 
 
@@ -358,9 +356,7 @@ def read_prices(
     return rows, findings
 
 
-def _parse_offer(
-    cells: list[str], provider: str, sources: Mapping[str, str]
-) -> Offer | list[tuple[str, str]]:
+def _parse_offer(cells: list[str], provider: str, sources: Mapping[str, str]) -> Offer | list[tuple[str, str]]:
     """Parse one CSV line to an offer, or to (field, error message) pairs."""
     if len(cells) != len(PRICE_COLUMNS):
         return [("columns", f"{len(cells)} cells where {len(PRICE_COLUMNS)} are expected")]

@@ -284,9 +284,7 @@ def _coverage_findings(
             yield Finding(f"prices/{name}.csv", 1, "provider", f"`{name}` has no row in providers.toml")
 
 
-def _cost_findings(
-    folder: Traversable, providers: set[str], offers: list[Located[Offer]]
-) -> Iterator[Finding]:
+def _cost_findings(folder: Traversable, providers: set[str], offers: list[Located[Offer]]) -> Iterator[Finding]:
     """Yield inconsistencies in costs and regions; a folder without these files uses the packaged ones."""
     if not (folder / COSTS_FILE).is_file():
         return

@@ -38,9 +38,7 @@ NotNegativeDecimal = Annotated[Decimal, Constraint(ge=0)]
 
 
 class ProviderCost(Row):
-    """Fees of a provider besides the machine price, and power figures of its data centers. None means
-    unknown.
-    """
+    """Fees of a provider besides the machine price, and power figures of its data centers. None means unknown."""
 
     provider: str
     minimum_billed_s: NotNegative | None = None
@@ -172,10 +170,7 @@ def _load_regions(folder: Traversable, table: Table) -> tuple[Region, ...]:
     """Load the regions file; CatalogError if a row is invalid."""
     text = _read_regions_text(folder)
     return cache_located(
-        Region,
-        text,
-        table.text,
-        read=lambda: _read_regions(folder, read_text_table(table, "region_sources")),
+        Region, text, table.text, read=lambda: _read_regions(folder, read_text_table(table, "region_sources"))
     )
 
 
@@ -187,9 +182,7 @@ def _read_regions_text(folder: Traversable) -> str:
     return file.read_text(encoding="utf-8")
 
 
-def _read_regions(
-    folder: Traversable, sources: Mapping[str, str]
-) -> tuple[list[Located[Region]], list[Finding]]:
+def _read_regions(folder: Traversable, sources: Mapping[str, str]) -> tuple[list[Located[Region]], list[Finding]]:
     """Return the located rows of the regions file, each source key replaced by its full text."""
     from pydantic import ValidationError
 

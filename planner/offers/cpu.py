@@ -69,9 +69,7 @@ def build_cpu_accelerator(host: CpuFamily, vcpus: float, memory_gib: float | Non
     )
 
 
-def find_offer_host(
-    offer: Offer, hosts: Mapping[str, CpuFamily], series: Iterable[CpuSeries]
-) -> CpuFamily | None:
+def find_offer_host(offer: Offer, hosts: Mapping[str, CpuFamily], series: Iterable[CpuSeries]) -> CpuFamily | None:
     """Find the CPU family of an offer, with the series' definition of a vCPU; None if unknown."""
     for entry in series:
         if entry.provider == offer.provider and re.fullmatch(entry.pattern, offer.instance_type):

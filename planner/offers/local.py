@@ -68,12 +68,7 @@ def probe_local_offer(catalog: Catalog | None = None) -> tuple[Offer, Accelerato
 
 
 def build_local_offer(
-    catalog: Catalog,
-    *,
-    cpu: LocalCpu,
-    logical_cores: int,
-    memory_gib: float | None,
-    gpu_names: Sequence[str] = (),
+    catalog: Catalog, *, cpu: LocalCpu, logical_cores: int, memory_gib: float | None, gpu_names: Sequence[str] = ()
 ) -> tuple[Offer, Accelerator]:
     """Build an offer at $0 and its accelerator from a machine's parts."""
     notes = ["your own machine: power and wear are not counted"]
@@ -129,11 +124,7 @@ def find_host(cpu_id: str, hosts: Mapping[str, CpuFamily]) -> CpuFamily | None:
 
 
 def _build_local_cpu(
-    cpu: LocalCpu,
-    logical_cores: int,
-    memory_gib: float | None,
-    hosts: Mapping[str, CpuFamily],
-    notes: list[str],
+    cpu: LocalCpu, logical_cores: int, memory_gib: float | None, hosts: Mapping[str, CpuFamily], notes: list[str]
 ) -> Accelerator:
     """Build an accelerator from this machine's CPU; an unknown CPU is treated as the generic desktop."""
     host = find_host(cpu.cpu_id, hosts)
@@ -142,15 +133,11 @@ def _build_local_cpu(
         notes.append(f"CPU `{cpu.model_name or 'unknown'}` is not in the catalog: treated as {GENERIC_HOST}")
     changes: dict[str, Any] = {"vcpu_is": "hyperthread" if cpu.threads_per_core > 1 else "core"}
     if not cpu.virtual:  # the whole socket and its memory bandwidth are available
-        changes["physical_cores_per_socket"] = max(
-            1, round(logical_cores / cpu.threads_per_core / cpu.sockets)
-        )
+        changes["physical_cores_per_socket"] = max(1, round(logical_cores / cpu.threads_per_core / cpu.sockets))
     return build_cpu_accelerator(replace(host, **changes), logical_cores, memory_gib)
 
 
-def _resolve_gpu(
-    gpu_names: Sequence[str], names: AcceleratorNames, notes: list[str]
-) -> tuple[str | None, int]:
+def _resolve_gpu(gpu_names: Sequence[str], names: AcceleratorNames, notes: list[str]) -> tuple[str | None, int]:
     """Return the canonical name and number of the most frequent GPU; (None, 1) if there is none."""
     if not gpu_names:
         return None, 1

@@ -99,14 +99,10 @@ def find_bundle_usd(notebooks: NotebookTables, plan: NotebookPlan) -> Decimal | 
 
 def _find_unit_price(notebooks: NotebookTables, plan: NotebookPlan) -> UnitPrice | None:
     """Return the newest price of a plan's compute units; None if it sells none."""
-    return _select_newest(
-        u for u in notebooks.unit_prices if (u.provider, u.plan) == (plan.provider, plan.plan)
-    )
+    return _select_newest(u for u in notebooks.unit_prices if (u.provider, u.plan) == (plan.provider, plan.plan))
 
 
-def _find_plan_and_runtime(
-    notebooks: NotebookTables, offer: Offer
-) -> tuple[NotebookPlan, NotebookRuntime] | None:
+def _find_plan_and_runtime(notebooks: NotebookTables, offer: Offer) -> tuple[NotebookPlan, NotebookRuntime] | None:
     """Return the plan and runtime of a notebook offer."""
     for runtime in notebooks.runtimes:
         for plan in notebooks.plans:

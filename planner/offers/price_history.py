@@ -113,15 +113,11 @@ def load_previous_prices(
     if old is None:
         return [offer for name in providers for offer in store.offers(name, part="previous")]
     if not (old / "prices").is_dir():
-        raise UsageError(
-            f"`{old}` has no prices/ in it", hint="give a data folder of `gpuplan catalog refresh`"
-        )
+        raise UsageError(f"`{old}` has no prices/ in it", hint="give a data folder of `gpuplan catalog refresh`")
     return [offer for name in providers for offer in PriceStore(old).offers(name)]
 
 
-def collect_price_history(
-    instance_type: str, packaged: Iterable[Offer], store: PriceStore
-) -> list[PastPrice]:
+def collect_price_history(instance_type: str, packaged: Iterable[Offer], store: PriceStore) -> list[PastPrice]:
     """Return every dated price of an instance type, packaged and refreshed, oldest first."""
     wanted = instance_type.lower()
     found = [

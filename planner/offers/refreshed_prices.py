@@ -85,9 +85,7 @@ class PriceStore:
         """Read another table of a provider (`interruption`); empty if it does not exist."""
         return [cells for _, cells in _read_rows(self.path(part, provider), columns)]
 
-    def write_table(
-        self, part: str, provider: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
-    ) -> None:
+    def write_table(self, part: str, provider: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Replace another table of a provider atomically."""
         buffer = io.StringIO()
         csv.writer(buffer, lineterminator="\n").writerows([columns, *rows])
@@ -198,11 +196,7 @@ def _read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
 
 def _parse_offer(path: Path, provider: str, line: int, cells: dict[str, str]) -> RefreshedOffer:
     """Parse a line to an offer."""
-    values: dict[str, Any] = {
-        **cells,
-        "provider": provider,
-        "price_source": f"{cells['url']} ({cells['sku']})",
-    }
+    values: dict[str, Any] = {**cells, "provider": provider, "price_source": f"{cells['url']} ({cells['sku']})"}
     values |= {name: cells[name] or None for name in _NULLABLE}
     from pydantic import ValidationError
 

@@ -125,9 +125,7 @@ class Accelerator(Row):
     fp8_matmul_share: Positive | None = None
     pcie_generation: str | None = None
     pcie_gb_per_s_per_direction: Positive | None = None
-    link_gb_per_s_total: Positive | None = (
-        None  # NVLink or equivalent, both directions, all links of a device
-    )
+    link_gb_per_s_total: Positive | None = None  # NVLink or equivalent, both directions, all links of a device
     ici_gbit_per_s_per_direction: Positive | None = None  # TPU interconnect
     tdp_w: Positive | None = None
     aliases: tuple[str, ...] = ()

@@ -185,9 +185,7 @@ def find_preemption_statistics(offer: Offer, facts: PreemptionData) -> Preemptio
     )
 
 
-def _find_evidence(
-    offer: Offer, facts: PreemptionData
-) -> tuple[float, float | None, float, PreemptionBasis, str]:
+def _find_evidence(offer: Offer, facts: PreemptionData) -> tuple[float, float | None, float, PreemptionBasis, str]:
     """Return mean and median lifetime, mean wait, basis and source: observed, else published, else assumed."""
     watched = _find_observed(offer, facts)
     if watched is not None:

@@ -46,11 +46,7 @@ from ..workload.model import Workload
 from .sharding import build_device_workload, build_traffic
 
 Progress = Callable[[str], None]
-FRAMEWORKS = {
-    "keras": "tensorflow2",
-    "eager": "pytorch",
-    "tuned": "",
-}  # of rows that name none, kernel by kernel
+FRAMEWORKS = {"keras": "tensorflow2", "eager": "pytorch", "tuned": ""}  # of rows that name none, kernel by kernel
 STEP_ALONE = "device"  # the batch stays on the device, and no loop of `fit()` is timed
 FITTING = 1.0  # memory needed over memory usable, at most, of a step that ran [-]
 FIRST_WITH_FUSED_ATTENTION = 2023.2  # PyTorch 2.0, March 2023: `scaled_dot_product_attention`
@@ -73,8 +69,7 @@ def resolve_defaults(m: Measurement, workload: Workload, accelerator: Accelerato
     return replace(
         known,
         precision=_resolve_precision(known, accelerator),
-        attention=m.attention
-        or ("flash" if _is_attention_fused(known, workload, accelerator) else "unfused"),
+        attention=m.attention or ("flash" if _is_attention_fused(known, workload, accelerator) else "unfused"),
     )
 
 
@@ -228,9 +223,7 @@ def _predict_single(
 ) -> StepTime:
     """Return the step of a row on one device."""
     step = model_sample(sample, coefficients)
-    basis, note = find_basis(
-        accelerator, coefficients, precision=m.precision, mode=m.mode, compiled=m.compiled
-    )
+    basis, note = find_basis(accelerator, coefficients, precision=m.precision, mode=m.mode, compiled=m.compiled)
     interval = compute_step_interval(
         step,
         sample.chip,
@@ -302,10 +295,7 @@ class Scoreboard:
             "rules_of_thumb": to_plain(self.baselines),
             "settings": self.settings,
             "rows": [
-                {
-                    **row_to_json(row),
-                    "publication_fitted": find_publication(row.measurement.source) in self.fitted,
-                }
+                {**row_to_json(row), "publication_fitted": find_publication(row.measurement.source) in self.fitted}
                 for row in self.rows
             ],
             "unpredicted": [

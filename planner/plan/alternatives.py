@@ -18,14 +18,7 @@ if TYPE_CHECKING:
     from .offer_estimate import OfferEstimate
 
 
-DEFAULT_ALTERNATIVES = (
-    "colab-free",
-    "kaggle-free",
-    "colab-payg",
-    "local",
-    "cloud:on-demand",
-    "cloud:spot",
-)
+DEFAULT_ALTERNATIVES = ("colab-free", "kaggle-free", "colab-payg", "local", "cloud:on-demand", "cloud:spot")
 CHEAPEST_TRIED, FASTEST_TRIED = 8, 4
 CLOUDS = frozenset({"aws", "gcp", "azure"})
 PURCHASES = {"on-demand": "on_demand", "on_demand": "on_demand", "spot": "spot"}

@@ -144,9 +144,7 @@ class FeeCalculator:
         given = self.terms.given("egress_gb")
         size = self.workload.memory.parameter_bytes / GB if given is None else given
         usd = size * float(cost.egress_usd_per_gb)
-        reasons["egress"] = (
-            f"{size:.2g} GB of weights at ${cost.egress_usd_per_gb:f} a GB; {cost.egress_source}"
-        )
+        reasons["egress"] = f"{size:.2g} GB of weights at ${cost.egress_usd_per_gb:f} a GB; {cost.egress_source}"
         return (usd, usd, usd)
 
 
@@ -322,8 +320,7 @@ class Bill:
         ]
         reasons = self.cost_basis.fees.reasons
         lines += [
-            BillLine(item, usd_interval_of(nano), reasons.get(item, ""))
-            for item, nano in self._list_other_items()
+            BillLine(item, usd_interval_of(nano), reasons.get(item, "")) for item, nano in self._list_other_items()
         ]
         return tuple(lines)
 

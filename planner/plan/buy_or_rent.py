@@ -122,9 +122,7 @@ def months_to_break_even(rig: OwnedMachine, *, usd_per_hour: float, speed: float
     """
 
     def is_owning_dearer(months: float) -> bool:
-        rent = renting_usd(
-            usd_per_hour=usd_per_hour, hours_a_week=rig.hours_a_week, speed=speed, months=months
-        )
+        rent = renting_usd(usd_per_hour=usd_per_hour, hours_a_week=rig.hours_a_week, speed=speed, months=months)
         return owning_usd(rig, months=months) > rent
 
     low, high = 1e-6, float(FARTHEST_MONTHS)
@@ -161,10 +159,7 @@ class BuyRentComparison:
     def cost_usd(self, months: float) -> tuple[float, float]:
         """Return the cost of owning and of renting over some months [USD]."""
         rent = renting_usd(
-            usd_per_hour=self.usd_per_hour,
-            hours_a_week=self.rig.hours_a_week,
-            speed=self.speed,
-            months=months,
+            usd_per_hour=self.usd_per_hour, hours_a_week=self.rig.hours_a_week, speed=self.speed, months=months
         )
         return owning_usd(self.rig, months=months), rent
 

@@ -71,9 +71,7 @@ def compute_scaling(
     cost_ratio = None
     if usd_per_hour and single_usd_per_hour:
         cost_ratio = usd_per_hour / single_usd_per_hour / speedup
-    return ScalingEfficiency(
-        devices=devices, speedup=speedup, efficiency=speedup / devices, cost_ratio=cost_ratio
-    )
+    return ScalingEfficiency(devices=devices, speedup=speedup, efficiency=speedup / devices, cost_ratio=cost_ratio)
 
 
 def find_single_device_offers(

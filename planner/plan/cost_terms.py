@@ -180,9 +180,7 @@ class CostTerms(Frozen):
         move = self.costs.find_move(offer.provider, offer.purchase)
         if move is None:
             return 0.0
-        return compute_half_width(
-            rate=move.log_per_sqrt_year, age_days=_count_days(offer.price_as_of, self.today)
-        )
+        return compute_half_width(rate=move.log_per_sqrt_year, age_days=_count_days(offer.price_as_of, self.today))
 
     def find_discount(self, offer: Offer) -> Discount | None:
         """Return the discount on an offer's list price; None for user-supplied prices."""
@@ -205,9 +203,7 @@ class CostTerms(Frozen):
             "given": dict(self.overrides),
             "assumptions": []
             if self.costs is None
-            else [
-                dict(vars(row)) for row in self.costs.assumptions.values() if row.key not in self.overrides
-            ],
+            else [dict(vars(row)) for row in self.costs.assumptions.values() if row.key not in self.overrides],
         }
 
     def _row(self, key: str, place: str) -> Any:
@@ -243,9 +239,7 @@ def parse_overrides(texts: Iterable[str], costs: Costs) -> dict[str, float]:
     return found
 
 
-def take_overrides(
-    texts: Iterable[str], names: Mapping[str, str]
-) -> tuple[dict[str, float], tuple[str, ...]]:
+def take_overrides(texts: Iterable[str], names: Mapping[str, str]) -> tuple[dict[str, float], tuple[str, ...]]:
     """Separate the `key=value` pairs with some keys: their values under other names, and the remaining texts.
 
     Args:
@@ -307,7 +301,6 @@ def _number(value: str, text: str) -> float:
         number = -1.0
     if not 0 <= number <= MAX_AMOUNT:
         raise UsageError(
-            f"`--assume {text}`: `{value}` is not a number from 0 to {MAX_AMOUNT:g}",
-            hint="give e.g. `boot_s=90`",
+            f"`--assume {text}`: `{value}` is not a number from 0 to {MAX_AMOUNT:g}", hint="give e.g. `boot_s=90`"
         )
     return number

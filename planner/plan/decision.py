@@ -8,14 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from ..records import Frozen
-from ..units import (
-    SECONDS_PER_HOUR,
-    format_device,
-    format_duration,
-    format_offer_name,
-    format_short,
-    format_usd,
-)
+from ..units import SECONDS_PER_HOUR, format_device, format_duration, format_offer_name, format_short, format_usd
 from .alternatives import own_hours
 from .estimate import DECISION_ROLES, Decision
 from .ranking import Candidate, cheapest, fastest, pareto, select_candidates
@@ -73,9 +66,7 @@ def explain_decision(
         spot: Comparison of spot with on demand, appended if a spot machine is recommended.
     """
     keys = (*picks.candidates, *(one.key for one in passed_over))
-    words = _Words(
-        offers=offers, currency=currency, is_run=any(offers[key].timeline is not None for key in keys)
-    )
+    words = _Words(offers=offers, currency=currency, is_run=any(offers[key].timeline is not None for key in keys))
     is_spot = picks.recommended is not None and offers[picks.recommended].offer.purchase == "spot"
     parts = (
         _explain_picks(picks, question, words, workload),
@@ -116,9 +107,7 @@ def compare_purchases(
     is_spot = offers[taken.key].offer.purchase == "spot"
     spot, steady = (taken, other) if is_spot else (other, taken)
     forecast = offers[spot.key].preemption_forecast
-    risk = (
-        "" if forecast is None else f"; spot is preempted {forecast.moments.preemptions:.2g} times on average"
-    )
+    risk = "" if forecast is None else f"; spot is preempted {forecast.moments.preemptions:.2g} times on average"
     if is_spot:
         return f"On demand it is {words.cost(steady.cost_usd)}, {words.time(steady.time_s)}{risk}."
     return f"On spot it is {words.cost(spot.cost_usd)}, {words.time(spot.time_s)}{risk}."
@@ -280,9 +269,7 @@ def explain_price_age(paid: Sequence[Candidate], offers: Sequence[OfferEstimate]
         if age_days <= OLD_AFTER_DAYS:
             continue
         other = pair[0] if old is pair[1] else pair[1]
-        name, than = (
-            format_offer_name(one.provider, one.instance_type, hosts=one.hosts) for one in (old, other)
-        )
+        name, than = (format_offer_name(one.provider, one.instance_type, hosts=one.hosts) for one in (old, other))
         return (
             f"The order may change with a current price: that of {name} is {age_days} days old, such prices "
             f"change by a factor of {format_short(math.exp(width))} in that time, and {than} is within that "
@@ -350,9 +337,7 @@ def _find_refused(ranked: RankedOffers, question: Question, terms: CostTerms) ->
     return [picks.candidates[key] for key in keys if key is not None and contexts[key].is_refused]
 
 
-def _pick(
-    everything: Sequence[Candidate], ranked: RankedOffers, question: Question, terms: CostTerms
-) -> Picks:
+def _pick(everything: Sequence[Candidate], ranked: RankedOffers, question: Question, terms: CostTerms) -> Picks:
     """Return the picks among some offers, restricted to those within deadline and budget if there are any."""
     kept = [one for one in everything if _keeps_limits(one, question)]
     candidates = {one.key: one for one in kept or everything}

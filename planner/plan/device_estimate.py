@@ -222,7 +222,5 @@ def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceE
 def _add_times(times: Sequence[Interval]) -> Interval:
     """Return the sum of fully correlated times [s]."""
     return Interval(
-        low=sum(one.low for one in times),
-        mid=sum(one.mid for one in times),
-        high=sum(one.high for one in times),
+        low=sum(one.low for one in times), mid=sum(one.mid for one in times), high=sum(one.high for one in times)
     )

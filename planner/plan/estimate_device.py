@@ -26,13 +26,7 @@ from .memory import (
 )
 from .run_length import BatchScaling, count_replicas
 from .script_layout import count_mesh_devices
-from .sharding import (
-    ShardingChoice,
-    build_traffic,
-    choose_least_sharding,
-    find_sharding_remedy,
-    list_memory_parts,
-)
+from .sharding import ShardingChoice, build_traffic, choose_least_sharding, find_sharding_remedy, list_memory_parts
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
@@ -65,9 +59,7 @@ def predict_step_on_devices(
     """
     offer, machine = selected.offer, build_host_spec(selected.links)
     if sharding == Sharding.NONE:
-        return predictor.step_time(
-            each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts
-        )
+        return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts)
     collectives = _list_collectives(each, sharding, selected.offer) if sharding.divides_products else ()
     if isinstance(collectives, NoPrediction):
         return collectives
@@ -94,9 +86,7 @@ def predict_step_on_devices(
     )
 
 
-def _list_collectives(
-    each: Workload, sharding: Sharding, offer: Offer
-) -> tuple[Collective, ...] | NoPrediction:
+def _list_collectives(each: Workload, sharding: Sharding, offer: Offer) -> tuple[Collective, ...] | NoPrediction:
     """Return the collectives of a step whose products devices share, or why it cannot run on an offer."""
     divided = each.divided
     if divided is None:
@@ -213,12 +203,7 @@ class DeviceEstimator:
         return fits(divided.trace_least(workload.batch_size)) or fits(divided.trace_recomputed())
 
     def _estimate_phases(
-        self,
-        workload: Workload,
-        selected: OfferContext,
-        sharding: Sharding,
-        *,
-        recompute: bool | None = None,
+        self, workload: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None = None
     ) -> DeviceEstimate | None:
         """Estimate all phases unchanged, or in passes that fit; None if no pass fits."""
         found = []
@@ -251,9 +236,7 @@ class DeviceEstimator:
                 f"the catalog does not describe `{selected.offer.accelerator}`"
             )
         elif part is None:
-            step = NoPrediction(
-                f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices"
-            )
+            step = NoPrediction(f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices")
         else:
             step = predict_step_on_devices(
                 selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding

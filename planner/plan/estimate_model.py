@@ -296,9 +296,7 @@ def add_serving(
             latency_s = known[key]
         if offer.samples_per_s is not None:
             serving = ServingEstimate(
-                latency_s=latency_s,
-                per_s=offer.samples_per_s,
-                usd_per_million=offer.usd_per_million_samples,
+                latency_s=latency_s, per_s=offer.samples_per_s, usd_per_million=offer.usd_per_million_samples
             )
         served.append(replace(offer, serving=serving))
     return served

@@ -87,9 +87,7 @@ def estimate_workload(
     )
 
 
-def estimate_in_context(
-    context: EstimateContext, question: Question, *, ways: FitWays | None = None
-) -> Estimate:
+def estimate_in_context(context: EstimateContext, question: Question, *, ways: FitWays | None = None) -> Estimate:
     """Return `estimate_workload` of a context's workload."""
     return estimate_workload(
         context.workload,

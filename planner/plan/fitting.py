@@ -110,11 +110,7 @@ class FitWays:
     """The step of a model in smaller passes, with recomputed activations or without; traced on first use."""
 
     def __init__(
-        self,
-        *,
-        resized: Resize,
-        recomputed: Resize | None,
-        divided: Callable[[int], DividedModel] | None = None,
+        self, *, resized: Resize, recomputed: Resize | None, divided: Callable[[int], DividedModel] | None = None
     ) -> None:
         """Take functions that return the workload at another batch size.
 

@@ -78,9 +78,7 @@ class InputPipeline(Frozen):
             return {}
         low, usual, high = (vcpus * rate for rate in self.per_vcpu)
         found: dict[str, Bounds] = {f"{vcpus:g} vCPUs": (low, usual, high)}
-        cached = (
-            self.data_gb is None or offer.memory_gib is None or self.data_gb < offer.memory_gib * GB_PER_GIB
-        )
+        cached = self.data_gb is None or offer.memory_gib is None or self.data_gb < offer.memory_gib * GB_PER_GIB
         if self.disk_mb_per_s is not None and not cached and min(self.sample_mb) > 0:
             slow, typical, fast = self.disk_mb_per_s
             small, middle, large = self.sample_mb
@@ -117,9 +115,7 @@ def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline
     rate = terms.bounds("jpeg_per_s_per_vcpu", "any") if text == "jpeg" else _number(text)
     if rate is None:
         return None
-    because = (
-        terms.because("jpeg_per_s_per_vcpu", "any") if text == "jpeg" else f"{rate[1]:g} samples/s a vCPU"
-    )
+    because = terms.because("jpeg_per_s_per_vcpu", "any") if text == "jpeg" else f"{rate[1]:g} samples/s a vCPU"
     size = dataset_gb(workload, terms)
     samples = workload.samples or 0
     each = tuple(1e3 * gb / samples for gb in size) if size is not None and samples else (0.0, 0.0, 0.0)
@@ -146,9 +142,7 @@ def guess_jpeg_pipeline(workload: Workload, terms: CostTerms) -> InputPipeline |
     convolves = any(op.kind is OpKind.CONV for op in workload.ops)
     known = terms.costs is not None
     return (
-        parse_feed("jpeg", workload, terms)
-        if looks and convolves and known and workload.mode == "train"
-        else None
+        parse_feed("jpeg", workload, terms) if looks and convolves and known and workload.mode == "train" else None
     )
 
 

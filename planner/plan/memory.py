@@ -81,12 +81,7 @@ def available_bytes(*, memory_gib: float | None, usable_gib: float | None, share
 
 
 def memory_verdict(
-    *,
-    fixed_bytes: int,
-    batch_bytes: int,
-    batch_size: int,
-    available_bytes: int | None,
-    recomputed_bytes: int = 0,
+    *, fixed_bytes: int, batch_bytes: int, batch_size: int, available_bytes: int | None, recomputed_bytes: int = 0
 ) -> MemoryVerdict:
     """Check whether a step fits at its batch size, and find the largest one that does.
 
@@ -144,11 +139,7 @@ def stated_verdict(verdict: MemoryVerdict, stated: StatedMemory) -> MemoryVerdic
     if largest is not None:
         largest = math.floor(largest * verdict.needed_bytes / needed_bytes)
     return MemoryVerdict(
-        needed_bytes=needed_bytes,
-        available_bytes=available,
-        fits=fits,
-        largest_batch_size=largest,
-        stated=True,
+        needed_bytes=needed_bytes, available_bytes=available, fits=fits, largest_batch_size=largest, stated=True
     )
 
 
@@ -200,9 +191,7 @@ def memory_note(memory: MemoryVerdict, remedies: tuple[Remedy, ...]) -> str:
         return f"memory: {memory.setting}" if memory.setting else ""
     needs = f"{memory.needed_bytes / GIB:.1f} of {memory.available_bytes / GIB:.1f} GiB"
     if memory.recomputed_bytes:
-        needs += (
-            f"; XLA recomputes {memory.recomputed_bytes / GIB:.1f} GiB of values, in time that is not counted"
-        )
+        needs += f"; XLA recomputes {memory.recomputed_bytes / GIB:.1f} GiB of values, in time that is not counted"
     setting = f"; {memory.setting}" if memory.setting else ""
     return f"memory: {memory.verdict} ({needs}){setting}" + "".join(f"; {one.remedy}" for one in remedies[:1])
 

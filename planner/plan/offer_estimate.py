@@ -93,9 +93,7 @@ class OfferEstimate:
 
     def _usd_per_million(self, per_s: Interval | None) -> Decimal | None:
         price = self.offer.usd_per_hour
-        return (
-            None if per_s is None or price is None else usd_per_million(per_s=per_s.mid, usd_per_hour=price)
-        )
+        return None if per_s is None or price is None else usd_per_million(per_s=per_s.mid, usd_per_hour=price)
 
     @property
     def run_time_s(self) -> Interval | None:

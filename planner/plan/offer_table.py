@@ -170,9 +170,7 @@ def compute_totals(
 
 
 # Equal for offers of one machine kind, whatever their region and purchase option.
-_machine_key = attrgetter(
-    "provider", "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "hosts"
-)
+_machine_key = attrgetter("provider", "instance_type", "accelerator", "devices", "vcpus", "memory_gib", "hosts")
 
 
 class Pricer:

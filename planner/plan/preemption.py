@@ -107,9 +107,7 @@ class PreemptionForecast(Frozen):
     def rework_note(self) -> str:
         """Sentence on number and cause of the restarts."""
         count, hazard = self.moments.preemptions, self.hazard
-        return (
-            f"preempted {count:.2g} times on average, mean lifetime {hazard.up_hours:.3g} h ({hazard.basis})"
-        )
+        return f"preempted {count:.2g} times on average, mean lifetime {hazard.up_hours:.3g} h ({hazard.basis})"
 
     @cached_property
     def billed_p90_s(self) -> float:
@@ -197,10 +195,7 @@ class PreemptionForecast(Frozen):
         if usd_per_hour is None:
             return None
         price = usd_per_hour / SECONDS_PER_HOUR
-        return {
-            "expected": f"{self.moments.billed_s * price:.9f}",
-            "p90": f"{self.billed_p90_s * price:.9f}",
-        }
+        return {"expected": f"{self.moments.billed_s * price:.9f}", "p90": f"{self.billed_p90_s * price:.9f}"}
 
 
 @dataclass
@@ -280,9 +275,7 @@ class PreemptionForecaster:
         except OverflowError:  # a segment is hundreds of mean lifetimes long
             return None
         finishes = moments.billed_s < 1e3 * run.undisturbed_s
-        return (
-            PreemptionForecast(hazard=hazard, run=run, moments=moments, work_s=work_s) if finishes else None
-        )
+        return PreemptionForecast(hazard=hazard, run=run, moments=moments, work_s=work_s) if finishes else None
 
 
 def _combine_hazards(hazard: PreemptionStatistics, hosts: int) -> PreemptionStatistics:

@@ -122,9 +122,7 @@ def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
     workload = estimate.workload
     needed_gib = verdicts[0].needed_bytes / GIB
     hint = (
-        f"try `--batch-size {largest}` or less"
-        if largest
-        else f"not even one sample fits: {_find_way(estimate)}"
+        f"try `--batch-size {largest}` or less" if largest else f"not even one sample fits: {_find_way(estimate)}"
     )
     if workload.mode == "train" and not estimate.options["fit"]:
         hint += "; `--fit` plans it sharded, in smaller passes, with recomputed layers"
@@ -160,8 +158,7 @@ def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:
         return None
     return NoAnswerError(
         f"no step time can be predicted on any of {len(steps)} offers: {failed[0].reason}",
-        hint=failed[0].hint
-        or "ask for another `--precision` or other accelerators; see `gpuplan accelerators`",
+        hint=failed[0].hint or "ask for another `--precision` or other accelerators; see `gpuplan accelerators`",
     )
 
 

@@ -96,8 +96,7 @@ def select_candidates(ranked: RankedOffers, *, any_quota: bool = False) -> list[
 
     offers = ranked.offers
     fits = [
-        run.device_estimate.memory.fits is True and run.device_estimate.run.is_recommended
-        for run in offers.runs
+        run.device_estimate.memory.fits is True and run.device_estimate.run.is_recommended for run in offers.runs
     ]
     known = ~np.isnan(ranked.time_s) & ~np.isnan(ranked.cost_usd)
     allowed = np.array([any_quota or not context.is_refused for context in offers.contexts], dtype=bool)

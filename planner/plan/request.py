@@ -181,9 +181,7 @@ class EstimateRequest(Frozen):
         question = Question(
             filters=filters,
             sort=self.sort,
-            deadline_s=parse_deadline_s(deadline, now=datetime.now())
-            if isinstance(deadline, str)
-            else deadline,
+            deadline_s=parse_deadline_s(deadline, now=datetime.now()) if isinstance(deadline, str) else deadline,
             budget_usd=self.budget,
             feed=self.feed,
             scaling=self.scaling,

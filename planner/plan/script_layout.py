@@ -45,10 +45,7 @@ def shard_to_fit(question: Question, workload: Workload) -> Question:
 
 
 def trace_as_distributed(
-    workload: Workload,
-    question: Question,
-    options: WorkloadOptions,
-    trace: Callable[..., Workload],
+    workload: Workload, question: Question, options: WorkloadOptions, trace: Callable[..., Workload]
 ) -> tuple[Workload, WorkloadOptions]:
     """Return a script that distributes its model as traced on the wanted devices, and the options for it.
 
@@ -113,9 +110,7 @@ def _describe_distribution(question: Question, workload: Workload) -> str:
         return f"{name} is not followed: `--shard {format_sharding(question.shard)}` is"
     counts = question.filters.devices
     on_others = bool(counts) and layout.devices not in counts and not layout.takes_all
-    kept = (
-        f"{'they share' if followed.scaling == 'strong' else 'each keeps'} a batch of {workload.batch_size}"
-    )
+    kept = f"{'they share' if followed.scaling == 'strong' else 'each keeps'} a batch of {workload.batch_size}"
     if layout.is_data_parallel:
         where = "is planned on the numbers of `--devices`" if on_others else "is followed"
         return f"{name} {where}: each holds the whole model, and {kept}"

@@ -25,11 +25,7 @@ EU = frozenset({
     "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU",
     "LV", "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
 })  # fmt: skip
-JURISDICTIONS: Mapping[str, frozenset[str]] = {
-    "eu": EU,
-    "eea": EU | {"IS", "LI", "NO"},
-    "uk": frozenset({"GB"}),
-}
+JURISDICTIONS: Mapping[str, frozenset[str]] = {"eu": EU, "eea": EU | {"IS", "LI", "NO"}, "uk": frozenset({"GB"})}
 CODE_LENGTH = 2
 
 
@@ -103,9 +99,7 @@ def expand_hosts(offers: Iterable[Offer], hosts: Sequence[int], *, own: Offer | 
         alone = offer.provider in (*OWNED, *NOTEBOOKS) or offer is own or offer.accelerator == CPU
         return offer.complete and offer.devices >= 1 and not alone
 
-    found = tuple(
-        rent_hosts(offer, count) for offer in offers for count in hosts if count == 1 or joins(offer)
-    )
+    found = tuple(rent_hosts(offer, count) for offer in offers for count in hosts if count == 1 or joins(offer))
     if not found:
         raise NoAnswerError(
             "none of these offers can be rented as several machines that share the work",
@@ -284,9 +278,7 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
     from ..offers.notebooks import find_session_limits
 
     hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
-    known: dict[
-        tuple[str, str], tuple[Accelerator | None, float | None, HostKind, MachineLinks | None, bool]
-    ] = {}
+    known: dict[tuple[str, str], tuple[Accelerator | None, float | None, HostKind, MachineLinks | None, bool]] = {}
 
     def describe(offer: Offer) -> OfferContext:
         machine = (offer.provider, offer.instance_type)

@@ -179,11 +179,7 @@ def divide_update(ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
 
 
 def build_device_workload(
-    workload: Workload,
-    sharding: Sharding,
-    devices: int,
-    *,
-    divide: Callable[..., tuple[Op, ...]] = divide_update,
+    workload: Workload, sharding: Sharding, devices: int, *, divide: Callable[..., tuple[Op, ...]] = divide_update
 ) -> Workload:
     """Return the work and the memory of one of N devices.
 

@@ -167,9 +167,7 @@ class TimelineBuilder:
             if each
         ]
 
-    def _checkpoints(
-        self, train_time_s: Interval, forecast: PreemptionForecast | None
-    ) -> list[TimelinePhase]:
+    def _checkpoints(self, train_time_s: Interval, forecast: PreemptionForecast | None) -> list[TimelinePhase]:
         """Return the time for which training waits for checkpoints, including the final one."""
         if forecast is not None:
             time_s = train_time_s.scaled(forecast.checkpoint_share)
@@ -242,9 +240,7 @@ def _restarts(ready_s: Interval, sessions: int, terms: CostTerms) -> list[Timeli
     pause = terms.bounds("checkpoint_every_s", "any") or NOTHING
     lost = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
     again = _sum([TimelinePhase(REWORK, lost, "")], start=ready_s)
-    because = (
-        f"{sessions} sessions: each but the first restarts and repeats half a checkpoint interval on average"
-    )
+    because = f"{sessions} sessions: each but the first restarts and repeats half a checkpoint interval on average"
     return [TimelinePhase(REWORK, again.scaled(sessions - 1), because)]
 
 

@@ -63,9 +63,7 @@ def peak_tflop_per_s(accelerator: Accelerator, dtype: str, *, tf32: bool) -> tup
         return accelerator.fp64_tflop_per_s, False
     float8 = dtype.startswith("float8")
     # XLA multiplies float32 on a TPU in bfloat16 passes, one by default; bfloat16 holds every int8.
-    as_bfloat16 = (
-        float8 or dtype in SIXTEEN_BIT or (accelerator.kind == "tpu" and dtype in ("float32", "int8"))
-    )
+    as_bfloat16 = float8 or dtype in SIXTEEN_BIT or (accelerator.kind == "tpu" and dtype in ("float32", "int8"))
     has_units = bool(accelerator.fp16_tensor_tflop_per_s or accelerator.bf16_tensor_tflop_per_s)
     units = (
         (dtype == "int8", accelerator.int8_tensor_top_per_s, has_units),
@@ -265,12 +263,10 @@ def _compute_limits(
     vector = accelerator.fp32_tflop_per_s or matrix * VECTOR_SHARE
     attainable = [(peak or vector) * TERA for peak, _ in peaks]
     winograd = [
-        _has_winograd(accelerator, dtype, tensor=tensor)
-        for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
+        _has_winograd(accelerator, dtype, tensor=tensor) for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
     ]
     pairs = [
-        _takes_pairs(accelerator, dtype, tensor=tensor)
-        for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
+        _takes_pairs(accelerator, dtype, tensor=tensor) for dtype, (_, tensor) in zip(dtypes, peaks, strict=True)
     ]
     contraction = table.category < len(CONTRACTIONS)
     return AcceleratorLimits(

@@ -122,10 +122,7 @@ def break_down_step(
 
 
 def _busy_s(
-    kernels: Sequence[Kernel],
-    workload: Workload,
-    accelerator: Accelerator,
-    coefficients: Coefficients,
+    kernels: Sequence[Kernel], workload: Workload, accelerator: Accelerator, coefficients: Coefficients
 ) -> list[float] | None:
     """Return the time of each kernel without its launch gap; None if limits are unknown [s]."""
     table = find_keras_execution(workload, accelerator).build_table(kernels)

@@ -184,9 +184,7 @@ class FittedCoefficients(Frozen):
 class Coefficients(FittedCoefficients):
     """All fitted coefficients, prediction intervals, and the data of the fit."""
 
-    measured_log: (
-        float  # half of the 80 % interval of log(measured / looked up): noise of repeated measurements
-    )
+    measured_log: float  # half of the 80 % interval of log(measured / looked up): noise of repeated measurements
     intervals: IntervalModel  # of modelled steps
     fitted_on: dict[str, Any]  # kinds of runs, chips, vendors, architectures, rows by source
 

@@ -124,9 +124,7 @@ def _best_tiling_s(products: Products, *, xp: Any) -> Any:
     splits = xp.asarray(SPLITS).reshape((-1, 1)) * 1.0
     chosen = _find_fastest(products, rows, columns, splits, xp=xp)
     tile, split = chosen // len(SPLITS), chosen % len(SPLITS)
-    return tiling_s(
-        products, rows=rows[tile, 0, 0], columns=columns[tile, 0, 0], splits=splits[split, 0], xp=xp
-    )
+    return tiling_s(products, rows=rows[tile, 0, 0], columns=columns[tile, 0, 0], splits=splits[split, 0], xp=xp)
 
 
 def _find_fastest(products: Products, rows: Any, columns: Any, splits: Any, *, xp: Any) -> Any:
@@ -253,9 +251,7 @@ def compute_contraction_s(
         generation,
         clock=clock,
         xp=xp,
-        bandwidth_bytes_per_s=compute_bandwidth_bytes_per_s(
-            chip, stack, shared, share=generation.stream, xp=xp
-        ),
+        bandwidth_bytes_per_s=compute_bandwidth_bytes_per_s(chip, stack, shared, share=generation.stream, xp=xp),
     )
     products_s = xp.where(table.category == _DEPTHWISE, sliding_s, tiled_s + around_s)
     return _replace_attention_s(products_s, table, chip, clock=clock, xp=xp)

@@ -28,12 +28,7 @@ ANY_METHOD = ""  # the mean of the methods that were measured
 # The chips of a TPU slice run in step, and their links take nothing from their cores (Jouppi et al., 2020, "A
 # domain-specific supercomputer for training deep neural networks", CACM 63(7), doi:10.1145/3360307).
 IN_STEP = frozenset({"ici"})
-LINK_NAMES: Mapping[LinkKind, str] = {
-    "nvlink": "NVLink",
-    "pcie": "PCIe",
-    "ici": "ICI",
-    "network": "the network",
-}
+LINK_NAMES: Mapping[LinkKind, str] = {"nvlink": "NVLink", "pcie": "PCIe", "ici": "ICI", "network": "the network"}
 IMAGE_BYTES = 20_000  # a sample of this size and more is decoded and augmented by the host's cores
 BACKWARD_SHARE = 2.0 / 3.0  # of a step's arithmetic: gradients to inputs and to weights, after forward
 
@@ -217,11 +212,7 @@ def scale_to_devices(
     _, link = links
     constants = load_parallel_coefficients()["all_reduce"]
     added = compute_overhead_parts_s(
-        single_s=single.time_s.mid,
-        devices=devices,
-        gradient_bytes=gradient_bytes,
-        link=link,
-        parallel=constants,
+        single_s=single.time_s.mid, devices=devices, gradient_bytes=gradient_bytes, link=link, parallel=constants
     )
     where = f" in {hosts} machines" if hosts > 1 else ""
     unfitted = " (its share of the datasheet rate is assumed)" if link.kind == "ici" else ""

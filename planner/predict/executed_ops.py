@@ -214,9 +214,7 @@ class Execution:
     def group_ops(self, ops: Sequence[Op]) -> list[tuple[Kernel, list[Op]]]:
         """Return each kernel of a step with its operations; primitives of unfused parts are not separated."""
         dispatched, streamed = use_cudnn_rnn(repeat_updates(ops, cores=self.cores), layers=self.cudnn_layers)
-        return group_ops_by_kernel(
-            [*dispatched, *streamed], compiled=self.compiled, row_kernels=self.row_kernels
-        )
+        return group_ops_by_kernel([*dispatched, *streamed], compiled=self.compiled, row_kernels=self.row_kernels)
 
     def build_table(self, kernels: Iterable[Kernel]) -> KernelTable:
         """Return the kernels as arrays; direct grouped convolutions are timed and listed as depthwise ones."""

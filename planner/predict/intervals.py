@@ -75,9 +75,7 @@ def interval_around(mid_s: float, log_low: float, log_high: float) -> Interval:
         mid_s: Central estimate [s].
         log_low, log_high: Bounds of log(measured / predicted) [-].
     """
-    return Interval(
-        low=mid_s * math.exp(min(log_low, 0.0)), mid=mid_s, high=mid_s * math.exp(max(log_high, 0.0))
-    )
+    return Interval(low=mid_s * math.exp(min(log_low, 0.0)), mid=mid_s, high=mid_s * math.exp(max(log_high, 0.0)))
 
 
 def compute_features(

@@ -149,9 +149,7 @@ def describe_torch_host(workload: Workload) -> str:
     """Return a note on where the host times of Keras on PyTorch come from; empty for other steps."""
     if not _is_launched_by_torch(workload):
         return ""
-    return (
-        "host times of Keras on PyTorch are those of one machine (12 steps); `gpuplan profile` measures yours"
-    )
+    return "host times of Keras on PyTorch are those of one machine (12 steps); `gpuplan profile` measures yours"
 
 
 def describe_float8(workload: Workload) -> str:
@@ -240,7 +238,5 @@ def add_keras_torch_host(hosts: Mapping[str, HostCoefficients]) -> dict[str, Hos
     found = dict(hosts)
     for mode, step_s in (("train", STEP_S), ("infer", 0.0)):
         own = hosts[append_mode("eager", mode)]
-        found[append_mode(KERAS_TORCH, mode)] = replace(
-            own, dispatch_s=DISPATCH_S, fixed_s=own.fixed_s + step_s
-        )
+        found[append_mode(KERAS_TORCH, mode)] = replace(own, dispatch_s=DISPATCH_S, fixed_s=own.fixed_s + step_s)
     return found

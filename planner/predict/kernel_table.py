@@ -132,9 +132,7 @@ def build_kernel_table(
         k=column("k"),
         batch=column("batch"),
         winograd=column("winograd", bool),
-        channels_first=np.array(
-            [row.category in _SLIDING and row.dtype in converted for row in rows], dtype=bool
-        ),
+        channels_first=np.array([row.category in _SLIDING and row.dtype in converted for row in rows], dtype=bool),
         attention_kernel=np.full(len(rows), FUSED_KERNELS.index(attention_kernel)),
         dispatched=sum(row.count for row in rows if not row.streamed),
     )

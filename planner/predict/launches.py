@@ -87,9 +87,7 @@ def _step(product: Op, cell: _Cell, groups: Iterator[int], *, trains: bool) -> I
         steps = product.loop.length
         gradients = steps * cell.gates
         yield replace(
-            _pointwise(
-                product, next(groups), flops=gradients * elements, moved_bytes=gradients * state_bytes
-            ),
+            _pointwise(product, next(groups), flops=gradients * elements, moved_bytes=gradients * state_bytes),
             kind=OpKind.REDUCE,
             name="reduce_sum",
             count=product.count / steps,

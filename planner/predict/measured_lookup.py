@@ -27,9 +27,7 @@ def compute_fingerprint(workload: Workload | Measurement, kernels: Iterable[Kern
         workload: Workload or published measurement.
         kernels: Kernels of the step, see `build_kernels`.
     """
-    rows = sorted(
-        (k.category, k.dtype, k.count, k.flops, k.bytes_moved, k.m, k.n, k.k, k.batch) for k in kernels
-    )
+    rows = sorted((k.category, k.dtype, k.count, k.flops, k.bytes_moved, k.m, k.n, k.k, k.batch) for k in kernels)
     what = [workload.mode, workload.precision, workload.compiled, workload.batch_size, rows]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:20]
 

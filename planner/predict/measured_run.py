@@ -16,13 +16,7 @@ from .interconnect import HOST_SPECS, UNKNOWN_HOST, HostSpec
 from .kernel_table import Kernel, KernelTable
 from .measurements import NEWEST_SOFTWARE, Measurement
 from .modelled_step import ModelledStep, model_step
-from .run_config import (
-    compute_memory_pressure,
-    find_software_year,
-    is_fed_from_host,
-    name_host,
-    name_stack,
-)
+from .run_config import compute_memory_pressure, find_software_year, is_fed_from_host, name_host, name_stack
 from .step_time import NoPrediction
 
 # Machines that a collection ran on where its rows do not name them: (collection, accelerator) -> machine.

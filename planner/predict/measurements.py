@@ -120,9 +120,7 @@ class Measurement(Frozen):
     @property
     def family(self) -> str:
         """The architecture without its variant (`resnet50_v15` is a `resnet50`)."""
-        return next(
-            (family for family in FAMILIES if self.architecture.startswith(family)), self.architecture
-        )
+        return next((family for family in FAMILIES if self.architecture.startswith(family)), self.architecture)
 
     @property
     def series(self) -> str:
@@ -244,9 +242,7 @@ def _parse_share(text: str | None) -> float:
     except ValueError:
         share = -1.0
     if not 0.0 <= share <= 1.0:
-        raise ValueError(
-            f"`activation_checkpointing` must be true, false or a share from 0 to 1, not `{text}`"
-        )
+        raise ValueError(f"`activation_checkpointing` must be true, false or a share from 0 to 1, not `{text}`")
     return share
 
 
@@ -294,16 +290,6 @@ def load_published_measurements() -> tuple[Measurement, ...]:
     folder = Path(str(resources.files("gpuplan.profiles.published")))
     paths = sorted(path for path in folder.glob("*.csv") if not path.name.startswith(LEFT_OUT))
     return tuple(row for path in paths for row in read_measurements(path))
-
-
-def read_published_file(name: str) -> tuple[Measurement, ...]:
-    """Return the rows of one published file.
-
-    Example:
-        >>> len(read_published_file("profet_keras_aws"))
-        849
-    """
-    return read_measurements(Path(str(resources.files("gpuplan.profiles.published"))) / f"{name}.csv")
 
 
 # The middle of the published years, which a framework's fitted rates are of. All published steps on tensor units

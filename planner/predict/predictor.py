@@ -39,11 +39,7 @@ from .modelled_step import (
     find_limiter,
     model_step,
 )
-from .run_config import (
-    compute_memory_pressure,
-    compute_paging_s,
-    name_user_run,
-)
+from .run_config import compute_memory_pressure, compute_paging_s, name_user_run
 from .step_time import NoPrediction, StepTime, join_notes
 from .xla_recomputation import compute_recomputed_bytes
 
@@ -86,9 +82,7 @@ class Predictor:
         return cast("T", self._kept[key][1])
 
     def _build_kernels(self, ops: Sequence[Op], execution: Execution) -> tuple[Kernel, ...]:
-        return self._keep(
-            "kernels", ops, by=(execution.of_kernels,), compute=lambda: execution.build_kernels(ops)
-        )
+        return self._keep("kernels", ops, by=(execution.of_kernels,), compute=lambda: execution.build_kernels(ops))
 
     def _compute_fingerprint(self, workload: Workload) -> str:
         def compute() -> str:
@@ -158,9 +152,7 @@ class Predictor:
             return None
         scale = found.step_s / modelled.time_s.mid
         return StepTime(
-            time_s=interval_around(
-                found.step_s, -self.coefficients.measured_log, self.coefficients.measured_log
-            ),
+            time_s=interval_around(found.step_s, -self.coefficients.measured_log, self.coefficients.measured_log),
             basis="measured",
             limiter=modelled.limiter,
             note=f"measured: {found.source}",

@@ -156,9 +156,7 @@ def compute_step_s(
 _CLOCK_SHARPNESS = 6.0  # of the transition from the boost clock to the power-limited clock
 
 
-def select_by_category(
-    generation: GenerationCoefficients, names: tuple[str, ...], category: Any, xp: Any
-) -> Any:
+def select_by_category(generation: GenerationCoefficients, names: tuple[str, ...], category: Any, xp: Any) -> Any:
     """Return the coefficient of each kernel by its category, array of [kernels].
 
     Args:

@@ -51,9 +51,7 @@ def name_stack(m: Measurement) -> str:
         return append_mode("tensorflow clusters", m.mode)
     if m.compiled:
         return name_user_stack("eager" if m.framework == "pytorch" else "keras", mode=m.mode, compiled=True)
-    framework = (
-        "tensorflow1" if TENSORFLOW1_SCRIPT in m.software else FRAMEWORKS.get(m.framework, m.framework)
-    )
+    framework = "tensorflow1" if TENSORFLOW1_SCRIPT in m.software else FRAMEWORKS.get(m.framework, m.framework)
     slow = (m.framework, m.layout, m.precision) == ("mxnet", "nhwc", "float32")
     layout = " nhwc" if slow else ""
     return append_mode(f"{framework} {m.stack}{layout}", m.mode)

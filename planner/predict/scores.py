@@ -129,9 +129,7 @@ BASELINES: dict[str, Baseline] = {
 }
 
 
-def predict_baseline_s(
-    rule: Baseline, fit_on: Sequence[FitSample], predict: Sequence[FitSample]
-) -> list[float]:
+def predict_baseline_s(rule: Baseline, fit_on: Sequence[FitSample], predict: Sequence[FitSample]) -> list[float]:
     """Return the rule's times for ``predict`` [s], scaled by the median ratio to the rows of ``fit_on``.
 
     The ratio is what such a rule calls utilization; the median makes it as good as one constant can be.

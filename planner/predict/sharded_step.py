@@ -195,9 +195,7 @@ def scale_to_sharded_devices(
     return extend_step(single, {"link": link_s}, parallel=constants, note=note)
 
 
-def _format_note(
-    traffic: ShardedTraffic, link_s: float, *, kind: LinkKind, devices: float, hosts: int
-) -> str:
+def _format_note(traffic: ShardedTraffic, link_s: float, *, kind: LinkKind, devices: float, hosts: int) -> str:
     gathered, reduced = (size / GIGA for size in (traffic.gathered_bytes, traffic.reduced_bytes))
     when = "in the forward and the backward pass" if traffic.gathers == 2 else "after the update"
     place = format_place(traffic.sharding, devices=devices, hosts=hosts)
@@ -219,9 +217,7 @@ class RingLinks:
         parallel: Constants with the share of the datasheet rate that a collective reaches, by kind of link.
     """
 
-    def __init__(
-        self, *, inside: Link, whole: Link, host_devices: float, parallel: ParallelCoefficients
-    ) -> None:
+    def __init__(self, *, inside: Link, whole: Link, host_devices: float, parallel: ParallelCoefficients) -> None:
         self.inside, self.whole, self._host_devices = inside, whole, host_devices
         self._shares = parallel.shares.links
 
@@ -358,8 +354,7 @@ def _format_division_note(
 ) -> str:
     unfitted = ", its share of the datasheet rate assumed" if links.whole.kind == "ici" else ""
     shared, between = (
-        sum(one.sent_bytes for one in collectives if one.replicas is replicas) / GIGA
-        for replicas in (False, True)
+        sum(one.sent_bytes for one in collectives if one.replicas is replicas) / GIGA for replicas in (False, True)
     )
     replicas = f", and {between:.3g} GB for its replicas" if between else ""
     own = f"; {sharding.duty}" if sharding.duty else ""

@@ -16,9 +16,7 @@ from .kernel_table import ATTENTION_PASSES, CATEGORIES, KernelTable
 from .roofline import soft_max
 
 SUBLANES = 8  # rows of a vector register (Jouppi et al., 2021, doi:10.1109/ISCA52012.2021.00010)
-SHARPNESS = (
-    4.0  # of the maximum of arithmetic and traffic, which overlap by double buffering: nearly a maximum
-)
+SHARPNESS = 4.0  # of the maximum of arithmetic and traffic, which overlap by double buffering: nearly a maximum
 _DEPTHWISE = CATEGORIES.index("depthwise")
 _FIRST_ATTENTION = CATEGORIES.index(ATTENTION_PASSES[0])
 
@@ -86,12 +84,7 @@ def systolic_parts_s(
     """
     first = table.contractions
     products = padded_flops(
-        m=table.m[:first],
-        n=table.n[:first],
-        k=table.k[:first],
-        batch=table.batch[:first],
-        lanes=chip.lanes,
-        xp=xp,
+        m=table.m[:first], n=table.n[:first], k=table.k[:first], batch=table.batch[:first], lanes=chip.lanes, xp=xp
     )
     fused = table.category[:first] >= _FIRST_ATTENTION
     share = xp.where(fused, attention_share, chip.matmul_share)

@@ -74,17 +74,13 @@ def run_benchmark(
             found["skipped"].append({"workload": one.workload.name, "reason": str(error)})
             continue
         found["environment"] = found["environment"] or document["environment"]
-        found["rows"].append(
-            build_row(one, document, device=name or str(facts["name"]), accelerator=accelerator)
-        )
+        found["rows"].append(build_row(one, document, device=name or str(facts["name"]), accelerator=accelerator))
         yield found
     found["status"] = "complete"
     yield found
 
 
-def _measure(
-    one: Configured, backend: str, device: Device | None, *, end_s: float, left: int
-) -> ProfileDocument:
+def _measure(one: Configured, backend: str, device: Device | None, *, end_s: float, left: int) -> ProfileDocument:
     """Measure one of the workloads that are left, in one process; GpuplanError says why it was not measured."""
     left_s = end_s - time.monotonic()
     if left_s < LEAST_S:

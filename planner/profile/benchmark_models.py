@@ -23,10 +23,7 @@ def _compiled(model: keras.Model, optimizer: Any = "adam") -> keras.Model:
 def _compiled_application(name: str, image_size: int, classes: int) -> keras.Model:
     """Build a network of `keras.applications` with random weights, compiled with SGD and momentum."""
     model = getattr(keras.applications, name)(
-        weights=None,
-        input_shape=(image_size, image_size, 3),
-        classes=classes,
-        classifier_activation=None,
+        weights=None, input_shape=(image_size, image_size, 3), classes=classes, classifier_activation=None
     )
     return _compiled(model, keras.optimizers.SGD(0.01, momentum=0.9))
 

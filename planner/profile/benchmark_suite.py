@@ -134,9 +134,7 @@ def select_workloads(names: Sequence[str]) -> tuple[BenchmarkWorkload, ...]:
     return tuple(one for one in SUITE if not names or one.name in names)
 
 
-def configure_suite(
-    workloads: Iterable[BenchmarkWorkload], platform: str, *, has_tf32: bool
-) -> list[Configured]:
+def configure_suite(workloads: Iterable[BenchmarkWorkload], platform: str, *, has_tf32: bool) -> list[Configured]:
     """Return the workloads as a device runs them, each configuration once.
 
     float32 is asked for as TF32 where the device has it, which is what frameworks do with most of it there. A TPU
@@ -232,9 +230,7 @@ def _describe(timing: Timing, environment: Mapping[str, Any]) -> str:
     parts = [f"median of {windows} windows"]
     if isinstance(width, float):
         parts.append(f"its 95 % interval is {width:.1%} wide")
-    parts.append(
-        f"host {host.get('processor')}, {host.get('usable_cores') or host.get('logical_cores')} cores"
-    )
+    parts.append(f"host {host.get('processor')}, {host.get('usable_cores') or host.get('logical_cores')} cores")
     if state.get("driver"):
         parts.append(f"driver {state['driver']}")
     return "; ".join(parts)

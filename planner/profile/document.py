@@ -8,15 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from ..errors import UsageError
-from ..profile_schema import (
-    PROFILE_SCHEMA,
-    EpochRecord,
-    MemoryRecord,
-    ProfileDocument,
-    RowRecord,
-    Split,
-    Timing,
-)
+from ..profile_schema import PROFILE_SCHEMA, EpochRecord, MemoryRecord, ProfileDocument, RowRecord, Split, Timing
 from .background_load import combine_uses
 from .findings import find_bottleneck, find_caveats
 from .measuring_process import ProcessResult
@@ -181,10 +173,7 @@ def complete_profile(document: ProfileDocument) -> ProfileDocument:
     return document | {
         "rows": rows,
         "splits": splits,
-        "largest_batch_size": {
-            "fitted": max(fitted, default=None),
-            "out_of_memory_at": min(failed, default=None),
-        },
+        "largest_batch_size": {"fitted": max(fitted, default=None), "out_of_memory_at": min(failed, default=None)},
     }
 
 

@@ -54,9 +54,7 @@ def reconcile(plan: Mapping[str, Any], profile: ProfileDocument) -> dict[str, An
         _compare(
             "memory", "bytes", _point(offer["memory_bytes"]), memory["device_peak_bytes"] if memory else None
         ),
-        _compare(
-            "compilation", "s", None, row["prepare"].get("compile_s") or row["prepare"].get("first_step_s")
-        ),
+        _compare("compilation", "s", None, row["prepare"].get("compile_s") or row["prepare"].get("first_step_s")),
     ]
     return {
         "schema": SCHEMA,
@@ -139,9 +137,7 @@ def _point(value: float | None) -> dict[str, float | None] | None:
     return None if value is None else {"low": None, "mid": value, "high": None}
 
 
-def _compare(
-    name: str, unit: str, predicted: Mapping[str, Any] | None, actual: float | None
-) -> dict[str, Any]:
+def _compare(name: str, unit: str, predicted: Mapping[str, Any] | None, actual: float | None) -> dict[str, Any]:
     mid = None if predicted is None else predicted["mid"]
     ends = None if predicted is None or predicted["low"] is None else (predicted["low"], predicted["high"])
     return {

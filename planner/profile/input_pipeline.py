@@ -23,9 +23,7 @@ FEWEST_BATCHES = 8
 MOST_BATCHES = 2000
 
 
-def measure_pipeline(
-    fed: Mapping[str, Any], *, batch_size: int, most_s: float = MOST_S
-) -> list[PipelineRecord]:
+def measure_pipeline(fed: Mapping[str, Any], *, batch_size: int, most_s: float = MOST_S) -> list[PipelineRecord]:
     """Return the samples per second of a script's `fit()` input, unchanged and with other numbers of workers.
 
     A `keras.utils.PyDataset` is measured with each number of workers, other inputs only unchanged.
@@ -140,9 +138,7 @@ def compute_sample_bytes(*trees: SpecTree) -> int:
     """
     import numpy as np
 
-    sizes = [
-        prod(spec.shape) * _get_numpy_type(spec, np).itemsize for tree in trees for spec in iter_specs(tree)
-    ]
+    sizes = [prod(spec.shape) * _get_numpy_type(spec, np).itemsize for tree in trees for spec in iter_specs(tree)]
     return max(1, int(sum(sizes)))
 
 

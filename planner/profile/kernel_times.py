@@ -11,14 +11,10 @@ from typing import Any
 STEPS = 3
 MOST_KERNELS = 80
 Action = Callable[[], Any]
-Event = tuple[
-    str, str, float
-]  # a kernel, the operation of the program that it belongs to, and its duration [ns]
+Event = tuple[str, str, float]  # a kernel, the operation of the program that it belongs to, and its duration [ns]
 
 
-def trace_kernels(
-    backend: str, step: Action, synchronize: Action, *, steps_per_call: int = 1
-) -> dict[str, Any]:
+def trace_kernels(backend: str, step: Action, synchronize: Action, *, steps_per_call: int = 1) -> dict[str, Any]:
     """Run a few steps under the profiler, and return their kernels, or the reason why there are none.
 
     Args:

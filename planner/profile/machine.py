@@ -109,13 +109,7 @@ def read_backend_facts(backend: str) -> dict[str, Any]:
 def _describe(
     platform: str, name: str, count: int, *, memory_bytes: int | None = None, threads: int | None = None
 ) -> dict[str, Any]:
-    return {
-        "platform": platform,
-        "name": name,
-        "count": count,
-        "memory_bytes": memory_bytes,
-        "threads": threads,
-    }
+    return {"platform": platform, "name": name, "count": count, "memory_bytes": memory_bytes, "threads": threads}
 
 
 def _read_jax() -> dict[str, Any]:

@@ -118,9 +118,7 @@ def measure_model(
     values["memory"] = {
         "device_peak_bytes": read_device_peak_bytes(subject.backend),
         "host_peak_bytes": peak_bytes,
-        "host_growth_bytes": None
-        if before_bytes is None or peak_bytes is None
-        else peak_bytes - before_bytes,
+        "host_growth_bytes": None if before_bytes is None or peak_bytes is None else peak_bytes - before_bytes,
     }
     if stepper is not None and kernels:
         values["kernels"] = trace_kernels(

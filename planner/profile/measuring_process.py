@@ -115,9 +115,7 @@ class MeasuringProcess:
             [path],
             name=reference,
             terms=replace(terms, tell=lambda line: on_event({"event": "script", "at": line})),
-            environment=build_child_environment(
-                request["backend"], request["device"], terms=terms, folder=folder
-            ),
+            environment=build_child_environment(request["backend"], request["device"], terms=terms, folder=folder),
             own=parse_reference(reference, base=base).folder(base),
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -14,14 +14,7 @@ from ..errors import GpuplanError, UsageError
 from ..profile_schema import ProfileDocument, RowRecord
 from ..records import to_plain
 from ..workload.reference import parse_reference
-from .document import (
-    Configuration,
-    build_row,
-    complete_profile,
-    create_profile,
-    create_row,
-    find_accelerator_name,
-)
+from .document import Configuration, build_row, complete_profile, create_profile, create_row, find_accelerator_name
 from .measuring_process import MeasuringProcess, ProcessResult
 from .request import ProfileRequest, Schedule, count_configurations, iter_configurations
 from .statistics import is_enough

@@ -77,6 +77,4 @@ def load_own_measurements(settings: Settings) -> Iterator[ProfileRow]:
             continue
         from ..predict.from_profile.predictor import read_profile_rows
 
-        yield from read_profile_rows(
-            document, source=f"your own run of {document.get('created_at', '')[:10]}"
-        )
+        yield from read_profile_rows(document, source=f"your own run of {document.get('created_at', '')[:10]}")

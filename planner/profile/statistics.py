@@ -85,9 +85,7 @@ def is_settled(values: Sequence[float], *, last: int, within: float) -> bool:
     if len(tail) < last:
         return False
     middle = statistics.median(tail)
-    return abs(compute_drift(tail)) <= within and all(
-        abs(v - middle) <= 2 * within * middle for v in tail[-2:]
-    )
+    return abs(compute_drift(tail)) <= within and all(abs(v - middle) <= 2 * within * middle for v in tail[-2:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,9 +225,7 @@ def pool_timings(timings: Sequence[Timing], *, width: float) -> Timing:
     }
 
 
-def is_enough(
-    timing: Timing, *, several: ProcessLimits, processes: int, took_s: float, most_s: float
-) -> bool:
+def is_enough(timing: Timing, *, several: ProcessLimits, processes: int, took_s: float, most_s: float) -> bool:
     """Return whether no further process is needed or allowed.
 
     Args:

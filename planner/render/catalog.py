@@ -51,9 +51,7 @@ OFFER_COLUMNS = (
     Column(key="usd_per_hour", header="USD/h", justify="right", format=_format_usd),
     Column(key="price_as_of", header="As of", dispensable=3),
     *_tsv_columns("price_source"),
-    Column(
-        key="status", header="", format=lambda status: "" if status == "active" else status, dispensable=2
-    ),
+    Column(key="status", header="", format=lambda status: "" if status == "active" else status, dispensable=2),
     *_tsv_columns("estimated", "complete", "note"),
     Column(key="usd_per_device_hour", header="each", justify="right", format=_format_usd),
 )
@@ -173,10 +171,7 @@ QUOTA_COLUMNS = (
 def build_outcome_row(outcome: RefreshOutcome) -> dict[str, Any]:
     """Return the result of a provider's refresh in numbers."""
     return {
-        **{
-            key: getattr(outcome, key)
-            for key in ("provider", "new", "changed", "same", "quarantined", "gone")
-        },
+        **{key: getattr(outcome, key) for key in ("provider", "new", "changed", "same", "quarantined", "gone")},
         "sources": " ".join(outcome.sources),
         "accepted": len(outcome.accepted),
         "refused": len(outcome.refused),

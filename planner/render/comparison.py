@@ -141,9 +141,7 @@ def format_crossovers(crossovers: Sequence[Crossover], what: str) -> list[str]:
     if further:
         names = sorted({name for one in further for name in (one.before, one.to)})
         count = "One further change" if len(further) == 1 else f"{len(further)} further changes"
-        lines.append(
-            f"{count} between {', '.join(names)} up to {further[-1].at:,} {what}: --json lists them."
-        )
+        lines.append(f"{count} between {', '.join(names)} up to {further[-1].at:,} {what}: --json lists them.")
     return lines
 
 
@@ -162,9 +160,7 @@ def _format_assumptions(result: Breakeven) -> list[str]:
         else ""
     )
     age = format_age_line(cost.alternative.offer.offer for cost in result.alternatives)
-    return [
-        line for line in (time, chance, age, "Runs are sequential; --json lists every assumption.") if line
-    ]
+    return [line for line in (time, chance, age, "Runs are sequential; --json lists every assumption.") if line]
 
 
 def _build_tsv_row(cost: AlternativeCost) -> dict[str, Any]:

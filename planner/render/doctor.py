@@ -29,17 +29,12 @@ def build_doctor_rows(found: Mapping[str, Any]) -> list[Row]:
         *_iter_machine(found),
         *_iter_backends(found),
         *(
-            _build_row(
-                "extra", one["name"], "not installed" if one["missing"] else "installed", one["purpose"]
-            )
+            _build_row("extra", one["name"], "not installed" if one["missing"] else "installed", one["purpose"])
             for one in found["extras"]
         ),
         *(
             _build_row(
-                "credentials",
-                one["provider"],
-                ", ".join(one["where"]) or "not found",
-                f"for {one['needed_for']}",
+                "credentials", one["provider"], ", ".join(one["where"]) or "not found", f"for {one['needed_for']}"
             )
             for one in found["credentials"]
         ),

@@ -43,8 +43,7 @@ def format_summary_lines(estimate: Estimate) -> list[str]:
             names_of.setdefault(index, []).append(name)
     offers = estimate.offers
     lines = [
-        f"{', '.join(names)}: {_format_offer_line(offers[index], currency)}"
-        for index, names in names_of.items()
+        f"{', '.join(names)}: {_format_offer_line(offers[index], currency)}" for index, names in names_of.items()
     ]
     return [
         *lines,
@@ -125,10 +124,7 @@ def _format_time_and_cost(one: OfferEstimate, currency: Currency) -> tuple[str, 
         return format_duration(one.run_time_s.mid), cost
     million = format_usd_per_million(one, currency)
     rate = UNKNOWN if one.samples_per_s is None else format_short(one.samples_per_s.mid)
-    return (
-        f"{rate} samples/s",
-        UNKNOWN if million is None else f"{currency.format(million)} per million",
-    )
+    return (f"{rate} samples/s", UNKNOWN if million is None else f"{currency.format(million)} per million")
 
 
 def format_usd_per_million(one: OfferEstimate, currency: Currency) -> str | None:
@@ -221,7 +217,5 @@ def _format_times_note(estimate: Estimate, shown: Sequence[OfferEstimate]) -> st
     bases = sorted(basis for basis in found if basis)
     share = sum(unmodelled.bytes_share for unmodelled in estimate.workload.unmodelled)
     names = ", ".join(unmodelled.name for unmodelled in estimate.workload.unmodelled[:3])
-    unmodelled = (
-        f"; not modelled: {format_short(100 * share)} % of the bytes of a step ({names})" if names else ""
-    )
+    unmodelled = f"; not modelled: {format_short(100 * share)} % of the bytes of a step ({names})" if names else ""
     return f"Times: {', '.join(bases) or 'none'}; ranges are 80 % intervals{unmodelled}."

@@ -256,7 +256,6 @@ def _format_remedies(estimate: Estimate) -> list[str]:
         return []
     device = format_device(small.offer.accelerator, small.offer.devices)
     ways = " · ".join(
-        f"{one.remedy}{'' if one.fits else ', not enough by itself'}"
-        for one in small.device_estimate.remedies
+        f"{one.remedy}{'' if one.fits else ', not enough by itself'}" for one in small.device_estimate.remedies
     )
     return [f"to fit on {device} ({format_memory(small)}): {ways}"]

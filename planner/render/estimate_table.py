@@ -171,19 +171,13 @@ def build_table_columns(estimate: Estimate, width: int) -> list[Column]:
         has_layout = any(_format_layout(one.device_estimate, 1.0) != "none" for one in estimate.offers)
     candidates = (
         (True, Column(key="mark", header="")),
-        (
-            True,
-            Column(key="device", header="accelerator", format=partial(clip, width=13 if width < 90 else 18)),
-        ),
+        (True, Column(key="device", header="accelerator", format=partial(clip, width=13 if width < 90 else 18))),
         (has_layout, Column(key="shard", header="layout" if estimate.options.get("fit") else "shard")),
         (True, Column(key="offer", header="offer", format=partial(clip, width=_max_offer_length(width)))),
         (True, Column(key="region", header="region", format=partial(clip, width=15), dispensable=2)),
         (True, Column(key="price", header="$/h", justify="right", dispensable=1)),
         (is_wide and not is_served, Column(key="step", header="step ms", justify="right")),
-        (
-            is_served and width >= REGION_COLUMN_FROM_WIDTH,
-            Column(key="latency", header="one ms", justify="right"),
-        ),
+        (is_served and width >= REGION_COLUMN_FROM_WIDTH, Column(key="latency", header="one ms", justify="right")),
         (has_rate, Column(key="rate", header="per s", justify="right")),
         (has_rate, Column(key="per_million", header=f"{money} a million", justify="right")),
         (has_run, Column(key=time, header="run", justify="right")),

@@ -95,9 +95,7 @@ def _limit(plan: Mapping[str, Any]) -> str:
 def _price(one: Mapping[str, Any]) -> str:
     """Return an hourly price with its source, and the estimate's price."""
     if one["price_source"]:
-        return (
-            f"${one['usd_per_hour']} an hour ({one['price_source']}); planned ${one['planned_usd_per_hour']}"
-        )
+        return f"${one['usd_per_hour']} an hour ({one['price_source']}); planned ${one['planned_usd_per_hour']}"
     dated = f" (of {one['price_as_of']})" if one["price_as_of"] else ""
     now = "read again when it is launched"
     if one["price_problem"]:
@@ -150,18 +148,14 @@ def _spot_lines(spot: Mapping[str, Any] | None, every_s: float) -> list[str]:
     if spot is None:
         return []
     notice = "no known notice" if spot["notice_s"] is None else f"notice {spot['notice_s']:g} s"
-    apart = (
-        "as" if every_s == spot["checkpoint_every_s"] else f"where {_hours(spot['checkpoint_every_s'])} was"
-    )
+    apart = "as" if every_s == spot["checkpoint_every_s"] else f"where {_hours(spot['checkpoint_every_s'])} was"
     lines = [
         f"  preempted    {spot['count']:.2g} times on average "
         f"(mean lifetime {_hours(spot['life_s'])}, {spot['basis']}; {notice}); "
         f"a checkpoint every {_hours(every_s)}, {apart} planned"
     ]
     if spot["notice_s"] is not None and spot["checkpoint_s"] > spot["notice_s"]:
-        lines.append(
-            f"  note         a checkpoint takes {spot['checkpoint_s']:.3g} s, longer than the notice"
-        )
+        lines.append(f"  note         a checkpoint takes {spot['checkpoint_s']:.3g} s, longer than the notice")
     return lines
 
 

@@ -83,9 +83,7 @@ def get_terminal_width() -> int:
     return shutil.get_terminal_size((80, 24)).columns
 
 
-def emit_rows(
-    columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, title: str | None = None
-) -> None:
+def emit_rows(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, title: str | None = None) -> None:
     """Write rows to standard output: a table on a terminal, otherwise TSV with a header line, row by row."""
     if sys.stdout.isatty():
         _write(lambda: _print_table(columns, rows, title=title))

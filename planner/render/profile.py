@@ -63,9 +63,7 @@ def emit_reconciled(result: Mapping[str, Any], *, as_json: bool) -> None:
     for part in result["parts"]:
         ends = part["predicted"] or {"low": None, "mid": None, "high": None}
         inside = {True: "yes", False: "no", None: None}[part["inside"]]
-        rows.append(
-            {**part, "low": ends["low"], "predicted": ends["mid"], "high": ends["high"], "inside": inside}
-        )
+        rows.append({**part, "low": ends["low"], "predicted": ends["mid"], "high": ends["high"], "inside": inside})
     emit_rows(_PARTS, rows, title=f"{result['model']} on {result['devices']:g}× {result['accelerator']}")
 
 

@@ -74,9 +74,7 @@ def find_own_frame(frame: FrameType | None, folder: str) -> FrameType | None:
     return frame
 
 
-def build_user_code_error(
-    error: BaseException, *, name: str, doing: str, folders: Sequence[str]
-) -> CaptureError:
+def build_user_code_error(error: BaseException, *, name: str, doing: str, folders: Sequence[str]) -> CaptureError:
     """Convert an exception of the user's code to a one-line error with a hint.
 
     Args:

@@ -99,8 +99,7 @@ def _parse_arguments(query: str, *, text: str) -> dict[str, Any]:
         key, equals, value = part.partition("=")
         if not equals or not key.isidentifier():
             raise UsageError(
-                f"cannot read `{part}` in `{text}`",
-                hint="arguments after `?` are `name=value`, joined by `&`",
+                f"cannot read `{part}` in `{text}`", hint="arguments after `?` are `name=value`, joined by `&`"
             )
         arguments[key] = _parse_value(value)
     return arguments
@@ -113,9 +112,7 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-def _parse_function(
-    text: str, target: str, function: str, arguments: dict[str, Any], *, base: Path
-) -> Reference:
+def _parse_function(text: str, target: str, function: str, arguments: dict[str, Any], *, base: Path) -> Reference:
     if not function.isidentifier():
         raise UsageError(f"`{function}` in `{text}` is not a function name", hint="write `models.py:build`")
     if target.endswith(".py"):

@@ -56,9 +56,7 @@ def _bert_encoder(
     tokens = TokenEmbedding(vocabulary, width)
     x = layers.Add()([tokens(ids), layers.Embedding(SEGMENTS, width)(segments)])
     outside = "float32" if rewritten else None
-    x = layers.LayerNormalization(epsilon=1e-12, dtype=outside)(
-        LearnedPositions(BERT_POSITIONS, dtype=outside)(x)
-    )
+    x = layers.LayerNormalization(epsilon=1e-12, dtype=outside)(LearnedPositions(BERT_POSITIONS, dtype=outside)(x))
     x = layers.Dropout(dropout, dtype=outside)(x)
     mask = ops.cast(ops.expand_dims(present, 1), "bool")
     for _ in range(num_layers):

@@ -125,9 +125,7 @@ class GatherPositions(layers.Layer):
         return (hidden_shape[0], positions_shape[1], hidden_shape[2])
 
 
-def feed_forward(
-    x: Tensor, *, inner: int, activation: str, dropout: float, inner_dropout: float = 0.0
-) -> Tensor:
+def feed_forward(x: Tensor, *, inner: int, activation: str, dropout: float, inner_dropout: float = 0.0) -> Tensor:
     """Two dense layers on every position, then dropout; dropout between them as well if it is not 0."""
     width = x.shape[-1]
     x = layers.Dense(inner, activation=activation)(x)
@@ -136,9 +134,7 @@ def feed_forward(
     return layers.Dropout(dropout)(layers.Dense(width)(x))
 
 
-def encoder_block(
-    x: Tensor, mask: Tensor, *, heads: int, inner: int, activation: str, dropout: float
-) -> Tensor:
+def encoder_block(x: Tensor, mask: Tensor, *, heads: int, inner: int, activation: str, dropout: float) -> Tensor:
     """One layer of Vaswani et al., 2017, arXiv:1706.03762: attention and feed-forward, normalized afterwards.
 
     Args:

@@ -70,11 +70,7 @@ def vgg19(image_size: int = 224, classes: int = 1000) -> keras.Model:
 
 def _conv(x: Tensor, channels: int, kernel: int, strides: int = 1, padding: str = "same") -> Tensor:
     return layers.Conv2D(
-        channels,
-        kernel,
-        strides=strides,
-        padding=padding,
-        kernel_regularizer=keras.regularizers.L2(L2_WEIGHT),
+        channels, kernel, strides=strides, padding=padding, kernel_regularizer=keras.regularizers.L2(L2_WEIGHT)
     )(x)
 
 

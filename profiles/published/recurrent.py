@@ -80,9 +80,7 @@ def _lstm(units: int, implementation: int) -> layers.RNN:
         implementation: Of `Keras2Cell`, with the loop over time written out: `while_loop` launches the same
             kernels, and what controls it is left out. 0: the LSTM of Keras 3.
     """
-    return (
-        layers.RNN(Keras2Cell(units, implementation), unroll=True) if implementation else layers.LSTM(units)
-    )
+    return layers.RNN(Keras2Cell(units, implementation), unroll=True) if implementation else layers.LSTM(units)
 
 
 def lstm_text_generation(
@@ -105,9 +103,7 @@ def _normalized(x: Tensor, units: int) -> Tensor:
     return layers.ReLU()(layers.BatchNormalization()(layers.Dense(units, use_bias=False)(x)))
 
 
-def text_generator(
-    *, sequence_length: int = 40, characters: int = 57, implementation: int = 0
-) -> keras.Model:
+def text_generator(*, sequence_length: int = 40, characters: int = 57, implementation: int = 0) -> keras.Model:
     """Max Woolf's text_generator_keras: embedding, LSTM, a main and an auxiliary output; Adam.
 
     The script's second hidden layer of 256 feeds no output, so it is no part of the model that is trained

@@ -237,9 +237,7 @@ def ssd300(
         features.append(conv_bn(x, outer, 3, strides, padding="same" if strides == 2 else "valid"))
     anchors = (4, 6, 6, 6, 4, 4)
     boxes = [layers.Conv2D(n * 4, 3, padding="same")(f) for n, f in zip(anchors, features, strict=True)]
-    scores = [
-        layers.Conv2D(n * classes, 3, padding="same")(f) for n, f in zip(anchors, features, strict=True)
-    ]
+    scores = [layers.Conv2D(n * classes, 3, padding="same")(f) for n, f in zip(anchors, features, strict=True)]
     return _detector(
         f"ssd300_{backbone}", inputs, boxes, scores, classes=classes, loss=multibox_loss, optimizer=optimizer
     )

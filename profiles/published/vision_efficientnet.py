@@ -123,11 +123,7 @@ def efficientnet_v2(
     for fused, strides, expansion, channels, depth in rows:
         for i in range(depth):
             step = strides if i == 0 else 1
-            x = (
-                _fused_mbconv(x, step, expansion, channels)
-                if fused
-                else mbconv(x, 3, step, expansion, channels)
-            )
+            x = _fused_mbconv(x, step, expansion, channels) if fused else mbconv(x, 3, step, expansion, channels)
     x = conv_bn(x, features, 1, activation="silu")
     return finish(inputs, head(x, classes, dropout=0.2), f"efficientnet_v2_{variant}", optimizer)
 

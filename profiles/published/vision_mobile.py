@@ -118,13 +118,7 @@ V3_SMALL = (
 
 
 def _mobilenet_v3(
-    name: str,
-    rows: tuple[V3Row, ...],
-    widths: tuple[int, int],
-    *,
-    image_size: int,
-    classes: int,
-    optimizer: str,
+    name: str, rows: tuple[V3Row, ...], widths: tuple[int, int], *, image_size: int, classes: int, optimizer: str
 ) -> keras.Model:
     hidden, features = widths
     inputs = image(image_size)
@@ -137,17 +131,13 @@ def _mobilenet_v3(
     return finish(inputs, outputs, name, optimizer)
 
 
-def mobilenet_v3_large(
-    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
-) -> keras.Model:
+def mobilenet_v3_large(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """MobileNet v3 large (Howard et al., 2019, arXiv:1905.02244), timm's mobilenetv3_large_100."""
     name, widths = "mobilenet_v3_large", (960, 1280)
     return _mobilenet_v3(name, V3_LARGE, widths, image_size=image_size, classes=classes, optimizer=optimizer)
 
 
-def mobilenet_v3_small(
-    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
-) -> keras.Model:
+def mobilenet_v3_small(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """MobileNet v3 small (Howard et al., 2019), timm's mobilenetv3_small_100."""
     name, widths = "mobilenet_v3_small", (576, 1024)
     return _mobilenet_v3(name, V3_SMALL, widths, image_size=image_size, classes=classes, optimizer=optimizer)

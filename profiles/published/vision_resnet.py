@@ -41,14 +41,7 @@ def basic_block(x: Tensor, channels: int, strides: int) -> Tensor:
 
 
 def bottleneck(
-    x: Tensor,
-    channels: int,
-    strides: int,
-    *,
-    first: bool = False,
-    groups: int = 1,
-    width: int = 64,
-    se: int = 0,
+    x: Tensor, channels: int, strides: int, *, first: bool = False, groups: int = 1, width: int = 64, se: int = 0
 ) -> Tensor:
     """Return a bottleneck's output, four times `channels` deep.
 
@@ -112,9 +105,7 @@ def resnet50_v1(
 ) -> keras.Model:
     """ResNet-50 v1 of tf_cnn_benchmarks: 1001 classes, plain SGD; pool padding was ``valid`` until 2018."""
     block = _variant(first=True)
-    return _resnet(
-        "resnet50_v1", DEPTH_50, block, (image_size, classes, optimizer), pool_padding=pool_padding
-    )
+    return _resnet("resnet50_v1", DEPTH_50, block, (image_size, classes, optimizer), pool_padding=pool_padding)
 
 
 def resnet50_v15(
@@ -138,36 +129,22 @@ def resnet101_v15(image_size: int = 224, classes: int = 1000, optimizer: str = "
     return _resnet("resnet101_v15", DEPTH_101, _variant(), (image_size, classes, optimizer))
 
 
-def resnext50_32x4d(
-    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
-) -> keras.Model:
+def resnext50_32x4d(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """ResNeXt-50, 32 groups of 4 channels (Xie et al., 2016, arXiv:1611.05431)."""
-    return _resnet(
-        "resnext50_32x4d", DEPTH_50, _variant(groups=32, width=4), (image_size, classes, optimizer)
-    )
+    return _resnet("resnext50_32x4d", DEPTH_50, _variant(groups=32, width=4), (image_size, classes, optimizer))
 
 
-def resnext101_32x4d(
-    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
-) -> keras.Model:
+def resnext101_32x4d(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """ResNeXt-101, 32 groups of 4 channels (Xie et al., 2016)."""
-    return _resnet(
-        "resnext101_32x4d", DEPTH_101, _variant(groups=32, width=4), (image_size, classes, optimizer)
-    )
+    return _resnet("resnext101_32x4d", DEPTH_101, _variant(groups=32, width=4), (image_size, classes, optimizer))
 
 
-def resnext101_32x8d(
-    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
-) -> keras.Model:
+def resnext101_32x8d(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """ResNeXt-101, 32 groups of 8 channels (Xie et al., 2016; torchvision)."""
-    return _resnet(
-        "resnext101_32x8d", DEPTH_101, _variant(groups=32, width=8), (image_size, classes, optimizer)
-    )
+    return _resnet("resnext101_32x8d", DEPTH_101, _variant(groups=32, width=8), (image_size, classes, optimizer))
 
 
-def se_resnext50_32x4d(
-    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
-) -> keras.Model:
+def se_resnext50_32x4d(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """SE-ResNeXt-50, reduction 16 (Hu et al., 2017, arXiv:1709.01507; timm's seresnext50_32x4d)."""
     block = _variant(groups=32, width=4, se=16)
     return _resnet("se_resnext50_32x4d", DEPTH_50, block, (image_size, classes, optimizer))
@@ -181,16 +158,12 @@ def se_resnext101_32x4d(
     return _resnet("se_resnext101_32x4d", DEPTH_101, block, (image_size, classes, optimizer))
 
 
-def wide_resnet50_2(
-    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
-) -> keras.Model:
+def wide_resnet50_2(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """Wide ResNet-50-2, bottlenecks twice as wide (Zagoruyko and Komodakis, 2016, arXiv:1605.07146)."""
     return _resnet("wide_resnet50_2", DEPTH_50, _variant(width=128), (image_size, classes, optimizer))
 
 
-def wide_resnet101_2(
-    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
-) -> keras.Model:
+def wide_resnet101_2(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """Wide ResNet-101-2, bottlenecks twice as wide (Zagoruyko and Komodakis, 2016)."""
     return _resnet("wide_resnet101_2", DEPTH_101, _variant(width=128), (image_size, classes, optimizer))
 
@@ -213,9 +186,7 @@ def _preactivated_resnet(
     return finish(inputs, head(norm(x), classes), name, optimizer)
 
 
-def resnet50_mxnet(
-    image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum"
-) -> keras.Model:
+def resnet50_mxnet(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """ResNet-50 v2 (He et al., 2016, arXiv:1603.05027) of MXNet's image-classification examples.
 
     The input is normalized over the batch without a learnt scale, and 3x3 convolutions carry the stride.
@@ -223,25 +194,19 @@ def resnet50_mxnet(
     inputs = image(image_size)
     x = layers.BatchNormalization(scale=False)(inputs)
     stem = layers.MaxPooling2D(3, strides=2, padding="same")(conv_bn(x, 64, 7, 2))
-    return _preactivated_resnet(
-        "resnet50_mxnet", DEPTH_50, inputs, stem, classes=classes, optimizer=optimizer
-    )
+    return _preactivated_resnet("resnet50_mxnet", DEPTH_50, inputs, stem, classes=classes, optimizer=optimizer)
 
 
 def resnet200_v2(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd_momentum") -> keras.Model:
     """ResNet-200 v2 (He et al., 2016; fb.resnet.torch)."""
     inputs = image(image_size)
     stem = layers.MaxPooling2D(3, strides=2, padding="same")(conv_bn(inputs, 64, 7, 2))
-    return _preactivated_resnet(
-        "resnet200_v2", (3, 24, 36, 3), inputs, stem, classes=classes, optimizer=optimizer
-    )
+    return _preactivated_resnet("resnet200_v2", (3, 24, 36, 3), inputs, stem, classes=classes, optimizer=optimizer)
 
 
 def resnet50_keras(image_size: int = 224, classes: int = 1000, optimizer: str = "sgd") -> keras.Model:
     """ResNet-50 v1 of keras.applications: convolutions have a bias, too."""
-    model = keras.applications.ResNet50(
-        weights=None, input_shape=(image_size, image_size, 3), classes=classes
-    )
+    model = keras.applications.ResNet50(weights=None, input_shape=(image_size, image_size, 3), classes=classes)
     return finish(model.inputs, model.outputs[0], "resnet50_keras", optimizer)
 
 

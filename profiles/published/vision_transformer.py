@@ -22,9 +22,7 @@ class ClassToken(layers.Layer):  # type: ignore[misc]
 
     def build(self, shape: tuple[int, ...]) -> None:
         self.token = self.add_weight(shape=(1, 1, shape[2]), initializer="zeros", name="token")
-        self.positions = self.add_weight(
-            shape=(1, shape[1] + 1, shape[2]), initializer="normal", name="positions"
-        )
+        self.positions = self.add_weight(shape=(1, shape[1] + 1, shape[2]), initializer="normal", name="positions")
 
     def call(self, x: Tensor) -> Tensor:
         token = ops.broadcast_to(ops.cast(self.token, x.dtype), (ops.shape(x)[0], 1, x.shape[2]))

@@ -88,9 +88,7 @@ def test_killed_and_surviving_mutants_are_told_apart(project: Path) -> None:
             ["--rooms", "room", "--mutants", "9", "--tests", "tests", "--map", "map.json", "--at-least", "90"],
             root=Path.cwd(),
         ))"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=False)
 
     assert done.returncode == 1, done.stderr
     assert "planner/room/area.py:6\n  - factor = 2\n  + factor = 3\n" in done.stdout

@@ -18,11 +18,7 @@ FEWER_POSITIONS, NO_SEGMENTS, HEAD = (512 - 128) * 768, 2 * 768, 768 * 2 + 2
     ("model", "millions", "tolerance"),
     [
         (f"{OWN}encoder", (BERT_BASE - FEWER_POSITIONS - NO_SEGMENTS + HEAD) / 1e6, 1e-6),
-        (
-            f"{OWN}wide_resnet?widen=10&classes=10",
-            36.5,
-            0.06,
-        ),  # Zagoruyko and Komodakis 2016, table 4: 36.5 M
+        (f"{OWN}wide_resnet?widen=10&classes=10", 36.5, 0.06),  # Zagoruyko and Komodakis 2016, table 4: 36.5 M
         (f"{OWN}vision_transformer", 22.05, 0.01),  # Touvron et al. 2021, table 1: 22 M (DeiT-S)
     ],
 )

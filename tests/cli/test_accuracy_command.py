@@ -43,11 +43,7 @@ def test_the_record_as_json_matches_the_schema(gpuplan: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says", "hint"),
     [
-        (
-            ("mine.csv", "--setting", "source"),
-            "`--setting` applies to the published",
-            "leave out `--setting`",
-        ),
+        (("mine.csv", "--setting", "source"), "`--setting` applies to the published", "leave out `--setting`"),
         (("--setting", "sorce"), "unknown setting `sorce`", "did you mean `source`"),
         (("--recorded",), "no such option: --recorded", "`gpuplan accuracy` prints the record"),
         (("--from", "T4"), "no such option: --from", "`python -m lab accuracy --from` in a clone"),

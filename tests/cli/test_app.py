@@ -20,8 +20,7 @@ HEAVY = ("keras", "jax", "numpy", "boto3", "google", "rich", "pydantic")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "allowed"),
-    [(["--help"], []), (["--version"], []), (["estimate", "--help"], ["pydantic"])],
+    ("arguments", "allowed"), [(["--help"], []), (["--version"], []), (["estimate", "--help"], ["pydantic"])]
 )
 def test_help_loads_nothing_heavy(arguments: list[str], allowed: list[str]) -> None:
     """Start-up stays fast: help imports none of the heavy packages; a command's, at most what typer does."""
@@ -29,9 +28,7 @@ def test_help_loads_nothing_heavy(arguments: list[str], allowed: list[str]) -> N
         "import sys; from gpuplan.cli.app import run; code = run(sys.argv[1:]);"
         f"heavy = [m for m in {HEAVY!r} if m in sys.modules]; print('HEAVY', heavy); sys.exit(code)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", probe, *arguments], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", probe, *arguments], capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines()[-1] in {"HEAVY []", f"HEAVY {allowed}"}
 
@@ -82,8 +79,7 @@ def test_wrong_use_of_the_command_line(
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
-    [(GpuplanError, 1), (UsageError, 2), (NoAnswerError, 3), (CredentialsError, 4)],
+    ("error", "code"), [(GpuplanError, 1), (UsageError, 2), (NoAnswerError, 3), (CredentialsError, 4)]
 )
 def test_errors_become_exit_codes(
     gpuplan: Callable[..., object], monkeypatch: pytest.MonkeyPatch, error: type[GpuplanError], code: int

@@ -43,9 +43,7 @@ def test_ctrl_c_keeps_the_rows(tmp_path: Path) -> None:
     """The signal comes while the second workload is measured: exit 130, and the first one's row is there."""
     path = tmp_path / "rows.csv"
     options = ("--only", "mlp", "--only", "lstm-text", "--minutes", "3", "--backend", "jax", "-o", str(path))
-    process = subprocess.Popen(
-        [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     ends_s = time.monotonic() + 150
     while not path.exists() and time.monotonic() < ends_s:
         time.sleep(0.2)

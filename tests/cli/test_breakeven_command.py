@@ -52,9 +52,7 @@ def test_a_users_own_hours_win_over_the_catalogs(gpuplan: Run, saved: str) -> No
 
 
 @pytest.mark.parametrize("command", ["estimate", "breakeven"])
-def test_a_query_of_notebook_accounts_names_what_to_type_instead(
-    gpuplan: Run, saved: str, command: str
-) -> None:
+def test_a_query_of_notebook_accounts_names_what_to_type_instead(gpuplan: Run, saved: str, command: str) -> None:
     """`--live` of earlier versions; the test above types what the hint says."""
     done = gpuplan(command, saved, "--live")
 

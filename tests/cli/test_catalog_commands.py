@@ -105,9 +105,7 @@ def test_this_machine_is_listed() -> None:
         (["accelerators", "--architecture", "Voltta"], UsageError),
     ],
 )
-def test_bad_input_raises_what_the_app_turns_into_an_exit(
-    arguments: list[str], error: type[Exception]
-) -> None:
+def test_bad_input_raises_what_the_app_turns_into_an_exit(arguments: list[str], error: type[Exception]) -> None:
     """Unknown names are usage errors (2), an empty answer is a no (3); nothing goes to standard output."""
     result = invoke(*arguments)
 
@@ -128,10 +126,7 @@ def test_accelerators_as_json() -> None:
 
 def test_accelerators_filter() -> None:
     """Architectures in any case."""
-    document = validated(
-        invoke("accelerators", "--architecture", "tpu", "--json"),
-        "gpuplan.accelerators.json",
-    )
+    document = validated(invoke("accelerators", "--architecture", "tpu", "--json"), "gpuplan.accelerators.json")
 
     assert {row["vendor"] for row in document["accelerators"]} == {"Google"}
     assert len(document["accelerators"]) == 7

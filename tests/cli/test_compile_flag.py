@@ -154,11 +154,7 @@ def test_a_fake_compilers_refusal_is_a_row_that_does_not_fit(
     ],
 )
 def test_what_a_fake_compiler_found_is_kept_and_a_crash_is_not(
-    gpuplan: Run,
-    saved: str,
-    monkeypatch: pytest.MonkeyPatch,
-    found: CompiledStep,
-    again: tuple[str, int],
+    gpuplan: Run, saved: str, monkeypatch: pytest.MonkeyPatch, found: CompiledStep, again: tuple[str, int]
 ) -> None:
     """The same question twice; `again` is the compiler of the second, and the compilations of both."""
     asked: list[object] = []

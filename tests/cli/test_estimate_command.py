@@ -80,9 +80,7 @@ def test_twice_the_epochs_are_twice_the_steps(gpuplan: Run, saved: str) -> None:
     """Law, end to end, on one offer."""
     steps = []
     for epochs in ("3", "6"):
-        done = gpuplan(
-            "estimate", saved, "--json", "--samples", "999", "--epochs", epochs, "--provider", "vast"
-        )
+        done = gpuplan("estimate", saved, "--json", "--samples", "999", "--epochs", epochs, "--provider", "vast")
         steps.append(json.loads(done.out)["offers"][0]["steps"])
 
     assert steps[1] == 2 * steps[0]
@@ -152,10 +150,7 @@ def test_deadline_and_budget_are_kept(gpuplan: Run, saved: str) -> None:
         (["--region", "us-esat-1"], (2, "unknown region `us-esat-1`", "`us-east-1`")),
         (["--precision", "float33"], (2, "unknown precision `float33`", "did you mean `float32`")),
         (["--batch-size", "0"], (2, "--batch-size must be a whole number of at least 1", "--batch-size 1")),
-        (
-            ["--epochs", "1", "--steps", "1"],
-            (2, "`--epochs` and `--steps` both set", "give only one of them"),
-        ),
+        (["--epochs", "1", "--steps", "1"], (2, "`--epochs` and `--steps` both set", "give only one of them")),
         (["--deadline", "soon"], (2, "`--deadline soon` is not a duration", "`12h`")),
         (["--budget", "0"], (2, "--budget must be above zero", "--budget 20")),
         (["--devices", "0"], (2, "--devices must be above zero", "--devices 1")),

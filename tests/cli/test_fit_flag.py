@@ -161,9 +161,7 @@ def test_breakeven_takes_the_hours_of_the_fitted_steps(gpuplan: Run) -> None:
     done = gpuplan("breakeven", *arguments, *against, "--fit", "--json")
     (way,) = json.loads(done.out)["ways"]
     rows = json.loads(gpuplan("estimate", *arguments, "--fit", "--json").out)["offers"]
-    row = next(
-        one for one in rows if one["instance_type"] == "g4dn.xlarge" and one["region"] == way["region"]
-    )
+    row = next(one for one in rows if one["instance_type"] == "g4dn.xlarge" and one["region"] == way["region"])
 
     assert refused.code == 3
     assert row["gradient_accumulation_steps"] > 1
@@ -190,9 +188,7 @@ def test_breakeven_counts_the_steps_of_devices_that_share_a_batch(gpuplan: Run, 
     name = "aws:g4dn.12xlarge:on_demand"
     (way,) = json.loads(gpuplan("breakeven", *arguments, "--against", name, "--json").out)["ways"]
     rows = json.loads(gpuplan("estimate", *arguments, "--json").out)["offers"]
-    row = next(
-        one for one in rows if one["instance_type"] == "g4dn.12xlarge" and one["region"] == way["region"]
-    )
+    row = next(one for one in rows if one["instance_type"] == "g4dn.12xlarge" and one["region"] == way["region"])
 
     assert way["machine_h"]["mid"] == pytest.approx(row["run_time_s"]["mid"] / 3600)
 

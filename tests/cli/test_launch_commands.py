@@ -27,16 +27,7 @@ def plan(tmp_path: Path, saved: str, gpuplan: Callable[..., Any], monkeypatch: p
     monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("GPUPLAN_OWNER", "me")
     path = tmp_path / "plan.json"
-    arguments = (
-        "--provider",
-        "local",
-        "--provider",
-        "lambda",
-        "--accelerator",
-        "CPU",
-        "--accelerator",
-        "A10",
-    )
+    arguments = ("--provider", "local", "--provider", "lambda", "--accelerator", "CPU", "--accelerator", "A10")
     assert gpuplan("estimate", saved, *arguments, "-o", str(path)).code == 0
     return path
 
@@ -95,16 +86,9 @@ def test_a_dry_run_says_how_the_script_has_to_fit(
     """A plan of `estimate --fit` in four passes with recomputed layers; one in the whole batch says nothing."""
     monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("GPUPLAN_OWNER", "me")
-    whole = {
-        **OFFERS["aws-spot"],
-        "purchase": "on_demand",
-        "batch_size_per_device": 64,
-        "micro_batch_size": 64,
-    }
+    whole = {**OFFERS["aws-spot"], "purchase": "on_demand", "batch_size_per_device": 64, "micro_batch_size": 64}
     fitted = {**whole, "micro_batch_size": 16, "gradient_accumulation_steps": 4, "recomputed": True}
-    line = (
-        "batches of 16 a device, with `gradient_accumulation_steps=4` of the optimizer, and layers made under"
-    )
+    line = "batches of 16 a device, with `gradient_accumulation_steps=4` of the optimizer, and layers made under"
 
     for row, times in ((fitted, 1), (whole, 0)):
         done = gpuplan("launch", str(write_plan(tmp_path, row)), *CLOUD)
@@ -208,16 +192,7 @@ def guest_cap_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cloud_plan(plan: Path, saved: str, gpuplan: Callable[..., Any]) -> Path:
     """An estimate of T4s at AWS, whose price was read long ago."""
-    arguments = (
-        "--provider",
-        "aws",
-        "--region",
-        "us-east-1",
-        "--accelerator",
-        "T4",
-        "--purchase",
-        "on-demand",
-    )
+    arguments = ("--provider", "aws", "--region", "us-east-1", "--accelerator", "T4", "--purchase", "on-demand")
     assert gpuplan("estimate", saved, *arguments, "-o", str(plan)).code == 0
     data = json.loads(plan.read_text())
     for offer in data["offers"]:
@@ -226,11 +201,7 @@ def cloud_plan(plan: Path, saved: str, gpuplan: Callable[..., Any]) -> Path:
     return plan
 
 
-AWS_NOWHERE = {
-    "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
-    "AWS_ACCESS_KEY_ID": "x",
-    "AWS_SECRET_ACCESS_KEY": "x",
-}
+AWS_NOWHERE = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
 
 
 def test_a_cloud_is_not_paid_by_a_price_older_than_90_days(
@@ -291,9 +262,7 @@ def test_a_launch_knows_refreshed_prices(
     )  # all that is missing is `--yes`
 
 
-def test_a_container_runs_at_aws_without_an_installation(
-    gpuplan: Callable[..., Any], cloud_plan: Path
-) -> None:
+def test_a_container_runs_at_aws_without_an_installation(gpuplan: Callable[..., Any], cloud_plan: Path) -> None:
     """The start-up script pulls it and runs the supervisor in it; nothing is cloned, nothing is installed."""
     arguments = [*CLOUD[:2], "--source", "image:mine", "--dry-run", "--json"]
     done = gpuplan("launch", str(cloud_plan), *arguments)

@@ -80,12 +80,7 @@ def test_a_conversation_with_the_official_client(
     assert loud.structured_content["workload"]["epochs"] == 3
     assert {one["accelerator"] for one in offers.structured_content["offers"]} == {"T4"}
     assert offers.structured_content["offers_total"] == len(offers.structured_content["offers"])
-    for answer, schema in (
-        (estimate, "estimate"),
-        (offers, "offers"),
-        (turn, "breakeven"),
-        (none, "estimate"),
-    ):
+    for answer, schema in ((estimate, "estimate"), (offers, "offers"), (turn, "breakeven"), (none, "estimate")):
         assert not answer.is_error
         document = json.loads((SCHEMAS / f"gpuplan.{schema}.json").read_text())
         jsonschema.validate(answer.structured_content, document)
@@ -99,16 +94,10 @@ def test_a_conversation_with_the_official_client(
     [
         ("launch", {}, "unknown tool `launch`"),
         ("estimate", {"model": "ResNet50", "output": "/etc/passwd"}, "has no argument `output`"),
-        (
-            "estimate",
-            {"model": "train.py", "script_env": ["AWS_SECRET_ACCESS_KEY"]},
-            "no argument `script_env`",
-        ),
+        ("estimate", {"model": "train.py", "script_env": ["AWS_SECRET_ACCESS_KEY"]}, "no argument `script_env`"),
     ],
 )
-def test_nothing_but_the_flags_of_the_three_commands(
-    name: str, arguments: dict[str, Any], message: str
-) -> None:
+def test_nothing_but_the_flags_of_the_three_commands(name: str, arguments: dict[str, Any], message: str) -> None:
     """No other command, no file to write, no variable of the user's environment."""
     from gpuplan.errors import UsageError
 

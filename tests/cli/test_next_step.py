@@ -67,10 +67,7 @@ def files(saved: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
 @pytest.fixture
 def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Standard output and error say that they are a terminal; state is the test's own."""
-    for kind in {
-        type(sys.stdout),
-        type(sys.stderr),
-    }:  # of pytest: the streams themselves change before the call
+    for kind in {type(sys.stdout), type(sys.stderr)}:  # of pytest: the streams themselves change before the call
         monkeypatch.setattr(kind, "isatty", lambda stream: True)
     monkeypatch.setenv("TERM", "dumb")  # no spinner
     monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-27")  # `catalog check`: no row is read later

@@ -74,16 +74,7 @@ def test_two_batch_sizes_are_measured_and_kept(in_folder: Path, gpuplan: Callabl
     """The model's own batch size and a quarter separate fixed from per-sample time; the file is valid."""
     output = in_folder / "profile.json"
     done = gpuplan(
-        "profile",
-        "models.py:tiny",
-        "--max-time",
-        "0.6",
-        "--processes",
-        "2",
-        "--backend",
-        "jax",
-        "-o",
-        str(output),
+        "profile", "models.py:tiny", "--max-time", "0.6", "--processes", "2", "--backend", "jax", "-o", str(output)
     )
     document = valid(output)
 
@@ -162,11 +153,7 @@ def test_what_does_not_fit_is_the_limit_found(in_folder: Path, gpuplan: Callable
         (["models.py:tiny", "--batch-size", "0"], 2, "--batch-size must be a whole number"),
         (["models.py:tiny", "--precision", "float8"], 2, "unknown precision `float8`"),
         (["models.py:tiny", "--max-time", "0"], 2, "--max-time must be above zero, not 0"),
-        (
-            ["models.py:tiny", "--processes", "0"],
-            2,
-            "--processes must be a whole number of at least 1, not 0",
-        ),
+        (["models.py:tiny", "--processes", "0"], 2, "--processes must be a whole number of at least 1, not 0"),
         (["models.py:tiny", "-o", "/nowhere/at/all.json"], 2, "there is no folder"),
         (["models.py:tiny", "--data", "script", "--mode", "infer"], 2, "--data script measures fit()"),
         (["train.py", "--data", "script", "--batch-size", "8"], 2, "--data script has its own batches"),
@@ -196,17 +183,7 @@ def test_a_model_that_cannot_be_built_says_why(in_folder: Path, gpuplan: Callabl
 
 def started(folder: Path, output: Path) -> subprocess.Popen[bytes]:
     """Start a long measurement in a process group of its own."""
-    command = [
-        sys.executable,
-        "-m",
-        "gpuplan",
-        "profile",
-        "models.py:tiny",
-        "--max-time",
-        "60",
-        "-o",
-        str(output),
-    ]
+    command = [sys.executable, "-m", "gpuplan", "profile", "models.py:tiny", "--max-time", "60", "-o", str(output)]
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     return subprocess.Popen(
         command,

@@ -90,9 +90,7 @@ def test_a_cpu_tells_of_itself_alone(
 ) -> None:
     """This machine's row becomes measured; GPUs stay as they were, for no published set has both."""
     before = steps(gpuplan("estimate", saved, *ACCELERATORS, "--json"))
-    after = steps(
-        gpuplan("estimate", saved, "--profile", invented_profile("CPU", 0.125), *ACCELERATORS, "--json")
-    )
+    after = steps(gpuplan("estimate", saved, "--profile", invented_profile("CPU", 0.125), *ACCELERATORS, "--json"))
 
     assert after["local"]["s"] == 0.125
     assert after["local"]["basis"] == "measured"

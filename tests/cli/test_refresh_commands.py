@@ -77,9 +77,7 @@ def test_a_newcomer_refreshes_aws_and_azure(home: Path, server: Vendor, gpuplan:
     assert header.startswith("provider\tsources\taccepted")
     assert first.startswith("aws\taws-bulk aws-spot-feed\t2\t")
     assert second.startswith("azure\tazure-retail\t1\t")
-    offers = json.loads(gpuplan("offers", "--provider", "aws", "--region", "us-east-1", "--json").out)[
-        "offers"
-    ]
+    offers = json.loads(gpuplan("offers", "--provider", "aws", "--region", "us-east-1", "--json").out)["offers"]
     g5 = next(o for o in offers if (o["instance_type"], o["purchase"]) == ("g5.xlarge", "on_demand"))
     assert g5["usd_per_hour"] == "1.006"
     assert g5["price_source"].startswith(server.url)
@@ -161,9 +159,7 @@ def test_mistakes_are_one_line(
     assert done.out == ""
 
 
-def test_a_file_in_skypilot_s_format_is_imported(
-    home: Path, gpuplan: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_file_in_skypilot_s_format_is_imported(home: Path, gpuplan: Callable[..., Any], tmp_path: Path) -> None:
     """Two machines of RunPod, as SkyPilot lists them: one is known and cheaper, the other has an unknown GPU."""
     file = tmp_path / "vms.csv"
     file.write_text(

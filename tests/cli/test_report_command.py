@@ -9,17 +9,7 @@ from typing import Any
 
 import pytest
 
-COMMAND = (
-    "estimate",
-    "--accelerator",
-    "T4",
-    "--accelerator",
-    "A100-80GB",
-    "--samples",
-    "54000",
-    "--epochs",
-    "15",
-)
+COMMAND = ("estimate", "--accelerator", "T4", "--accelerator", "A100-80GB", "--samples", "54000", "--epochs", "15")
 
 
 @pytest.fixture
@@ -55,9 +45,7 @@ def test_a_pipe_gets_the_page(gpuplan: Callable[..., Any], plan: Path, tmp_path:
     assert gpuplan("report", str(plan)).out == page.read_text(encoding="utf-8")
 
 
-def test_it_opens_in_the_browser(
-    gpuplan: Callable[..., Any], plan: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_opens_in_the_browser(gpuplan: Callable[..., Any], plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--open` alone writes next to the plan and opens that file in a fake browser."""
     asked: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda address: asked.append(address) or True)
@@ -76,9 +64,7 @@ def test_it_opens_in_the_browser(
         ('{"schema": "gpuplan.estimate/1"}', "cannot be read"),
     ],
 )
-def test_what_is_no_plan_is_refused(
-    gpuplan: Callable[..., Any], tmp_path: Path, content: str, told: str
-) -> None:
+def test_what_is_no_plan_is_refused(gpuplan: Callable[..., Any], tmp_path: Path, content: str, told: str) -> None:
     """One line that says what and where, a hint, and no page."""
     path = tmp_path / "other.json"
     path.write_text(content)

@@ -37,16 +37,7 @@ model.compile("adam", "mean_squared_error")
 model.fit(np.zeros((320, 512)), np.zeros((320, 512)), batch_size=32, epochs=2)
 """
 KERNELS = 2 * 512 * 2048 * 4  # [bytes]
-ASKED = (
-    "--provider",
-    "aws",
-    "--region",
-    "us-east-1",
-    "--purchase",
-    "on-demand",
-    "--accelerator",
-    "V100-16GB",
-)
+ASKED = ("--provider", "aws", "--region", "us-east-1", "--purchase", "on-demand", "--accelerator", "V100-16GB")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -134,9 +125,7 @@ def test_no_offer_with_the_devices_of_a_mesh_is_one_clear_line(gpuplan: Run) -> 
     done = gpuplan("estimate", "layout.py", "--accelerator", "T4", "--provider", "colab")
 
     assert done.code == 3
-    assert (
-        "`layout.py` distributes its model over 8 devices, which none of the selected offers has" in done.err
-    )
+    assert "`layout.py` distributes its model over 8 devices, which none of the selected offers has" in done.err
 
 
 def test_an_explicit_sharding_takes_the_place_of_a_layout(gpuplan: Run) -> None:

@@ -86,8 +86,7 @@ def test_without_sharding_every_number_is_as_without_the_flag(gpuplan: Run, tran
     assert gpuplan("estimate", transformer, "--shard", "none", *ASKED).out == default
 
     one, sharded = (
-        estimate(gpuplan, transformer, "--devices", "1", "--shard", shard)["offers"]
-        for shard in ("none", "fsdp")
+        estimate(gpuplan, transformer, "--devices", "1", "--shard", shard)["offers"] for shard in ("none", "fsdp")
     )
     assert one == sharded
 
@@ -293,10 +292,7 @@ def test_what_is_not_modelled_is_refused(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (
-            ("--compile", "--accelerator", "A100-80GB"),
-            "`--compile` compiles the step of devices that each hold",
-        ),
+        (("--compile", "--accelerator", "A100-80GB"), "`--compile` compiles the step of devices that each hold"),
         (("--mode", "infer"), "`--shard` divides a training step"),
     ],
 )
@@ -311,38 +307,22 @@ def test_what_sharding_does_not_go_with(
     assert message in done.err
 
 
-def test_a_report_shows_the_memory_of_a_sharded_device(
-    gpuplan: Run, transformer: str, tmp_path: Path
-) -> None:
+def test_a_report_shows_the_memory_of_a_sharded_device(gpuplan: Run, transformer: str, tmp_path: Path) -> None:
     """The parts of the best sharded offer, with a note whose they are and what is sent."""
     plan, page = tmp_path / "plan.json", tmp_path / "report.html"
     estimate(
-        gpuplan,
-        transformer,
-        "--accelerator",
-        "V100-16GB",
-        "--devices",
-        "8",
-        "--shard",
-        "fsdp",
-        "-o",
-        str(plan),
+        gpuplan, transformer, "--accelerator", "V100-16GB", "--devices", "8", "--shard", "fsdp", "-o", str(plan)
     )
     assert gpuplan("report", str(plan), "-o", str(page)).code == 0
 
     text = page.read_text()
-    assert (
-        "Memory by part is that of one of 8× V100-16GB under fsdp. fsdp over 8 devices: a step gathers"
-        in text
-    )
+    assert "Memory by part is that of one of 8× V100-16GB under fsdp. fsdp over 8 devices: a step gathers" in text
     assert "gathered weights" in text
 
 
 def test_tables_and_tsv_say_what_is_sharded(gpuplan: Run, transformer: str) -> None:
     """The column of the TSV."""
-    done = gpuplan(
-        "estimate", transformer, "--provider", "aws", "--accelerator", "V100-16GB", "--shard", "zero2"
-    )
+    done = gpuplan("estimate", transformer, "--provider", "aws", "--accelerator", "V100-16GB", "--shard", "zero2")
     header, *rows = (line.split("\t") for line in done.out.splitlines() if "\t" in line)
 
     assert {(row[header.index("devices")], row[header.index("shard")]) for row in rows} == {

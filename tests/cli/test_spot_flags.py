@@ -104,10 +104,7 @@ def test_breakeven_and_sweep_know_them_too(gpuplan: Run, saved: str) -> None:
     ("flags", "message"),
     [
         (("--assume", "spot_life_h=5h"), "`--assume spot_life_h=5h`: `5h` is not a number"),
-        (
-            ("--assume", "spot_checkpoint_every_s=0"),
-            "`--assume spot_checkpoint_every_s=0` must be above zero",
-        ),
+        (("--assume", "spot_checkpoint_every_s=0"), "`--assume spot_checkpoint_every_s=0` must be above zero"),
     ],
 )
 def test_what_is_no_time_is_told(gpuplan: Run, saved: str, flags: tuple[str, str], message: str) -> None:

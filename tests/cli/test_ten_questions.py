@@ -142,9 +142,7 @@ def test_estimate_breakeven_report_and_json_agree(
 
     assert done.code == one.code
     assert json.loads(plan.read_text())["decision"] == decision
-    assert decision["sentence"] in re.sub(
-        "&#39;|&#x27;", "'", build_report_html(json.loads(plan.read_text()))
-    )
+    assert decision["sentence"] in re.sub("&#39;|&#x27;", "'", build_report_html(json.loads(plan.read_text())))
     assert (decision["recommended"] is None) == (one.code == 3)
     if decision["recommended"] is not None:
         assert decision["sentence"].startswith("Take ")

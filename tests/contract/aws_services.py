@@ -105,9 +105,7 @@ class Roles:
         role = self._named(arn)
         if role is None:
             return False
-        statements = [
-            statement for text in role.policies.values() for statement in json.loads(text)["Statement"]
-        ]
+        statements = [statement for text in role.policies.values() for statement in json.loads(text)["Statement"]]
         hit = [one for one in statements if _covers(one, instance, tags)]
         return bool(hit) and all(one["Effect"] == "Allow" for one in hit)
 
@@ -135,8 +133,7 @@ def _covers(statement: Mapping[str, Any], instance: str, tags: Mapping[str, str]
     """Return whether a statement is about terminating an instance."""
     actions, resource = statement["Action"], f"arn:aws:ec2:us-east-1:{ACCOUNT}:instance/{instance}"
     if not any(
-        fnmatchcase("ec2:TerminateInstances", one)
-        for one in ([actions] if isinstance(actions, str) else actions)
+        fnmatchcase("ec2:TerminateInstances", one) for one in ([actions] if isinstance(actions, str) else actions)
     ):
         return False
     absent = statement.get("Condition", {}).get("Null", {})
@@ -179,8 +176,7 @@ class Schedules:
         prefix = parse_qs(query).get("NamePrefix", [""])[0]
         here = sorted(name for where, name in self.all if where == region and name.startswith(prefix))
         summaries = [
-            {"Arn": _arn(region, name), "Name": name, "GroupName": "default", "State": "ENABLED"}
-            for name in here
+            {"Arn": _arn(region, name), "Name": name, "GroupName": "default", "State": "ENABLED"} for name in here
         ]
         return {"Schedules": summaries}
 
@@ -243,9 +239,7 @@ class Prices:
     def history(self, query: Mapping[str, str], region: str) -> bytes:
         """Return the spot prices of the types that were asked for: in force, and one that no longer is."""
         kinds = {
-            value
-            for key, value in query.items()
-            if re.match(r"InstanceType\.\d+$|Filter\.1\.Value\.\d+", key)
+            value for key, value in query.items() if re.match(r"InstanceType\.\d+$|Filter\.1\.Value\.\d+", key)
         }
         items = "".join(
             f"<item><instanceType>{kind}</instanceType><productDescription>{what}</productDescription>"

@@ -252,14 +252,11 @@ class Layer:
 
     def resources(self) -> list[dict[str, str]]:
         """List what exists for attempts and is no instance: security groups and schedules."""
-        found = [
-            {"kind": "schedule", "id": name, "region": region} for region, name in self.world.schedules.all
-        ]
+        found = [{"kind": "schedule", "id": name, "region": region} for region, name in self.world.schedules.all]
         for account in _ec2().values():
             for region, backend in account.items():
                 found += [
-                    {"kind": "security group", "id": group.name, "region": region}
-                    for group in _groups(backend)
+                    {"kind": "security group", "id": group.name, "region": region} for group in _groups(backend)
                 ]
         return found
 
@@ -271,9 +268,7 @@ class Layer:
         regions = [backend for account in _ec2().values() for backend in account.values()]
         return {
             "machines": len(alive),
-            "volumes": sum(
-                1 for one in regions for volume in one.volumes.values() if volume.status == "in-use"
-            ),
+            "volumes": sum(1 for one in regions for volume in one.volumes.values() if volume.status == "in-use"),
             "groups": sum(len(_groups(one)) for one in regions),
             "schedules": len(self.world.schedules.all),
             "roles": len(self.world.roles.names()),
@@ -322,14 +317,7 @@ class Layer:
         }  # fmt: skip
 
     def _served(
-        self,
-        env: dict[str, Any],
-        body: bytes,
-        *,
-        name: str,
-        region: str,
-        operation: str,
-        query: dict[str, str],
+        self, env: dict[str, Any], body: bytes, *, name: str, region: str, operation: str, query: dict[str, str]
     ) -> Answer:
         """Answer as the cloud does when nothing goes wrong."""
         if name == "ec2":
@@ -367,9 +355,7 @@ class Layer:
             self.world.meter[identity] = self._metered(identity, region, query, started)
         return reply
 
-    def _metered(
-        self, identity: str, region: str, query: dict[str, str], started: datetime
-    ) -> dict[str, Any]:
+    def _metered(self, identity: str, region: str, query: dict[str, str], started: datetime) -> dict[str, Any]:
         """Return the meter's record of an instance."""
         tags = {
             query[key]: query.get(f"{key.removesuffix('.Key')}.Value", "")
@@ -471,18 +457,12 @@ class Layer:
         if not name:
             return _json(self.world.schedules.listed(region, env.get("QUERY_STRING", "")))
         found = self.world.schedules.get(region, name)
-        return (
-            _json(found)
-            if found
-            else _error("scheduler", "ResourceNotFoundException", "no such schedule", 404)
-        )
+        return _json(found) if found else _error("scheduler", "ResourceNotFoundException", "no such schedule", 404)
 
     def _on_DeleteSchedule(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
         """Remove a schedule."""
         found = self.world.schedules.all.pop((region, env["PATH_INFO"].rpartition("/")[2]), None)
-        return (
-            _json({}) if found else _error("scheduler", "ResourceNotFoundException", "no such schedule", 404)
-        )
+        return _json({}) if found else _error("scheduler", "ResourceNotFoundException", "no such schedule", 404)
 
     def _on_CreateRole(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
         """Make a role, which the scheduler does not know at once."""
@@ -516,11 +496,7 @@ class Layer:
         if what == "reset":
             _reset_connection(env)
         if what == "garbage":
-            return (
-                "200 OK",
-                [("Content-Type", "text/xml")],
-                b"<RunInstancesResponse><instancesSet><item><insta",
-            )
+            return ("200 OK", [("Content-Type", "text/xml")], b"<RunInstancesResponse><instancesSet><item><insta")
         return _error(name, what, "on request", STATUS.get(what, 400))
 
     def _is_foreign(self, env: dict[str, Any]) -> bool:
@@ -569,9 +545,7 @@ def _ec2() -> Any:
 
 def _groups(backend: Any) -> list[Any]:
     """Return a region's security groups but the default ones."""
-    return [
-        group for groups in backend.groups.values() for group in groups.values() if group.name != "default"
-    ]
+    return [group for groups in backend.groups.values() for group in groups.values() if group.name != "default"]
 
 
 def _without(data: bytes, identity: str) -> bytes:
@@ -685,9 +659,7 @@ def main() -> None:
     """Serve until ended."""
     server = make_server("127.0.0.1", 0, Layer(), threaded=True, request_handler=Handler)
     print(f"ready {server.server_port}", flush=True)
-    threading.Thread(
-        target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True
-    ).start()  # ends with its parent
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()  # ends with its parent
     server.serve_forever()
 
 

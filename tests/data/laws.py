@@ -81,8 +81,7 @@ def find_broken_laws(folder: Traversable) -> list[Finding]:
         for offer in read_prices(file, file.name.removesuffix(".csv"), sources)[0]
     ]
     providers = {
-        one.row.name: one.row
-        for one in read_rows(read_table(folder, "providers.toml"), "provider", Provider)[0]
+        one.row.name: one.row for one in read_rows(read_table(folder, "providers.toml"), "provider", Provider)[0]
     }
     accelerators = read_rows(read_table(folder, "accelerators.toml"), "accelerator", Accelerator)[0]
     hosts = read_rows(read_table(folder, "hosts.toml"), "host", CpuFamily)[0]
@@ -218,9 +217,7 @@ def check_active_dates_have_a_day(offers: Iterable[Located[Offer]]) -> Findings:
             yield offer.finding("as_of", f"`{as_of}` has no day; an offer that can be rented needs one")
 
 
-def check_names_are_the_vendors(
-    offers: Iterable[Located[Offer]], providers: Mapping[str, Provider]
-) -> Findings:
+def check_names_are_the_vendors(offers: Iterable[Located[Offer]], providers: Mapping[str, Provider]) -> Findings:
     """Check that instance types have the form of the vendor's own names."""
     for offer in offers:
         provider = providers.get(offer.row.provider)
@@ -262,9 +259,7 @@ def check_chip_price_across_vendors(offers: Iterable[Located[Offer]]) -> Finding
         for offer in cheapest.values():
             ratio = _price_per_device(offer) / middle
             if not MIN_VENDOR_RATIO <= ratio <= MAX_VENDOR_RATIO:
-                message = (
-                    f"is {ratio:.2g} times what vendors charge for a {offer.row.accelerator}, {middle:.3g}"
-                )
+                message = f"is {ratio:.2g} times what vendors charge for a {offer.row.accelerator}, {middle:.3g}"
                 yield offer.finding("usd_per_hour", message)
 
 

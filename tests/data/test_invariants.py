@@ -193,9 +193,7 @@ def test_a_broken_law_is_found_with_its_place(folder: Path, case: Case) -> None:
 
     findings = find_all(folder)
 
-    matching = [
-        f for f in findings if f.file == case.file and f.field == case.field and case.message in f.message
-    ]
+    matching = [f for f in findings if f.file == case.file and f.field == case.field and case.message in f.message]
     assert [f.line for f in matching][:1] == [line], findings[:5]
 
 

@@ -37,12 +37,7 @@ def new(accelerator: str, usd: str, *, devices: str = "1") -> dict[str, str]:
 
 
 SHARE, TENTH, DAY = "% of the on-demand price", "exactly a tenth", "has no day"
-NAME, REGION, VENDOR, ORDER = (
-    "is not a name of",
-    "median of its regions",
-    "vendors charge",
-    "cheaper than half",
-)
+NAME, REGION, VENDOR, ORDER = ("is not a name of", "median of its regions", "vendors charge", "cheaper than half")
 # The first eight stood in the catalog of 2026-11-24, or are like them.
 PLANTED = [
     Planted("aws", ("p4de.24xlarge", "eu-central-1", "spot"), new("A100-80GB", "3.429122", devices="8"),
@@ -120,10 +115,7 @@ def test_twenty_planted_rows_are_all_found_and_no_other(folder: Path) -> None:
     """One finding or more at the line of each of the twenty rows; none anywhere else."""
     findings = find_all(folder)
     lines = {
-        (
-            planted.provider,
-            2 + [key_of(row) for row in read(folder, planted.provider)].index(planted.key),
-        ): planted
+        (planted.provider, 2 + [key_of(row) for row in read(folder, planted.provider)].index(planted.key)): planted
         for planted in PLANTED
     }
     found = {(f.file.removeprefix("prices/").removesuffix(".csv"), f.line) for f in findings}

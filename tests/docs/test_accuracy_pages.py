@@ -28,9 +28,7 @@ ROWS = {
 @pytest.mark.parametrize(("begins", "name"), ROWS.items(), ids=ROWS.values())
 def test_the_table_of_limits_is_that_of_the_record(begins: str, name: str) -> None:
     """Rows, median and mean in whole percent."""
-    (row,) = re.findall(
-        rf"^\| {re.escape(begins)}[^|]*\| ([\d,]+) \| (\d+) % \| (\d+) % \|", LIMITS, re.MULTILINE
-    )
+    (row,) = re.findall(rf"^\| {re.escape(begins)}[^|]*\| ([\d,]+) \| (\d+) % \| (\d+) % \|", LIMITS, re.MULTILINE)
     summary = SETTINGS[name]["summary"]
     wanted = (f"{summary['n']:,}", f"{100 * summary['median_ape']:.0f}", f"{100 * summary['mean_ape']:.0f}")
 

@@ -131,7 +131,5 @@ def test_links_of_files_that_are_no_pages_lead_to_files() -> None:
     for name in ("README.md", "CONTRIBUTING.md", "catalog/README.md", "benchmarks/README.md"):
         page = ROOT / name
         links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
-        dead = [
-            link for link in links if not re.match(r"[a-z]+:", link) and not (page.parent / link).exists()
-        ]
+        dead = [link for link in links if not re.match(r"[a-z]+:", link) and not (page.parent / link).exists()]
         assert dead == [], name

@@ -13,14 +13,7 @@ import snippets
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "recipes.md", "catalog.md")
-QUICK = (
-    "estimate examples/mnist_cnn.py",
-    "offers",
-    "accelerators",
-    "epochs",
-    "accuracy",
-    "catalog",
-)
+QUICK = ("estimate examples/mnist_cnn.py", "offers", "accelerators", "epochs", "accuracy", "catalog")
 
 
 def test_every_command_line_can_be_read() -> None:
@@ -82,9 +75,7 @@ def test_the_search_that_counts_dollars_runs(tmp_path: Path) -> None:
     pytest.importorskip("keras_tuner")
     page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
     (block,) = (
-        one
-        for one in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-        if "keras_tuner" in one
+        one for one in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE) if "keras_tuner" in one
     )
     done = subprocess.run(
         [sys.executable, "-c", block],

@@ -16,12 +16,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.doctor.report import (
-    examine_installation,
-    find_credential_problems,
-    find_credentials,
-    list_folders,
-)
+from gpuplan.doctor.report import examine_installation, find_credential_problems, find_credentials, list_folders
 from gpuplan.doctor.software import EXTRAS, Extra, parse_required_packages, probe_backends, read_versions
 from gpuplan.settings import load_settings
 
@@ -184,9 +179,7 @@ def test_folders_are_those_of_the_project_file(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_a_warning(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_folder_that_cannot_be_written_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Traces are not kept then; estimates still work."""
     tmp_path.chmod(0o500)
     monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path))

@@ -173,10 +173,7 @@ class ServerProcess:
 
     def __init__(self, script: Path, *arguments: str, scheme: str = "http", verify: Any = True) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(script), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, str(script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout
         self.port = int(self.process.stdout.readline().removeprefix("ready "))

@@ -286,9 +286,7 @@ class FakeAdapter:
         return [
             self._machine(one)
             for one in self.cloud.alive()
-            if one.params["region"] == region
-            and "gpuplan-run" in one.params["tags"]
-            and self._is_visible(one)
+            if one.params["region"] == region and "gpuplan-run" in one.params["tags"] and self._is_visible(one)
         ]
 
     def _require_up(self, region: str) -> None:
@@ -352,9 +350,7 @@ AT = "%Y-%m-%dT%H:%M:%S"
 
 def _call(candidate: LaunchCandidate, step: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
     """Return a call of the fake service in a candidate's region."""
-    return Call(
-        step=step, service="fake", operation=operation, region=candidate.region, params=params, **more
-    )
+    return Call(step=step, service="fake", operation=operation, region=candidate.region, params=params, **more)
 
 
 def _own_tags(request: LaunchRequest, candidate: LaunchCandidate, number: int) -> dict[str, str]:
@@ -412,9 +408,7 @@ def _schedule_calls(request: LaunchRequest, candidate: LaunchCandidate, number: 
             find=find,
             undo=(_call(candidate, "cap", "delete_schedule", {"name": name}),),
         ),
-        _call(
-            candidate, "cap-armed", "get_schedule", {"name": name}, expects=proof, patience_s=60, arms="cap"
-        ),
+        _call(candidate, "cap-armed", "get_schedule", {"name": name}, expects=proof, patience_s=60, arms="cap"),
     )
 
 

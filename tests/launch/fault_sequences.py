@@ -31,16 +31,7 @@ from gpuplan.launch.service import Launcher
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException, StopTest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from launch.fault_world import (
-    OWNERS,
-    CapMode,
-    KilledError,
-    Metered,
-    Mortal,
-    World,
-    kill_for_real,
-    kill_inside,
-)
+from launch.fault_world import OWNERS, CapMode, KilledError, Metered, Mortal, World, kill_for_real, kill_inside
 
 RUNS = ("r00000001-1", "r00000002-1")
 
@@ -218,9 +209,7 @@ class FaultSequences(RuleBasedStateMachine):
             self.world.fault(operation, when, what)
 
     @precondition(lambda self: self.world.losing)
-    @rule(
-        data=st.data(), run=st.sampled_from(RUNS), then=st.sampled_from(["nothing", "stop", "stop", "launch"])
-    )
+    @rule(data=st.data(), run=st.sampled_from(RUNS), then=st.sampled_from(["nothing", "stop", "stop", "launch"]))
     def every_answer_is_lost_and_the_machine_shows_up_late(self, data: Any, run: str, then: str) -> None:
         """Lose every answer to the call that makes the machine, and list the machine late or not at all."""
         self.tally["every answer lost, machine not visible yet"] += 1

@@ -114,11 +114,7 @@ def stop_filters_by_todays_owner(patch: Patch) -> None:
     def wrong(self: Teardown, past: AttemptHistory) -> float | None:
         listed = self._listed([past.attempt.candidate.region], number=past.attempt.number)
         for machine in listed:
-            if (machine.run, machine.attempt, machine.owner) == (
-                past.plan.run,
-                past.attempt.number,
-                owner[0],
-            ):
+            if (machine.run, machine.attempt, machine.owner) == (past.plan.run, past.attempt.number, owner[0]):
                 self._end(machine.ref, started_at=machine.started_at, number=past.attempt.number)
         return None
 

@@ -66,12 +66,7 @@ class SocketsWorld:
         self.server.control(reclaim_all=True, owners=OWNERS)
 
     def foreign(self) -> None:
-        tags = {
-            "gpuplan-run": RUN,
-            "gpuplan-attempt": "1",
-            "gpuplan-owner": FOREIGN_OWNER,
-            "gpuplan-cap-s": "60",
-        }
+        tags = {"gpuplan-run": RUN, "gpuplan-attempt": "1", "gpuplan-owner": FOREIGN_OWNER, "gpuplan-cap-s": "60"}
         self.server.control(foreign=tags)
 
     def meter(self) -> list[Metered]:
@@ -94,9 +89,7 @@ class SocketsWorld:
 
     def resources(self) -> list[Resource]:
         return [
-            Resource("resource", path)
-            for path in self.server.control().get("left", ())
-            if "theirs" not in path
+            Resource("resource", path) for path in self.server.control().get("left", ()) if "theirs" not in path
         ]
 
     def close(self, state_dir: Path) -> None:

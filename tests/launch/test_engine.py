@@ -108,9 +108,7 @@ def test_expired_credentials_name_the_machine_and_the_way_to_end_it(bench: Bench
     """Nothing can be undone without credentials; the cap holds, and a later command goes on."""
     bench.cloud.faults["get_machine"] = [("before", ErrorKind.CREDENTIALS)]
     bench.cloud.faults["look"] = [("before", ErrorKind.CREDENTIALS)]
-    with pytest.raises(
-        CredentialsError, match="m-1 ends by itself after 3600 s; by hand: fake end gpuplan-r1-1"
-    ):
+    with pytest.raises(CredentialsError, match="m-1 ends by itself after 3600 s; by hand: fake end gpuplan-r1-1"):
         bench.launcher.launch(bench.plan())
     bench.restart()
     bench.launcher.launch(bench.plan())
@@ -219,12 +217,7 @@ def test_stop_leaves_a_foreign_machine_with_our_tags_alone(bench: Bench) -> None
     bench.launcher.launch(bench.plan())
     (mine,) = bench.cloud.alive()
     foreign = bench.cloud.create(
-        {
-            **mine.params,
-            "token": "t",
-            "group": "g-theirs",
-            "tags": {**mine.params["tags"], "gpuplan-owner": "you"},
-        }
+        {**mine.params, "token": "t", "group": "g-theirs", "tags": {**mine.params["tags"], "gpuplan-owner": "you"}}
     )
     bench.launcher.stop_run("r1")
 
@@ -246,9 +239,7 @@ def test_another_computer_ends_a_machine_by_its_tags(
 
 
 @pytest.mark.parametrize("operation", ["end_machine", "look"])
-def test_stop_that_is_not_let_in_says_what_exists_and_how_to_end_it_by_hand(
-    bench: Bench, operation: str
-) -> None:
+def test_stop_that_is_not_let_in_says_what_exists_and_how_to_end_it_by_hand(bench: Bench, operation: str) -> None:
     """Never the cloud's bare words: which machine, when it ends, the way without us; then it works."""
     bench.launcher.launch(bench.plan())
     bench.cloud.faults[operation] = [("before", ErrorKind.CREDENTIALS)]
@@ -293,9 +284,7 @@ def test_reap_goes_on_after_a_machine_that_cannot_be_ended(bench: Bench, again: 
     assert [one.id for one in bench.cloud.alive()] == (["m-1"] if again else [])
 
 
-def test_how_a_run_ended_is_looked_for_until_it_was_read(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_a_run_ended_is_looked_for_until_it_was_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is gone and its bucket does not answer: the run is not started again, and is closed later."""
     bench.launcher.launch(bench.plan())
     for one in bench.cloud.alive():
@@ -320,10 +309,7 @@ def test_how_a_run_ended_is_looked_for_until_it_was_read(
 
 def test_two_processes_do_not_work_on_one_run(bench: Bench) -> None:
     """The second is told so, and nothing is sent."""
-    with (
-        bench.launcher.ledger.open_run("r1").held(),
-        pytest.raises(GpuplanError, match="another gpuplan process"),
-    ):
+    with bench.launcher.ledger.open_run("r1").held(), pytest.raises(GpuplanError, match="another gpuplan process"):
         bench.launcher.launch(bench.plan())
     assert bench.cloud.sent == []
 

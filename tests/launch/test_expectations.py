@@ -115,10 +115,7 @@ def test_a_thing_that_is_there_is_not_made(tmp_path: Path) -> None:
 
 def test_patience_waits_out_what_a_call_needs(tmp_path: Path) -> None:
     """A role that cannot be taken on yet: the call is sent again for as long as its patience lasts."""
-    busy = (
-        "make",
-        CloudError(ErrorKind.TRANSIENT, "ValidationException", "must allow ... to assume the role"),
-    )
+    busy = ("make", CloudError(ErrorKind.TRANSIENT, "ValidationException", "must allow ... to assume the role"))
     service = FakeService(*[busy] * 7, ("make", {"Id": 9}))
 
     assert settled(tmp_path, service, patience_s=120.0) == {"id": 9}

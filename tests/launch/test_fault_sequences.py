@@ -14,9 +14,7 @@ from launch.fault_world import World
 from launch.worlds import AwsWorld, FakeWorld, LocalWorld
 
 
-def run(
-    world: World, *, examples: int, steps: int, seed: int | None = None, shrink: bool = True
-) -> Counter[str]:
+def run(world: World, *, examples: int, steps: int, seed: int | None = None, shrink: bool = True) -> Counter[str]:
     """Run sequences in a world and return the counts of what was drawn and what came of it.
 
     Args:

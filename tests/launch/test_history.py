@@ -15,9 +15,7 @@ from launch.fake_cloud import START
 
 BEGUN = {"event": "intent", "attempt": 1, "step": "machine"}
 MADE = {"event": "done", "attempt": 1, "step": "machine", "kept": {"id": "m-1", "started": START.isoformat()}}
-WORST_USD = Decimal(
-    "1.525"
-)  # $1.50 an hour for its cap of an hour and the minute until the cloud has ended it
+WORST_USD = Decimal("1.525")  # $1.50 an hour for its cap of an hour and the minute until the cloud has ended it
 
 
 def ended(lived_s: str | None, attempt: int = 1) -> dict[str, Any]:

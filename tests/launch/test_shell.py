@@ -123,10 +123,7 @@ def test_a_machine_calls_what_it_was_told_and_nothing_else(
     url, reference = url.replace("@", "a").replace("/", "b"), reference.replace("@", "a").replace("/", "b")
     calls = machine.run(
         script_of(
-            script=script,
-            arguments=tuple(arguments),
-            source=f"git:h/{url}@{reference}",
-            requirements=requirements,
+            script=script, arguments=tuple(arguments), source=f"git:h/{url}@{reference}", requirements=requirements
         )
     )
 
@@ -196,13 +193,7 @@ def test_an_address_with_a_secret_or_a_trick_is_refused(source: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    [
-        "git:https://host/me/x.git@v1",
-        "git:git@host:me/x.git",
-        "git:https://host/x",
-        "image:me/x:1",
-        "folder:/x",
-    ],
+    ["git:https://host/me/x.git@v1", "git:git@host:me/x.git", "git:https://host/x", "image:me/x:1", "folder:/x"],
 )
 def test_a_plain_address_is_taken(source: str) -> None:
     """As they are on the hosts of repositories."""

@@ -132,9 +132,7 @@ def test_a_pipeline_in_a_file_is_refused_in_a_line(desk: Desk) -> None:
     data = desk.plan("local").to_json()
     data["request"]["candidates"][0]["shard"] = "pipeline:4"
 
-    with pytest.raises(
-        UsageError, match=r"launch.json: shard pipeline:4`: Keras runs no pipelines"
-    ) as caught:
+    with pytest.raises(UsageError, match=r"launch.json: shard pipeline:4`: Keras runs no pipelines") as caught:
         desk.read(data)
     assert "`--shard fsdp`" in caught.value.hint
 
@@ -338,9 +336,7 @@ def test_a_price_that_cannot_be_read_falls_back_to_the_catalogs_age(desk: Desk) 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the path of every value that is no table and no list."""
-    inner = (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    )
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
     if inner is None:
         yield path
         return
@@ -365,9 +361,7 @@ ANY = st.one_of(
     st.floats(),
     st.text(max_size=20),
     st.lists(st.integers(), max_size=2),
-    st.sampled_from(
-        ["../..", "/", "folder:/", "$(reboot)", "a\nb", "0.0.0.0/0", "-1", "1e99", "\u202e", "\x00"]
-    ),
+    st.sampled_from(["../..", "/", "folder:/", "$(reboot)", "a\nb", "0.0.0.0/0", "-1", "1e99", "\u202e", "\x00"]),
 )
 
 
@@ -404,18 +398,14 @@ def test_one_changed_value_of_the_request_keeps_the_rules(desk: Desk, data: st.D
     assert request.provider in {"local", "aws"}
 
 
-def test_a_machine_that_nothing_outside_ends_needs_consent(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_nothing_outside_ends_needs_consent(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing, what it costs when the guest hangs, and two ways on; a file's own consent is none."""
     bare = desk.plan("aws").to_json()["request"]
     original = AwsAdapter.build_attempts
 
     def without_cloud_layers(self: AwsAdapter, request: LaunchRequest) -> Any:
         return tuple(
-            one.model_copy(
-                update={"layers": tuple(layer for layer in one.layers if layer.where == "machine")}
-            )
+            one.model_copy(update={"layers": tuple(layer for layer in one.layers if layer.where == "machine")})
             for one in original(self, request)
         )
 

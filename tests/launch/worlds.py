@@ -195,9 +195,7 @@ class AwsWorld:
         if self.mode == "guest":
             return {"guest_cap_only": True}
         return {
-            "options": {"scheduler_role": "arn:aws:iam::123456789012:role/gpuplan"}
-            if self.mode == "cloud"
-            else {}
+            "options": {"scheduler_role": "arn:aws:iam::123456789012:role/gpuplan"} if self.mode == "cloud" else {}
         }
 
     def adapter(self, state_dir: Path) -> Any:
@@ -227,12 +225,7 @@ class AwsWorld:
         self.server.post("reclaim")
 
     def foreign(self) -> None:
-        tags = {
-            "gpuplan-run": RUN,
-            "gpuplan-attempt": "1",
-            "gpuplan-owner": FOREIGN_OWNER,
-            "gpuplan-cap-s": "60",
-        }
+        tags = {"gpuplan-run": RUN, "gpuplan-attempt": "1", "gpuplan-owner": FOREIGN_OWNER, "gpuplan-cap-s": "60"}
         self.server.post("foreign", region="us-east-1", tags=tags)
 
     def meter(self) -> list[Metered]:
@@ -367,12 +360,7 @@ class LocalWorld:
                 continue
             machine = next((Path(word) for word in words if "/machines/local-" in word), None)
             ours = machine is not None and machine.parents[1] in self.folders
-            if (
-                machine is not None
-                and ours
-                and state != "Z"
-                and not any("watchdog" in word for word in words)
-            ):
+            if machine is not None and ours and state != "Z" and not any("watchdog" in word for word in words):
                 found[machine.name] = (int(group), state)
         return found
 

@@ -48,15 +48,12 @@ def test_a_row_that_will_not_run_says_which_version_would() -> None:
 
 def test_keras_runs_on_no_chip_of_aws() -> None:
     """Trainium and Inferentia run what the Neuron SDK brings; the K80 runs what is older than Keras 3."""
-    verdicts = {
-        name: MATRIX.runs_keras(ACCELERATORS[name]) for name in ("Trainium1", "Inferentia2", "K80", "T4")
-    }
+    verdicts = {name: MATRIX.runs_keras(ACCELERATORS[name]) for name in ("Trainium1", "Inferentia2", "K80", "T4")}
 
     assert verdicts == {"Trainium1": False, "Inferentia2": False, "K80": False, "T4": True}
     note = MATRIX.note(ACCELERATORS["Trainium1"], "float32")
     assert (
-        note
-        == "Keras 3 does not support it: torch torch-neuronx of the AWS Neuron SDK (PyTorch, without Keras)"
+        note == "Keras 3 does not support it: torch torch-neuronx of the AWS Neuron SDK (PyTorch, without Keras)"
     )
 
 
@@ -68,9 +65,7 @@ def test_bfloat16_is_absent_before_ampere() -> None:
 
 def test_every_gpu_with_a_known_capability_is_judged() -> None:
     """No NVIDIA GPU of the catalog is left without a verdict for any framework."""
-    known = [
-        row for row in ACCELERATORS.values() if row.vendor == "NVIDIA" and row.compute_capability is not None
-    ]
+    known = [row for row in ACCELERATORS.values() if row.vendor == "NVIDIA" and row.compute_capability is not None]
     assert len(known) > 20
     for row in known:
         assert {one.verdict for one in MATRIX.of(row)} <= {"runs", "older", "no"}, row.name

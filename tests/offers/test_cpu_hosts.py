@@ -93,9 +93,7 @@ def test_more_vcpus_are_proportionally_faster(vcpus: int, factor: int) -> None:
 
 def test_the_formula() -> None:
     """28 cores at 2.5 GHz with two 512-bit FMA units (64 FLOP): 4.48 TFLOP/s."""
-    assert compute_fp32_tflop_per_s(cores=28, clock_ghz=2.5, flop_per_cycle_per_core=64) == pytest.approx(
-        4.48
-    )
+    assert compute_fp32_tflop_per_s(cores=28, clock_ghz=2.5, flop_per_cycle_per_core=64) == pytest.approx(4.48)
 
 
 @pytest.mark.parametrize(
@@ -234,9 +232,7 @@ def test_this_machine_is_an_offer_at_no_price() -> None:
 
 def test_nothing_is_probed_at_import() -> None:
     """Importing the room starts no process and reads no price."""
-    code = (
-        "import gpuplan.offers.local, gpuplan.offers.catalog as l; print(l._packaged_catalog.cache_info()[3])"
-    )
+    code = "import gpuplan.offers.local, gpuplan.offers.catalog as l; print(l._packaged_catalog.cache_info()[3])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "0"

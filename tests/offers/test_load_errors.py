@@ -72,9 +72,7 @@ def test_a_broken_price_names_its_place(folder: Path, old: str, new: str, messag
         ("accelerators.toml", "[[accelerator]]", "[[accelerator]", "accelerators.toml, line \\d+, `TOML`"),
     ],
 )
-def test_a_broken_accelerator_names_its_place(
-    folder: Path, file: str, old: str, new: str, message: str
-) -> None:
+def test_a_broken_accelerator_names_its_place(folder: Path, file: str, old: str, new: str, message: str) -> None:
     """So does the error of a hand-written row, down to the line of the field."""
     spoil(folder, file, old, new)
 

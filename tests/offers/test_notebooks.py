@@ -52,10 +52,7 @@ def test_kaggle_gives_two_t4_or_eight_tpu_chips() -> None:
     """kaggle 2.2.5: the default GPU is T4 x2, the default TPU v5e-8; both free, both with a weekly quota."""
     gpu, tpu = NOTEBOOKS["kaggle-free-t4x2"], NOTEBOOKS["kaggle-free-tpu-v5e-8"]
 
-    assert [(o.accelerator, o.devices, o.usd_per_hour) for o in (gpu, tpu)] == [
-        ("T4", 2, 0),
-        ("TPU-v5e", 8, 0),
-    ]
+    assert [(o.accelerator, o.devices, o.usd_per_hour) for o in (gpu, tpu)] == [("T4", 2, 0), ("TPU-v5e", 8, 0)]
     limits = [find_session_limits(CATALOG.notebooks, offer) for offer in (gpu, tpu)]
     assert [(x.session_hours_max, x.weekly_quota_hours) for x in limits if x] == [(12, 30), (9, 20)]
 

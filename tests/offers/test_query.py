@@ -35,12 +35,7 @@ def test_accelerators_in_any_spelling() -> None:
 def test_repeated_filters_widen_and_different_ones_narrow() -> None:
     """Two accelerators: either; accelerator and region and purchase: all of them."""
     found = select_offers(
-        OFFERS,
-        accelerators=["T4", "L4"],
-        providers=["AWS"],
-        regions=["us-east-1"],
-        purchase="spot",
-        devices=[4],
+        OFFERS, accelerators=["T4", "L4"], providers=["AWS"], regions=["us-east-1"], purchase="spot", devices=[4]
     )
 
     assert names(found) == {"g4dn.12xlarge", "g6.12xlarge", "g6.24xlarge"}

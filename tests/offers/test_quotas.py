@@ -69,9 +69,7 @@ def test_another_provider_has_no_quotas_to_read() -> None:
     assert "gcp" in (caught.value.hint or "")
 
 
-def test_the_command_prints_json_under_its_schema(
-    gpuplan_command: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_prints_json_under_its_schema(gpuplan_command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The published schema holds, and a 0 is said in words on standard error for people."""
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)

@@ -111,9 +111,7 @@ def test_what_cannot_be_read_is_not_kept(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_folder_that_cannot_be_made_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_made_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file stands where the folder would be: rows are read each time."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("GPUPLAN_CACHE_DIR", str(tmp_path / "file"))
@@ -133,8 +131,7 @@ def test_the_second_start_checks_nothing_and_finds_the_same_catalog(folder: Path
         "print('pydantic' in sys.modules, file=sys.stderr)"
     )
     first, second = (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        for _ in range(2)
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(2)
     )
 
     assert [first.stderr, second.stderr] == ["True\n", "False\n"]

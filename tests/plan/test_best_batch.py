@@ -52,9 +52,7 @@ def plans() -> dict[str, object]:
     own = make_workload()
 
     def estimate(workload: Workload) -> object:
-        return estimate_workload(
-            workload, selection=SELECTION, predictor=FakeStep(), question=Question()
-        ).offers
+        return estimate_workload(workload, selection=SELECTION, predictor=FakeStep(), question=Question()).offers
 
     offers = estimate(own)
     sizes = choose_batch_sizes({one.device_estimate.memory.largest_batch_size for one in offers}, own=32)

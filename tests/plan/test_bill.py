@@ -86,9 +86,7 @@ def test_a_total_is_ordered_and_never_below_the_minimum(
     train_time_s: Interval, price: Decimal, minimum_s: float
 ) -> None:
     """Law: low <= mid <= high, and no total is below the provider's minimum charge."""
-    bill: Bill = build_bill(
-        train_time_s=train_time_s, usd_per_hour=price, fees=Fees(minimum_billed_s=minimum_s)
-    )
+    bill: Bill = build_bill(train_time_s=train_time_s, usd_per_hour=price, fees=Fees(minimum_billed_s=minimum_s))
 
     assert bill.total.low <= bill.total.mid <= bill.total.high
     assert bill.total.low >= compute_rental_usd(duration_s=minimum_s, usd_per_hour=price) - 2 * NANO_USD
@@ -97,9 +95,7 @@ def test_a_total_is_ordered_and_never_below_the_minimum(
 def test_a_machine_at_no_charge_costs_nothing() -> None:
     """Closed form: $0 an hour stays $0, minimum charge or not."""
     bill = build_bill(
-        train_time_s=Interval(low=1, mid=2, high=3),
-        usd_per_hour=Decimal(0),
-        fees=Fees(minimum_billed_s=60),
+        train_time_s=Interval(low=1, mid=2, high=3), usd_per_hour=Decimal(0), fees=Fees(minimum_billed_s=60)
     )
 
     assert bill.total.high == 0

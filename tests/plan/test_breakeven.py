@@ -38,11 +38,7 @@ weeks = st.none() | st.floats(1, 168)
 
 
 def comparison(
-    workload: Workload | None = None,
-    *,
-    query: BreakevenQuery | None = None,
-    price: str = "0.5",
-    **assumed: float,
+    workload: Workload | None = None, *, query: BreakevenQuery | None = None, price: str = "0.5", **assumed: float
 ) -> Breakeven:
     """Return the made-up hour on a T4: free and paid Colab, Kaggle at half the time, and AWS at some price."""
     aws = make_offer("T4", provider="aws", instance_type="g4dn.xlarge", usd_per_hour=Decimal(price))
@@ -96,9 +92,7 @@ def test_the_crossover_by_hand() -> None:
 
     assert comparison(query=always, price="0.2").best.alternative.name == "aws:g4dn.xlarge"
     assert comparison(query=always, price="0.2").by_epochs == ()
-    dearer = comparison(
-        query=always, price="0.6"
-    )  # 0.6 t against 0.5 t: free, until a second session costs $1
+    dearer = comparison(query=always, price="0.6")  # 0.6 t against 0.5 t: free, until a second session costs $1
     assert dearer.best.alternative.name == "colab-free"
     assert dearer.by_epochs is not None
     assert dearer.by_epochs[0] == Crossover(
@@ -137,13 +131,9 @@ def test_kaggle_waits_for_next_weeks_quota() -> None:
     long = make_workload(epochs=1260, steps=126_000)
     result = comparison(long, query=BreakevenQuery(against=("kaggle-free-t4x2",), runs=3))
 
-    assert result.best.machine_h.mid == pytest.approx(
-        52.5 + 3 * 2 * 0.25
-    )  # two new sessions repeat 15 min each
+    assert result.best.machine_h.mid == pytest.approx(52.5 + 3 * 2 * 0.25)  # two new sessions repeat 15 min each
     assert result.best.sessions == 9
-    assert calendar_hours(52.5, Availability(hours_a_day=8.0, hours_a_week=30.0)) == pytest.approx(
-        168 + 48 + 6.5
-    )
+    assert calendar_hours(52.5, Availability(hours_a_day=8.0, hours_a_week=30.0)) == pytest.approx(168 + 48 + 6.5)
 
 
 def test_a_smaller_chance_takes_longer() -> None:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.plan.buy_or_rent import (
-    WEEKS_PER_MONTH,
-    OwnedMachine,
-    months_to_break_even,
-    owning_usd,
-    renting_usd,
-)
+from gpuplan.plan.buy_or_rent import WEEKS_PER_MONTH, OwnedMachine, months_to_break_even, owning_usd, renting_usd
 from hypothesis import given
 from hypothesis import strategies as st
 

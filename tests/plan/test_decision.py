@@ -16,9 +16,7 @@ from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question, explain_no_answer
 
-SLOW, USUAL, QUICK = (
-    make_accelerator(name, tflop_per_s=rate) for name, rate in (("S", 0.5), ("U", 1), ("Q", 4))
-)
+SLOW, USUAL, QUICK = (make_accelerator(name, tflop_per_s=rate) for name, rate in (("S", 0.5), ("U", 1), ("Q", 4)))
 BY_NAME = {one.name: one for one in (SLOW, USUAL, QUICK)}  # 3,600 steps: two hours, one hour, a quarter
 
 
@@ -69,9 +67,7 @@ def test_a_free_offer_that_is_faster_is_said_to_be() -> None:
     """Nothing that is paid is called the fastest above a free offer that is faster."""
     answer = ask(offer("Q", "0"), CHEAP)
 
-    assert (
-        answer.decision.sentence == "Take lambda Q-0 (Q, us-east-1): free, 15 min. No paid offer is faster."
-    )
+    assert answer.decision.sentence == "Take lambda Q-0 (Q, us-east-1): free, 15 min. No paid offer is faster."
 
 
 def test_of_two_free_offers_the_faster_is_taken() -> None:
@@ -148,9 +144,7 @@ def test_values_of_hours_are_never_negative() -> None:
 
 def test_own_hours_are_not_counted_twice() -> None:
     """Half an hour at $20, the other two at $3, and a dollar."""
-    total = compute_total_usd(
-        money_usd=1.0, own_h=0.5, elapsed_h=2.5, hour_value_usd=20.0, wait_value_usd=3.0
-    )
+    total = compute_total_usd(money_usd=1.0, own_h=0.5, elapsed_h=2.5, hour_value_usd=20.0, wait_value_usd=3.0)
 
     assert total == 17.0
 

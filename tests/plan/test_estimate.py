@@ -23,11 +23,7 @@ HOUR_S = 3600.0
 
 
 def run(
-    selection: Selection,
-    *,
-    workload: Workload | None = None,
-    unknown: tuple[str, ...] = (),
-    **question: object,
+    selection: Selection, *, workload: Workload | None = None, unknown: tuple[str, ...] = (), **question: object
 ) -> Estimate:
     """Return the estimate of the made-up workload: an hour on the slow one, 15 min on the fast."""
     return estimate_workload(

@@ -47,18 +47,12 @@ class GivenSteps:
         )
 
 
-def on(
-    instance: str, workload: Workload, steps: GivenSteps, *, region: str, **assumed: float
-) -> OfferEstimate:
+def on(instance: str, workload: Workload, steps: GivenSteps, *, region: str, **assumed: float) -> OfferEstimate:
     """Return one on-demand offer of the packaged catalog with the run on it."""
     provider = "gcp" if instance.startswith("tpu") else "aws"
-    chosen = select(
-        Filters(providers=(provider,), regions=(region,), purchase="on-demand", include_local=False)
-    )
+    chosen = select(Filters(providers=(provider,), regions=(region,), purchase="on-demand", include_local=False))
     terms = CostTerms(costs=CATALOG.costs, overrides={**NOTHING_ELSE, **assumed})
-    estimate = estimate_workload(
-        workload, selection=chosen, predictor=steps, question=Question(), terms=terms
-    )
+    estimate = estimate_workload(workload, selection=chosen, predictor=steps, question=Question(), terms=terms)
     return next(one for one in estimate.offers if one.offer.instance_type == instance)
 
 

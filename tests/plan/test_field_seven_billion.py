@@ -62,9 +62,7 @@ def test_it_fits_on_no_device_of_80_gb(workload: Workload) -> None:
     for one in answer.offers:
         memory = one.device_estimate.memory
         assert (memory.fits, memory.largest_batch_size) == (False, 0)
-        assert (
-            memory.needed_bytes > workload.memory.compute_fixed_bytes(compiled=True) + FRAMEWORK_RESERVE_BYTES
-        )
+        assert memory.needed_bytes > workload.memory.compute_fixed_bytes(compiled=True) + FRAMEWORK_RESERVE_BYTES
         assert "needs sharding over" in one.device_estimate.remedies[0].remedy
 
 

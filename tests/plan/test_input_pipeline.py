@@ -35,9 +35,7 @@ def test_the_slower_of_input_and_computation_limits_the_step() -> None:
     offer = make_offer("A100-40GB", vcpus=4.0)
     own = DeviceEstimator(FakePredictor()).estimate(make_workload(), OfferContext(offer, FAST))
     slow = with_input_bottleneck(own, offer, InputPipeline(per_vcpu=(20.0, 20.0, 20.0), because="by hand"))
-    quick = with_input_bottleneck(
-        own, offer, InputPipeline(per_vcpu=(2000.0, 2000.0, 2000.0), because="by hand")
-    )
+    quick = with_input_bottleneck(own, offer, InputPipeline(per_vcpu=(2000.0, 2000.0, 2000.0), because="by hand"))
 
     assert isinstance(slow.step_time, StepTime)
     assert slow.step_time.time_s.mid == pytest.approx(0.4)
@@ -134,9 +132,7 @@ def test_feed_is_a_kind_or_a_rate() -> None:
 
 def test_hosts_with_more_vcpus_are_ranked_faster() -> None:
     """The same GPU in a larger host is faster when the input limits, and as fast when it does not."""
-    small, large = (
-        make_offer("A100-40GB", instance_type=f"{vcpus}", vcpus=float(vcpus)) for vcpus in (2, 64)
-    )
+    small, large = (make_offer("A100-40GB", instance_type=f"{vcpus}", vcpus=float(vcpus)) for vcpus in (2, 64))
     times = {}
     for feed in ("10", "10000"):
         estimate = estimate_workload(

@@ -30,9 +30,7 @@ from hypothesis import strategies as st
 
 def test_fixed_memory_leaves_room_for_eleven_samples() -> None:
     """Closed form: (16 - 0.5 reserve - 4.5 fixed) GiB / 1 GiB a sample = 11."""
-    verdict = memory_verdict(
-        fixed_bytes=9 * GIB // 2, batch_bytes=8 * GIB, batch_size=8, available_bytes=16 * GIB
-    )
+    verdict = memory_verdict(fixed_bytes=9 * GIB // 2, batch_bytes=8 * GIB, batch_size=8, available_bytes=16 * GIB)
 
     assert FRAMEWORK_RESERVE_BYTES == GIB // 2
     assert verdict.needed_bytes == 13 * GIB
@@ -77,10 +75,7 @@ def test_a_batch_fits_if_and_only_if_it_is_not_larger_than_the_largest(
 ) -> None:
     """Law: the verdict and the largest batch size never contradict each other."""
     verdict = memory_verdict(
-        fixed_bytes=fixed,
-        batch_bytes=per_sample * batch_size,
-        batch_size=batch_size,
-        available_bytes=available,
+        fixed_bytes=fixed, batch_bytes=per_sample * batch_size, batch_size=batch_size, available_bytes=available
     )
 
     assert verdict.largest_batch_size is not None

@@ -59,12 +59,7 @@ def test_the_price_per_device_stays(hosts: int, price: Decimal) -> None:
 
 def test_offers_that_cannot_be_combined() -> None:
     """Notebooks, shares of a GPU and CPU hosts are single machines; without other offers there is no answer."""
-    alone = (
-        make_offer(provider="colab"),
-        make_offer(devices=0.5),
-        make_offer("CPU"),
-        make_offer(complete=False),
-    )
+    alone = (make_offer(provider="colab"), make_offer(devices=0.5), make_offer("CPU"), make_offer(complete=False))
 
     assert expand_hosts(alone, (1, 2), own=None) == alone
     with pytest.raises(NoAnswerError, match="several machines"):

@@ -184,8 +184,7 @@ def test_discount_and_tax_by_hand() -> None:
     """Closed form: an hour at $2, 12.5 % off, 20 % tax on what is left: $2.10."""
     hour = Interval(low=3600.0, mid=3600.0, high=3600.0)
     basis = CostBasis(
-        Timeline((TimelinePhase(TRAINING, hour, ""),), hour),
-        Fees(discount=Decimal("0.125"), tax=Decimal("0.2")),
+        Timeline((TimelinePhase(TRAINING, hour, ""),), hour), Fees(discount=Decimal("0.125"), tax=Decimal("0.2"))
     )
 
     assert Bill(basis, usd_per_hour=Decimal(2)).mid_nano == 21 * NANO // 10

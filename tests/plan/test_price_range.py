@@ -62,9 +62,7 @@ def test_more_uncertainty_never_narrows(ratio: float, narrow: float, more: float
         for width in (narrow, narrow + more)
     )
 
-    assert (
-        (second >= first * (1 - 1e-12) >= 1 - 1e-9) if upper else (second <= first * (1 + 1e-12) <= 1 + 1e-9)
-    )
+    assert (second >= first * (1 - 1e-12) >= 1 - 1e-9) if upper else (second <= first * (1 + 1e-12) <= 1 + 1e-9)
     if more > 0.1:
         assert second > first if upper else second < first
 
@@ -94,12 +92,7 @@ def test_a_provider_without_two_dates_has_the_rate_of_any() -> None:
 def offer(name: str, usd: str, as_of: str, **changes: Any) -> Offer:
     """Return an offer of Vast at a dated price."""
     return make_offer(
-        name,
-        provider="vast",
-        instance_type=f"1x {name}",
-        usd_per_hour=Decimal(usd),
-        price_as_of=as_of,
-        **changes,
+        name, provider="vast", instance_type=f"1x {name}", usd_per_hour=Decimal(usd), price_as_of=as_of, **changes
     )
 
 

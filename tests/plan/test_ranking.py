@@ -12,9 +12,7 @@ numbers = st.floats(min_value=0.001, max_value=1e6)
 @st.composite
 def candidate_lists(draw: st.DrawFn) -> list[Candidate]:
     """Any list of candidates, with ties."""
-    rows = draw(
-        st.lists(st.tuples(numbers | st.sampled_from([1.0, 2.0]), numbers, st.floats(1, 3)), max_size=30)
-    )
+    rows = draw(st.lists(st.tuples(numbers | st.sampled_from([1.0, 2.0]), numbers, st.floats(1, 3)), max_size=30))
     return [
         Candidate(key=key, time_s=time_s, cost_usd=usd, late_s=time_s * late, dear_usd=usd * late)
         for key, (time_s, usd, late) in enumerate(rows)

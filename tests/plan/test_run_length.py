@@ -44,8 +44,7 @@ def test_steps_that_disagree_with_the_epochs_win() -> None:
 def test_a_run_of_unknown_length_has_no_steps(samples: int | None, epochs: int | None) -> None:
     """Unknown is None, never 0 and never one epoch."""
     assert (
-        compute_weak_run_length(batch_size=1, samples=samples, epochs=epochs, steps=None, devices=1).steps
-        is None
+        compute_weak_run_length(batch_size=1, samples=samples, epochs=epochs, steps=None, devices=1).steps is None
     )
 
 
@@ -61,9 +60,7 @@ def test_every_sample_is_seen_and_no_step_is_empty(
     samples: int, epochs: int, batch_size: int, count: float
 ) -> None:
     """Law: the steps of an epoch hold all its samples, and one step fewer would not."""
-    run = compute_weak_run_length(
-        batch_size=batch_size, samples=samples, epochs=epochs, steps=None, devices=count
-    )
+    run = compute_weak_run_length(batch_size=batch_size, samples=samples, epochs=epochs, steps=None, devices=count)
 
     assert run.steps is not None
     steps_an_epoch = run.steps // epochs

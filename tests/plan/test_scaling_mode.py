@@ -120,10 +120,7 @@ def test_a_shared_batch_is_the_same_training_everywhere(
     """Law: strong scaling keeps steps and samples per step; weak scaling never takes more steps."""
     run = {"batch_size": batch_size, "samples": samples, "epochs": epochs, "steps": None}
     one = compute_weak_run_length(**run, devices=1)
-    shared, own = (
-        share_batch(one, devices),
-        compute_weak_run_length(**run, devices=devices),
-    )
+    shared, own = (share_batch(one, devices), compute_weak_run_length(**run, devices=devices))
 
     assert (shared.steps, shared.global_batch_size) == (one.steps, one.global_batch_size)
     assert own.steps <= one.steps

@@ -86,10 +86,7 @@ def test_a_device_runs_the_step_of_its_own_shapes() -> None:
     assert (held.weights, held.gradients, held.optimizer, held.state) == (200, 200, 400, 8)
     each = build_device_workload(workload, Sharding.SCRIPT, 8)
     assert each.ops == local
-    assert (each.memory.compute_fixed_bytes(compiled=True), each.memory.batch_bytes) == (
-        held.total_bytes,
-        264,
-    )
+    assert (each.memory.compute_fixed_bytes(compiled=True), each.memory.batch_bytes) == (held.total_bytes, 264)
 
 
 def make_collective(**facts: object) -> Collective:

@@ -82,10 +82,7 @@ def test_fsdp_by_hand() -> None:
 def test_frozen_weights_are_gathered_but_have_no_gradients() -> None:
     """LoRA: 900 of 1000 bytes are frozen; they are gathered as halves, twice, and nothing of them is reduced."""
     workload = make_sized_workload((300, 300, 300, 100), frozen=3)
-    found, traffic = (
-        compute_device_memory(workload, Sharding.FSDP, 4),
-        build_traffic(workload, Sharding.FSDP),
-    )
+    found, traffic = (compute_device_memory(workload, Sharding.FSDP, 4), build_traffic(workload, Sharding.FSDP))
 
     assert (found.weights, found.frozen, found.gradients, found.optimizer) == (25, 225, 25, 50)
     assert (traffic.reduced_bytes, traffic.gathered_bytes, traffic.gathers) == (100, 500, 2)

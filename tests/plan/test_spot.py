@@ -174,9 +174,7 @@ def test_more_work_is_never_billed_less(work_h: float, more: float, life_h: floa
 def test_longer_lives_never_cost_more(life_h: float, longer: float) -> None:
     """Law: with the same checkpoints, a machine that lives longer never makes the run longer."""
     run = run_of(10.0, 4.0 * HOUR_S)
-    short, long = (
-        compute_exponential_moments(run, mean_life_s=h * HOUR_S) for h in (life_h, life_h * longer)
-    )
+    short, long = (compute_exponential_moments(run, mean_life_s=h * HOUR_S) for h in (life_h, life_h * longer))
     assert long.wall_s <= short.wall_s * (1.0 + 1e-9)
     assert long.billed_s >= run.undisturbed_s * (1.0 - 1e-9)
 
@@ -187,9 +185,7 @@ def test_longer_lives_never_cost_more(life_h: float, longer: float) -> None:
 def test_the_basis_of_a_life_is_named() -> None:
     """Watched for the V100 of AWS, a bucket for its T4, an assumption for Google's."""
     facts = load_preemption_data()
-    v100 = find_preemption_statistics(
-        make_offer("V100-16GB", provider="aws", instance_type="p3.2xlarge"), facts
-    )
+    v100 = find_preemption_statistics(make_offer("V100-16GB", provider="aws", instance_type="p3.2xlarge"), facts)
     t4 = find_preemption_statistics(
         make_offer("T4", provider="aws", instance_type="g4dn.2xlarge", region="af-south-1"), facts
     )
@@ -223,9 +219,7 @@ def test_every_spot_offer_of_the_catalog_has_a_life_and_a_source() -> None:
     """No offer at spot prices is left without an answer, and none without saying where it comes from."""
     facts = load_preemption_data()
     hazards = [
-        find_preemption_statistics(offer, facts)
-        for offer in load_catalog().offers
-        if offer.purchase == "spot"
+        find_preemption_statistics(offer, facts) for offer in load_catalog().offers if offer.purchase == "spot"
     ]
 
     assert len(hazards) > 500
@@ -247,10 +241,7 @@ def both(spot_usd: str, **terms: float) -> list[object]:
         spot=load_preemption_data(),
     )
     answer = estimate_workload(
-        make_workload(),
-        selection=selection,
-        predictor=FakePredictor(),
-        question=Question(spot=SpotTerms(**terms)),
+        make_workload(), selection=selection, predictor=FakePredictor(), question=Question(spot=SpotTerms(**terms))
     )
     return sorted(answer.offers, key=lambda one: one.offer.purchase)
 
@@ -350,10 +341,7 @@ def test_distributions_of_lives_are_those_of_scipy(life_h: float) -> None:
     """
     mean, median, time = 1.9 * HOUR_S, HOUR_S, life_h * HOUR_S
     heavy = LogNormal(mean, median)
-    pairs = [
-        (Exponential(mean), stats.expon(scale=mean)),
-        (heavy, stats.lognorm(s=heavy.sigma, scale=median)),
-    ]
+    pairs = [(Exponential(mean), stats.expon(scale=mean)), (heavy, stats.lognorm(s=heavy.sigma, scale=median))]
     for ours, theirs in pairs:
         square = theirs.expect(lambda life: (life / HOUR_S) ** 2, lb=0.0, ub=time, limit=200)
         assert ours.cdf(time) == pytest.approx(theirs.cdf(time), rel=1e-9)

@@ -100,10 +100,7 @@ def test_discount_before_tax_by_hand() -> None:
         overrides=base.overrides,
         tax=Tax(name="VAT", percent=Decimal(19)),
         today=date(2026, 1, 1),
-        discounts=(
-            Discount(provider="aws", percent=Decimal(10)),
-            Discount(provider="gcp", percent=Decimal(50)),
-        ),
+        discounts=(Discount(provider="aws", percent=Decimal(10)), Discount(provider="gcp", percent=Decimal(50))),
     )
     bill = priced(terms=terms, **aws).bill
     assert plain is not None
@@ -176,9 +173,7 @@ any_terms = st.builds(
         discounts=() if percent is None else (Discount(percent=percent),),
     ),
     st.dictionaries(
-        st.sampled_from(
-            sorted({key for key, _ in COSTS.assumptions} | {"dataset_gb", "compile_s", "disk_gb"})
-        ),
+        st.sampled_from(sorted({key for key, _ in COSTS.assumptions} | {"dataset_gb", "compile_s", "disk_gb"})),
         amounts,
         max_size=6,
     ),
@@ -192,21 +187,13 @@ anywhere = st.sampled_from([
 
 
 @settings(deadline=None)
-@given(
-    terms=any_terms,
-    where=anywhere,
-    price=prices,
-    session_s=sessions,
-    epochs=st.integers(1, 500),
-)
+@given(terms=any_terms, where=anywhere, price=prices, session_s=sessions, epochs=st.integers(1, 500))
 def test_every_bill_adds_up(
     terms: CostTerms, where: tuple[str, str], price: Decimal, session_s: float | None, epochs: int
 ) -> None:
     """Law: at all three bounds, the lines are the total, to the nano-dollar; the bounds are in order."""
     workload = make_workload(epochs=epochs, steps=100 * epochs)
-    one = priced(
-        workload, terms=terms, place=where[1], session_s=session_s, provider=where[0], usd_per_hour=price
-    )
+    one = priced(workload, terms=terms, place=where[1], session_s=session_s, provider=where[0], usd_per_hour=price)
     bill, run = one.bill, one.run_time_s
     assert bill is not None
     assert run is not None
@@ -267,10 +254,7 @@ def test_a_dearer_price_never_ranks_better(
     assert estimate.recommendation.cheapest == 0
 
 
-@given(
-    usd=st.decimals(min_value="-1e6", max_value="1e9", places=9),
-    rate=st.decimals("0.0001", "20000", places=6),
-)
+@given(usd=st.decimals(min_value="-1e6", max_value="1e9", places=9), rate=st.decimals("0.0001", "20000", places=6))
 def test_any_currency_round_trips(usd: Decimal, rate: Decimal) -> None:
     """Law: dollars to a currency and back are the same dollars, to the nano-dollar."""
     currency = Currency(code="EUR", per_usd=rate)

@@ -21,10 +21,12 @@ from gpuplan.plan.accuracy import (
 )
 from gpuplan.predict.interconnect import HOST_SPECS, UNKNOWN_HOST
 from gpuplan.predict.measured_run import FitSample, load_measured_workload
-from gpuplan.predict.measurements import Measurement, read_measurements, read_published_file
+from gpuplan.predict.measurements import Measurement, read_measurements
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.model import AttentionCall, FusedAttention, Workload
+
+from lab.dataset import read_published_file
 
 CATALOG = load_catalog()
 PROFET = read_published_file("profet_keras_aws")
@@ -33,14 +35,7 @@ HEADER = "model,batch_size,accelerator,devices,mode,precision,compiled,stack,ste
 
 def user_row(**changes: Any) -> Measurement:
     """Return a row as a user's file gives it: nothing but the columns of the contract."""
-    blank = {
-        "framework": "",
-        "software": "",
-        "layout": "",
-        "attention": "",
-        "exact_precision": False,
-        "host": "",
-    }
+    blank = {"framework": "", "software": "", "layout": "", "attention": "", "exact_precision": False, "host": ""}
     return replace(PROFET[0], **{**blank, **changes})
 
 
@@ -112,9 +107,7 @@ def test_a_named_machine_is_known_and_others_are_not_guessed(monkeypatch: pytest
     monkeypatch.setattr(user_rows, "scale_to_devices", fake_scale)
     row = replace(PROFET[0], accelerator="V100-16GB", devices=16, hosts=2)
     rows = [replace(row, host="p3.16xlarge"), replace(row, host="a rig")]
-    found = predict_user_rows(
-        rows, CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None
-    )
+    found = predict_user_rows(rows, CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None)
 
     known, unknown = asked
     assert (known["machine"], known["hosts"]) == (HOST_SPECS["p3.16xlarge"], 2)
@@ -127,9 +120,7 @@ def test_the_column_shard_is_honoured() -> None:
     """Eight sharded V100: another time than that of copies, and never less than the work of one device."""
     row = replace(PROFET[0], accelerator="V100-16GB", devices=8)
     rows = [replace(row, shard=shard) for shard in ("", "none", "zero1", "fsdp")]
-    found = predict_user_rows(
-        rows, CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None
-    )
+    found = predict_user_rows(rows, CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None)
     unsaid, copies, zero1, fsdp = (one.predicted_s.mid for one in found.rows)
 
     assert unsaid == copies
@@ -180,9 +171,7 @@ def test_a_broken_optional_column_is_named(tmp_path: Path, column: str, value: s
 
 def predict_mid_s(row: Measurement) -> float:
     """Return the predicted time of a row of a V100."""
-    found = predict_user_rows(
-        [row], CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None
-    )
+    found = predict_user_rows([row], CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None)
     (scored,) = found.rows
     return scored.predicted_s.mid
 
@@ -190,9 +179,7 @@ def predict_mid_s(row: Measurement) -> float:
 @pytest.mark.parametrize(("framework", "host"), [("", "tensorflow2 keras"), ("pytorch", "eager")])
 def test_a_step_without_the_loop_of_fit_has_no_fixed_time(framework: str, host: str) -> None:
     """`input` = `device`: rows of `python -m lab campaign`; the host still launches each kernel."""
-    row = user_row(
-        accelerator="V100-16GB", stack="keras", compiled=False, framework=framework, feed="synthetic"
-    )
+    row = user_row(accelerator="V100-16GB", stack="keras", compiled=False, framework=framework, feed="synthetic")
     fixed_s = Predictor.load().coefficients.hosts[host].fixed_s
 
     assert predict_mid_s(row) - predict_mid_s(replace(row, feed="device")) == pytest.approx(fixed_s, rel=1e-6)
@@ -212,9 +199,7 @@ def test_rows_of_old_software_have_wider_intervals() -> None:
     row = next(m for m in PROFET if m.model.startswith("models.py:resnet18") and m.batch_size == 32)
 
     def width(year: float) -> float:
-        step, _ = predict_traced_row(
-            replace(row, year=year), load_measured_workload(row), accelerator, predictor
-        )
+        step, _ = predict_traced_row(replace(row, year=year), load_measured_workload(row), accelerator, predictor)
         assert isinstance(step, StepTime)
         return math.log(step.time_s.high / step.time_s.mid)
 

@@ -32,9 +32,7 @@ SQUARE = Kernel(
     k=4096,
 )
 STREAM = Kernel(category="stream", dtype="float32", count=1, flops=1e6, bytes_moved=1e9)
-DEPTHWISE = Kernel(
-    category="depthwise", dtype="float32", count=1, flops=1e9, bytes_moved=1.0, m=4096, n=1, k=9
-)
+DEPTHWISE = Kernel(category="depthwise", dtype="float32", count=1, flops=1e9, bytes_moved=1.0, m=4096, n=1, k=9)
 TABLE = build_kernel_table([SQUARE, STREAM, DEPTHWISE])
 
 
@@ -113,9 +111,7 @@ def test_a_tpu_has_one_clock_and_no_streaming_multiprocessors() -> None:
     assert np.all(chip("TPU-v3").tensor_density == 1.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "bytes_per_clock"), [("V100-16GB", 7.35), ("T4", 5.03), ("A100-40GB", 10.2)]
-)
+@pytest.mark.parametrize(("name", "bytes_per_clock"), [("V100-16GB", 7.35), ("T4", 5.03), ("A100-40GB", 10.2)])
 def test_a_clock_of_a_core_brings_so_many_bytes(name: str, bytes_per_clock: float) -> None:
     """By hand: 900 GB/s over 80 SMs at 1530 MHz; 320 over 40 at 1590; 1555 over 108 at 1410."""
     assert chip(name).memory_density == pytest.approx(bytes_per_clock / 7.35, rel=0.01)
@@ -150,9 +146,7 @@ def test_tensor_units_are_as_dense_as_whitepapers_say() -> None:
 )
 def test_scalar_units_take_pairs_where_vendors_say_so(name: str, float16: bool, bfloat16: bool) -> None:
     """V100: 31.4 TFLOP/s of float16 beside 15.7; A100: 39 of bfloat16 beside 19.5; no word of it for others."""
-    table = build_kernel_table(
-        [DEPTHWISE._replace(dtype=dtype) for dtype in ("float32", "float16", "bfloat16")]
-    )
+    table = build_kernel_table([DEPTHWISE._replace(dtype=dtype) for dtype in ("float32", "float16", "bfloat16")])
     found = chip(name, table=table, precision="mixed_float16")
     pairs = dict(zip(np.array(table.dtypes)[table.dtype], found.pairs, strict=True))
     assert pairs == {"float32": False, "float16": float16, "bfloat16": bfloat16}
@@ -353,11 +347,7 @@ def test_a_framework_changes_convolutions_on_tensor_units_and_no_products() -> N
     both = [SQUARE._replace(category=category, dtype="float16") for category in ("conv_fprop", "dot")]
     table = build_kernel_table(both)
     v100 = chip("V100-16GB", table=table, precision="mixed_float16")
-    generation, shared, own = (
-        coefficients.generations["Volta"],
-        coefficients.shared,
-        coefficients.stacks["xla"],
-    )
+    generation, shared, own = (coefficients.generations["Volta"], coefficients.shared, coefficients.stacks["xla"])
     (slow_conv_s, slow_dot_s), (conv_s, dot_s) = (
         compute_contraction_s(table, v100, generation, replace(own, tensor=tensor), shared, xp=np)
         for tensor in (0.5, 1.0)

@@ -14,10 +14,7 @@ from gpuplan.predict.library_kernels import find_attention_kernel
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.step_time import NoPrediction
 
-from lab.attention_fit import (
-    AttentionKernel,
-    predict_attention_s,
-)
+from lab.attention_fit import AttentionKernel, predict_attention_s
 
 ACCELERATORS = load_catalog().accelerators
 ONE = AttentionKernel(
@@ -35,15 +32,7 @@ def test_triton_takes_longer_by_what_was_published() -> None:
     """FlashAttention-2's paper, section 4.1: 1.3 to 1.5 times forward, and around twice as long backward."""
     passes = [
         Kernel(
-            category=name,
-            dtype="float16",
-            count=1,
-            flops=1e9,
-            bytes_moved=1e6,
-            m=2048,
-            n=64,
-            k=4096,
-            batch=256,
+            category=name, dtype="float16", count=1, flops=1e9, bytes_moved=1e6, m=2048, n=64, k=4096, batch=256
         )
         for name in ATTENTION_PASSES
     ]

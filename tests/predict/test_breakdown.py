@@ -77,9 +77,7 @@ def test_each_core_of_an_old_tpu_updates_its_own_weights() -> None:
     forward, update = fused("a", moved=4e8, group=0), replace(fused("b", moved=1e8, group=1), phase="update")
     share = {}
     for name in ("TPU-v3", "TPU-v5e"):
-        by_name = {
-            part.name: part.time_s for part in taken(make_workload(ops=(forward, update)), name).layers
-        }
+        by_name = {part.name: part.time_s for part in taken(make_workload(ops=(forward, update)), name).layers}
         share[name] = by_name["b"] / by_name["a"]
 
     assert share["TPU-v5e"] == pytest.approx(0.25, rel=0.02)

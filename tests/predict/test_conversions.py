@@ -33,15 +33,11 @@ CONVOLUTION = Kernel(
     n=4096,
     k=4096,
 )
-POINTWISE = CONVOLUTION._replace(
-    flops=2.0 * 2**20 * 32 * 32, bytes_moved=8.0 * 2**20 * 32, m=2**20, n=32, k=32
-)
+POINTWISE = CONVOLUTION._replace(flops=2.0 * 2**20 * 32 * 32, bytes_moved=8.0 * 2**20 * 32, m=2**20, n=32, k=32)
 FLOAT32 = frozenset({"float32"})
 DEPTHWISE = CONVOLUTION._replace(category="depthwise")
 PRODUCT = CONVOLUTION._replace(category="dot")
-ARRAY = Kernel(
-    category="stream", dtype="float32", count=6, flops=0.0, bytes_moved=2 * CONVOLUTION.bytes_moved / 3
-)
+ARRAY = Kernel(category="stream", dtype="float32", count=6, flops=0.0, bytes_moved=2 * CONVOLUTION.bytes_moved / 3)
 
 
 def parts_s(
@@ -59,9 +55,7 @@ def parts_s(
 def test_convolutions_alone_are_converted() -> None:
     """Of the types that tensor units multiply; nothing else about them changes."""
     kernels = (CONVOLUTION, DEPTHWISE, PRODUCT)
-    plain, marked, other = (
-        build_kernel_table(kernels, converted=dtypes) for dtypes in ((), FLOAT32, {"float16"})
-    )
+    plain, marked, other = (build_kernel_table(kernels, converted=dtypes) for dtypes in ((), FLOAT32, {"float16"}))
 
     assert marked.converted.tolist() == [True, False, False]
     assert other.converted.tolist() == plain.converted.tolist() == [False, False, False]

@@ -65,9 +65,7 @@ def step(
     )
 
 
-def error_model(
-    covariance_model: ErrorCovariance, training_errors: TrainingErrors | None = None
-) -> ErrorModel:
+def error_model(covariance_model: ErrorCovariance, training_errors: TrainingErrors | None = None) -> ErrorModel:
     return ErrorModel(
         covariance_model=covariance_model, training_errors=training_errors or TrainingErrors(), ends=ENDS
     )
@@ -149,10 +147,7 @@ def test_odd_measurements_count_as_large_ones() -> None:
     assert winsorize([-9.0, 0.1, 2.3]).tolist() == [-WINSOR_LOG, 0.1, WINSOR_LOG]
 
 
-@given(
-    logs=st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=4),
-    factor=st.floats(0.5, 2.0),
-)
+@given(logs=st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=4), factor=st.floats(0.5, 2.0))
 def test_correction_is_linear_in_the_errors(logs: list[float], factor: float) -> None:
     """Errors that are `factor` times as large lead to a correction that is `factor` times as large."""
     profiled = [step(batch_size=16 * 2**i) for i in range(len(logs))]
@@ -231,9 +226,7 @@ def test_transfer_coefficients_survive_a_file(tmp_path: Path) -> None:
     assert read.covariance_model == written.covariance_model
     profiled, targets = [step()], [step("V100"), step("K80")]
     for one, other in zip(
-        read.corrections(profiled, [0.12], targets),
-        written.corrections(profiled, [0.12], targets),
-        strict=True,
+        read.corrections(profiled, [0.12], targets), written.corrections(profiled, [0.12], targets), strict=True
     ):
         assert one.log_ratio == pytest.approx(other.log_ratio)
         assert one.spread == pytest.approx(other.spread)

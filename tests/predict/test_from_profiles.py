@@ -63,9 +63,7 @@ def modelled_s(workload: Workload, accelerator: str) -> float:
     return found.time_s.mid
 
 
-def profiled(
-    workload: Workload, accelerator: str, *, step_s: float, error_model: ErrorModel
-) -> ProfiledPredictor:
+def profiled(workload: Workload, accelerator: str, *, step_s: float, error_model: ErrorModel) -> ProfiledPredictor:
     """A predictor with one measured step."""
     measured = ProfileRow(
         workload=workload,
@@ -96,9 +94,7 @@ def test_the_error_of_a_chip_is_carried_to_its_variants_alone(
 ) -> None:
     """1.5 times as long as modelled: so on another memory size of the chip, and not on another chip."""
     error_model = ErrorModel(covariance_model=OWN_ONLY, training_errors=TrainingErrors(), ends=ENDS)
-    predictor = profiled(
-        dense, measured_on, step_s=1.5 * modelled_s(dense, measured_on), error_model=error_model
-    )
+    predictor = profiled(dense, measured_on, step_s=1.5 * modelled_s(dense, measured_on), error_model=error_model)
     found = predictor.step_time(dense, CATALOG.accelerators[asked_for])
 
     assert isinstance(found, StepTime)
@@ -123,12 +119,8 @@ def test_launches_are_those_of_the_kernels_that_were_predicted(lstm: Workload) -
     error_model = RecordingTransfer(
         covariance_model=ErrorCovariance(), training_errors=TrainingErrors(), ends=ENDS
     )
-    profiled(lstm, "T4", step_s=0.01, error_model=error_model).step_time(
-        lstm, CATALOG.accelerators["V100-16GB"]
-    )
-    dispatched = sum(
-        kernel.count for kernel in build_kernels(lstm.ops, compiled=False, cudnn_layers={"lstm"})
-    )
+    profiled(lstm, "T4", step_s=0.01, error_model=error_model).step_time(lstm, CATALOG.accelerators["V100-16GB"])
+    dispatched = sum(kernel.count for kernel in build_kernels(lstm.ops, compiled=False, cudnn_layers={"lstm"}))
     loop = sum(kernel.count for kernel in build_kernels(lstm.ops, compiled=False))
 
     assert [step.launches for step in error_model.asked] == [pytest.approx(dispatched)] * 2
@@ -152,6 +144,4 @@ def test_only_memory_size_and_form_factor_are_left_out_of_a_chip() -> None:
     for names in several.values():
         rows = [CATALOG.accelerators[name] for name in names]
         assert len({(row.architecture, row.vendor, row.kind) for row in rows}) == 1
-    assert all(
-        row.name == get_chip_name(row.name) for row in CATALOG.accelerators.values() if row.kind == "tpu"
-    )
+    assert all(row.name == get_chip_name(row.name) for row in CATALOG.accelerators.values() if row.kind == "tpu")

@@ -29,9 +29,7 @@ GROUPED = Kernel(
         (1, 24, "32", False),
     ],
 )
-def test_groups_with_kernels_on_tensor_units(
-    groups: int, channels: int, fast: FastGroups, direct: bool
-) -> None:
+def test_groups_with_kernels_on_tensor_units(groups: int, channels: int, fast: FastGroups, direct: bool) -> None:
     assert is_direct(GROUPED._replace(batch=groups, n=channels, k=9 * channels), fast) is direct
 
 

@@ -100,9 +100,7 @@ def test_packaged_intervals_are_narrower_on_measured_chips_and_at_most_threefold
             ratios[name] = step.time_s.high / step.time_s.low
     assert len(ratios) > 15
     assert max(ratios.values()) <= WIDEST * (1 + 1e-9)
-    assert max(ratios[name] for name in ("V100-16GB", "T4", "A100-40GB")) < min(
-        ratios["B200"], ratios["B300"]
-    )
+    assert max(ratios[name] for name in ("V100-16GB", "T4", "A100-40GB")) < min(ratios["B200"], ratios["B300"])
 
 
 def test_the_unmeasured_chip_and_the_unmeasured_vendor_widen() -> None:

@@ -51,9 +51,7 @@ def attending(*, compiled: bool = True, **changes: Any) -> Workload:
         ("TPU-v6e", {"queries": 197, "keys": 197}, False),
     ],
 )  # fmt: skip
-def test_attention_is_fused_where_keras_fuses_it(
-    accelerator: str, changes: dict[str, Any], fused: bool
-) -> None:
+def test_attention_is_fused_where_keras_fuses_it(accelerator: str, changes: dict[str, Any], fused: bool) -> None:
     """keras/src/backend/jax/nn.py of Keras 3.15 and the checks of JAX 0.10 that it calls; a note says why."""
     workload = attending(**changes)
     choice = choose_attention(workload, ACCELERATORS[accelerator])
@@ -98,15 +96,7 @@ def test_float32_takes_the_default_of_backend_and_chip(
 
 def test_only_convolutions_run_on_tensor_units_by_the_default_of_pytorch() -> None:
     """`torch.backends.cudnn.allow_tf32` is True, `torch.backends.cuda.matmul.allow_tf32` is False (1.12 on)."""
-    sizes = {
-        "dtype": "float32",
-        "count": 1.0,
-        "flops": 2e9,
-        "bytes_moved": 1e6,
-        "m": 1000,
-        "n": 1000,
-        "k": 1000,
-    }
+    sizes = {"dtype": "float32", "count": 1.0, "flops": 2e9, "bytes_moved": 1e6, "m": 1000, "n": 1000, "k": 1000}
     table = build_kernel_table([Kernel(category=name, **sizes) for name in ("conv_fprop", "dot")])  # type: ignore[arg-type]
     limits: Any = compute_limits(ACCELERATORS["A100-40GB"], table=table, precision="tf32_convolutions")
 
@@ -152,17 +142,14 @@ def test_a_note_says_where_pytorch_keeps_more_than_is_counted(
     changes: dict[str, Any], composed: str, told: bool
 ) -> None:
     """Keras on PyTorch alone, in steps that compute gradients of batch normalization."""
-    op = Op(
-        kind=OpKind.ELEMENTWISE, name="mul", phase="backward", layer="bn", dtype="float32", composed=composed
-    )
+    op = Op(kind=OpKind.ELEMENTWISE, name="mul", phase="backward", layer="bn", dtype="float32", composed=composed)
     given = {"compiled": False, "versions": {"keras": "3.15.1", "torch": "2.13"}, "ops": (op,)}
 
     assert bool(describe_composed_normalization(replace(make_workload(), **{**given, **changes}))) is told
 
 
 @pytest.mark.parametrize(
-    ("backend", "compiled", "told"),
-    [("torch", False, True), ("torch", True, False), ("tensorflow", False, False)],
+    ("backend", "compiled", "told"), [("torch", False, True), ("torch", True, False), ("tensorflow", False, False)]
 )
 def test_a_note_says_where_host_times_of_keras_on_pytorch_are_from(
     backend: str, compiled: bool, told: bool
@@ -184,14 +171,7 @@ def test_a_note_says_where_host_times_of_keras_on_pytorch_are_from(
 def test_a_note_says_how_to_pad_a_vocabulary(accelerator: str, columns: int, dtype: str, told: str) -> None:
     """Rows of 16-bit numbers that do not fill 16 bytes are slow on Hopper; TF32 was not measured."""
     product = Op(
-        kind=OpKind.DOT,
-        name="dot_general",
-        phase="forward",
-        layer="logits",
-        dtype=dtype,
-        m=8192,
-        n=columns,
-        k=768,
+        kind=OpKind.DOT, name="dot_general", phase="forward", layer="logits", dtype=dtype, m=8192, n=columns, k=768
     )
     note = describe_unaligned_products(replace(make_workload(), ops=(product,)), ACCELERATORS[accelerator])
     assert note.endswith(f"pad them to {told}") if told else not note

@@ -33,10 +33,7 @@ BARE = ParallelCoefficients(  # nothing hides, nothing waits: the ring alone
     methods={"": MethodCoefficients(slowdown=0.0, sync_s=0.0, overlap=0.0)},
 )
 SINGLE = StepTime(
-    time_s=Interval(low=0.08, mid=0.1, high=0.125),
-    basis="modelled",
-    limiter="compute",
-    parts_s={"compute": 0.1},
+    time_s=Interval(low=0.08, mid=0.1, high=0.125), basis="modelled", limiter="compute", parts_s={"compute": 0.1}
 )
 
 

@@ -12,12 +12,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.kernel_table import Kernel, build_kernel_table
 from gpuplan.predict.launches import build_kernels
-from gpuplan.predict.library_kernels import (
-    CUDNN,
-    find_cudnn_layers,
-    find_keras_cudnn_layers,
-    find_unfused_parts,
-)
+from gpuplan.predict.library_kernels import CUDNN, find_cudnn_layers, find_keras_cudnn_layers, find_unfused_parts
 from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.roofline import count_dispatches
@@ -54,9 +49,7 @@ def accelerator(name: str) -> Accelerator:
 def inner(workload: Workload) -> list[Kernel]:
     """Return what the library launches by itself."""
     return [
-        kernel
-        for kernel in build_kernels(workload.ops, compiled=False, cudnn_layers=CUDNN)
-        if kernel.streamed
+        kernel for kernel in build_kernels(workload.ops, compiled=False, cudnn_layers=CUDNN) if kernel.streamed
     ]
 
 
@@ -79,9 +72,7 @@ def test_a_step_of_an_lstm_is_a_product_and_a_pointwise_kernel() -> None:
 def test_what_waits_for_no_step_is_done_for_all_at_once() -> None:
     """By hand: the input's product and its mirror have 12 x 16 rows; each weight's gradient sums over as many."""
     kernels = build_kernels(network("lstm").ops, compiled=False, cudnn_layers=CUDNN)
-    ours = {
-        (k.m, k.n, k.k) for k in kernels if k.category == "dot" and k.count == 1 and 128 in (k.m, k.n, k.k)
-    }
+    ours = {(k.m, k.n, k.k) for k in kernels if k.category == "dot" and k.count == 1 and 128 in (k.m, k.n, k.k)}
     assert ours == {(192, 128, 24), (192, 24, 128), (128, 24, 192), (128, 32, 192)}
 
 

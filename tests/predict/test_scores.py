@@ -95,10 +95,7 @@ HEADER = ",".join(COLUMNS)
         (f"{HEADER}\nResNet50,32,T4,1,fly,float32,true,1,x\n", "2: `mode` must be train or infer"),
         (f"{HEADER}\nResNet50,32,,1,train,float32,true,1,x\n", "2: `accelerator` is empty"),
         (f"{HEADER},clipping\nResNet50,32,T4,1,train,float32,true,1,x,often\n", "2: `clipping` must be step"),
-        (
-            f"{HEADER},averaging\nResNet50,32,T4,1,train,float32,true,1,x,often\n",
-            "2: `averaging` must be step",
-        ),
+        (f"{HEADER},averaging\nResNet50,32,T4,1,train,float32,true,1,x,often\n", "2: `averaging` must be step"),
         (f"{HEADER},loops\nResNet50,32,T4,1,train,float32,true,1,x,adding\n", "2: `loops` must name some of"),
         (f"{HEADER}\nResNet50,many,T4,1,train,float32,true,1,x\n", "2: invalid literal"),
     ],

@@ -46,10 +46,7 @@ BARE = ParallelCoefficients(  # nothing hides, nothing waits: the ring alone
 )
 FITTED = load_parallel_coefficients()["all_reduce"]
 SINGLE = StepTime(
-    time_s=Interval(low=0.08, mid=0.1, high=0.125),
-    basis="modelled",
-    limiter="compute",
-    parts_s={"compute": 0.1},
+    time_s=Interval(low=0.08, mid=0.1, high=0.125), basis="modelled", limiter="compute", parts_s={"compute": 0.1}
 )
 SHARDED = EVERY_SHARDING[1:]
 
@@ -142,9 +139,7 @@ def test_no_sharding_is_faster_than_perfect_scaling(
 
 
 @given(size=sizes, devices=st.integers(2, 1024), messages=st.integers(1, 1000))
-def test_without_work_to_hide_behind_more_sharding_takes_longer(
-    size: float, devices: int, messages: int
-) -> None:
+def test_without_work_to_hide_behind_more_sharding_takes_longer(size: float, devices: int, messages: int) -> None:
     """Law for one type of weights and gradients: an all-reduce, ZeRO 1 and 2, FSDP."""
     copies = compute_overhead_parts_s(
         single_s=1e-12, devices=devices, gradient_bytes=size, link=NVLINK, parallel=FITTED

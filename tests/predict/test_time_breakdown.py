@@ -7,14 +7,7 @@ import pytest
 from gpuplan.predict.intervals import compute_time_breakdown
 from gpuplan.predict.kernel_table import CATEGORIES
 
-KERNELS_S = {
-    "conv_fprop": 4.0,
-    "depthwise": 1.0,
-    "dot": 2.0,
-    "attention_fprop": 0.5,
-    "stream": 1.5,
-    "pool": 1.0,
-}
+KERNELS_S = {"conv_fprop": 4.0, "depthwise": 1.0, "dot": 2.0, "attention_fprop": 0.5, "stream": 1.5, "pool": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.executed_ops import find_keras_execution
 from gpuplan.predict.kernel_table import Kernel
 from gpuplan.predict.launches import UnfusedPart, build_kernels
-from gpuplan.predict.library_kernels import (
-    CUDNN,
-    find_cudnn_layers,
-    find_unfused_parts,
-    has_persistent_norms,
-)
+from gpuplan.predict.library_kernels import CUDNN, find_cudnn_layers, find_unfused_parts, has_persistent_norms
 from gpuplan.predict.measurements import read_published_file
 from gpuplan.workload.capture.load import load_workload, trace_keras_model
 from gpuplan.workload.model import Workload
@@ -144,9 +139,7 @@ def test_layer_normalization_apart_moves_six_times_as_much() -> None:
     assert arrays_moved(launched(workload, "calls")) == pytest.approx(18, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "kernels", "arrays"), [("sgd", 1, 3), ("momentum", 3, 8), ("adam", 8, 22)]
-)
+@pytest.mark.parametrize(("optimizer", "kernels", "arrays"), [("sgd", 1, 3), ("momentum", 3, 8), ("adam", 8, 22)])
 def test_an_optimizer_of_primitives(optimizer: str, kernels: int, arrays: int) -> None:
     """By hand, one variable of 512 x 1024: SGD adds the scaled gradient (3 arrays); with momentum it scales what
     it keeps (2) and adds twice (3 + 3). Adam adds to each of two means the scaled difference from the gradient or
@@ -205,9 +198,7 @@ def test_operations_of_a_keras_2_cell_are_kernels_of_their_own() -> None:
 def test_updates_by_reference_stay_apart_beside_xla() -> None:
     """BERT's own optimizers on TensorFlow 1: XLA compiles the rest; without it calls are apart too."""
     rows = [
-        m
-        for m in read_published_file("nvidia_dle_language")
-        if m.framework == "tensorflow1" and "bert" in m.model
+        m for m in read_published_file("nvidia_dle_language") if m.framework == "tensorflow1" and "bert" in m.model
     ]
     assert {m.optimizer for m in rows if m.mode == "train"} == {"adamw", "lamb"}
     (compiled, *_) = (m for m in rows if m.compiled and m.optimizer == "adamw")

@@ -58,9 +58,7 @@ def test_at_most_half_of_the_possible_saving_is_removed() -> None:
 
 def test_tensorflow_leaves_xla_four_fifths_of_the_memory() -> None:
     """Without JAX's pool, the limit is 0.95 * (0.8 * 39.4 - 2) GiB = 28.0 GiB."""
-    step = make_step(
-        activations_gib=27.0, least_gib=5.0, versions={"keras": "3.15.1", "tensorflow": "2.21.0"}
-    )
+    step = make_step(activations_gib=27.0, least_gib=5.0, versions={"keras": "3.15.1", "tensorflow": "2.21.0"})
 
     assert step.backend == "tensorflow"
     assert compute_recomputed_bytes(step, A100) == 0

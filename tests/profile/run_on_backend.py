@@ -74,9 +74,7 @@ def main(folder: Path) -> dict[str, Any]:
     answer["stopped_early"] = timed(folder, model(), epochs=50, more=[stop])
     if backend != "torch":  # Keras refuses it there
         answer["several_steps"] = timed(folder, model(steps_per_execution=5), epochs=2)
-    answer["loaded"] = timed(
-        folder, model(), epochs=2, fed={"x": SlowLoader(), "y": None, "batch_size": None}
-    )
+    answer["loaded"] = timed(folder, model(), epochs=2, fed={"x": SlowLoader(), "y": None, "batch_size": None})
     answer["same_weights"] = weights_after(folder, with_timer=True) == weights_after(folder, with_timer=False)
     return answer
 

@@ -38,9 +38,7 @@ def test_a_calm_and_steady_measurement_has_no_findings() -> None:
 
 def test_another_process_is_named_with_its_share_and_the_way_out() -> None:
     """0.8 of two cores are 40 % of the CPU."""
-    (finding,) = find_caveats(
-        row(), busy=busy(0.8, OtherProcess(pid=77, name="ffmpeg", cores=0.8)), rules=RULES
-    )
+    (finding,) = find_caveats(row(), busy=busy(0.8, OtherProcess(pid=77, name="ffmpeg", cores=0.8)), rules=RULES)
 
     assert finding == (
         "unsteady: another process used 40 % of the CPU: `ffmpeg` (process 77); try again when it has ended"
@@ -104,11 +102,7 @@ def test_a_loader_that_is_no_faster_than_fit_is_the_limit() -> None:
 
 def test_a_real_busy_process_is_found() -> None:
     """A child that spins is ours or another's, depending on whose pids are given."""
-    spin = [
-        sys.executable,
-        "-c",
-        "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass",
-    ]
+    spin = [sys.executable, "-c", "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"]
     other = subprocess.Popen(spin)
     try:
         watches = LoadMonitor([]), LoadMonitor([os.getpid()])

@@ -82,9 +82,7 @@ def test_arrays_and_tensorflow_are_not_watched() -> None:
 
 def test_a_starved_run_corrects_no_other_machine() -> None:
     """Its step is mostly waiting: only its rate counts elsewhere."""
-    document = create_profile(
-        model="m", mode="train", backend="jax", data="script", rules={}, source="step_timer"
-    )
+    document = create_profile(model="m", mode="train", backend="jax", data="script", rules={}, source="step_timer")
     record = watch(Batches()).build_record(batch_size=8, step_s=0.06)
     assert record is not None
     row = create_row(status="measured", batch_size=8)

@@ -37,9 +37,7 @@ def test_every_step_is_counted_in_every_epoch() -> None:
     assert all(epoch.validation_s > 0 for epoch in recorder.epochs)
     assert all(e.began_s < (e.first_s or 0) <= (e.last_s or 0) < (e.ended_s or 0) for e in recorder.epochs)
     assert recorder.train_ended_s is not None
-    assert (recorder.first_step_s or 0) > 5 * (recorder.epochs[1].first_s or 0) - 5 * recorder.epochs[
-        1
-    ].began_s
+    assert (recorder.first_step_s or 0) > 5 * (recorder.epochs[1].first_s or 0) - 5 * recorder.epochs[1].began_s
 
 
 def test_callbacks_stay_asynchronous() -> None:

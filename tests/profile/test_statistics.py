@@ -6,21 +6,14 @@ import random
 import statistics
 
 import pytest
-from gpuplan.profile.statistics import (
-    T_975,
-    compute_drift,
-    compute_median_interval,
-    is_settled,
-    summarize,
-)
+from gpuplan.profile.statistics import T_975, compute_drift, compute_median_interval, is_settled, summarize
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 
 @pytest.mark.parametrize(
-    ("count", "rank"),
-    [(6, 1), (8, 1), (9, 2), (10, 2), (15, 4), (20, 6), (25, 8), (30, 10), (40, 14), (50, 18)],
+    ("count", "rank"), [(6, 1), (8, 1), (9, 2), (10, 2), (15, 4), (20, 6), (25, 8), (30, 10), (40, 14), (50, 18)]
 )
 def test_ranks_are_those_of_the_published_table(count: int, rank: int) -> None:
     """Sign-test ranks of a 95 % interval of the median (Conover, 1999, section 3.2, table A3)."""

@@ -67,9 +67,7 @@ def test_a_restless_machine_ends_the_warm_up_and_the_measurement_by_time() -> No
     assert meter.why == "time"
     assert (meter.summary().width or 0.0) > RULES.width
     counted_s = [step_s * count for step_s, count in zip(meter.steps_s, meter.counts, strict=True)]
-    assert (
-        sum(counted_s[:-1]) < RULES.most_s <= sum(counted_s)
-    )  # the window that passed the limit is the last
+    assert sum(counted_s[:-1]) < RULES.most_s <= sum(counted_s)  # the window that passed the limit is the last
 
 
 def test_steps_longer_than_the_budget_still_give_an_interval() -> None:
@@ -155,8 +153,7 @@ def test_every_step_of_an_epoch_counts(steps: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest", "counts", "is_window"),
-    [(4, [10, 14], False), (5, [10, 10, 5], True), (0, [10, 10], False)],
+    ("rest", "counts", "is_window"), [(4, [10, 14], False), (5, [10, 10, 5], True), (0, [10, 10], False)]
 )
 def test_a_rest_of_half_a_window_is_one_and_less_joins_the_last(
     rest: int, counts: list[int], is_window: bool
@@ -197,8 +194,6 @@ def test_windows_are_of_one_length() -> None:
 
 def test_processes_share_the_time_and_each_measures_long_enough() -> None:
     """By hand: three of 21 s have 7 s each, 2 s at least; three of 3 s have one second each, and all of it."""
-    long, short = (
-        MeasurementRules.for_each_process(processes=3, together_s=seconds) for seconds in (21.0, 3.0)
-    )
+    long, short = (MeasurementRules.for_each_process(processes=3, together_s=seconds) for seconds in (21.0, 3.0))
     assert (long.most_s, long.least_s, long.warm_up_s) == (7.0, 2.0, 4.0)
     assert (short.most_s, short.least_s, short.warm_up_s) == (1.0, 1.0, 1.0)

@@ -30,18 +30,14 @@ def assign(detection: Any, boxes: list[list[float]], anchors: list[list[float]])
     boxes = [*boxes, [0.0, 0.0, 0.0, 0.0]]
     labels = np.concatenate([labels, np.zeros((1, 2), "float32")])
     weights = labels.max(axis=1)
-    found = detection.assign_targets(
-        np.array(boxes, "float32"), labels, weights, np.array(anchors, "float32")
-    )
+    found = detection.assign_targets(np.array(boxes, "float32"), labels, weights, np.array(anchors, "float32"))
     return [np.asarray(one) for one in found]
 
 
 def test_an_anchor_that_covers_a_box_gets_its_class_and_code(detection: Any) -> None:
     """Its own box has code 0; the box half as high is the logarithm of 2, times 5, and a quarter up, times 10."""
     scores, score_weights, codes, box_weights = assign(
-        detection,
-        [[0.0, 0.0, 0.2, 0.2], [0.5, 0.5, 0.7, 0.9]],
-        [[0.0, 0.0, 0.2, 0.2], [0.5, 0.5, 0.9, 0.9]],
+        detection, [[0.0, 0.0, 0.2, 0.2], [0.5, 0.5, 0.7, 0.9]], [[0.0, 0.0, 0.2, 0.2], [0.5, 0.5, 0.9, 0.9]]
     )
     assert scores.tolist() == [[1.0, 0.0], [0.0, 1.0]]
     assert score_weights.tolist() == [[1.0, 1.0], [1.0, 1.0]]
@@ -53,9 +49,7 @@ def test_an_anchor_that_covers_a_box_gets_its_class_and_code(detection: Any) -> 
 def test_an_anchor_beside_all_boxes_is_background(detection: Any) -> None:
     """It has no class and no code, and its scores count; the box takes the anchor that it overlaps most."""
     scores, score_weights, codes, box_weights = assign(
-        detection,
-        [[0.0, 0.0, 0.2, 0.2]],
-        [[0.1, 0.1, 0.5, 0.5], [0.8, 0.8, 0.9, 0.9]],
+        detection, [[0.0, 0.0, 0.2, 0.2]], [[0.1, 0.1, 0.5, 0.5], [0.8, 0.8, 0.9, 0.9]]
     )
     assert scores.tolist() == [[1.0, 0.0], [0.0, 0.0]]  # 1/19 of their union, below the threshold: forced
     assert score_weights.tolist() == [[1.0, 1.0], [1.0, 1.0]]

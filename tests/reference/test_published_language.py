@@ -116,9 +116,7 @@ def test_mpt_has_the_parameters_of_the_published_table(
     layers: int, width: int, heads: int, sequence_length: int, published_millions: float
 ) -> None:
     """mosaicml/llm-foundry, scripts/train/benchmarking/README.md, column of parameters, to 0.1 M."""
-    model = _build(
-        "language", "mpt", layers=layers, width=width, heads=heads, sequence_length=sequence_length
-    )
+    model = _build("language", "mpt", layers=layers, width=width, heads=heads, sequence_length=sequence_length)
 
     assert model.count_params() / 1e6 == pytest.approx(published_millions, abs=0.06)
 
@@ -172,10 +170,7 @@ def test_transformer_base_has_the_parameters_of_its_layers() -> None:
     ("arguments", "tables"),
     [
         ({}, 267_735 * 512),
-        (
-            XL_LARGE,
-            19_997 * 1024 + 20_000 * 256 + 160_000 * 64 + 67_738 * 16 + 1024 * (2 * 1024 + 256 + 64 + 16),
-        ),
+        (XL_LARGE, 19_997 * 1024 + 20_000 * 256 + 160_000 * 64 + 67_738 * 16 + 1024 * (2 * 1024 + 256 + 64 + 16)),
     ],
 )
 def test_transformer_xl_has_the_parameters_of_its_layers(arguments: dict[str, Any], tables: int) -> None:
@@ -222,9 +217,7 @@ def test_a_script_for_tensorflow_1_trains_the_same_parameters(
 
 def test_the_graph_rewrite_of_tensorflow_1_leaves_products_alone_in_16_bits() -> None:
     """Every product of the encoder is in float16; scores, sums, GELU and normalization are in float32."""
-    workload = _workload(
-        "language.py:bert_tagging?layers=1&classes=4&rewritten=true", precision="mixed_float16"
-    )
+    workload = _workload("language.py:bert_tagging?layers=1&classes=4&rewritten=true", precision="mixed_float16")
 
     inside = [op for op in workload.ops if op.phase == "forward" and op.layer]
     assert {op.dtype for op in inside if op.kind is OpKind.DOT} == {"float16"}
@@ -248,9 +241,7 @@ def test_text_models_have_the_parameters_of_their_layers() -> None:
     generator = 57 * 100 + 4 * 128 * (100 + 128 + 1) + 128 * 512 + 4 * 512 + 513 * 57 + 129 * 57
 
     for cell in (0, 1, 2):
-        assert (
-            _build("recurrent", "lstm_text_generation", implementation=cell).count_params() == lstm + 129 * 57
-        )
+        assert _build("recurrent", "lstm_text_generation", implementation=cell).count_params() == lstm + 129 * 57
         assert _build("recurrent", "text_generator", implementation=cell).count_params() == generator
 
 

@@ -41,9 +41,7 @@ def test_every_reason_is_listed_with_its_rows() -> None:
     counted: Counter[str] = Counter()
     for name in ("left_out_language.csv", "left_out_vision.csv"):
         for row in rows_of(FOLDER / name):
-            reason = re.sub(
-                r"^repeats nvidia_dle:.*", "repeats another row of the same source", row["reason"]
-            )
+            reason = re.sub(r"^repeats nvidia_dle:.*", "repeats another row of the same source", row["reason"])
             reason = re.sub(r"^(no catalog entry for the accelerator) .*", r"\1 (see below)", reason)
             counted[reason] += 1
     assert listed == counted

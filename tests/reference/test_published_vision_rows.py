@@ -165,15 +165,5 @@ def test_several_devices_gain_no_more_than_their_number() -> None:
 
 
 def _setting(row: dict[str, str]) -> tuple[str, ...]:
-    names = (
-        "model",
-        "accelerator",
-        "precision",
-        "compiled",
-        "stack",
-        "framework",
-        "batch_size",
-        "work",
-        "input",
-    )
+    names = ("model", "accelerator", "precision", "compiled", "stack", "framework", "batch_size", "work", "input")
     return (_row_id(row).split(":")[0], *(row[name] for name in names))

@@ -94,10 +94,7 @@ def test_each_recommended_offer_has_one_bill_and_an_unknown_one_says_so() -> Non
     lines = list(iter_breakdown_lines(answer(cheapest=1, fastest=0, within_budget=1), width=96))
 
     heads = [line for line in lines if line.startswith("bill of")]
-    assert heads == [
-        "bill of aws g4dn.xlarge, us-east-1, on demand:",
-        "bill of lambda one_T4, nowhere, spot:",
-    ]
+    assert heads == ["bill of aws g4dn.xlarge, us-east-1, on demand:", "bill of lambda one_T4, nowhere, spot:"]
     assert lines[-1] == "  –"
     assert list(iter_breakdown_lines(answer(fastest=2), width=96))[2:] == ["  –"]
     assert list(iter_breakdown_lines(answer(), width=96)) == []

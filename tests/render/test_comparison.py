@@ -24,7 +24,5 @@ def test_many_crossovers_are_summed_up() -> None:
     lines = format_crossovers(alternating(14), "runs")
 
     assert lines[0] == "From 10 runs on, take colab-free instead of kaggle-free."
-    assert lines[3:] == [
-        "11 further changes between colab-free, kaggle-free up to 140 runs: --json lists them."
-    ]
+    assert lines[3:] == ["11 further changes between colab-free, kaggle-free up to 140 runs: --json lists them."]
     assert len(format_crossovers(alternating(3), "epochs")) == 3

@@ -58,9 +58,7 @@ def test_every_offer_of_the_catalog_reads_as_its_object(answer: Estimate) -> Non
     """Law: one line an offer, equal to the object's, unknown, free, spot and several devices included."""
     text = format_estimate_json(answer)
 
-    lines = [
-        line.strip().removesuffix(",") for line in text.splitlines() if line.startswith('    {"provider"')
-    ]
+    lines = [line.strip().removesuffix(",") for line in text.splitlines() if line.startswith('    {"provider"')]
     assert lines == [format_compact_json(one.to_json()) for one in answer.offers]
     assert json.loads(text) == json.loads(json.dumps(answer.to_json()))
 

@@ -166,9 +166,7 @@ def test_predictions_have_a_rate_a_price_and_a_latency(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", ["NO_COLOR", "CI"])
-def test_without_colour_nothing_is_lost(
-    monkeypatch: pytest.MonkeyPatch, estimate: Estimate, name: str
-) -> None:
+def test_without_colour_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, estimate: Estimate, name: str) -> None:
     """The same words with colour and without; with NO_COLOR no colour code is written at all."""
     coloured = shown(monkeypatch, estimate, width=80)
     monkeypatch.setenv(name, "1")
@@ -212,9 +210,7 @@ def test_json_keeps_the_contract(capsys: pytest.CaptureFixture[str], estimate: E
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(document, schema)
     assert text == format_estimate_json(estimate)
-    assert (
-        sum('"instance_type": "g4dn.xlarge"' in line and '"bill"' in line for line in text.splitlines()) == 2
-    )
+    assert sum('"instance_type": "g4dn.xlarge"' in line and '"bill"' in line for line in text.splitlines()) == 2
 
 
 def test_json_names_what_is_recommended(estimate: Estimate) -> None:

@@ -20,15 +20,7 @@ from gpuplan.render.estimate_rows import format_estimate_html
 from gpuplan.render.estimate_table import select_shown_offers
 from gpuplan.render.report.text import ReportCurrency, build_recommendations
 
-RATES = {
-    "CPU": 0.05,
-    "T4": 1.0,
-    "RTX3090": 3.0,
-    "TPU-v5e": 8.0,
-    "A100-80GB": 9.0,
-    "H100-SXM": 20.0,
-    "B200": 40.0,
-}
+RATES = {"CPU": 0.05, "T4": 1.0, "RTX3090": 3.0, "TPU-v5e": 8.0, "A100-80GB": 9.0, "H100-SXM": 20.0, "B200": 40.0}
 DEVICES = {name: make_accelerator(name, tflop_per_s=rate, memory_gib=24.0) for name, rate in RATES.items()}
 
 
@@ -46,10 +38,7 @@ OWN = row("local", "this-machine", "CPU", "0", region="local")
 LAB = row("local", "lab-3090", "RTX3090", "0", region="local")
 COLAB, KAGGLE = row("colab", "colab-free-t4", "T4", "0"), row("kaggle", "kaggle-free-tpu-v5e", "TPU-v5e", "0")
 PAYG = row("colab", "colab-payg-t4", "T4", "0.11")
-T4, T4_SPOT = (
-    row("aws", "g4dn.xlarge", "T4", "0.526"),
-    row("aws", "g4dn.xlarge", "T4", "0.21", purchase="spot"),
-)
+T4, T4_SPOT = (row("aws", "g4dn.xlarge", "T4", "0.526"), row("aws", "g4dn.xlarge", "T4", "0.21", purchase="spot"))
 A100, TPU = row("runpod", "1xA100-80GB", "A100-80GB", "1.19"), row("gcp", "tpu-v5e-1", "TPU-v5e", "1.2")
 H100, B200 = row("lambda", "gpu_1x_h100", "H100-SXM", "3.29"), row("lambda", "gpu_1x_b200", "B200", "6.08")
 CLOUDS = (T4, T4_SPOT, A100, TPU, H100, B200)
@@ -110,9 +99,7 @@ def test_json_notebook_and_report_agree(asked: tuple[str, Estimate]) -> None:
 def test_every_named_accelerator_has_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty named accelerators are thirty rows, more than the twelve shown otherwise."""
     names = [f"GPU{number}" for number in range(30)]
-    offers = [
-        make_offer(name, instance_type=name, usd_per_hour=Decimal(i + 1)) for i, name in enumerate(names)
-    ]
+    offers = [make_offer(name, instance_type=name, usd_per_hour=Decimal(i + 1)) for i, name in enumerate(names)]
     pairs = tuple(OfferContext(one, make_accelerator(one.accelerator)) for one in offers)
     answer = estimate_workload(
         make_workload(),

@@ -79,9 +79,7 @@ def test_no_color_is_honoured() -> None:
 
 def test_json_is_one_object_with_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
     """Money is text, dates are ISO, unknown is null."""
-    emit_json(
-        "gpuplan.test/1", {"usd": Decimal("1E-7"), "on": date(2026, 8, 3), "none": None, "set": {"b", "a"}}
-    )
+    emit_json("gpuplan.test/1", {"usd": Decimal("1E-7"), "on": date(2026, 8, 3), "none": None, "set": {"b", "a"}})
 
     document = json.loads(capsys.readouterr().out)
     assert document == {

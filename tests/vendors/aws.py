@@ -14,14 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "LISTED_USD",
-    "SPOT_FEED",
-    "offer_file",
-    "plain_line",
-    "read_offer_lines",
-    "spot_feed",
-]
+__all__ = ["LISTED_USD", "SPOT_FEED", "offer_file", "plain_line", "read_offer_lines", "spot_feed"]
 
 DOCUMENTS = Path(__file__).parent / "documents"
 OFFER_FILE = DOCUMENTS / "aws-AmazonEC2-us-east-1.csv"
@@ -66,8 +59,7 @@ def plain_line(instance_type: str, **changes: str) -> dict[str, str]:
         line
         for line in _read_document()[2]
         if line["usageType"] == f"BoxUsage:{instance_type}"
-        and (line["TermType"], line["operation"], line["CapacityStatus"])
-        == ("OnDemand", "RunInstances", "Used")
+        and (line["TermType"], line["operation"], line["CapacityStatus"]) == ("OnDemand", "RunInstances", "Used")
     )
     return {**found, **changes}
 

@@ -114,10 +114,7 @@ def _product(sku: str, attributes: dict[str, str], lines: Sequence[dict[str, str
 
 
 def answer(
-    asked: Asked,
-    *,
-    lines: Sequence[dict[str, str]] = (),
-    quotas: dict[str, float] | None = None,
+    asked: Asked, *, lines: Sequence[dict[str, str]] = (), quotas: dict[str, float] | None = None
 ) -> dict[str, Any] | bytes | None:
     """Return the reply to a signed request, page by page; the first page of price lists is empty."""
     target = asked.headers.get("x-amz-target", "")
@@ -134,12 +131,7 @@ def answer(
         return held("pricing", "GetProducts", page)
     if target.endswith(".GetServiceQuota"):
         code = asked.json["QuotaCode"]
-        quota = {
-            "ServiceCode": "ec2",
-            "QuotaCode": code,
-            "Value": (quotas or {}).get(code, 0.0),
-            "Unit": "None",
-        }
+        quota = {"ServiceCode": "ec2", "QuotaCode": code, "Value": (quotas or {}).get(code, 0.0), "Unit": "None"}
         return held("service-quotas", "GetServiceQuota", {"Quota": quota})
     if b"Action=DescribeSpotPriceHistory" in asked.body:
         return spot_history(asked)

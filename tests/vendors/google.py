@@ -34,9 +34,7 @@ def discovery_schema(document: str, name: str) -> dict[str, Any]:
         key = needed.pop()
         if key not in found:
             found[key] = _json_schema(schemas[key])
-            needed += [
-                ref.removeprefix("#/$defs/") for ref in re.findall(r"#/\$defs/\w+", json.dumps(found[key]))
-            ]
+            needed += [ref.removeprefix("#/$defs/") for ref in re.findall(r"#/\$defs/\w+", json.dumps(found[key]))]
     return {"$ref": f"#/$defs/{name}", "$defs": found}
 
 

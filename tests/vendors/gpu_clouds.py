@@ -77,9 +77,7 @@ VAST_OFFERS: Sequence[tuple[str, int, int, float, float, str, str | None]] = (
 )
 
 
-def instance_types(
-    types: Sequence[tuple[str, str, int, int, int, int, str]] = LAMBDA_TYPES,
-) -> dict[str, Any]:
+def instance_types(types: Sequence[tuple[str, str, int, int, int, int, str]] = LAMBDA_TYPES) -> dict[str, Any]:
     """Return Lambda's answer: a machine without a GPU is among them."""
     found = {
         name: {

@@ -18,20 +18,12 @@ GOOGLE_REGION = {
 # https://learn.microsoft.com/rest/api/compute/usage/list
 AZURE_USAGES = {
     "value": [
-        {
-            "limit": 100,
-            "unit": "Count",
-            "currentValue": 4,
-            "name": {"value": "cores", "localizedValue": "Total"},
-        },
+        {"limit": 100, "unit": "Count", "currentValue": 4, "name": {"value": "cores", "localizedValue": "Total"}},
         {
             "limit": 24,
             "unit": "Count",
             "currentValue": 12,
-            "name": {
-                "value": "standardNCADSA100v4Family",
-                "localizedValue": "Standard NCADSA100v4 Family vCPUs",
-            },
+            "name": {"value": "standardNCADSA100v4Family", "localizedValue": "Standard NCADSA100v4 Family vCPUs"},
         },
     ]
 }

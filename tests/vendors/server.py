@@ -39,9 +39,7 @@ class Asked:
         return json.loads(self.body)
 
 
-Answer = (
-    bytes | dict[str, Any] | list[Any] | tuple[int, dict[str, Any]]
-)  # a document, or an error with its status
+Answer = bytes | dict[str, Any] | list[Any] | tuple[int, dict[str, Any]]  # a document, or an error with its status
 
 
 @dataclass

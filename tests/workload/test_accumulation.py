@@ -40,9 +40,7 @@ def trace(folder: Path, arguments: str = "") -> Workload:
 
 
 def count_update_bytes(ops: tuple[Op, ...]) -> float:
-    return sum(
-        op.count * (op.bytes_read + op.bytes_written) for op in ops if op.phase == "update" and op.layer
-    )
+    return sum(op.count * (op.bytes_read + op.bytes_written) for op in ops if op.phase == "update" and op.layer)
 
 
 def test_a_built_pass_is_what_keras_accumulates(folder: Path) -> None:
@@ -66,9 +64,7 @@ def test_an_update_in_four_steps_moves_less_than_one_in_each(folder: Path) -> No
 
     whole, left = count_update_bytes(plain.ops), count_update_bytes(built.ops)
     assert left == pytest.approx(whole / 4 + sums_bytes)
-    assert [op for op in built.ops if op.phase != "update"] == [
-        op for op in plain.ops if op.phase != "update"
-    ]
+    assert [op for op in built.ops if op.phase != "update"] == [op for op in plain.ops if op.phase != "update"]
     assert build_accumulation_pass(plain, 1) is plain
 
 

@@ -62,9 +62,7 @@ def test_a_change_of_an_imported_module_is_noticed(script: Path, children: list[
     """The entry lists the user's own files with their hashes, modules included, and nothing installed."""
     before = load_workload("train.py", options=WorkloadOptions(), base=script)
     (script / "widths.py").write_text("WIDTH = 9\n", encoding="utf-8")
-    later = (
-        time.time() + 2
-    )  # Python takes the bytecode of a file of the same size and second for the file's own
+    later = time.time() + 2  # Python takes the bytecode of a file of the same size and second for the file's own
     os.utime(script / "widths.py", (later, later))
     after = load_workload("train.py", options=WorkloadOptions(), base=script)
 

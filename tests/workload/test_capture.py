@@ -113,9 +113,7 @@ def test_what_a_script_prints_is_kept_away(tmp_path: Path, capfd: pytest.Capture
     assert shown.out == ""
 
 
-def test_the_last_lines_of_a_failed_script_are_shown(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_last_lines_of_a_failed_script_are_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """At most twenty lines, on stderr."""
     fault(tmp_path, "for n in range(50): print(f'line {n} of 50')\n1 / 0")
 

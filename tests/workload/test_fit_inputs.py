@@ -28,9 +28,7 @@ def test_arrays_take_the_default_batch_size_of_fit() -> None:
     assert feed.sample_weight is None
 
 
-@pytest.mark.parametrize(
-    ("samples", "split", "left"), [(100, 0.1, 90), (60_000, 0.1, 54_000), (101, 0.3, 70)]
-)
+@pytest.mark.parametrize(("samples", "split", "left"), [(100, 0.1, 90), (60_000, 0.1, 54_000), (101, 0.3, 70)])
 def test_a_validation_split_is_taken_off_as_keras_takes_it(samples: int, split: float, left: int) -> None:
     """Keras keeps floor(samples x (1 - split)) for training."""
     feed = feed_of(np.zeros((samples, 1)), batch_size=10, validation_split=split)
@@ -160,9 +158,7 @@ class _Broken(_Batches):
         (_Broken(), {}, None),
     ],
 )
-def test_batches_of_validation_are_counted(
-    held_out: object, more: dict[str, int], samples: int | None
-) -> None:
+def test_batches_of_validation_are_counted(held_out: object, more: dict[str, int], samples: int | None) -> None:
     """7 batches of 5 samples; the first 2 alone; every fifth epoch; unknown where they cannot be read."""
     x, y = np.zeros((20, 8), "float32"), np.zeros((20, 1), "float32")
     given = {"x": x, "y": y, "batch_size": 4, "validation_data": held_out, **more}

@@ -87,11 +87,7 @@ def test_unknown_losses_and_optimizers_are_refused_with_near_names(name: str, op
 
 @pytest.mark.parametrize(
     ("activation", "units", "loss"),
-    [
-        ("softmax", 5, "sparse_categorical_crossentropy"),
-        ("sigmoid", 1, "binary_crossentropy"),
-        (None, 2, "mse"),
-    ],
+    [("softmax", 5, "sparse_categorical_crossentropy"), ("sigmoid", 1, "binary_crossentropy"), (None, 2, "mse")],
 )
 def test_the_loss_fits_the_output(activation: str | None, units: int, loss: str) -> None:
     """An uncompiled model's step is that of the model compiled by hand with the fitting loss and Adam."""

@@ -49,9 +49,7 @@ def build_text() -> Any:
     """Attention, dropout, compiled."""
     ids = keras.Input((16,), dtype="int32")
     x = layers.Embedding(64, 32)(ids)
-    x = layers.LayerNormalization()(
-        x + layers.MultiHeadAttention(4, 8, dropout=0.1)(x, x, use_causal_mask=True)
-    )
+    x = layers.LayerNormalization()(x + layers.MultiHeadAttention(4, 8, dropout=0.1)(x, x, use_causal_mask=True))
     model = keras.Model(ids, layers.Dense(64)(layers.Dropout(0.1)(x)))
     model.compile("adamw", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     return model

@@ -55,9 +55,7 @@ def test_parameters_are_those_of_the_registry(name: str) -> None:
 @pytest.mark.slow
 def test_a_model_of_two_billion_parameters_is_traced_without_them() -> None:
     """2,506,172,416 parameters (registry); a step is 6 FLOP a parameter and token, and attention."""
-    workload = load_workload(
-        "keras_hub:gemma_2b_en?sequence_length=256", options=WorkloadOptions(batch_size=2)
-    )
+    workload = load_workload("keras_hub:gemma_2b_en?sequence_length=256", options=WorkloadOptions(batch_size=2))
 
     assert workload.parameters == 2_506_172_416
     assert workload.flops_per_step == pytest.approx(6 * 2_506_172_416 * 2 * 256, rel=0.03)
@@ -106,9 +104,7 @@ def test_a_quantized_base_with_lora_is_that_of_keras_hub(mode: str, targets: str
     keras.backend.clear_session()
     with abstract_variables():
         bare = build_preset(parse_reference(f"{text}&task=Backbone", base=Path("/")))
-        classifier = build_preset(
-            parse_reference(f"{text}&task=TextClassifier&num_classes=2", base=Path("/"))
-        )
+        classifier = build_preset(parse_reference(f"{text}&task=TextClassifier&num_classes=2", base=Path("/")))
 
     found = [(v.path, tuple(v.shape), v.dtype, v.trainable) for v in bare.variables]
     trained = sum(int(np.prod(v.shape)) for v in classifier.trainable_variables)

@@ -204,8 +204,6 @@ def test_a_quantized_model_multiplies_int8(tmp_path: Path) -> None:
     model = "keras.Sequential([keras.Input((32,)), keras.layers.Dense(16)])"
     text = f"import keras\ndef build():\n    model = {model}\n    model.quantize('int8')\n    return model\n"
     (tmp_path / "models.py").write_text(text, encoding="utf-8")
-    workload = load_workload(
-        "models.py:build", options=WorkloadOptions(batch_size=8, mode="infer"), base=tmp_path
-    )
+    workload = load_workload("models.py:build", options=WorkloadOptions(batch_size=8, mode="infer"), base=tmp_path)
 
     assert [op.dtype for op in workload.ops if op.kind is OpKind.DOT] == ["int8"]

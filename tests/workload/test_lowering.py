@@ -42,15 +42,10 @@ def test_the_module_does_one_step_of_gradient_descent(lowered: LoweredStep) -> N
 
     x, y = np.array([[1, 2, 3], [4, 5, 6]], "float32"), np.array([[2], [4]], "float32")
     exported = export.deserialize(bytearray(lowered.module))
-    (state, _), _ = jax.tree.unflatten(
-        exported.in_tree, [np.zeros(a.shape, a.dtype) for a in exported.in_avals]
-    )
+    (state, _), _ = jax.tree.unflatten(exported.in_tree, [np.zeros(a.shape, a.dtype) for a in exported.in_avals])
     variables, optimizer = (
         state[0],
-        [
-            np.full(v.shape, 0.5 if v.shape == () and v.dtype == "float32" else 0).astype(v.dtype)
-            for v in state[2]
-        ],
+        [np.full(v.shape, 0.5 if v.shape == () and v.dtype == "float32" else 0).astype(v.dtype) for v in state[2]],
     )
 
     _, (weights, *_) = exported.call((variables, state[1], optimizer, state[3]), (x, y))

@@ -25,12 +25,7 @@ def folder(tmp_path: Path) -> Path:
     [
         ("train.py", "script", "", {}),
         ("models.py:vgg13", "function", "vgg13", {}),
-        (
-            "models.py:vgg13?image_size=128&classes=100",
-            "function",
-            "vgg13",
-            {"image_size": 128, "classes": 100},
-        ),
+        ("models.py:vgg13?image_size=128&classes=100", "function", "vgg13", {"image_size": 128, "classes": 100}),
         ("my.package:build?name=small", "function", "build", {"name": "small"}),
         ("ResNet50", "application", "ResNet50", {}),
         ("keras.applications.EfficientNetV2S?classes=10", "application", "EfficientNetV2S", {"classes": 10}),

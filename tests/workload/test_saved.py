@@ -21,11 +21,7 @@ from gpuplan.workload.capture.materialize import abstract_variables
 def saved(tmp_path: Path) -> Path:
     """A compiled model in Keras's own format, with a subset of its file: the weights are taken out."""
     model = keras.Sequential(
-        [
-            keras.Input((12,)),
-            keras.layers.Dense(7, activation="relu"),
-            keras.layers.Dense(3, activation="softmax"),
-        ]
+        [keras.Input((12,)), keras.layers.Dense(7, activation="relu"), keras.layers.Dense(3, activation="softmax")]
     )
     model.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9), loss="categorical_crossentropy")
     whole = tmp_path / "whole.keras"
@@ -101,12 +97,7 @@ def with_activation(activation: Any) -> Callable[[Any], Any]:
     [
         {"class_name": "function", "config": "system", "module": "os", "registered_name": "system"},
         {"class_name": "Popen", "config": {"args": "touch MARKER"}, "module": "subprocess"},
-        {
-            "class_name": "function",
-            "config": "get_file",
-            "module": "keras.utils",
-            "registered_name": "get_file",
-        },
+        {"class_name": "function", "config": "get_file", "module": "keras.utils", "registered_name": "get_file"},
         {"class_name": "function", "config": "enable_unsafe_deserialization", "module": "keras.config"},
         {"class_name": "Lambda", "config": {"function": "x"}, "module": "keras.layers"},
     ],

@@ -65,12 +65,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in {
         ".aws/credentials": f"[default]\naws_access_key_id = {PLANTED}\naws_secret_access_key = {PLANTED}\n",
         ".config/gcloud/application_default_credentials.json": json.dumps(
-            {
-                "type": "authorized_user",
-                "client_id": PLANTED,
-                "client_secret": PLANTED,
-                "refresh_token": PLANTED,
-            }
+            {"type": "authorized_user", "client_id": PLANTED, "client_secret": PLANTED, "refresh_token": PLANTED}
         ),
         ".netrc": f"machine example.com login me password {PLANTED}\n",
     }.items():

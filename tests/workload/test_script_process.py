@@ -117,9 +117,7 @@ def test_the_line_of_a_module_beside_the_script_is_named(errors: dict[str, Captu
     assert str(errors["in a module"]).endswith("it was at data.py, line 5")
 
 
-def test_what_a_script_started_ends_with_it_at_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_script_started_ends_with_it_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that ignore SIGTERM end, even in another session."""
     monkeypatch.chdir(tmp_path)
     timed_out(tmp_path, WORKERS + "import time\ntime.sleep(600)\n")
@@ -127,9 +125,7 @@ def test_what_a_script_started_ends_with_it_at_the_limit(
     assert [ends(pid) for pid in pids(tmp_path)] == [True, True]
 
 
-def test_what_a_script_started_ends_with_it_after_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_script_started_ends_with_it_after_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A TensorBoard that a script starts before `fit()` does not run on; one in a session of its own may."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(WORKERS.replace("(False, True)", "(False, False)") + MODEL + FIT)
@@ -138,9 +134,7 @@ def test_what_a_script_started_ends_with_it_after_fit(
     assert [ends(pid) for pid in pids(tmp_path)] == [True, True]
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)])
 def test_nothing_is_left_when_gpuplan_is_ended(tmp_path: Path, number: signal.Signals, code: int) -> None:
     """Ctrl-C is exit code 130; a gpuplan that is killed takes the script's group with it."""
     sessions = "(False, True)" if number is signal.SIGINT else "(False, False)"
@@ -262,9 +256,7 @@ def test_profile_runs_a_script_on_the_same_terms(
     monkeypatch.setenv("GPUPLAN_SCRIPT_TIMEOUT", "6s")
 
     assert run(["profile", "train.py"]) == 1
-    assert (
-        "`train.py` took longer than 6s and was stopped; it was at train.py, line" in capsys.readouterr().err
-    )
+    assert "`train.py` took longer than 6s and was stopped; it was at train.py, line" in capsys.readouterr().err
     seen = json.loads((tmp_path / "seen.json").read_text())
     assert "AWS_SECRET_ACCESS_KEY" not in seen
     assert seen["HF_TOKEN"] == "planted"

@@ -292,9 +292,7 @@ def _continued(start: Progress, *, partial: bool) -> str:
     if not start.batch:
         return f"continues with epoch {start.epoch + 1}"
     text = f"continues in epoch {start.epoch + 1} after batch {start.batch}; the batches before it are those that"
-    missing = (
-        "; metrics of this epoch are those of its later batches, and not in the history" if partial else ""
-    )
+    missing = "; metrics of this epoch are those of its later batches, and not in the history" if partial else ""
     return f"{text} were trained{missing}"
 
 
@@ -316,9 +314,7 @@ def _in_front(callback: CheckpointCallback, callbacks: Any) -> Any:
     import keras
 
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        others = [
-            callback for callback in callbacks.callbacks if not isinstance(callback, CheckpointCallback)
-        ]
+        others = [callback for callback in callbacks.callbacks if not isinstance(callback, CheckpointCallback)]
         callbacks.callbacks = [callback, *others]
         return callbacks
     others = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []

@@ -126,14 +126,10 @@ def restore_random_states(states: Mapping[str, Any], loader: Any = None) -> None
     """Restore the states of `capture_random_states`; generators missing on either side are unchanged."""
     if "python" in states:
         version, *words, gauss = states["python"].tolist()
-        random.setstate(
-            (int(version), tuple(int(word) for word in words), None if math.isnan(gauss) else gauss)
-        )
+        random.setstate((int(version), tuple(int(word) for word in words), None if math.isnan(gauss) else gauss))
     if "numpy" in states:
         *keys, position, has_gauss, cached = states["numpy"].tolist()
-        np.random.set_state(
-            ("MT19937", np.array(keys, dtype=np.uint32), int(position), int(has_gauss), cached)
-        )
+        np.random.set_state(("MT19937", np.array(keys, dtype=np.uint32), int(position), int(has_gauss), cached))
     if "torch" in states and "torch" in sys.modules:
         torch = sys.modules["torch"]
         torch.set_rng_state(torch.from_numpy(states["torch"]))

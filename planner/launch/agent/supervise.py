@@ -83,16 +83,7 @@ WATCHERS: dict[str, Callable[[], bool]] = {"aws": aws, "gcp": gcp, "azure": azur
 
 GRACE_S = 20.0  # grace time of a checkpoint: below the shortest notice (30 s)
 TICK_S = 0.2
-OF_STEPS = [
-    "train_s",
-    "steps",
-    "step_s",
-    "timed_steps",
-    "step_s_quartiles",
-    "batch_size",
-    "precision",
-    "backend",
-]
+OF_STEPS = ["train_s", "steps", "step_s", "timed_steps", "step_s_quartiles", "batch_size", "precision", "backend"]
 
 
 class Supervisor:

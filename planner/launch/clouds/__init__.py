@@ -28,9 +28,7 @@ def create_adapter(provider: str, *, state_dir: Path, clock: Clock) -> Adapter:
         clock: Clock.
     """
     if provider not in _HOME:
-        hint = near_names_hint(
-            provider, LAUNCHABLE, see_all="gpuplan launch --help", aliases=PROVIDER_ALIASES
-        )
+        hint = near_names_hint(provider, LAUNCHABLE, see_all="gpuplan launch --help", aliases=PROVIDER_ALIASES)
         raise UsageError(f"cannot launch on provider `{provider}`", hint=hint)
     module, _, name = _HOME[provider].partition(":")
     adapter: Adapter = getattr(import_module(module, __package__), name)(state_dir=state_dir, clock=clock)

@@ -134,9 +134,7 @@ def read_price_list(
         http.close()
 
 
-def read_answer(
-    status: int, text: str, *, error_of: Callable[..., CloudError], makes: bool
-) -> dict[str, Any]:
+def read_answer(status: int, text: str, *, error_of: Callable[..., CloudError], makes: bool) -> dict[str, Any]:
     """Return the JSON of an answer; raise CloudError for an error or an incomplete answer.
 
     Args:
@@ -171,9 +169,7 @@ def find_exact_price(
     what = f"{candidate.instance_type} in {candidate.region} ({candidate.purchase.replace('_', ' ')})"
     if len(found) != 1:
         raise CloudError(
-            ErrorKind.INVALID,
-            "NoExactPrice",
-            f"{what} has {'several prices' if found else 'no price'} in {name}",
+            ErrorKind.INVALID, "NoExactPrice", f"{what} has {'several prices' if found else 'no price'} in {name}"
         )
     (((usd_per_hour, currency), row),) = found.items()
     if currency != "USD":

@@ -55,9 +55,7 @@ class LocalMachines:
                 write_atomically(asked, json.dumps(params), durable=True)
                 write_atomically(place / "params.json", json.dumps(params["job"]), durable=True)
                 # From here on the token is spent, even after a crash before the next line.
-                write_atomically(
-                    state, json.dumps({"started": datetime.now(tz=UTC).isoformat()}), durable=True
-                )
+                write_atomically(state, json.dumps({"started": datetime.now(tz=UTC).isoformat()}), durable=True)
                 _spawn(place, params["program"])
             return {"id": params["id"], **json.loads(state.read_text(encoding="utf-8"))}
 

@@ -70,9 +70,7 @@ def explain_errors(provider: str, *, what: str, otherwise: str) -> Iterator[None
         raise _error_of(fault)(message, hint=f"{describe_retry(fault)} the command; {otherwise}") from fault
 
 
-def list_machines(
-    adapter: Adapter, regions: Sequence[str] | None, failures: Failures
-) -> tuple[CloudMachine, ...]:
+def list_machines(adapter: Adapter, regions: Sequence[str] | None, failures: Failures) -> tuple[CloudMachine, ...]:
     """List a provider's machines with our tags.
 
     Args:

@@ -133,9 +133,7 @@ class AttemptHistory:
         if self.lived_s is None:
             return worst
         price = self.attempt.candidate.usd_per_hour
-        return min(
-            worst, compute_worst_case_usd(cap_s=float(self.lived_s), slack_s=0.0, max_usd_per_hour=price)
-        )
+        return min(worst, compute_worst_case_usd(cap_s=float(self.lived_s), slack_s=0.0, max_usd_per_hour=price))
 
     def _all(self, event: str) -> Iterator[dict[str, Any]]:
         """Yield the records of an event."""

@@ -81,9 +81,7 @@ class CallRunner:
         self.adapter, self.log, self.clock, self.backoff = adapter, log, clock, backoff
         self._notify = notify
 
-    def notify(
-        self, event: EventName, message: str, *, number: int = 0, step: str = "", **details: Any
-    ) -> None:
+    def notify(self, event: EventName, message: str, *, number: int = 0, step: str = "", **details: Any) -> None:
         """Report an event."""
         self._notify(
             LaunchEvent(
@@ -143,12 +141,7 @@ class CallRunner:
         return values
 
     def find_existing(
-        self,
-        call: Call,
-        known: StepOutputs,
-        *,
-        number: int,
-        absent: Collection[ErrorKind] = (ErrorKind.ABSENT,),
+        self, call: Call, known: StepOutputs, *, number: int, absent: Collection[ErrorKind] = (ErrorKind.ABSENT,)
     ) -> dict[str, Any] | None:
         """Return the values that a call keeps, read from its existing result.
 

@@ -63,10 +63,7 @@ def require_plain_source(source: str) -> None:
         )
     url, reference = split_git_source(place)
     if not (url.startswith(_SCHEMES) or _SCP.fullmatch(url)) or reference.startswith("-"):
-        raise UsageError(
-            f"`--source {source}` is not the address of a repository",
-            hint=_HOW,
-        )
+        raise UsageError(f"`--source {source}` is not the address of a repository", hint=_HOW)
 
 
 def split_git_source(place: str) -> tuple[str, str]:
@@ -106,9 +103,7 @@ def build_container_commands(image: str, *, home: str, job: str, accelerator: st
 
     The container uses the host's network, where preemption notices are served.
     """
-    devices = (
-        "--privileged" if accelerator.startswith("TPU") else "" if accelerator == "CPU" else "--gpus all"
-    )
+    devices = "--privileged" if accelerator.startswith("TPU") else "" if accelerator == "CPU" else "--gpus all"
     name = quote(image)
     run = ["docker run --rm --init --network host", devices, f"-v {home}:{home} -e PYTHONPATH={home}"]
     command = f"--entrypoint python {name} -m gpuplan_agent.supervise {job}"

@@ -68,9 +68,7 @@ def require_fetchable(source: str, *, kinds: tuple[str, ...], provider: str) -> 
     require_plain_source(source)
 
 
-def build_startup_script(
-    request: LaunchRequest, candidate: LaunchCandidate, number: int, boot: BootConfig
-) -> str:
+def build_startup_script(request: LaunchRequest, candidate: LaunchCandidate, number: int, boot: BootConfig) -> str:
     """Return the start-up script of one attempt."""
     spec = request.spec
     folder = None if is_in_container(request) else f"{HOME}/code"
@@ -195,10 +193,7 @@ def _without_texts(source: str) -> str:
             node.annotation = None
         if isinstance(node, ast.FunctionDef):
             node.returns = None
-        if (
-            isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
-            and ast.get_docstring(node) is not None
-        ):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return ast.unparse(tree)
 

@@ -32,8 +32,7 @@ def require_inside(path: str, *, what: str) -> None:
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not path.isprintable() or not pure.name:
         raise UsageError(
-            f"{what} {path!r} is not a path within the source",
-            hint="give it relative to `--source`: `train.py`",
+            f"{what} {path!r} is not a path within the source", hint="give it relative to `--source`: `train.py`"
         )
 
 
@@ -104,10 +103,7 @@ def list_upload_files(folder: Path, *, left_out: Sequence[str] = LEFT_OUT) -> It
 
 
 def _below(
-    folder: Path,
-    root: Path,
-    left_out: GitIgnoreSpec,
-    ignores: tuple[tuple[Path, GitIgnoreSpec], ...],
+    folder: Path, root: Path, left_out: GitIgnoreSpec, ignores: tuple[tuple[Path, GitIgnoreSpec], ...]
 ) -> Iterator[Path]:
     """Yield the files below a folder; `ignores` are the rules of its parents, outermost first."""
     ignores = (*ignores, *_rules_of(folder))

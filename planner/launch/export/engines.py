@@ -101,9 +101,7 @@ def find_dstack_values(task: ExportTask) -> Values:
         gpu = f"{find_engine_name(offer.accelerator, DSTACK, engine='dstack')}:{task.devices}"
     return {
         "gpu": gpu,
-        "instance_type": None
-        if by_name or ":" in offer.instance_type or task.tpu
-        else find_machine_name(task),
+        "instance_type": None if by_name or ":" in offer.instance_type or task.tpu else find_machine_name(task),
         "shared_names": describe_shared_name(offer.accelerator, DSTACK, engine="dstack") if by_name else (),
         "max_usd_per_hour": float(offer.usd_per_hour) * PRICE_ROOM,
     }
@@ -154,9 +152,7 @@ def build_colab_link(place: str, file: str) -> str:
 
 
 ENGINES = {
-    "skypilot": Engine(
-        title="SkyPilot", template="skypilot", find_values=find_skypilot_values, joins_hosts=True
-    ),
+    "skypilot": Engine(title="SkyPilot", template="skypilot", find_values=find_skypilot_values, joins_hosts=True),
     "dstack": Engine(title="dstack", template="dstack", find_values=find_dstack_values),
     "kubernetes": Engine(
         title="Kubernetes",
@@ -175,11 +171,7 @@ ENGINES = {
         joins_hosts=True,
     ),
     "colab": Engine(
-        title="Colab",
-        template="colab",
-        find_values=find_colab_values,
-        providers=("colab",),
-        sources=("git",),
+        title="Colab", template="colab", find_values=find_colab_values, providers=("colab",), sources=("git",)
     ),
 }
 

@@ -143,7 +143,4 @@ def _find_tpu_nodes(task: ExportTask) -> dict[str, str]:
             f"{offer.accelerator}",
             hint=f"choose another offer: `--rank N`; known are slices of {', '.join(_NODES)}",
         )
-    return {
-        "cloud.google.com/gke-tpu-accelerator": label,
-        "cloud.google.com/gke-tpu-topology": topologies[chips],
-    }
+    return {"cloud.google.com/gke-tpu-accelerator": label, "cloud.google.com/gke-tpu-topology": topologies[chips]}

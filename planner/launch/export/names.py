@@ -84,9 +84,7 @@ def describe_shared_name(accelerator: str, names: Mapping[str, str], *, engine: 
     others = sorted(one for one in names if names[one] == name and one != accelerator)
     if not others:
         return ()
-    return (
-        f"{engine}'s name `{name}` also means {', '.join(others)}: check what it offers before you confirm",
-    )
+    return (f"{engine}'s name `{name}` also means {', '.join(others)}: check what it offers before you confirm",)
 
 
 def find_skypilot_name(provider: str, instance_type: str, accelerator: str) -> str:

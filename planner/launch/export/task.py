@@ -128,11 +128,7 @@ class ExportTask:
 
 
 def build_export_task(
-    args: LaunchArgs,
-    *,
-    engine: str,
-    providers: Sequence[str],
-    joins_hosts: bool = False,
+    args: LaunchArgs, *, engine: str, providers: Sequence[str], joins_hosts: bool = False
 ) -> ExportTask:
     """Return the export task of an estimate.
 
@@ -149,8 +145,7 @@ def build_export_task(
     planned = read_estimate(args.path)
     if planned is None:
         raise UsageError(
-            f"{args.path} is a launch plan, not an estimate",
-            hint="give the `plan.json` of `gpuplan estimate -o`",
+            f"{args.path} is a launch plan, not an estimate", hint="give the `plan.json` of `gpuplan estimate -o`"
         )
     provider, (first, *_) = select_candidates(
         planned,

@@ -1,3 +1,1 @@
-"""Price refresh from providers: one module per source behind one protocol, sanity checks, and an atomic
-store.
-"""
+"""Price refresh from providers: one module per source behind one protocol, sanity checks, an atomic store."""

@@ -149,9 +149,7 @@ class AwsSpotFeed(PriceSource):
         """Return a single part, or one per requested region."""
         return request.build_parts("aws spot", "spot")
 
-    def read(
-        self, part: PricePart, request: RefreshRequest, http: HttpClient
-    ) -> Iterable[ListedPrice | LeftOut]:
+    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return the Linux spot prices of all regions, or of the part's region."""
         if self._rows is None:
             url = f"{request.endpoint(self.name, FEED_ENDPOINT)}/spot.json"
@@ -170,9 +168,7 @@ def _parse_feed(data: Any, url: str) -> Iterator[ListedPrice]:
                     yield from _parse_size(size, name, url, is_accelerated=is_accelerated)
 
 
-def _parse_size(
-    size: Mapping[str, Any], region: str, url: str, *, is_accelerated: bool
-) -> Iterator[ListedPrice]:
+def _parse_size(size: Mapping[str, Any], region: str, url: str, *, is_accelerated: bool) -> Iterator[ListedPrice]:
     """Yield the Linux price of an instance size, if there is one."""
     for column in size["valueColumns"]:
         price = column["prices"]["USD"] if column["name"] == "linux" else None

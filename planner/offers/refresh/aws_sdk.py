@@ -217,9 +217,7 @@ def parse_products(text: str, url: str) -> Iterator[ListedPrice]:
                 devices=parse_float(attributes.get("gpu")),
                 vcpus=parse_float(attributes.get("vcpu")),
                 memory_gib=parse_float(attributes.get("memory")),
-                is_accelerated=bool(
-                    parse_float(attributes.get("gpu")) or ACCELERATED_FAMILIES.search(family)
-                ),
+                is_accelerated=bool(parse_float(attributes.get("gpu")) or ACCELERATED_FAMILIES.search(family)),
             )
 
 

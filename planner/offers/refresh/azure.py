@@ -65,9 +65,7 @@ def read_listed(
 
 def _read_pages(base: str, region: str, http: HttpClient, *, size: str | None = None) -> Iterator[list[Any]]:
     """Yield the items of each page of a region; FetchError if the pages are not consecutive."""
-    chosen = (
-        f"serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and armRegionName eq '{region}'"
-    )
+    chosen = f"serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and armRegionName eq '{region}'"
     if size:
         chosen += f" and armSkuName eq '{size}'"
     url, params, so_far = base, {"api-version": API_VERSION, "$filter": chosen}, 0

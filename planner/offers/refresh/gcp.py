@@ -58,9 +58,7 @@ class GcpBilling(PriceSource):
         """Return a single part, or one per requested region."""
         return request.build_parts("gcp", "on_demand", "spot")
 
-    def read(
-        self, part: PricePart, request: RefreshRequest, http: HttpClient
-    ) -> Iterable[ListedPrice | LeftOut]:
+    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return every known machine of all regions, or of the part's region, and other priced items."""
         if self._rows is None:
             endpoint = request.endpoint(self.name, ENDPOINT)
@@ -89,9 +87,7 @@ def _open_client(endpoint: str, request: RefreshRequest) -> Iterator[Any]:
     with _translate_errors():
         credentials = google.auth.api_key.Credentials(key) if key else google.auth.default(scopes=[SCOPE])[0]
     address = urlsplit(endpoint)
-    transport = CloudCatalogRestTransport(
-        host=address.netloc, url_scheme=address.scheme, credentials=credentials
-    )
+    transport = CloudCatalogRestTransport(host=address.netloc, url_scheme=address.scheme, credentials=credentials)
     try:
         yield CloudCatalogClient(transport=transport)
     finally:
@@ -155,9 +151,7 @@ def _translate_errors() -> Iterator[None]:
     except GoogleAPICallError as error:
         status = int(error.code or 0)
         kind: FetchErrorKind = "credentials" if status == 400 else classify_status(status)
-        hint = (
-            "is the key valid, and the Cloud Billing API enabled for it?" if kind == "credentials" else None
-        )
+        hint = "is the key valid, and the Cloud Billing API enabled for it?" if kind == "credentials" else None
         why = f"Google answered {status} {_first_line(error.message)}"
         raise FetchError(why, kind=kind, hint=hint) from error
     except GoogleAuthError as error:

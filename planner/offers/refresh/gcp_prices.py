@@ -198,9 +198,7 @@ def find_priced_parts(instance_type: str, shape: InstanceSpec) -> dict[str, Deci
     return parts
 
 
-def assemble_machines(
-    known: Mapping[str, InstanceSpec], prices: Prices, *, url: str
-) -> Iterator[ListedPrice]:
+def assemble_machines(known: Mapping[str, InstanceSpec], prices: Prices, *, url: str) -> Iterator[ListedPrice]:
     """Yield every known machine in every region where all of its parts have a price.
 
     A part with several prices gives a machine with several prices, which the sanity checks report.

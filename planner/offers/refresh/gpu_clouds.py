@@ -90,9 +90,7 @@ class RunPod(_GpuCloud):
     provider = label = "runpod"
     key_variable = "RUNPOD_API_KEY"
 
-    def read(
-        self, _part: PricePart, request: RefreshRequest, http: HttpClient
-    ) -> Iterable[ListedPrice | LeftOut]:
+    def read(self, _part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return all GPU types in stock, and the names of those out of stock."""
         url = f"{request.endpoint(self.name, RUNPOD)}/graphql"
         data = http.json(url, headers=self.get_headers(request), body={"query": RUNPOD_QUERY})
@@ -226,8 +224,7 @@ class LambdaCloud(_GpuCloud):
         data = http.json(url, headers=self.get_headers(request))
         with reading("Lambda's response"):
             return [
-                _parse_price(entry["instance_type"], url, self._specs.names)
-                for entry in data["data"].values()
+                _parse_price(entry["instance_type"], url, self._specs.names) for entry in data["data"].values()
             ]
 
 

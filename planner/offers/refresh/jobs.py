@@ -15,9 +15,7 @@ from .source import PriceSource, RefreshRequest
 
 PROVIDERS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")
 NOTEBOOKS = ("colab", "kaggle")  # publish no price list
-NOTEBOOK_HINT = (
-    "`gpuplan offers --provider {}` has its rows; `--assume notebook_hours_a_week=20` gives your hours"
-)
+NOTEBOOK_HINT = "`gpuplan offers --provider {}` has its rows; `--assume notebook_hours_a_week=20` gives your hours"
 
 
 def build_sources(provider: str, specs: InstanceSpecs) -> Sequence[Sequence[PriceSource]]:

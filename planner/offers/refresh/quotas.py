@@ -105,9 +105,7 @@ def _read_aws(
 ) -> Iterator[Quota]:
     """Yield the vCPU quotas of AWS's accelerated families."""
     if find_spec("boto3") is None or not has_aws_credentials(environ):
-        hint = (
-            "`pip install 'gpuplan[aws]'` and `aws configure`; the role needs servicequotas:GetServiceQuota"
-        )
+        hint = "`pip install 'gpuplan[aws]'` and `aws configure`; the role needs servicequotas:GetServiceQuota"
         raise CredentialsError("reading AWS quotas needs boto3 and credentials", hint=hint)
     with translate_aws_errors():
         client = build_aws_client("service-quotas", region, endpoints.get("aws-quotas", ""))
@@ -260,9 +258,7 @@ def _compare(offer: Offer, quotas: Sequence[Quota]) -> QuotaCheck:
         need = "" if needed is None else f"it takes {needed:g} {best.unit}s, and "
         return QuotaCheck(state="too_small", why=f"{need}{best.sentence}", link=best.link)
     if needed is None:
-        return QuotaCheck(
-            state="unknown", why=f"the vCPUs of {offer.instance_type} are unknown", link=best.link
-        )
+        return QuotaCheck(state="unknown", why=f"the vCPUs of {offer.instance_type} are unknown", link=best.link)
     return QuotaCheck(state="enough", why=best.sentence, link=best.link)
 
 
@@ -363,9 +359,7 @@ def _choose_places(offers: Iterable[Offer]) -> list[Place]:
     return [place for places in by_provider for place in places[:REGIONS_ASKED]]
 
 
-def _read(
-    place: Place, environ: Mapping[str, str], endpoints: Mapping[str, str], cache: Path
-) -> Sequence[Quota]:
+def _read(place: Place, environ: Mapping[str, str], endpoints: Mapping[str, str], cache: Path) -> Sequence[Quota]:
     """Return the quotas of a region, from the cache if they are recent."""
     provider, region = place
     account = [environ.get(name, "") for name in _IDENTITY[provider]]

@@ -180,9 +180,7 @@ def _find_on_demand_prices(
 ) -> dict[tuple[str, str], Decimal]:
     """Return the on-demand price of each machine and region: the listed one, or else the previous one [USD/h]."""
     known = {
-        key[:2]: offer.usd_per_hour
-        for key, offer in old.items()
-        if key[2] == "on_demand" and offer.usd_per_hour
+        key[:2]: offer.usd_per_hour for key, offer in old.items() if key[2] == "on_demand" and offer.usd_per_hour
     }
     return known | {row.key[:2]: row.usd_per_hour for row in rows if row.purchase == "on_demand"}
 

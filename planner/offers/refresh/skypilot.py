@@ -69,9 +69,7 @@ class SkyPilotCatalog(PriceSource):
         """Return a single part, or one per requested region."""
         return request.build_parts(f"{self.provider} (SkyPilot)", "on_demand", "spot")
 
-    def read(
-        self, part: PricePart, request: RefreshRequest, http: HttpClient
-    ) -> Iterable[ListedPrice | LeftOut]:
+    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return the prices of all regions, or of the part's region: the lowest over the zones."""
         if self._rows is None:
             if self._file is not None:
@@ -83,9 +81,7 @@ class SkyPilotCatalog(PriceSource):
         return part.select(self._rows)
 
 
-def parse_catalog(
-    text: str, known: Mapping[str, InstanceSpec], *, url: str
-) -> Iterator[ListedPrice | LeftOut]:
+def parse_catalog(text: str, known: Mapping[str, InstanceSpec], *, url: str) -> Iterator[ListedPrice | LeftOut]:
     """Yield the machines of a catalog, assembling those listed in parts, and the parts of no known machine.
 
     Args:

@@ -113,9 +113,7 @@ class RefreshRequest:
     endpoints: Mapping[str, str] = field(default_factory=dict)
 
     def endpoint(self, source: str, default: str) -> str:
-        """Return the base URL of a source: from `GPUPLAN_ENDPOINT_AWS_BULK` and similar, settings, or
-        default.
-        """
+        """Return the base URL of a source: from `GPUPLAN_ENDPOINT_AWS_BULK` and similar, settings, or default."""
         variable = "GPUPLAN_ENDPOINT_" + source.upper().replace("-", "_")
         return (self.environ.get(variable) or self.endpoints.get(source) or default).rstrip("/")
 
@@ -154,9 +152,7 @@ class PriceSource(ABC):
         """Return the parts that are accepted or rejected separately."""
 
     @abstractmethod
-    def read(
-        self, part: PricePart, request: RefreshRequest, http: HttpClient
-    ) -> Iterable[ListedPrice | LeftOut]:
+    def read(self, part: PricePart, request: RefreshRequest, http: HttpClient) -> Iterable[ListedPrice | LeftOut]:
         """Return all prices of a part, and the items that the source omits; FetchError unless the response
         is complete and well-formed.
         """

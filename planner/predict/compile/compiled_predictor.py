@@ -188,10 +188,7 @@ class CompiledPredictor:
     """Predictor that adds the compilers' memory to the steps of one workload, and nothing to others."""
 
     def __init__(
-        self,
-        inner: StepPredictor,
-        workload: Workload,
-        known: Mapping[str, tuple[CompileTarget, CompiledStep]],
+        self, inner: StepPredictor, workload: Workload, known: Mapping[str, tuple[CompileTarget, CompiledStep]]
     ) -> None:
         """Take a predictor of the times, the workload that was compiled, and its results by accelerator."""
         self.inner, self.workload, self.known = inner, workload, known

@@ -94,9 +94,7 @@ def _watch(process: subprocess.Popen[bytes], limit_s: float, limit_bytes: int) -
             gone_s = time.monotonic() - started_s
         if gone_s > limit_s:
             message = f"the compiler took more than {limit_s:.0f} s and was stopped"
-            return CompiledStep(
-                fault="timed out", message=message, hint="use a smaller model, or allow more time"
-            )
+            return CompiledStep(fault="timed out", message=message, hint="use a smaller model, or allow more time")
         try:
             resident = watched.memory_info().rss
         except psutil.NoSuchProcess:

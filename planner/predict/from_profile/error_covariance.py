@@ -63,11 +63,7 @@ class StepFeatures:
     def __getitem__(self, rows: Any) -> StepFeatures:
         """Return the features of some steps, selected by an index array."""
         return StepFeatures(
-            self.work[rows],
-            self.accelerator[rows],
-            self.log_batch[rows],
-            self.shares[rows],
-            self.features[rows],
+            self.work[rows], self.accelerator[rows], self.log_batch[rows], self.shares[rows], self.features[rows]
         )
 
     def __len__(self) -> int:
@@ -188,7 +184,6 @@ def posterior(mean: Any, spread: Any, known: Sequence[int], values: Any, *, nois
 
 
 WINSOR_LOG = 0.6  # bound of residuals, against outliers
-FLOOR = 1e-9  # keeps a covariance invertible [log units squared]
 
 
 def winsorize(log_ratios: Any) -> Any:

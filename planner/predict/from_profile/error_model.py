@@ -30,9 +30,7 @@ from .error_covariance import (
 FORMAT = "gpuplan.transfer/1"
 
 
-def split_fixed_per_sample(
-    batch_sizes: Sequence[int], steps_s: Sequence[float]
-) -> tuple[float, float] | None:
+def split_fixed_per_sample(batch_sizes: Sequence[int], steps_s: Sequence[float]) -> tuple[float, float] | None:
     """Return the fixed time of a step [s] and the time per sample [s].
 
     Non-negative least squares of the relative errors of ``fixed + per_sample * batch_size``; None for fewer than
@@ -49,9 +47,7 @@ def split_fixed_per_sample(
     if len(set(batch_sizes)) < 2:
         return None
     steps = np.asarray(steps_s, float)
-    (fixed_s, per_sample_s), _ = nnls(
-        np.column_stack([1.0 / steps, batch_sizes / steps]), np.ones(len(steps))
-    )
+    (fixed_s, per_sample_s), _ = nnls(np.column_stack([1.0 / steps, batch_sizes / steps]), np.ones(len(steps)))
     return float(fixed_s), float(per_sample_s)
 
 
@@ -168,9 +164,7 @@ class ErrorModel:
 
         errors = np.log([m / step.modelled_s for m, step in zip(measured_s, profiled, strict=True)])
         mean, spread = self.prior([*profiled, *targets])
-        mean, spread = posterior(
-            mean, spread, range(len(profiled)), errors, noise=self.covariance_model.noise
-        )
+        mean, spread = posterior(mean, spread, range(len(profiled)), errors, noise=self.covariance_model.noise)
         variance = np.maximum(np.diag(spread), 0.0) + self.covariance_model.noise**2
         found = list(zip(mean, np.sqrt(variance), strict=True))[len(profiled) :]
         return [Correction(log_ratio=float(log), spread=float(sd)) for log, sd in found]

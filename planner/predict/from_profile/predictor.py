@@ -99,9 +99,7 @@ def read_profile_rows(document: ProfileDocument, *, source: str) -> tuple[Profil
         workloads = [Workload.from_json(data) for data in document["workloads"]]
         return tuple(_iter_rows(document, workloads, source))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise UsageError(
-            f"`{source}` is no profile: {error!r}", hint="write it with `gpuplan profile`"
-        ) from error
+        raise UsageError(f"`{source}` is no profile: {error!r}", hint="write it with `gpuplan profile`") from error
 
 
 def _iter_rows(document: ProfileDocument, workloads: Sequence[Workload], source: str) -> Iterator[ProfileRow]:

@@ -23,10 +23,7 @@ def encode_columns(values: Sequence[Any]) -> dict[str, Any]:
     if values and all(isinstance(value, dict) for value in values):
         keys = list(values[0])
         if keys and all(list(value) == keys for value in values):
-            return {
-                "keys": keys,
-                "columns": [encode_columns([value[key] for value in values]) for key in keys],
-            }
+            return {"keys": keys, "columns": [encode_columns([value[key] for value in values]) for key in keys]}
     if any(values) and all(isinstance(value, list) for value in values):
         items = [item for value in values for item in value]
         return {"lengths": encode_columns([len(value) for value in values]), "items": encode_columns(items)}
@@ -104,8 +101,7 @@ def _slim_plan(plan: Mapping[str, Any], rows: list[list[Any]]) -> dict[str, Any]
     """Return a plan that keeps bills and notes only for the offers shown."""
     shown = {row[0] for row in rows}
     offers = [
-        one if index in shown else {**one, "bill": [], "notes": []}
-        for index, one in enumerate(plan["offers"])
+        one if index in shown else {**one, "bill": [], "notes": []} for index, one in enumerate(plan["offers"])
     ]
     return {**plan, "offers": offers}
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...units import (
-    GIB,
-    MS_PER_S,
-    format_count,
-    format_device,
-    format_duration,
-    format_offer_name,
-    format_short,
-)
+from ...units import GIB, MS_PER_S, format_count, format_device, format_duration, format_offer_name, format_short
 from ..output import UNKNOWN
 from .text import (
     COLUMNS,

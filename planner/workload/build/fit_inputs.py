@@ -210,9 +210,7 @@ def choose_loss(model: Any, output: Any, target: SpecTree = None) -> Any:
     flat_outputs = keras.tree.flatten(output)
     if len(flat_targets) != len(flat_outputs):
         flat_targets = [None] * len(flat_outputs)
-    losses = [
-        _choose_output_loss(model, out, spec) for out, spec in zip(flat_outputs, flat_targets, strict=True)
-    ]
+    losses = [_choose_output_loss(model, out, spec) for out, spec in zip(flat_outputs, flat_targets, strict=True)]
     return keras.tree.pack_sequence_as(output, losses)
 
 

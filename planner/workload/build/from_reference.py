@@ -57,9 +57,7 @@ def build_application(reference: Reference) -> Any:
     try:
         return constructor(**arguments)
     except (ValueError, TypeError) as error:
-        raise build_user_code_error(
-            error, name=reference.text, doing="cannot be built", folders=()
-        ) from error
+        raise build_user_code_error(error, name=reference.text, doing="cannot be built", folders=()) from error
 
 
 def build_function(reference: Reference, *, folder: Path) -> Any:
@@ -130,8 +128,7 @@ def _check_arguments(function: Callable[..., Any], arguments: dict[str, Any], *,
         signature.bind(**arguments)
     except TypeError as error:
         raise UsageError(
-            f"`{name}`: {error}",
-            hint=f"its signature is {signature}; pass arguments as `?name=value&name=value`",
+            f"`{name}`: {error}", hint=f"its signature is {signature}; pass arguments as `?name=value&name=value`"
         ) from None
 
 

@@ -192,17 +192,13 @@ def _build_saved_backbone(path: Path) -> Any:
     return keras.saving.deserialize_keras_object(config, safe_mode=True)
 
 
-def _build_task(
-    keras_hub: Any, backbone: Any, name: str | None, arguments: dict[str, Any], *, text: str
-) -> Any:
+def _build_task(keras_hub: Any, backbone: Any, name: str | None, arguments: dict[str, Any], *, text: str) -> Any:
     """Put a backbone under the head of a task."""
     wanted = name or DEFAULT_TASK
     tasks = {task.__name__: task for task in vars(keras_hub.models).values() if _is_task(keras_hub, task)}
     base = tasks.get(wanted)
     fitting = [
-        task
-        for task in tasks.values()
-        if base and issubclass(task, base) and task.backbone_cls is type(backbone)
+        task for task in tasks.values() if base and issubclass(task, base) and task.backbone_cls is type(backbone)
     ]
     if fitting:
         _require_known(arguments, fitting[0], text=text)

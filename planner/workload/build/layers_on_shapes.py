@@ -64,11 +64,7 @@ def _quantize_on_shapes(method: Callable[..., None]) -> Callable[..., None]:
                 (quantizers.quantizers, "np", jax.numpy),  # Keras computes with NumPy to save memory of a GPU
                 (backend, "convert_to_numpy", backend.convert_to_tensor),
                 (quantizers, "pack_int4", _pack_as_shape),
-                (
-                    gc,
-                    "collect",
-                    lambda *generation: 0,
-                ),  # Keras looks for garbage at each weight that it deletes
+                (gc, "collect", lambda *generation: 0),  # Keras looks for garbage at each weight that it deletes
             ):
                 jax.eval_shape(run)
         except jax.errors.TracerArrayConversionError:

@@ -85,15 +85,11 @@ def require_no_code(config: Any, *, name: str) -> None:
     for node in _iter_objects(config):
         kind, module = node.get("class_name"), node.get("module")
         if kind in CODE_CLASSES:
-            raise UsageError(
-                f"`{name}` contains a `{kind}`, whose code gpuplan does not run", hint=BY_FUNCTION
-            )
+            raise UsageError(f"`{name}` contains a `{kind}`, whose code gpuplan does not run", hint=BY_FUNCTION)
         if not isinstance(module, str):
             continue
         if module.split(".")[0] not in TRUSTED_PACKAGES or module.startswith(NOT_MODELING):
-            raise UsageError(
-                f"`{name}` needs `{module}.{kind}`, which is not part of Keras", hint=BY_FUNCTION
-            )
+            raise UsageError(f"`{name}` needs `{module}.{kind}`, which is not part of Keras", hint=BY_FUNCTION)
 
 
 def _iter_objects(config: Any) -> Iterator[dict[str, Any]]:

@@ -132,10 +132,7 @@ def _backend_note() -> tuple[str, bool | None]:
 
     traced, wanted = keras.backend.backend(), os.environ.get("KERAS_BACKEND")
     if traced != "jax":
-        return (
-            f"runs on the {traced} backend only, and was traced there",
-            False if traced == "torch" else None,
-        )
+        return (f"runs on the {traced} backend only, and was traced there", False if traced == "torch" else None)
     if wanted in (None, "jax"):
         return "traced with Keras on JAX", None
     note = f"set up for the {wanted} backend; traced with Keras on JAX, whose layers do the same work"

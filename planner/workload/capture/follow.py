@@ -114,9 +114,7 @@ class ScriptFollower(StandIns):
         workload = self._recorder.build_workload(notes=notes)
         self._save({"workload": workload.to_json(), "partial": partial})
 
-    def _count_passes(
-        self, kind: Literal["evaluate", "predict"], model: Any, arguments: dict[str, Any]
-    ) -> None:
+    def _count_passes(self, kind: Literal["evaluate", "predict"], model: Any, arguments: dict[str, Any]) -> None:
         """Add the forward passes of a call; a note where they cannot be counted."""
         try:
             feed = read_fit_inputs({**arguments, "steps_per_epoch": arguments.get("steps")})
@@ -160,9 +158,7 @@ class ScriptFollower(StandIns):
         with suppress(OSError, ValueError):
             where = json.loads(self._where.read_bytes())
         line = f"{os.path.basename(where['file'])}, line {where['line']}" if where.get("file") else "a line"
-        self.save(
-            partial=False, ended=f"{line}, where {LONGEST_REST_S:.0f} s had passed without another fit()"
-        )
+        self.save(partial=False, ended=f"{line}, where {LONGEST_REST_S:.0f} s had passed without another fit()")
         os._exit(0)
 
 

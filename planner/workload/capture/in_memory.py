@@ -41,9 +41,7 @@ def restore_environment() -> Iterator[None]:
 NOT_SERIALIZABLE = (NotImplementedError, TypeError, ValueError, KeyError, AttributeError)
 
 
-def trace_model(
-    model: Any, *, options: WorkloadOptions, input_spec: SpecTree, target_spec: SpecTree
-) -> Workload:
+def trace_model(model: Any, *, options: WorkloadOptions, input_spec: SpecTree, target_spec: SpecTree) -> Workload:
     """Trace a `keras.Model` to a workload; see `trace_keras_model`.
 
     A copy without weights is built from the model's configuration. A model without a configuration is traced
@@ -52,9 +50,7 @@ def trace_model(
     import keras
 
     if not isinstance(model, keras.Model):
-        raise UsageError(
-            f"{type(model).__name__} is not a keras.Model", hint="pass a model, or a MODEL string"
-        )
+        raise UsageError(f"{type(model).__name__} is not a keras.Model", hint="pass a model, or a MODEL string")
     if keras.backend.backend() != "jax":
         with restore_environment():
             return _trace_in_child(model, options)

@@ -33,9 +33,7 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def compute_entry_key(
-    reference: Reference, *, base: Path, options: WorkloadOptions, argv: Sequence[str]
-) -> str:
+def compute_entry_key(reference: Reference, *, base: Path, options: WorkloadOptions, argv: Sequence[str]) -> str:
     """Return the key of an entry: a digest of everything the result depends on except file contents."""
     facts = {
         "reference": reference.text,
@@ -131,9 +129,7 @@ def load_workload(
     return _load_or_trace(parsed, options=options, base=folder, argv=argv)
 
 
-def _load_or_trace(
-    reference: Reference, *, options: WorkloadOptions, base: Path, argv: Sequence[str]
-) -> Workload:
+def _load_or_trace(reference: Reference, *, options: WorkloadOptions, base: Path, argv: Sequence[str]) -> Workload:
     # Run length and compilation do not affect the trace: one entry serves all.
     traced = replace(options, samples=None, epochs=None, steps=None, tokens=None, compiled=None)
     key = compute_entry_key(reference, base=base, options=traced, argv=argv)
@@ -240,9 +236,7 @@ def _apply_options(workload: Workload, options: WorkloadOptions) -> Workload:
     steps = options.steps or (counted if changed else workload.steps)
     compiled = workload.compiled if options.compiled is None else options.compiled
     precision = options.precision or workload.precision
-    return replace(
-        workload, samples=samples, epochs=epochs, steps=steps, compiled=compiled, precision=precision
-    )
+    return replace(workload, samples=samples, epochs=epochs, steps=steps, compiled=compiled, precision=precision)
 
 
 def _count_samples(workload: Workload, tokens: int) -> int:

@@ -29,12 +29,7 @@ class LoweredStep(NamedTuple):
 
 
 def lower_step(
-    reference: str,
-    *,
-    options: WorkloadOptions,
-    platform: str,
-    base: Path | None = None,
-    argv: Sequence[str] = (),
+    reference: str, *, options: WorkloadOptions, platform: str, base: Path | None = None, argv: Sequence[str] = ()
 ) -> LoweredStep:
     """Lower the step of a MODEL argument for a platform.
 
@@ -52,8 +47,7 @@ def lower_step(
     base = (base or Path.cwd()).absolute()
     if parse_reference(reference, base=base).kind == "json":
         raise UsageError(
-            f"`--compile`: `{reference}` contains measurements but no program",
-            hint="give the model or the script",
+            f"`--compile`: `{reference}` contains measurements but no program", hint="give the model or the script"
         )
     with tempfile.TemporaryDirectory(prefix="gpuplan-") as folder:
         path = Path(folder, "module.bin")

@@ -122,9 +122,7 @@ def build_executable(
     except (GpuplanError, MemoryError):
         raise
     except Exception as error:
-        raise build_user_code_error(
-            error, name=run.text, doing="cannot be built", folders=run.folders
-        ) from error
+        raise build_user_code_error(error, name=run.text, doing="cannot be built", folders=run.folders) from error
     return ExecutableModel(
         model=model,
         x=x,
@@ -151,9 +149,7 @@ def abstract_variables() -> Iterator[bool]:
     import keras
 
     lineage = keras.Variable.__mro__
-    replaced = [
-        (cls, name, new) for cls in lineage for name, new in _REPLACEMENTS.items() if name in vars(cls)
-    ]
+    replaced = [(cls, name, new) for cls in lineage for name, new in _REPLACEMENTS.items() if name in vars(cls)]
     if {name for _, name, _ in replaced} != set(_REPLACEMENTS):
         yield False
         return

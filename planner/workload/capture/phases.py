@@ -176,11 +176,7 @@ class PhaseRecorder:
         if known.batch_size != feed.batch_size:
             steps = None if feed.samples is None else -(-feed.samples // known.batch_size) * epochs
         return replace(
-            known,
-            samples=feed.samples,
-            epochs=epochs,
-            steps=steps,
-            validation_samples=feed.validation_samples,
+            known, samples=feed.samples, epochs=epochs, steps=steps, validation_samples=feed.validation_samples
         )
 
     def build_workload(self, *, notes: tuple[str, ...] = ()) -> Workload:

@@ -42,9 +42,7 @@ _PREFIXES = (
 )  # fmt: skip
 _PROXIES = frozenset({"all_proxy", "ftp_proxy", "http_proxy", "https_proxy", "no_proxy"})
 # Names withheld among the variables that are passed because of their prefix.
-_SECRET = re.compile(
-    r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?(_|$)|CREDENTIAL|(^|_)(API)?KEYS?(_|$)|(^|_)AUTH(_|$)"
-)
+_SECRET = re.compile(r"TOKEN|SECRET|PASS(WORD|WD|PHRASE)?(_|$)|CREDENTIAL|(^|_)(API)?KEYS?(_|$)|(^|_)AUTH(_|$)")
 
 
 def build_script_environment(

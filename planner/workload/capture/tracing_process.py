@@ -57,9 +57,7 @@ def trace_in_child(
         if answer is not None:
             return _unwrap(answer, "")
     try:
-        return _trace_on_mesh(
-            text, base=base, options=options, argv=argv, backend=backend or "jax", lower=lower
-        )
+        return _trace_on_mesh(text, base=base, options=options, argv=argv, backend=backend or "jax", lower=lower)
     except BackendError as error:
         if backend is not None or lower is not None or find_spec(error.backend) is None:
             raise

@@ -118,9 +118,7 @@ def find_early_end(arguments: dict[str, Any]) -> str | None:
     listed = getattr(callbacks, "callbacks", callbacks)
     for callback in listed if isinstance(listed, (list, tuple)) else (listed,):
         methods = (
-            getattr(vars(cls).get(name), "__code__", None)
-            for cls in type(callback).__mro__
-            for name in vars(cls)
+            getattr(vars(cls).get(name), "__code__", None) for cls in type(callback).__mro__ for name in vars(cls)
         )
         if any(code is not None and "stop_training" in code.co_names for code in methods):
             return type(callback).__name__

@@ -51,9 +51,7 @@ def find_budget(tuner: Any, arguments: tuple[Any, ...], options: dict[str, Any])
         f"the KerasTuner search is planned as its budget: {trials} trials x {given['epochs']} epochs of the model "
         "with default hyperparameters; other values take more or less time"
     )
-    return SearchBudget(
-        model=model, hyperparameters=hyperparameters, arguments=given, trials=trials, note=note
-    )
+    return SearchBudget(model=model, hyperparameters=hyperparameters, arguments=given, trials=trials, note=note)
 
 
 def _count_trials(oracle: Any) -> int:

@@ -33,9 +33,7 @@ def mark_loop(
     sums = _find_sums(nodes, state, ends)
     carries = [index for index in range(len(state)) if index not in sums]
     sources = _compute_sources(nodes, {state[index]: 1 << index for index in carries})
-    targets = _compute_targets(
-        nodes, [(end, 1 << index) for index, end in enumerate(ends) if index not in sums]
-    )
+    targets = _compute_targets(nodes, [(end, 1 << index) for index, end in enumerate(ends) if index not in sums])
     before = _compute_ancestors([sources.get(end, 0) if end is not None else 0 for end in ends[: len(state)]])
     for node in nodes:
         if node.loop is None:
@@ -111,8 +109,7 @@ def find_inner_jaxprs(equation: Equation) -> list[Any]:
 def has_primitive(jaxpr: Any, name: str) -> bool:
     """Return whether a jaxpr, or one that it calls, has an equation of a primitive."""
     return any(
-        equation.primitive.name == name
-        or any(has_primitive(inner, name) for inner in find_inner_jaxprs(equation))
+        equation.primitive.name == name or any(has_primitive(inner, name) for inner in find_inner_jaxprs(equation))
         for equation in jaxpr.eqns
     )
 

@@ -65,9 +65,7 @@ def launched_with(cloud: Cloud, other: dict[str, Any], *, before: str) -> None:
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda other: str(next(iter(other))))
 @pytest.mark.parametrize("before", ["create_schedule", "get_schedule"])
-def test_a_schedule_that_does_something_else_is_no_cap(
-    cloud: Cloud, other: dict[str, Any], before: str
-) -> None:
+def test_a_schedule_that_does_something_else_is_no_cap(cloud: Cloud, other: dict[str, Any], before: str) -> None:
     """There already, or changed after it was made: the launch fails, and machine, group and schedule are gone."""
     with pytest.raises(GpuplanError, match="NotAsExpected"):
         launched_with(cloud, dict(other), before=before)
@@ -153,11 +151,7 @@ def test_iam_refuses_and_nothing_is_started(cloud: Cloud, operation: str) -> Non
     assert {"machines", "groups", "schedules"} & set(cloud.left()) == set()
 
 
-SCHEDULER = {
-    "Effect": "Allow",
-    "Principal": {"Service": "scheduler.amazonaws.com"},
-    "Action": "sts:AssumeRole",
-}
+SCHEDULER = {"Effect": "Allow", "Principal": {"Service": "scheduler.amazonaws.com"}, "Action": "sts:AssumeRole"}
 OURS = {**SCHEDULER, "Condition": {"StringEquals": {"aws:SourceAccount": "123456789012"}}}
 MAY = {
     "Effect": "Allow",

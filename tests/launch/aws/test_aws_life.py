@@ -181,9 +181,7 @@ def test_what_the_real_client_raises_is_sorted(cloud: Cloud, what: str, kind: Er
     regions = ["us-east-1", "us-west-2"]
     listing = cloud.adapter.machines(regions)
 
-    assert [fault.kind for fault in listing.failed.values()] == [
-        kind
-    ]  # of the region whose request came first
+    assert [fault.kind for fault in listing.failed.values()] == [kind]  # of the region whose request came first
     assert sorted([*listing.failed, *listing.answered]) == regions
     assert cloud.server.post("meter")["log"].count("DescribeInstances") == 2  # one a region
 

@@ -18,11 +18,7 @@ FAULTS = {
     "http500": (500, "InternalServerError", "An internal error occurred"),
     "http503": (503, "ServiceUnavailable", "The service is unavailable"),
     "throttle": (429, "TooManyRequests", "The request is being throttled"),
-    "unauthorized": (
-        401,
-        "ExpiredAuthenticationToken",
-        "The access token expiry UTC time is earlier than now",
-    ),
+    "unauthorized": (401, "ExpiredAuthenticationToken", "The access token expiry UTC time is earlier than now"),
     "forbidden": (403, "AuthorizationFailed", "The client does not have authorization to perform the action"),
     "capacity": (409, "SkuNotAvailable", "The requested size is currently not available in location eastus"),
     "quota": (409, "OperationNotAllowed", QUOTA),
@@ -56,9 +52,7 @@ def shown(vm: dict[str, Any], *, statuses: bool) -> dict[str, Any]:
         code = f"failed/{state}" if failed else state.lower() if busy else "succeeded"
         found = [{"code": f"ProvisioningState/{code}", "message": REASONS.get(state, ""), "level": "Info"}]
         if not failed and state != "Creating":
-            found.append(
-                {"code": f"PowerState/{'running' if state == 'Deleting' else state}", "level": "Info"}
-            )
+            found.append({"code": f"PowerState/{'running' if state == 'Deleting' else state}", "level": "Info"})
         properties["instanceView"] = {"statuses": found}
     return {**public(vm), "properties": properties}
 

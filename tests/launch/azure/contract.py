@@ -23,18 +23,12 @@ SUB, GROUP, NAME, SPACE, PLACE = "SUBSCRIPTION", "GROUP", "NAME", "NAMESPACE", "
 _COMPUTE, _NETWORK, _RESOURCES = "azure.mgmt.compute", "azure.mgmt.network", "azure.mgmt.resource.resources"
 _SCHEDULES = "azure.mgmt.computeschedule"
 _NETWORK_KINDS = {
-    "networkSecurityGroups": (
-        "network_security_groups",
-        "network_security_group_name",
-        "NetworkSecurityGroup",
-    ),
+    "networkSecurityGroups": ("network_security_groups", "network_security_group_name", "NetworkSecurityGroup"),
     "publicIPAddresses": ("public_ip_addresses", "public_ip_address_name", "PublicIPAddress"),
     "virtualNetworks": ("virtual_networks", "virtual_network_name", "VirtualNetwork"),
     "networkInterfaces": ("network_interfaces", "network_interface_name", "NetworkInterface"),
 }
-OPEN = {
-    "VirtualMachineSizeTypes"
-}  # the client's list of sizes is no longer kept: its text says to ask for them
+OPEN = {"VirtualMachineSizeTypes"}  # the client's list of sizes is no longer kept: its text says to ask for them
 _VERBS = {
     "createOrUpdate": "create_or_update",
     "get": "get",
@@ -170,9 +164,7 @@ def _check_model(model: Any, body: dict[str, Any], where: str, *, answers: bool)
 
 def _check_one_of(choices: tuple[Any, ...], body: Any, where: str, *, answers: bool) -> None:
     enums = [one for one in choices if isinstance(one, type) and issubclass(one, enum.Enum)]
-    real = enums or [
-        one for one in choices if one is not type(None)
-    ]  # "a text, or one of these": one of these
+    real = enums or [one for one in choices if one is not type(None)]  # "a text, or one of these": one of these
     problems = []
     for one in real:
         try:
@@ -269,13 +261,7 @@ def _built(kind: str, verb: str) -> Method:
     version = parse_qs(query)["api-version"][0]
     shown = getattr(importlib.import_module(f"{module}.models"), model)
     return Method(
-        f"{kind}.{verb}",
-        request.method,
-        _pattern(path),
-        version,
-        frozenset(extra.get(verb, set())),
-        shown,
-        shown,
+        f"{kind}.{verb}", request.method, _pattern(path), version, frozenset(extra.get(verb, set())), shown, shown
     )
 
 

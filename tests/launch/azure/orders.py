@@ -45,11 +45,7 @@ class Orders(CloudState):
         amiss = self.take_fault("globalSchedules.createOrUpdate", "unarmed")
         made = {**wanted, **AMISS[amiss]} if amiss else wanted
         target = made["targetResourceId"].replace("/resourceGroups/", "/resourcegroups/")  # as Azure shows it
-        self.schedules[path] = {
-            **body,
-            "properties": {**made, "targetResourceId": target},
-            **self._fires(made),
-        }
+        self.schedules[path] = {**body, "properties": {**made, "targetResourceId": target}, **self._fires(made)}
         return Answer(201, public(self.schedules[path]))
 
     def _fires(self, made: dict[str, Any]) -> dict[str, Any]:
@@ -86,15 +82,12 @@ class Orders(CloudState):
         }
         results = [{"resourceId": vm, "operation": operation}]
         return Answer(
-            200,
-            {"description": "", "type": "virtualMachines", "location": where["location"], "results": results},
+            200, {"description": "", "type": "virtualMachines", "location": where["location"], "results": results}
         )
 
     def _get_order(self, path: str, where: dict[str, str], headers: Any, body: Any) -> Answer:
         found = [public(self.orders[one]) for one in body["operationIds"]]
-        return Answer(
-            200, {"results": [{"resourceId": one["resourceId"], "operation": one} for one in found]}
-        )
+        return Answer(200, {"results": [{"resourceId": one["resourceId"], "operation": one} for one in found]})
 
     def _get_schedule(self, path: str, where: dict[str, str], headers: Any, body: Any) -> Answer:
         found = self.schedules.get(path)

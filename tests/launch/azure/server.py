@@ -313,9 +313,7 @@ class AzureCloud(Orders):
         }  # fmt: skip
         self.billed[path] = Billed(where["name"], where["name"], body["tags"], self.elapsed_s)
         if self.vms[path]["_state"] != "Creating":
-            self.billed[
-                path
-            ].ended_s = self.elapsed_s  # it never came up: what is left costs nothing by the hour
+            self.billed[path].ended_s = self.elapsed_s  # it never came up: what is left costs nothing by the hour
             self.billed[path].started_s = self.elapsed_s
         self.meter.append(self.billed[path])
         return Answer(201, shown(self.vms[path], statuses=False))

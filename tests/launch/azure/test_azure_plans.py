@@ -133,9 +133,9 @@ def test_no_port_is_open_and_nobody_can_log_in() -> None:
     login = body(plan, "machine")["properties"]["osProfile"]["linuxConfiguration"]
     assert login["disablePasswordAuthentication"] is True
     assert [key["keyData"] for key in login["ssh"]["publicKeys"]] == [UNUSABLE_PUBLIC_KEY]
-    opened, closed = body(
-        build_launch_plan(ssh_from="203.0.113.7/32", ssh_key=UNUSABLE_PUBLIC_KEY), "firewall"
-    )["properties"]["securityRules"]
+    opened, closed = body(build_launch_plan(ssh_from="203.0.113.7/32", ssh_key=UNUSABLE_PUBLIC_KEY), "firewall")[
+        "properties"
+    ]["securityRules"]
     assert opened["properties"]["sourceAddressPrefix"] == "203.0.113.7/32"
     assert opened["properties"]["destinationPortRange"] == "22"
     assert opened["properties"]["priority"] < closed["properties"]["priority"]
@@ -211,9 +211,7 @@ case "$*" in *identity*) echo '{{"access_token": "tok"}}';; *DELETE*) exit {0 if
     _program(tmp_path / "sleep", f"""echo "sleep $1" >> {log}; [ "$1" = 3600 ] || kill -9 $PPID""")
     line = script(build_launch_plan()).splitlines()[1].removesuffix(" &")
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    subprocess.run(
-        ["bash", "-c", line.replace("setsid ", "setsid -w ")], env=environment, check=False, timeout=60
-    )
+    subprocess.run(["bash", "-c", line.replace("setsid ", "setsid -w ")], env=environment, check=False, timeout=60)
 
     first, token, *ends, last = log.read_text().splitlines()
     assert (first, last) == ("sleep 3600", "sleep 15")

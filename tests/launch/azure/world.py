@@ -23,9 +23,7 @@ OFFER = "Standard_NC4as_T4_v3"
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 AMISS = ("disabled", "machine", "time", "zone", "task")  # orders that are not what was asked for
 CREATE = "virtualMachines.createOrUpdate"
-ALTERED = sorted(
-    set(AMISS) - {"task", "zone"}
-)  # an answer with another one would break the vendor's own model
+ALTERED = sorted(set(AMISS) - {"task", "zone"})  # an answer with another one would break the vendor's own model
 
 
 class AzureWorld(SocketsWorld):

@@ -27,9 +27,7 @@ __all__ = [
 GIT = "git:https://example.org/me/repo.git@v1"
 
 
-def offer(
-    provider: str, instance_type: str, accelerator: str, devices: float = 1, **more: Any
-) -> dict[str, Any]:
+def offer(provider: str, instance_type: str, accelerator: str, devices: float = 1, **more: Any) -> dict[str, Any]:
     """Return an entry of `offers[]`: an hour and a half at $1 an hour, one day's price."""
     return {
         "provider": provider,

@@ -34,11 +34,7 @@ IMAGES = {
         "skypilot:custom-gpu-ubuntu-2204-cuda13",
         "skypilot:custom-gpu-ubuntu-2204",
     ),
-    "azure": (
-        "skypilot:custom-gpu-ubuntu-v2",
-        "skypilot:custom-gpu-ubuntu-v1",
-        "skypilot:custom-cpu-ubuntu-v2",
-    ),
+    "azure": ("skypilot:custom-gpu-ubuntu-v2", "skypilot:custom-gpu-ubuntu-v1", "skypilot:custom-cpu-ubuntu-v2"),
 }
 IMAGE_IDS = {
     "aws": "ami-12c6146b",  # one that moto has
@@ -64,11 +60,7 @@ def write_catalogs(home: Path, offers: Iterable[Offer]) -> None:
         regions = sorted({str(row["Region"]) for row in found.values()}) if cloud == "aws" else [""]
         _write(root / cloud / "images.csv", IMAGE_COLUMNS, _images(cloud, regions))
     for cloud, name in QUOTAS.items():
-        columns = (
-            "InstanceType" if cloud == "aws" else "Accelerator",
-            "OnDemandInstanceCode",
-            "SpotInstanceCode",
-        )
+        columns = ("InstanceType" if cloud == "aws" else "Accelerator", "OnDemandInstanceCode", "SpotInstanceCode")
         _write(root / cloud / f"{name}.csv", columns, [])
     names = {str(row["AcceleratorName"]) for rows in by_cloud.values() for row in rows.values()} - {""}
     common = [{"AcceleratorName": name, "Clouds": str([*by_cloud])} for name in sorted(names)]

@@ -39,9 +39,7 @@ def optimize(plans: dict[str, str]) -> dict[str, dict[str, Any]]:
     from gpuplan.skypilot import time_estimator
     from sky import check
 
-    check.get_cached_enabled_clouds_or_refresh = lambda *_, **__: [
-        sky.AWS()
-    ]  # as SkyPilot's own tests have it
+    check.get_cached_enabled_clouds_or_refresh = lambda *_, **__: [sky.AWS()]  # as SkyPilot's own tests have it
     return {
         key: {"told": _picked(sky, time_estimator(path), path), "untold": _picked(sky, None, path)}
         for key, path in plans.items()

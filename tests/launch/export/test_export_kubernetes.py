@@ -135,13 +135,7 @@ def test_the_pod_asks_for_that_node_and_for_no_rights(tmp_path: Path) -> None:
         ("colab", "skypilot", ".", NoAnswerError, "cannot be launched by SkyPilot"),
         ("gcp-tpu", "ray", "git:https://x/y", NoAnswerError, "to Ray: TPUs are not supported"),
         ("trainium", "kubernetes", "git:https://x/y", NoAnswerError, "cannot export Trainium1"),
-        (
-            "gcp-part",
-            "dstack",
-            ".",
-            NoAnswerError,
-            "engines count whole devices|no known name of",
-        ),
+        ("gcp-part", "dstack", ".", NoAnswerError, "engines count whole devices|no known name of"),
         ("aws", "dstack", "s3:bucket/key", UsageError, "dstack takes its code from a folder"),
     ],
 )

@@ -111,9 +111,7 @@ def test_ray_starts_one_process_on_each_machine_and_keras_joins_them(tmp_path: P
         port = free.getsockname()[1]
     (tmp_path / "train.py").write_text(JOINED)
     script = environment(export_planned(tmp_path, TWO, "ray")["document"])["GPUPLAN_SCRIPT"]
-    joins = [
-        line.replace(":12355", f":{port}") for line in script.splitlines() if "KERAS_DISTRIBUTION" in line
-    ]
+    joins = [line.replace(":12355", f":{port}") for line in script.splitlines() if "KERAS_DISTRIBUTION" in line]
     command = shlex.join([sys.executable, str(tmp_path / "train.py"), str(tmp_path)])
     done = run_on_ray(tmp_path, "\n".join(["set -e", *joins, command]))
 

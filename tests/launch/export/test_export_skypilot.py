@@ -26,8 +26,7 @@ from launch.export.plans import GIT, OFFERS, export_of, export_plan, write_shard
 from launch.export.sky_catalog import write_catalogs
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("sky") is None,
-    reason="SkyPilot is not installed: pip install 'gpuplan[skypilot]'",
+    importlib.util.find_spec("sky") is None, reason="SkyPilot is not installed: pip install 'gpuplan[skypilot]'"
 )
 needs_rsync = pytest.mark.skipif(
     shutil.which("rsync") is None, reason="SkyPilot needs rsync: apt-get install rsync"
@@ -202,10 +201,7 @@ def test_sky_launch_dryrun_on_the_command_line(home: Path, tmp_path: Path, aws: 
     task.write_text(
         yaml.safe_dump(export_of(tmp_path, "aws", "skypilot", source=f"folder:{tmp_path}")["document"])
     )
-    files = {
-        "AWS_CONFIG_FILE",
-        "AWS_SHARED_CREDENTIALS_FILE",
-    }  # it looks for its own, and takes no device for one
+    files = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"}  # it looks for its own, and takes no device for one
     environment = {
         **sky_environment(home),
         **{name: value for name, value in aws_environment(aws).items() if name not in files},

@@ -17,9 +17,7 @@ FSDP = "weights, gradients and optimizer state in parts; the script must shard t
 
 
 @pytest.mark.parametrize(("engine", "kind"), [("kubernetes", "JobSet"), ("ray", "RayJob"), ("skypilot", "")])
-def test_an_estimate_of_two_machines_is_exported_with_its_sharding(
-    engine: str, kind: str, tmp_path: Path
-) -> None:
+def test_an_estimate_of_two_machines_is_exported_with_its_sharding(engine: str, kind: str, tmp_path: Path) -> None:
     """`estimate --hosts 2 --shard fsdp`, 2 x 8 A100: document, price of both, and what the script has to do."""
     plan = write_sharded_plan(tmp_path / "plan.json")
     planned = json.loads(plan.read_text())["offers"]
@@ -28,9 +26,7 @@ def test_an_estimate_of_two_machines_is_exported_with_its_sharding(
 
     assert (found["hosts"], offer["devices"], offer["shard"]) == (2, 16, "fsdp")
     assert offer["usd_per_hour"] == planned[offer["rank"] - 1]["usd_per_hour"]
-    assert float(found["worst_case_usd"]) == pytest.approx(
-        float(offer["usd_per_hour"]) * offer["cap_s"] / 3600
-    )
+    assert float(found["worst_case_usd"]) == pytest.approx(float(offer["usd_per_hour"]) * offer["cap_s"] / 3600)
     assert document.get("kind", "") == kind
     assert not kind or problems(document) == []
     assert found["sharding"].startswith(f"fsdp over 16 devices in 2 machines: {FSDP}")
@@ -46,9 +42,7 @@ def test_the_price_of_two_machines_is_twice_that_of_one(tmp_path: Path) -> None:
     rank = next(place for place, found in enumerate(data["offers"], 1) if found["region"] == "us-east-1")
     usd_per_hour = Decimal(data["offers"][rank - 1]["usd_per_hour"])
     machine = ("p4d.24xlarge", "us-east-1", "on_demand")
-    (one,) = (
-        one for one in load_catalog().offers if (one.instance_type, one.region, one.purchase) == machine
-    )
+    (one,) = (one for one in load_catalog().offers if (one.instance_type, one.region, one.purchase) == machine)
     found = export_plan(plan, "kubernetes", rank=rank, max_usd=200.0)
 
     assert usd_per_hour == 2 * one.usd_per_hour

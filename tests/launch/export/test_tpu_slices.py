@@ -37,9 +37,7 @@ def test_a_slice_becomes_an_indexed_job_on_its_node_pool(  # noqa: PLR0917 - one
     """xpk's table of system characteristics (AI-Hypercomputer/xpk, 367c838), whose v5e and v6e have 8 chips on two
     hosts; on one: GKE's ct5lp-hightpu-8t and ct6e-standard-8t. Cloud TPU counts cores of v4 and v5p, two a chip.
     """
-    found = export_planned(
-        tmp_path, offer("gcp", instance_type, name, chips, region="us-east5"), "kubernetes"
-    )
+    found = export_planned(tmp_path, offer("gcp", instance_type, name, chips, region="us-east5"), "kubernetes")
     document = found["document"]
     job = document["spec"]["replicatedJobs"][0]["template"]["spec"]
     pod = job["template"]["spec"]

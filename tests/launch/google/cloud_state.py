@@ -32,9 +32,7 @@ class GoogleState(CloudState):
         self.by_client: list[tuple[str, bool]] = []  # operation; whether one of Google's clients sent it
 
     def error(self, status: int, reason: str, message: str) -> Answer:
-        upper = (
-            {"status": reason} if reason.isupper() else {"errors": [{"reason": reason, "message": message}]}
-        )
+        upper = {"status": reason} if reason.isupper() else {"errors": [{"reason": reason, "message": message}]}
         return Answer(status, {"error": {"code": status, "message": message, **upper}})
 
     def fail(self, how: str) -> Answer:

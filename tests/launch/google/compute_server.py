@@ -51,9 +51,7 @@ class ComputeEngine(GoogleState):
         known = self.by_request.get(where["requestId"])
         if known:
             same = known[0] == fingerprint
-            return (
-                Answer(200, known[1]) if same else self.error(400, "invalid", "request id of another request")
-            )
+            return Answer(200, known[1]) if same else self.error(400, "invalid", "request id of another request")
         key = (where["zone"], body["name"])
         if key in self.vms:
             return self.error(409, "alreadyExists", f"{body['name']} already exists")
@@ -68,8 +66,7 @@ class ComputeEngine(GoogleState):
             code, message = _ASYNC[failure]
             operation |= {"status": "DONE", "error": {"errors": [{"code": code, "message": message}]}}
             return Answer(
-                200,
-                {key: value for key, value in operation.items() if key != "error"} | {"status": "RUNNING"},
+                200, {key: value for key, value in operation.items() if key != "error"} | {"status": "RUNNING"}
             )
         number, how = operation["targetId"], self.take_fault(INSERT, "alter")
         self.vms[key] = {
@@ -118,18 +115,12 @@ class ComputeEngine(GoogleState):
 
     def _find(self, where: dict[str, str]) -> dict[str, Any] | None:
         wanted = where["instance"]
-        found = (
-            vm for key, vm in self.vms.items() if key[0] == where["zone"] and wanted in {key[1], vm["id"]}
-        )
+        found = (vm for key, vm in self.vms.items() if key[0] == where["zone"] and wanted in {key[1], vm["id"]})
         return next((vm for vm in found if vm["_project"] == where["project"]), None)
 
     def get(self, where: dict[str, str], body: Any) -> Answer:
         vm = self._find(where)
-        return (
-            Answer(200, public(vm))
-            if vm
-            else self.error(404, "notFound", f"{where['instance']} was not found")
-        )
+        return Answer(200, public(vm)) if vm else self.error(404, "notFound", f"{where['instance']} was not found")
 
     def delete(self, where: dict[str, str], body: Any) -> Answer:
         vm = self._find(where)
@@ -170,9 +161,7 @@ class ComputeEngine(GoogleState):
     def list_operations(self, where: dict[str, str], body: Any) -> Answer:
         field, _, value = where["filter"].partition(" = ")
         rows = [
-            one
-            for one in self.operations
-            if one.get(field) == value.strip('"') and one["zone"] == where["zone"]
+            one for one in self.operations if one.get(field) == value.strip('"') and one["zone"] == where["zone"]
         ]
         return Answer(200, {"kind": "compute#operationList", "items": rows} if rows else {})
 
@@ -181,10 +170,7 @@ class ComputeEngine(GoogleState):
 
 
 _ASYNC = {
-    "capacity": (
-        "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
-        "The zone does not have enough resources available",
-    ),
+    "capacity": ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "The zone does not have enough resources available"),
     "quota": ("QUOTA_EXCEEDED", "Quota 'GPUS_ALL_REGIONS' exceeded. Limit: 0.0 globally."),
 }
 

@@ -65,9 +65,7 @@ class Contract:
         """Return the method that takes a file at a path of its own, and the parts of the path."""
         for method in self.methods:
             if "mediaUpload" in method and method["httpMethod"] == verb:
-                found = _template(method["mediaUpload"]["protocols"]["simple"]["path"], method).fullmatch(
-                    path
-                )
+                found = _template(method["mediaUpload"]["protocols"]["simple"]["path"], method).fullmatch(path)
                 if found:
                     return method, found.groupdict()
         return None

@@ -100,9 +100,7 @@ class GoogleCloud(ComputeEngine, CloudTpu):
         if order.get("begin"):
             self.begin()
         if order.get("reclaim_all"):
-            ours = [
-                one.name for one in self.meter if one.tags["gpuplan-owner"] in order.get("owners", ["me"])
-            ]
+            ours = [one.name for one in self.meter if one.tags["gpuplan-owner"] in order.get("owners", ["me"])]
             order = {**order, "reclaim": ours}
         if "foreign" in order:
             self.foreign(order["foreign"])
@@ -119,12 +117,7 @@ class GoogleCloud(ComputeEngine, CloudTpu):
         self.hang = order.get("hang", self.hang)
         self.refused = order.get("refused", self.refused)
         held = {name: base64.b64encode(raw).decode() for name, (_, raw) in self.objects.items()}
-        return {
-            **super().control(order),
-            "objects": held,
-            "left": list(self.objects),
-            "by_client": self.by_client,
-        }
+        return {**super().control(order), "objects": held, "left": list(self.objects), "by_client": self.by_client}
 
     def _keep_object(self, where: dict[str, str], body: bytes) -> Answer:
         described, content = parse_owned_name(body)

@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuplan.launch.clouds.google.calls import (
-    CLIENT_METHODS,
-    _message,
-    _plain,
-    endpoint,
-    parse_error_response,
-)
+from gpuplan.launch.clouds.google.calls import CLIENT_METHODS, _message, _plain, endpoint, parse_error_response
 from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from launch.bench_on_sockets import Bench
 from launch.google.test_google_plans import build_launch_plan
@@ -145,9 +139,7 @@ def test_a_place_that_is_not_found_says_nothing_of_its_machines(message: str, ki
     assert parse_error_response(404, body, makes=False).kind is kind
 
 
-def test_credentials_that_cannot_be_read_are_said_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_that_cannot_be_read_are_said_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gpuplan.launch.clouds.google.calls import GoogleAccess
 
     key = tmp_path / "key.json"

@@ -58,9 +58,7 @@ def test_a_folder_without_a_bucket_is_refused() -> None:
 
 
 def test_git_is_checked_out_at_its_revision() -> None:
-    lines = script(
-        build_launch_plan("compute", source="git:https://example.org/me/project.git@v1.2")
-    ).splitlines()
+    lines = script(build_launch_plan("compute", source="git:https://example.org/me/project.git@v1.2")).splitlines()
     at = lines.index("git clone -q -- https://example.org/me/project.git code")
     assert lines[at + 1] == "git -C code checkout -q v1.2"
 
@@ -91,9 +89,7 @@ def test_the_container_of_the_script_runs_the_supervisor_to_its_end(tmp_path: Pa
     commands, home, inside = tmp_path / "bin", tmp_path / "opt", tmp_path / "inside"
     for folder in (commands, inside):
         folder.mkdir()
-    (inside / "train.py").write_text(
-        "import pathlib, sys; pathlib.Path('ran').write_text(' '.join(sys.argv[1:]))"
-    )
+    (inside / "train.py").write_text("import pathlib, sys; pathlib.Path('ran').write_text(' '.join(sys.argv[1:]))")
     docker = f"""[ "$1" = pull ] && exit 0
 cd {inside}; export PYTHONPATH={home}
 while [ "$1" != --entrypoint ]; do shift; done

@@ -46,11 +46,7 @@ def test_a_zone_without_machines_hands_on_to_the_next(bench: Bench) -> None:
     up = bench.launcher.launch(bench.plan())
 
     assert up.attempt.zone == "us-central1-b"
-    assert (
-        len(bench.alive()) == 1
-        if kind_of(bench) == "gpu"
-        else len(bench.adapter.machines(None).machines) == 1
-    )
+    assert len(bench.alive()) == 1 if kind_of(bench) == "gpu" else len(bench.adapter.machines(None).machines) == 1
 
 
 def test_a_quota_skips_the_region_and_is_named(bench: Bench) -> None:

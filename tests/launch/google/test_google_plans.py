@@ -115,16 +115,12 @@ def test_no_identity_no_key_and_no_firewall_rule() -> None:
     assert items["block-project-ssh-keys"] == items["enable-oslogin"] == "TRUE"
     assert "ssh-keys" not in items
     assert "tags" not in asked  # network tags are what firewall rules hang on
-    named = body(
-        build_launch_plan("compute", service_account="run@p1.iam.gserviceaccount.com", bucket="gs://b")
-    )
+    named = body(build_launch_plan("compute", service_account="run@p1.iam.gserviceaccount.com", bucket="gs://b"))
     assert [scope.rpartition("/")[2] for scope in named["serviceAccounts"][0]["scopes"]] == [
         "devstorage.read_write",
         "compute",
     ]
-    assert (
-        "accessConfigs" not in body(build_launch_plan("compute", external_ip="false"))["networkInterfaces"][0]
-    )
+    assert "accessConfigs" not in body(build_launch_plan("compute", external_ip="false"))["networkInterfaces"][0]
 
 
 @pytest.mark.parametrize("kind", ["compute", "tpu"])
@@ -146,9 +142,7 @@ def test_the_start_up_script_is_shell(options: dict[str, str]) -> None:
     text = script(build_launch_plan("compute", **options))
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
     lines = text.splitlines()
-    assert lines.index("trap end EXIT") < next(
-        number for number, line in enumerate(lines) if "git clone" in line
-    )
+    assert lines.index("trap end EXIT") < next(number for number, line in enumerate(lines) if "git clone" in line)
     assert 'notices": "gcp' in text
 
 

@@ -62,9 +62,7 @@ def test_the_price_is_the_sum_of_todays_skus(
     assert price.read_at == FakeClock().now()
 
 
-def test_it_is_asked_with_the_credentials_that_launch_and_once(
-    billing: Vendor, adapter: GoogleAdapter
-) -> None:
+def test_it_is_asked_with_the_credentials_that_launch_and_once(billing: Vendor, adapter: GoogleAdapter) -> None:
     """The bearer of the service account, not the API key of price refreshes; the next candidate asks no more."""
     adapter.live_price(candidate("g2-standard-4", "us-central1"), {})
     asked = list(billing.asked)

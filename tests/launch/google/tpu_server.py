@@ -57,10 +57,7 @@ class CloudTpu(GoogleState):
         if state == "WAITING_FOR_RESOURCES" and self.elapsed_s >= one["_since"] + MAKING_S:
             if one["_failure"]:
                 code, message = _RPC[one["_failure"]]
-                one["state"] = {
-                    "state": "FAILED",
-                    "failedData": {"error": {"code": code, "message": message}},
-                }
+                one["state"] = {"state": "FAILED", "failedData": {"error": {"code": code, "message": message}}}
                 return
             one["state"] = {"state": "ACTIVE", "activeData": {}}
             bill.started_s = one["_since"] + MAKING_S
@@ -82,11 +79,7 @@ class CloudTpu(GoogleState):
 
     def get_slice(self, where: dict[str, str], body: Any) -> Answer:
         one = self.slices.get(where["name"])
-        return (
-            Answer(200, public(one))
-            if one
-            else self.error(404, "NOT_FOUND", f"{where['name']} was not found")
-        )
+        return Answer(200, public(one)) if one else self.error(404, "NOT_FOUND", f"{where['name']} was not found")
 
     def delete_slice(self, where: dict[str, str], body: Any) -> Answer:
         one = self.slices.get(where["name"])

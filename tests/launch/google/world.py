@@ -25,10 +25,7 @@ class GoogleWorld(SocketsWorld):
     """GPU machines or TPU slices."""
 
     provider = "gcp"
-    modes: tuple[CapMode, ...] = (
-        "both",
-        "cloud",
-    )  # the cloud's cap is part of the call that makes the machine
+    modes: tuple[CapMode, ...] = ("both", "cloud")  # the cloud's cap is part of the call that makes the machine
     places = ("us-central1-a", "us-central1-b", "us-east1-b")  # zones; the attempts' first ones
     all_faults = (
         *product(CREATES, ("before",), ("reset", "garbage", "http500", "throttle")),

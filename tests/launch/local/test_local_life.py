@@ -241,10 +241,7 @@ def test_ordered_data_go_on_at_the_batch_after_the_last_one_trained(here: Here, 
     assert (here.folder / "seen").read_text().split() == [str(batch) for batch in range(40)] * 3
     assert "iterations 120 epochs 3" in here.log(machine)
     (said,) = outcome.resumed
-    assert (
-        said
-        == "fit 1: continues in epoch 2 after batch 22; the batches before it are those that were trained"
-    )
+    assert said == "fit 1: continues in epoch 2 after batch 22; the batches before it are those that were trained"
     assert f"gpuplan: {said}" in here.log(machine)
 
 

@@ -80,9 +80,7 @@ def test_killed_resumed_reconciled_and_known_to_the_next_estimate(tmp_path: Path
     assert parts["machine"]["predicted"] is not None
     assert (parts["compute"]["predicted"]["mid"], parts["compute"]["actual"]) == (0, 0)
     (kept,) = (tmp_path / "data" / "runs").glob("*.profile.json")
-    jsonschema.validate(
-        json.loads(kept.read_text()), json.loads((SCHEMAS / "gpuplan.profile.json").read_text())
-    )
+    jsonschema.validate(json.loads(kept.read_text()), json.loads((SCHEMAS / "gpuplan.profile.json").read_text()))
     after = computer.estimate()["offers"][0]
     assert after["basis"] == "measured"
     assert after["step_time_s"]["mid"] == parts["step"]["actual"]

@@ -168,11 +168,7 @@ SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
     "numpy-classes": lambda: _numpy(class_weight=dict(enumerate(WEIGHTS.tolist()))),
     "numpy-steps": lambda: _numpy(steps_per_epoch=5),
     "tfdata": lambda: {"x": _tensors().batch(BATCH), "shuffle": False},
-    "tfdata-repeated": lambda: {
-        "x": _tensors().batch(BATCH).repeat(),
-        "steps_per_epoch": 7,
-        "shuffle": False,
-    },
+    "tfdata-repeated": lambda: {"x": _tensors().batch(BATCH).repeat(), "steps_per_epoch": 7, "shuffle": False},
     "tfdata-reshuffled": lambda: {"x": _tensors().shuffle(SAMPLES, seed=3).batch(BATCH), "shuffle": False},
     "tfdata-unknown": lambda: {"x": _tensors().filter(lambda x, y: True).batch(BATCH), "shuffle": False},
     "tfdata-secret": lambda: {"x": _tensors().shuffle(SAMPLES, seed=_drawn()).batch(BATCH), "shuffle": False},

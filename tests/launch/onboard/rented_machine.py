@@ -45,9 +45,7 @@ def script_of(provider: str, folder: Path, number: int) -> str:
     plan = make_plan(request, create_adapter(provider, state_dir=folder, clock=SystemClock()))
     (making,) = [call for call in plan.attempts[0].calls if call.makes == "machine"]
     if provider == "gcp":
-        items = {
-            item["key"]: item["value"] for item in making.params["instanceResource"]["metadata"]["items"]
-        }
+        items = {item["key"]: item["value"] for item in making.params["instanceResource"]["metadata"]["items"]}
         return str(items["startup-script"])
     return str(making.params["UserData" if provider == "aws" else "custom_data"])
 

@@ -18,16 +18,7 @@ import pytest
 from gpuplan.launch.agent.checkpoint import ControlFlags
 from gpuplan.launch.agent.timing import StepClock
 from launch.onboard import ordered_fits
-from launch.onboard.ordered_fits import (
-    BATCH,
-    EPOCHS,
-    SAMPLES,
-    SOURCES,
-    STEPS,
-    Trained,
-    train,
-    train_interrupted,
-)
+from launch.onboard.ordered_fits import BATCH, EPOCHS, SAMPLES, SOURCES, STEPS, Trained, train, train_interrupted
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,9 +28,7 @@ RANDOM = {"pydataset-secret", "tfdata-secret", "generator-random"}  # no seed de
 KNOWN = sorted(SOURCES.keys() - RANDOM)
 KERAS_DIFFERS = {"pydataset-workers", "pydataset-shuffled-workers"}  # Keras trains prefetched batches twice
 EVERYWHERE = ["generator", "numpy-shuffled", "pydataset", "tfdata"]
-SEEN_ONCE = sorted(
-    {"numpy-shuffled", "pydataset-shuffled", "pydataset-shuffled-workers", "pydataset-redrawn"}
-)
+SEEN_ONCE = sorted({"numpy-shuffled", "pydataset-shuffled", "pydataset-shuffled-workers", "pydataset-redrawn"})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -214,13 +203,7 @@ ON_TORCH = ["pydataset", "pydataset-workers", "numpy-shuffled", "tfdata", "loade
 def test_other_backends_train_the_same_batches(backend: str, sources: list[str], tmp_path: Path) -> None:
     """In processes of their own."""
     environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join(sys.path)}
-    program = [
-        sys.executable,
-        ordered_fits.__file__,
-        ",".join(sources),
-        "second,validation",
-        str(tmp_path),
-    ]
+    program = [sys.executable, ordered_fits.__file__, ",".join(sources), "second,validation", str(tmp_path)]
     done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for source, runs in json.loads(done.stdout.splitlines()[-1]).items():

@@ -83,8 +83,7 @@ refresh_aws = partial(run, provider="aws", regions=("us-east-1",))
 def test_a_new_size_of_a_known_family_is_taken_and_an_unknown_accelerator_is_not(tmp_path: Path) -> None:
     """The accelerator of a new g6e size is the family's; `p9` is told and left out."""
     new = aws.plain_line(
-        "g6e.48xlarge",
-        **{"Instance Type": "g6e.64xlarge", "GPU": "16", "vCPU": "256", "PricePerUnit": "60.5"},
+        "g6e.48xlarge", **{"Instance Type": "g6e.64xlarge", "GPU": "16", "vCPU": "256", "PricePerUnit": "60.5"}
     )
     unknown = aws.plain_line("g6e.48xlarge", **{"Instance Type": "p9.48xlarge", "PricePerUnit": "99.0"})
     store = PriceStore(tmp_path)
@@ -107,9 +106,7 @@ def test_a_new_size_of_a_family_of_shares_is_not_taken_for_whole_gpus() -> None:
     whole = next(offer for offer in CATALOG.offers if offer.instance_type == "g6.xlarge")
     share = replace(whole, instance_type="g6f.large", devices=0.125)
     line = aws.plain_line("g6.xlarge", **{"Instance Type": "g6f.4xlarge", "PricePerUnit": "0.9662000000"})
-    (listed,) = parse_offer_file(
-        aws.offer_file([line]).splitlines(keepends=True), url="https://pricing.example"
-    )
+    (listed,) = parse_offer_file(aws.offer_file([line]).splitlines(keepends=True), url="https://pricing.example")
     assert listed.devices == 1
 
     for sizes in ([whole, share], [whole]):
@@ -185,9 +182,7 @@ def test_a_machine_that_is_no_longer_listed_is_gone_packaged_rows_included(tmp_p
             outcome = refresh_aws(store, server.url, known=known)
         offered = {o.instance_type for o in merge_refreshed(known, store)}
         is_listed = lines is LISTED
-        assert (
-            name in {o.instance_type for o in store.offers("aws") if o.purchase == "on_demand"}
-        ) == is_listed
+        assert (name in {o.instance_type for o in store.offers("aws") if o.purchase == "on_demand"}) == is_listed
         assert (name in offered) == is_listed
         assert ((name, "us-east-1", "on_demand") in store.gone("aws")) != is_listed
         assert outcome.gone == (not is_listed)

@@ -56,9 +56,7 @@ def amazon(asked: Asked) -> Any:
 
 def prices(store: PriceStore, purchase: str) -> dict[tuple[str, str], Decimal | None]:
     """Return the stored prices of a purchase option by type and region."""
-    return {
-        (o.instance_type, o.region): o.usd_per_hour for o in store.offers("aws") if o.purchase == purchase
-    }
+    return {(o.instance_type, o.region): o.usd_per_hour for o in store.offers("aws") if o.purchase == purchase}
 
 
 def test_the_offer_file_gives_the_price_of_the_plain_linux_machine(tmp_path: Path) -> None:
@@ -93,9 +91,7 @@ def test_a_list_in_yuan_is_refused(tmp_path: Path) -> None:
     """The lists of the regions in China: the same form, in CNY."""
     lines = [{**line, "Currency": "CNY"} for line in aws.read_offer_lines()]
 
-    outcome = run(
-        PriceStore(tmp_path), lambda asked: aws.offer_file(lines) if "/offers/" in asked.path else None
-    )
+    outcome = run(PriceStore(tmp_path), lambda asked: aws.offer_file(lines) if "/offers/" in asked.path else None)
 
     assert outcome.anomalies[0].code == "currency"
     assert f"{len(LISTED) + 2} prices are in CNY" in outcome.anomalies[0].message
@@ -169,9 +165,6 @@ def test_the_spot_history_gives_the_newest_price_of_the_regions_own_zones(tmp_pa
 
     found = {o.instance_type: (o.usd_per_hour, o.note) for o in store.offers("aws") if o.purchase == "spot"}
     assert found == {
-        "p3.2xlarge": (
-            Decimal("0.7754"),
-            "zone us-west-2b (others: us-west-2a 0.8103, us-west-2c 0.9012)",
-        ),
+        "p3.2xlarge": (Decimal("0.7754"), "zone us-west-2b (others: us-west-2a 0.8103, us-west-2c 0.9012)"),
         "g4dn.xlarge": (Decimal("0.1987"), "zone us-west-2d (others: us-west-2a 0.2114)"),
     }

@@ -103,9 +103,7 @@ def test_a_meter_without_a_price_hides_no_other(tmp_path: Path) -> None:
     """A placeholder of 0 USD of a later day; alone, it is left to the sanity checks."""
     placeholder = find_item("NC48ads A100 v4", retailPrice=0.0)
 
-    assert [row.usd_per_hour for row in parse(find_item("NC48ads A100 v4"), placeholder)] == [
-        Decimal("7.346")
-    ]
+    assert [row.usd_per_hour for row in parse(find_item("NC48ads A100 v4"), placeholder)] == [Decimal("7.346")]
     assert [row.usd_per_hour for row in parse(placeholder)] == [Decimal(0)]
 
 

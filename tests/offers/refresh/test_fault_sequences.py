@@ -83,9 +83,7 @@ class World:
         if "/offers/" not in asked.path:
             return None
         return aws.offer_file(
-            aws.plain_line(
-                name, **{"Region Code": region, "PricePerUnit": f"{usd:.10f}", "Currency": currency}
-            )
+            aws.plain_line(name, **{"Region Code": region, "PricePerUnit": f"{usd:.10f}", "Currency": currency})
             for name, region, usd in listed
             if f"/{region}/" in asked.path
         )
@@ -166,9 +164,7 @@ def test_nothing_is_lost_and_nothing_is_half_written(
 
 def check(store: PriceStore, provider: str, *, before: dict[Any, Any], steps: set[int], one: Round) -> None:
     """Hold the laws against a store."""
-    after = {
-        offer.key: offer for offer in store.offers(provider)
-    }  # reads every cell: a damaged file is an error
+    after = {offer.key: offer for offer in store.offers(provider)}  # reads every cell: a damaged file is an error
     history = store.history(provider)
     true = {
         (name, region): {usd + Decimal(step) / 100 for step in steps}
@@ -185,12 +181,8 @@ def check(store: PriceStore, provider: str, *, before: dict[Any, Any], steps: se
     for region in REGIONS[provider]:
         new = {key: offer.usd_per_hour for key, offer in after.items() if key[1] == region}
         old = {key: usd for key, usd in before.items() if key[1] == region}
-        now = {
-            (name, region, "on_demand"): usd + Decimal(one.step) / 100 for name, usd in USD[provider].items()
-        }
+        now = {(name, region, "on_demand"): usd + Decimal(one.step) / 100 for name, usd in USD[provider].items()}
         zeros = 1 if one.lie == "a zero" else 0
         assert new == old or sum(new.get(key) == usd for key, usd in now.items()) >= len(now) - zeros
-    left = [
-        path for path in store.folder.rglob("*.*") if path.name.startswith(".") and path.suffix != ".lock"
-    ]
+    left = [path for path in store.folder.rglob("*.*") if path.name.startswith(".") and path.suffix != ".lock"]
     assert left == [], "a half-written file lies about"

@@ -150,10 +150,7 @@ def test_what_a_vendor_asks_to_wait_is_waited_and_no_more_than_a_minute() -> Non
     assert pauses[0] == 1.0
     assert 0.5 <= pauses[1] <= 2.5
     assert pauses[2] > 1.0
-    with (
-        vendor(lambda _: {}, faults=["429"]) as server,
-        pytest.raises(FetchError, match="answered 429") as caught,
-    ):
+    with vendor(lambda _: {}, faults=["429"]) as server, pytest.raises(FetchError, match="answered 429") as caught:
         HttpClient(RetryPolicy(longest_wait_s=0.5), sleep=pauses.append).json(server.url)
     assert caught.value.retry_after_s == 1.0
     assert len(pauses) == 3

@@ -192,10 +192,7 @@ def test_machines_are_put_together_from_google_s_skus(
     assert len(server.asked) == 8, "84 and 4 SKUs in pages of 20, and two empty ones"
 
 
-@pytest.mark.parametrize(
-    ("usd", "kept"),
-    [(["0.30", "0.35"], "0.35"), (["0.35"], "0.35")],
-)
+@pytest.mark.parametrize(("usd", "kept"), [(["0.30", "0.35"], "0.35"), (["0.35"], "0.35")])
 def test_of_a_timeline_of_prices_the_last_one_counts(
     skus: dict[str, list[dict[str, Any]]], usd: list[str], kept: str
 ) -> None:
@@ -268,9 +265,7 @@ def test_machines_cost_what_google_s_own_rates_of_iowa_say() -> None:
     assert found["a4-highgpu-8g", "us-central1", "spot"] == Decimal("39.6336")
 
 
-def test_parts_of_which_skus_disagree_make_no_price(
-    tmp_path: Path, skus: dict[str, list[dict[str, Any]]]
-) -> None:
+def test_parts_of_which_skus_disagree_make_no_price(tmp_path: Path, skus: dict[str, list[dict[str, Any]]]) -> None:
     """Two prices of an A2 core in Iowa: no A2 machine there is priced; all others are."""
     double = google.sku("A2 Instance Core running in Iowa", ["us-central1"], 0.5)
     both = {**skus, google.COMPUTE_SERVICE: [*skus[google.COMPUTE_SERVICE], double]}

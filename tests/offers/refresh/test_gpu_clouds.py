@@ -33,9 +33,7 @@ def run(
             endpoints={SOURCES[provider]: server.url},
         )
         # without the packaged rows: whether rows of another day are near is not the question here
-        alone = type(job)(
-            provider=provider, slots=job.slots, specs=job.specs, packaged=(), request=job.request
-        )
+        alone = type(job)(provider=provider, slots=job.slots, specs=job.specs, packaged=(), request=job.request)
         return refresh_provider(alone, store=store, http=impatient()), server.asked
 
 
@@ -101,9 +99,7 @@ def test_vasts_cheapest_of_each_kind_over_all_pages(tmp_path: Path, monkeypatch:
     outcome, asked = run(store, "vast", gpu_clouds.search())
 
     found = {
-        o.instance_type: (o.accelerator, o.usd_per_hour)
-        for o in store.offers("vast")
-        if o.purchase == "on_demand"
+        o.instance_type: (o.accelerator, o.usd_per_hour) for o in store.offers("vast") if o.purchase == "on_demand"
     }
     assert len(asked) >= 42 / 5
     assert all('"order": [["dph_total", "asc"]]' in one.query["q"] for one in asked)

@@ -33,9 +33,7 @@ def test_rates_are_kept_by_type_and_region(tmp_path: Path) -> None:
     store = PriceStore(tmp_path)
 
     assert refreshed(store, advisor(TYPES)) == 5
-    rates = {
-        (row["instance_type"], row["region"]): row for row in store.table("interruption", "aws", COLUMNS)
-    }
+    rates = {(row["instance_type"], row["region"]): row for row in store.table("interruption", "aws", COLUMNS)}
 
     p4d, p5 = rates["p4d.24xlarge", "us-east-1"], rates["p5.48xlarge", "us-east-1"]
     assert (p4d["low_percent"], p4d["high_percent"], p4d["savings_percent"]) == ("15", "20", "0")

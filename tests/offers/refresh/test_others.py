@@ -20,9 +20,7 @@ KEYS = {"lambda": {"LAMBDA_API_KEY": "key"}, "runpod": {"RUNPOD_API_KEY": "key"}
 SOURCES = {"lambda": "lambda-api", "runpod": "runpod-api", "vast": "vast-api", "gcp": "skypilot-gcp"}
 
 
-def run(
-    store: PriceStore, url: str, provider: str, *, environ: Mapping[str, str] | None = None
-) -> RefreshOutcome:
+def run(store: PriceStore, url: str, provider: str, *, environ: Mapping[str, str] | None = None) -> RefreshOutcome:
     """Return how a refresh went."""
     (job,) = build_jobs(
         CATALOG,

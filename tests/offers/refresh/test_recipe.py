@@ -54,13 +54,9 @@ def test_the_recipe_refreshes_checks_and_writes_the_difference(tmp_path: Path) -
             }
             (tmp_path / str(cent)).mkdir()
             for name in ("refresh", "check", "difference"):
-                run = steps[name].replace(
-                    "catalog refresh", "catalog refresh --provider azure --region eastus"
-                )
+                run = steps[name].replace("catalog refresh", "catalog refresh --provider azure --region eastus")
                 bash = ["bash", "-eo", "pipefail", "-c", run]
-                done = subprocess.run(
-                    bash, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
-                )
+                done = subprocess.run(bash, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
                 assert done.returncode == 0, (name, done.stderr)
         bodies.append((tmp_path / str(cent) / "diff.md").read_text())
 
@@ -73,9 +69,7 @@ def test_the_release_packages_what_was_refreshed_and_keeps_the_laws(tmp_path: Pa
     root = RECIPE.parents[1]
     workflow = yaml.safe_load((root / ".github" / "workflows" / "release.yml").read_text())
     names = [step.get("name", "") for step in workflow["jobs"]["build"]["steps"]]
-    step = next(
-        s for s in workflow["jobs"]["build"]["steps"] if s.get("name", "").startswith("prices of today")
-    )
+    step = next(s for s in workflow["jobs"]["build"]["steps"] if s.get("name", "").startswith("prices of today"))
     shutil.copytree(root / "catalog", tmp_path / "catalog", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(root / ".ci", tmp_path / ".ci")
     missing = "Standard_NC8as_T4_v3"

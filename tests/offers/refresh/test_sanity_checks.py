@@ -40,10 +40,7 @@ def known(*rows: ListedPrice, **changes: object) -> dict[tuple[str, str, str], O
 
 
 def checked(
-    rows: Sequence[ListedPrice],
-    old: Mapping[tuple[str, str, str], Offer] | None = None,
-    *,
-    accept: bool = False,
+    rows: Sequence[ListedPrice], old: Mapping[tuple[str, str, str], Offer] | None = None, *, accept: bool = False
 ) -> CheckedPart:
     """Check the rows of the one part."""
     return check_part(PART, rows, old=old or {}, specs=SPECS, accept_moves=accept)
@@ -93,9 +90,7 @@ def test_the_price_on_demand_may_be_one_known_before() -> None:
     assert codes(checked([tenth], known(listed("4", region="there")))) == []
     assert codes(checked([tenth], known(listed("4"), usd_per_hour=None))) == []
     listed_now = [listed("4.6"), tenth]
-    assert (
-        codes(checked(listed_now, known(listed("4")))) == []
-    )  # what is listed now counts, not what was known
+    assert codes(checked(listed_now, known(listed("4")))) == []  # what is listed now counts, not what was known
 
 
 @pytest.mark.parametrize(
@@ -121,9 +116,7 @@ def test_shares_of_less_than_five_rows_say_nothing() -> None:
         assert codes(checked([row], known(row) | known(*rows[1:], **changes))) == []
 
 
-@pytest.mark.parametrize(
-    ("usd", "expected"), [("3", []), ("3.01", ["moved"]), ("0.34", []), ("0.33", ["moved"])]
-)
+@pytest.mark.parametrize(("usd", "expected"), [("3", []), ("3.01", ["moved"]), ("0.34", []), ("0.33", ["moved"])])
 def test_a_price_may_move_by_a_factor_of_three(usd: str, expected: list[str]) -> None:
     """From $1, up and down; a larger move is accepted after a look, or if the old price was an estimate."""
     row, old = listed(usd), known(listed("1"))
@@ -137,12 +130,7 @@ def test_a_price_may_move_by_a_factor_of_three(usd: str, expected: list[str]) ->
 
 @pytest.mark.parametrize(
     ("prices", "moved", "refused"),
-    [
-        (25, 5, False),
-        (25, 6, True),
-        (10, 4, False),
-        (10, 5, True),
-    ],  # a fifth of 25 are five; four are too few
+    [(25, 5, False), (25, 6, True), (10, 4, False), (10, 5, True)],  # a fifth of 25 are five; four are too few
 )
 def test_a_part_in_which_more_than_a_fifth_moved_is_refused(prices: int, moved: int, refused: bool) -> None:
     old = known(*(listed("1", box=box) for box in range(prices)))

@@ -7,12 +7,7 @@ from dataclasses import replace
 import pytest
 from factories import FakePredictor, make_accelerator, make_workload
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.compile.compiled_predictor import (
-    CompiledPredictor,
-    CompiledStep,
-    CompileTarget,
-    find_target,
-)
+from gpuplan.predict.compile.compiled_predictor import CompiledPredictor, CompiledStep, CompileTarget, find_target
 from gpuplan.predict.step_time import StepTime
 from gpuplan.units import GIB
 
@@ -29,9 +24,7 @@ def get_target(name: str = "TPU-v3") -> CompileTarget:
     return target
 
 
-def predicted(
-    result: CompiledStep, *, name: str = "TPU-v3", batch_size: int = 32, devices: float = 1
-) -> StepTime:
+def predicted(result: CompiledStep, *, name: str = "TPU-v3", batch_size: int = 32, devices: float = 1) -> StepTime:
     """Return a step at a batch size, of a workload that was compiled at 32."""
     known = {name: (get_target(name), result)}
     predictor = CompiledPredictor(FakePredictor(), make_workload(batch_size=32), known)

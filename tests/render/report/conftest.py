@@ -106,11 +106,7 @@ def planned(filters: Filters) -> Estimate:
         terms=CostTerms(costs=catalog.costs),
     )
     estimate = estimate_workload(
-        workload,
-        selection=context.selection,
-        predictor=context.predictor,
-        question=question,
-        terms=context.terms,
+        workload, selection=context.selection, predictor=context.predictor, question=question, terms=context.terms
     )
     return replace(estimate, details=build_report_details(context, estimate, question))
 

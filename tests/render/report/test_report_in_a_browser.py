@@ -194,6 +194,5 @@ def test_a_phone_shows_it_without_scrolling_sideways(open_page: Any) -> None:
     page = open_page(PHONE)
     assert page.evaluate("document.scrollingElement.scrollWidth") <= PHONE["width"]
     assert (
-        page.evaluate("document.querySelector('#chart-cost-time svg:last-of-type').clientWidth")
-        <= PHONE["width"]
+        page.evaluate("document.querySelector('#chart-cost-time svg:last-of-type').clientWidth") <= PHONE["width"]
     )

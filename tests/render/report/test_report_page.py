@@ -102,9 +102,7 @@ def test_the_plan_keeps_its_schema_with_details(plan: dict[str, Any]) -> None:
     jsonschema.validate(plan, schema)
 
 
-def test_the_whole_catalog_fits_in_a_mail(
-    whole_plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_whole_catalog_fits_in_a_mail(whole_plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every offer of the catalog within 1.5 MB. Where less is allowed, bills and notes of offers that the page
     does not show go, every offer stays, and the page says so.
     """

@@ -16,9 +16,7 @@ CONTRACTIONS = (OpKind.CONV, OpKind.DEPTHWISE, OpKind.DOT)
 class Traced:
     """A model built without values, and its traced step."""
 
-    def __init__(
-        self, model: Any, step: TracedStep, x_spec: ArraySpec, y_spec: ArraySpec, batch: int
-    ) -> None:
+    def __init__(self, model: Any, step: TracedStep, x_spec: ArraySpec, y_spec: ArraySpec, batch: int) -> None:
         self.model = model
         self.step = step
         self.x_spec = x_spec
@@ -57,8 +55,7 @@ class Traced:
         import jax
 
         return tuple(
-            jax.ShapeDtypeStruct((self.batch_size, *spec.shape), spec.dtype)
-            for spec in (self.x_spec, self.y_spec)
+            jax.ShapeDtypeStruct((self.batch_size, *spec.shape), spec.dtype) for spec in (self.x_spec, self.y_spec)
         )
 
 
@@ -85,9 +82,7 @@ def trace() -> Callable[..., Traced]:
         model.compile(optimizer=optimizer, loss=loss)
         x_spec = ArraySpec(tuple(model.inputs[0].shape[1:]), x_dtype)
         y_spec = ArraySpec(tuple(model.outputs[0].shape[1:]) if y_shape is None else y_shape, y_dtype)
-        batch = tuple(
-            jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype) for spec in (x_spec, y_spec)
-        )
+        batch = tuple(jax.ShapeDtypeStruct((batch_size, *spec.shape), spec.dtype) for spec in (x_spec, y_spec))
         with keras.StatelessScope(initialize_variables=False):
             model.optimizer.build(model.trainable_variables)
             model._symbolic_build(data_batch=batch)

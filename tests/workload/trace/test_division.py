@@ -78,11 +78,7 @@ def test_a_partial_sum_is_summed_once_for_all_its_readers() -> None:
         product = x @ a
         return jax.numpy.exp(product), jax.numpy.sin(product)
 
-    shared = divide(
-        read_twice,
-        ((8, 64), (SAMPLES, MODEL)),
-        ((64, 16), (MODEL, ())),
-    )
+    shared = divide(read_twice, ((8, 64), (SAMPLES, MODEL)), ((64, 16), (MODEL, ())))
     assert [name for name, *_ in list_collectives(shared)] == ["all_reduce"]
 
 
@@ -129,9 +125,7 @@ def test_a_branch_is_divided_like_the_code_around_it() -> None:
     def update(finite: Any, w: Any, g: Any) -> Any:
         return jax.lax.cond(finite.sum() > 0, lambda w, g: w - 0.1 * g, lambda w, g: w, w, g)
 
-    jaxpr = divide(
-        update, ((1,), ((),)), ((64, 16), (MODEL, ())), ((64, 16), (MODEL, ())), outputs=(MODEL, ())
-    )
+    jaxpr = divide(update, ((1,), ((),)), ((64, 16), (MODEL, ())), ((64, 16), (MODEL, ())), outputs=(MODEL, ()))
     assert list_collectives(jaxpr) == []
     assert get_shapes(jaxpr) == [(16, 16)]
 

@@ -129,9 +129,7 @@ def test_fused_attention_survives_json_and_changes_of_the_batch() -> None:
 def make_workload(batch_size: int) -> Workload:
     """Return a traced workload of one attention layer at a batch size."""
     inputs = keras.Input((LENGTH, WIDTH))
-    model = keras.Model(
-        inputs, keras.layers.MultiHeadAttention(HEADS, SIZE, name="attention")(inputs, inputs)
-    )
+    model = keras.Model(inputs, keras.layers.MultiHeadAttention(HEADS, SIZE, name="attention")(inputs, inputs))
     spec = ArraySpec((LENGTH, WIDTH), "float32")
     traced = trace_step(model, x_spec=spec, y_spec=None, batch_size=batch_size, mode="infer")
     return Workload(

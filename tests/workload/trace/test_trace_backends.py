@@ -14,10 +14,7 @@ from gpuplan.workload.model import Workload
 pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-CASES = [
-    ("tensorflow", "mnist_cnn.py"),
-    ("torch", "models.py:lstm_text?length=12&vocabulary=2000&units=32"),
-]
+CASES = [("tensorflow", "mnist_cnn.py"), ("torch", "models.py:lstm_text?length=12&vocabulary=2000&units=32")]
 
 
 @pytest.mark.parametrize(("backend", "example"), CASES)

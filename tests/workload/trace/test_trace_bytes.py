@@ -14,9 +14,7 @@ Trace = Callable[..., Any]
 
 def moved(rows: list[Op], way: str = "") -> float:
     """Return the bytes that rows read and write in one way of running [bytes]."""
-    return sum(
-        (getattr(op, f"{way}bytes_read") + getattr(op, f"{way}bytes_written")) * op.count for op in rows
-    )
+    return sum((getattr(op, f"{way}bytes_read") + getattr(op, f"{way}bytes_written")) * op.count for op in rows)
 
 
 def test_embedding_moves_only_the_rows_it_looks_up(trace: Trace) -> None:
@@ -56,9 +54,7 @@ def test_batch_normalization_as_one_kernel_reads_twice(trace: Trace) -> None:
 
     traced = trace(build, batch_size=32)
     tensor_bytes = 32 * 16 * 16 * 8 * 4
-    assert moved(traced.rows(layer="norm", phase="forward"), "layer_") == pytest.approx(
-        3 * tensor_bytes, rel=0.01
-    )
+    assert moved(traced.rows(layer="norm", phase="forward"), "layer_") == pytest.approx(3 * tensor_bytes, rel=0.01)
     assert moved(traced.rows(layer="norm", phase="backward"), "layer_") == pytest.approx(
         5 * tensor_bytes, rel=0.01
     )
@@ -173,9 +169,7 @@ def test_queries_keys_and_values_are_copied_head_by_head_once(trace: Trace) -> N
 
 
 @pytest.mark.parametrize(("steps", "kernels"), [(12, 1 + 11 + 1), (2, 1 + 3 + 1)])
-def test_between_the_steps_of_a_written_out_loop_is_one_kernel(
-    trace: Trace, steps: int, kernels: int
-) -> None:
+def test_between_the_steps_of_a_written_out_loop_is_one_kernel(trace: Trace, steps: int, kernels: int) -> None:
     """Activation, its double and an addition between products with one weight; two products are no loop."""
 
     def build() -> Any:

@@ -60,8 +60,7 @@ def test_dense_is_two_m_n_k_forward_and_for_both_gradients(trace: Trace) -> None
 
 @pytest.mark.parametrize("padding", ["same", "valid"])
 @pytest.mark.parametrize(
-    "shape",
-    [(3, 1, 1, 1), (3, 2, 1, 1), (1, 1, 1, 1), (1, 2, 1, 1), (3, 1, 2, 1), (5, 3, 1, 1), (3, 2, 1, 4)],
+    "shape", [(3, 1, 1, 1), (3, 2, 1, 1), (1, 1, 1, 1), (1, 2, 1, 1), (3, 1, 2, 1), (5, 3, 1, 1), (3, 2, 1, 4)]
 )
 def test_convolution_counts_real_work(trace: Trace, shape: tuple[int, int, int, int], padding: str) -> None:
     """2 x batch x output pixels x kernel x channels in / groups x channels out, for all three variants."""

@@ -40,12 +40,7 @@ def test_only_what_lies_on_a_cycle_is_the_chain() -> None:
         return jax.lax.scan(step, (h, jnp.zeros((2, 2))), x)
 
     found = products_of(run, (7, 3, 2), (2, 11), (11, 11), (5, 13), (3, 11))
-    assert {k: loop.part for k, loop in found.items() if loop} == {
-        2: "apart",
-        11: "chain",
-        5: "apart",
-        3: "sum",
-    }
+    assert {k: loop.part for k, loop in found.items() if loop} == {2: "apart", 11: "chain", 5: "apart", 3: "sum"}
     assert {loop.length for loop in found.values() if loop} == {7}
 
 
@@ -101,9 +96,7 @@ def test_the_six_products_of_an_lstm(trace: Trace) -> None:
         import keras
 
         lstm = keras.layers.LSTM
-        return keras.Sequential(
-            [keras.Input((20, 6)), lstm(7, return_sequences=True), lstm(10, name="second")]
-        )
+        return keras.Sequential([keras.Input((20, 6)), lstm(7, return_sequences=True), lstm(10, name="second")])
 
     rows = [op for op in trace(build, batch_size=3).rows(kind=OpKind.DOT) if op.layer.startswith("second")]
     found = sorted((op.phase, op.loop.part, op.m, op.n, op.k) for op in rows)

@@ -73,9 +73,7 @@ class AwsAdapter(CloudBase):
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return the maximum hourly price, disk and address included, and its exclusions."""
         chosen = parse_options(options)
-        notes = [
-            "traffic, bucket storage and tax are not included; the disk counts as $0.16 per GB and month"
-        ]
+        notes = ["traffic, bucket storage and tax are not included; the disk counts as $0.16 per GB and month"]
         if not chosen.bucket:
             notes.append("without `-O bucket=NAME` checkpoints and logs are lost with the machine")
         return CostBounds(
@@ -122,9 +120,7 @@ class AwsAdapter(CloudBase):
     def look(self, machine: MachineRef) -> CloudMachine | None:
         """Return an instance by its id, terminated ones included; None when EC2 does not know it."""
         client = self._client("ec2", machine.region)
-        page = none_if_absent(
-            lambda: self._answered(lambda: client.describe_instances(InstanceIds=[machine.id]))
-        )
+        page = none_if_absent(lambda: self._answered(lambda: client.describe_instances(InstanceIds=[machine.id])))
         found = next(list_instances(page), None) if page else None
         return self._machine(found, machine.region) if found else None
 
@@ -173,10 +169,7 @@ class AwsAdapter(CloudBase):
 
     def _machines_in(self, region: str) -> Iterator[CloudMachine]:
         """Yield a region's instances with our tags."""
-        wanted = [
-            {"Name": "tag-key", "Values": [TAG_RUN]},
-            {"Name": "instance-state-name", "Values": _LISTED},
-        ]
+        wanted = [{"Name": "tag-key", "Values": [TAG_RUN]}, {"Name": "instance-state-name", "Values": _LISTED}]
         token: dict[str, str] = {}
         while True:
             client = self._client("ec2", region)

@@ -73,12 +73,7 @@ def parse_options(options: Mapping[str, str]) -> AwsOptions:
         raise UsageError(
             f"`--option bucket_owner={chosen.bucket_owner}` is not an account number", hint="it has 12 digits"
         )
-    for name, needs in (
-        ("bucket", "profile"),
-        ("bucket_owner", "bucket"),
-        ("ssh_from", "key"),
-        ("subnet", "vpc"),
-    ):
+    for name, needs in (("bucket", "profile"), ("bucket_owner", "bucket"), ("ssh_from", "key"), ("subnet", "vpc")):
         if getattr(chosen, name) and not getattr(chosen, needs):
             raise UsageError(f"`--option {name}` needs `--option {needs}` too", hint=f"add `-O {needs}=…`")
     if chosen.ssh_from:
@@ -162,9 +157,7 @@ def build_attempt(
 class _CallBuilder:
     """Builds the calls of one attempt."""
 
-    def __init__(
-        self, request: LaunchRequest, candidate: LaunchCandidate, zone: str | None, number: int
-    ) -> None:
+    def __init__(self, request: LaunchRequest, candidate: LaunchCandidate, zone: str | None, number: int) -> None:
         self.request, self.candidate, self.zone, self.number = request, candidate, zone, number
         self.options = parse_options(request.options)
         self.name = build_owned_name(request, number)
@@ -286,9 +279,7 @@ class _CallBuilder:
         addresses = [{"CidrIp": self.options.ssh_from}]
         rule = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": addresses}
         params = {"GroupId": {"$ref": "group.id"}, "IpPermissions": [rule]}
-        return [
-            self._call("door", "ec2", "authorize_security_group_ingress", params, find=self._group().find)
-        ]
+        return [self._call("door", "ec2", "authorize_security_group_ingress", params, find=self._group().find)]
 
     def _machine(self) -> Call:
         """Start the instance; its tags, token and shutdown behaviour are part of this call."""
@@ -348,9 +339,7 @@ class _CallBuilder:
         if self.request.guest_cap_only:
             return []
         role = {"$ref": "role.arn"} if self._makes_role() else self.options.scheduler_role
-        return build_schedule_calls(
-            self.request, self.candidate, number=self.number, token=self.token, role=role
-        )
+        return build_schedule_calls(self.request, self.candidate, number=self.number, token=self.token, role=role)
 
     def _tagged(self, kind: str) -> dict[str, Any]:
         """Return the tags of a resource for the call that makes it."""

@@ -75,11 +75,7 @@ def parse_sdk_error(error: Exception) -> CloudError | None:  # noqa: PLR0911 - o
         return CloudError(ErrorKind.UNKNOWN, type(error).__name__, message)
     if type(error).__name__ == "ResponseParserError":
         return CloudError(ErrorKind.UNKNOWN, "ResponseParserError", "the answer could not be read")
-    if (
-        "Credential" in type(error).__name__
-        or "Token" in type(error).__name__
-        or "SSO" in type(error).__name__
-    ):
+    if "Credential" in type(error).__name__ or "Token" in type(error).__name__ or "SSO" in type(error).__name__:
         return CloudError(ErrorKind.CREDENTIALS, type(error).__name__, message)
     if isinstance(error, (exceptions.ParamValidationError, exceptions.BotoCoreError)):
         return CloudError(ErrorKind.INVALID, type(error).__name__, " ".join(message.split()))
@@ -117,9 +113,7 @@ def list_security_groups(client: Any, region: str) -> Iterator[Leftover]:
             tags = {tag["Key"]: tag["Value"] for tag in group.get("Tags", [])}
             name = group["GroupId"]
             undo = build_call("group", "ec2", "delete_security_group", {"GroupId": name}, region=region)
-            yield Leftover(
-                kind="security group", id=name, region=region, **parse_owner_tags(tags), undo=(undo,)
-            )
+            yield Leftover(kind="security group", id=name, region=region, **parse_owner_tags(tags), undo=(undo,))
 
 
 def list_schedules(client: Any, region: str) -> Iterator[Leftover]:
@@ -149,9 +143,7 @@ def read_on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
     try:
         rows = [row for text in texts for row in parse_products(text, "")]
     except (KeyError, TypeError, ValueError, FetchError) as error:
-        raise CloudError(
-            ErrorKind.UNKNOWN, "Malformed", f"unexpected form of the price list: {error}"
-        ) from error
+        raise CloudError(ErrorKind.UNKNOWN, "Malformed", f"unexpected form of the price list: {error}") from error
     prices = [row.usd_per_hour for row in rows if row.currency == "USD" and row.usd_per_hour > 0]
     if not prices:
         raise CloudError(ErrorKind.ABSENT, "NoPrice", _no_price(candidate))

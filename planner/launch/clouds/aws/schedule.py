@@ -21,9 +21,7 @@ from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
 PREFIX = "gpuplan."
 _UNFIT = re.compile(r"[^0-9A-Za-z_-]")  # names of schedules: `[0-9a-zA-Z-_.]+`, 64 at most
 
-SCHEDULE_SLACK_S = (
-    60.0  # a schedule starts within the minute that it names: docs.aws.amazon.com/scheduler, "at"
-)
+SCHEDULE_SLACK_S = 60.0  # a schedule starts within the minute that it names: docs.aws.amazon.com/scheduler, "at"
 TERMINATE = "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
 READ_BACK_S = 60.0
 ASSUMABLE_S = 180.0  # a new role propagates within seconds, rarely a minute
@@ -84,9 +82,7 @@ def build_schedule_calls(
         "Description": f"gpuplan run {request.run}, attempt {number}, of {request.owner}",
     }
     call, expects = partial(build_call, region=candidate.region), _flat({**content, "GroupName": "default"})
-    look = partial(
-        call, service="scheduler", operation="get_schedule", params={"Name": name}, expects=expects
-    )
+    look = partial(call, service="scheduler", operation="get_schedule", params={"Name": name}, expects=expects)
     read = look("schedule-armed", patience_s=READ_BACK_S, arms="schedule")
     made = call(
         "schedule",
@@ -172,13 +168,7 @@ def build_role_calls(region: str) -> list[Call]:
     return [
         call("role", "create_role", made, keeps=arn, find=found, find_first=True),
         call("role-policy", "put_role_policy", allowing, find=allowed, find_first=True, patience_s=KNOWN_S),
-        call(
-            "role-policies",
-            "list_role_policies",
-            named,
-            expects={"PolicyNames": [POLICY]},
-            patience_s=KNOWN_S,
-        ),
+        call("role-policies", "list_role_policies", named, expects={"PolicyNames": [POLICY]}, patience_s=KNOWN_S),
         call("role-attached", "list_attached_role_policies", named, expects={"AttachedPolicies": []}),
     ]
 

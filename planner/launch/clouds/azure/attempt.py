@@ -6,25 +6,12 @@ from typing import Any
 
 from ...core.api_call import Call, build_call
 from ...core.launch_plan import Attempt
-from ...core.request import (
-    TAG_RUN,
-    LaunchCandidate,
-    LaunchRequest,
-    build_resource_name,
-    build_tags,
-    build_token,
-)
+from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, build_resource_name, build_tags, build_token
 from ...core.shell import quote
 from ...core.startup import BootConfig, build_startup_script
 from ..base import compute_highest_price
 from .caps import CapCalls, build_end_command, build_layers, build_timer_line
-from .network import (
-    PARTS_OF_AN_IMAGE,
-    UNUSABLE_PUBLIC_KEY,
-    AzureOptions,
-    build_network_calls,
-    build_resource_path,
-)
+from .network import PARTS_OF_AN_IMAGE, UNUSABLE_PUBLIC_KEY, AzureOptions, build_network_calls, build_resource_path
 
 SEEN_S, RUNNING_S = 120.0, 900.0
 PACKAGES = ("keras", "jax[cuda12]")
@@ -154,11 +141,7 @@ class _CallBuilder:
         }
         if self.candidate.purchase == "spot":
             price = float(compute_highest_price(self.candidate))
-            properties |= {
-                "priority": "Spot",
-                "evictionPolicy": "Delete",
-                "billingProfile": {"maxPrice": price},
-            }
+            properties |= {"priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": price}}
         return {
             "location": self.candidate.region,
             "tags": self.tags,
@@ -169,10 +152,7 @@ class _CallBuilder:
 
     def _login(self) -> dict[str, Any]:
         """Return the login by public key; without a key, logins are impossible."""
-        key = {
-            "path": "/home/gpuplan/.ssh/authorized_keys",
-            "keyData": self.chosen.ssh_key or UNUSABLE_PUBLIC_KEY,
-        }
+        key = {"path": "/home/gpuplan/.ssh/authorized_keys", "keyData": self.chosen.ssh_key or UNUSABLE_PUBLIC_KEY}
         return {
             "computerName": self.name,
             "adminUsername": "gpuplan",

@@ -16,9 +16,7 @@ from ..base import require_disk_size, require_known_options, require_narrow_netw
 IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"
 # Azure requires a key for Linux machines. This one has no known private key: its point is the first SHA-256 of
 # "gpuplan: nobody's key N" that lies on the curve.
-UNUSABLE_PUBLIC_KEY = (
-    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEuhoKbu9WB3FgD9fec3LuwZ6XeqNLGPrgzZJ4K2mN4G nobody"
-)
+UNUSABLE_PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEuhoKbu9WB3FgD9fec3LuwZ6XeqNLGPrgzZJ4K2mN4G nobody"
 PARTS_OF_AN_IMAGE = 4
 SUBSCRIPTION = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -123,15 +121,11 @@ def build_network_calls(
         "name": "machine",
         "properties": {"addressPrefix": PRIVATE, "networkSecurityGroup": of("networkSecurityGroups")},
     }
-    subnet = build_resource_path(
-        chosen, group, "Microsoft.Network/virtualNetworks", f"{group}/subnets/machine"
-    )
+    subnet = build_resource_path(chosen, group, "Microsoft.Network/virtualNetworks", f"{group}/subnets/machine")
     out = {**of("publicIPAddresses"), "properties": {"deleteOption": "Delete"}}
     card = {
         "networkSecurityGroup": of("networkSecurityGroups"),
-        "ipConfigurations": [
-            {"name": "out", "properties": {"subnet": {"id": subnet}, "publicIPAddress": out}},
-        ],
+        "ipConfigurations": [{"name": "out", "properties": {"subnet": {"id": subnet}, "publicIPAddress": out}}],
     }
     return [
         build_call(
@@ -145,11 +139,7 @@ def build_network_calls(
         ),
         put("firewall", "networkSecurityGroups", {"securityRules": _rules(chosen)}),
         put("address", "publicIPAddresses", {"publicIPAllocationMethod": "Static"}, **address),
-        put(
-            "network",
-            "virtualNetworks",
-            {"addressSpace": {"addressPrefixes": [PRIVATE]}, "subnets": [inside]},
-        ),
+        put("network", "virtualNetworks", {"addressSpace": {"addressPrefixes": [PRIVATE]}, "subnets": [inside]}),
         put("interface", "networkInterfaces", card),
         build_call(
             "interface-ready",

@@ -73,12 +73,7 @@ _CODES = {
     ErrorKind.EXISTS: "ConditionNotMet PreconditionFailed RoleAssignmentExists",
 }
 _KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
-_GIVEN_BACK = {
-    "PowerState/deallocating",
-    "PowerState/deallocated",
-    "PowerState/stopping",
-    "PowerState/stopped",
-}
+_GIVEN_BACK = {"PowerState/deallocating", "PowerState/deallocated", "PowerState/stopping", "PowerState/stopped"}
 
 
 def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
@@ -336,9 +331,7 @@ class AzureRest:
             answer = self._pipeline().send_request(request)
             text = answer.text()
         except ClientAuthenticationError as error:
-            raise CloudError(
-                ErrorKind.CREDENTIALS, type(error).__name__, _without_lists(str(error))
-            ) from error
+            raise CloudError(ErrorKind.CREDENTIALS, type(error).__name__, _without_lists(str(error))) from error
         except AzureError as error:
             raise CloudError(ErrorKind.UNKNOWN, type(error).__name__, str(error)) from error
         self.clock.note(answer.headers.get("Date"))
@@ -352,9 +345,7 @@ class AzureRest:
             from azure.core.pipeline.transport import RequestsTransport
             from azure.identity import DefaultAzureCredential
 
-            logging.getLogger("azure.identity").setLevel(
-                logging.ERROR
-            )  # its attempts are summarized in one line
+            logging.getLogger("azure.identity").setLevel(logging.ERROR)  # its attempts are summarized in one line
             # A configured authority is used without a discovery request to another server.
             named = bool(os.environ.get("AZURE_AUTHORITY_HOST"))
             credential = DefaultAzureCredential(disable_instance_discovery=named)

@@ -124,9 +124,7 @@ class Inventory:
     def _slices(self, project: str) -> Iterator[CloudMachine]:
         """Yield the TPU slices of a project; none where the API is not enabled."""
         try:
-            for page in self._pages(
-                TPU_SERVICE, f"{QUEUED}.list", {"parent": f"projects/{project}/locations/-"}
-            ):
+            for page in self._pages(TPU_SERVICE, f"{QUEUED}.list", {"parent": f"projects/{project}/locations/-"}):
                 self._note_unreachable(page.get("unreachable", []))
                 for row in page.get("queuedResources", []):
                     yield parse_tpu_machine(row, project=project, seen_at=self.now())
@@ -159,9 +157,7 @@ class Inventory:
 def _is_disabled(fault: CloudError) -> bool:
     """Whether an API is not enabled in the project."""
     text = str(fault).lower()
-    return (
-        "accessnotconfigured" in text or "service_disabled" in text or "has not been used in project" in text
-    )
+    return "accessnotconfigured" in text or "service_disabled" in text or "has not been used in project" in text
 
 
 # Upper bounds, not prices: about twice what a balanced disk and an address usually cost.
@@ -215,9 +211,7 @@ class GoogleAdapter(CloudBase):
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the call that deletes a machine or slice."""
         return (
-            build_tpu_end_calls(machine)
-            if machine.details["kind"] == "tpu"
-            else build_compute_end_calls(machine)
+            build_tpu_end_calls(machine) if machine.details["kind"] == "tpu" else build_compute_end_calls(machine)
         )
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,8 +265,7 @@ class GoogleAdapter(CloudBase):
         part = PricePart(region=region, purchases=("on_demand", "spot"), label=f"gcp {region}")
         environ = {name: text for name, text in os.environ.items() if name not in KEY_VARIABLES}
         rows = read_price_list(
-            lambda http: self._prices.read(part, RefreshRequest(environ=environ), http),
-            name="CloudBillingCatalog",
+            lambda http: self._prices.read(part, RefreshRequest(environ=environ), http), name="CloudBillingCatalog"
         )
         now = self._reading_clock.now()
         return find_exact_price(candidate, rows, name="the Cloud Billing Catalog", read_at=now)
@@ -318,17 +311,13 @@ def _notes(candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]
     """Return the price's exclusions and other notes."""
     notes = ["the Google adapter has not been run against the real cloud yet"]
     if chosen.network == "default":
-        notes.append(
-            "the network `default` opens port 22 to the internet; no firewall rule is added or changed"
-        )
+        notes.append("the network `default` opens port 22 to the internet; no firewall rule is added or changed")
     if not chosen.bucket:
         notes.append("without `-O bucket=gs://…` checkpoints and logs are lost with the machine")
     if is_tpu(candidate.instance_type):
         notes.append("the cap of a TPU starts when it is active; waiting for it is free")
         if candidate.purchase == "on_demand":
-            notes.append(
-                "an on-demand TPU is requested as FLEX_START; the price is that of the on-demand SKU"
-            )
+            notes.append("an on-demand TPU is requested as FLEX_START; the price is that of the on-demand SKU")
         if not chosen.service_account:
             notes.append("without a `-O service_account=…` that may delete it, a TPU runs until its cap")
     elif not chosen.service_account:

@@ -131,13 +131,7 @@ _CODES = {  # in upper case
     ErrorKind.TRANSIENT: "RESOURCENOTREADY RESOURCE_NOT_READY RESOURCEINUSEBYANOTHERRESOURCE",
 }
 _KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
-_NOT_HERE = (
-    "does not exist in zone",
-    "acceleratortypes/",
-    "machinetypes/",
-    "unknown zone",
-    "accelerator type",
-)
+_NOT_HERE = ("does not exist in zone", "acceleratortypes/", "machinetypes/", "unknown zone", "accelerator type")
 _RPC_EXHAUSTED = 8
 # "The resource 'projects/p1/zones/us-east1-b' was not found": the place, not the resource.
 _PLACE = re.compile(r"projects/[^/']+(/(zones|locations)/[^/']+)?'? was not found")

@@ -80,14 +80,7 @@ def build_compute_attempt(
     cap = get("cap", arms="max-run-duration", patience_s=ARMED_WITHIN_S, expects=armed)
     calls, layers = (insert, operation, cap), _layers(candidate.cap_s)
     return build_attempt(
-        "compute",
-        calls,
-        layers,
-        request=request,
-        candidate=candidate,
-        number=number,
-        zone=zone,
-        chosen=chosen,
+        "compute", calls, layers, request=request, candidate=candidate, number=number, zone=zone, chosen=chosen
     )
 
 

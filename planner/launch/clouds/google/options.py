@@ -64,8 +64,7 @@ def parse_options(options: Mapping[str, str], *, project: str | None) -> GoogleO
     owner = options.get("project") or project
     if not owner:
         raise UsageError(
-            "no project is given to pay for the machine",
-            hint="`-O project=NAME`, or set GOOGLE_CLOUD_PROJECT",
+            "no project is given to pay for the machine", hint="`-O project=NAME`, or set GOOGLE_CLOUD_PROJECT"
         )
     defaults = GoogleOptions(project=owner)
     chosen = GoogleOptions(
@@ -168,8 +167,7 @@ def machine_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
     count, _, name = attached.partition("x")
     if name not in _ATTACHED or not count.isdecimal():
         raise UsageError(
-            f"`{attached}` cannot be attached to {base}: unknown accelerator name",
-            hint="choose another offer",
+            f"`{attached}` cannot be attached to {base}: unknown accelerator name", hint="choose another offer"
         )
     return base, (_ATTACHED[name], int(count))
 

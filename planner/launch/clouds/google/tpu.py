@@ -142,9 +142,7 @@ def _body(
         scope = ["https://www.googleapis.com/auth/cloud-platform"]  # the TPU API has no narrower scope
         node["serviceAccount"] = {"email": chosen.service_account, "scope": scope}
     return {
-        "tpu": {
-            "nodeSpec": [{"parent": parent, "nodeId": build_resource_name(request, number), "node": node}]
-        },
+        "tpu": {"nodeSpec": [{"parent": parent, "nodeId": build_resource_name(request, number), "node": node}]},
         "runDuration": {"maxRunDuration": f"{candidate.cap_s}s"},
         "queueingPolicy": {"validUntilDuration": f"{chosen.wait_s}s"},
         "provisioningModel": _provisioning_model(candidate),

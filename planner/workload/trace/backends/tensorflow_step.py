@@ -152,9 +152,7 @@ def _build_row(operation: Any, times: float) -> Op | None:
         kind = _find_kind(name)
         elements = max(prod(shape) for shape in (*known, *(shape for shape, _ in inputs)))
         facts = {"kind": kind, "flops": 0.0 if kind in NO_ARITHMETIC else float(elements)}
-    written = sum(
-        prod(s) * t.dtype.size for s, t in zip(shapes, operation.outputs, strict=True) if s is not None
-    )
+    written = sum(prod(s) * t.dtype.size for s, t in zip(shapes, operation.outputs, strict=True) if s is not None)
     backward = "gradient_tape" in operation.name or "gradients" in operation.name
     phase: Phase = "backward" if backward else "forward"
     return build_unfused_op(
@@ -232,9 +230,7 @@ def _build_einsum(equation: str, shapes: list[tuple[int, ...] | None]) -> Contra
     if len(letters) != 2 or "." in equation or None in shapes:
         return None
     sizes = {
-        a: n
-        for text, shape in zip(letters, shapes, strict=True)
-        for a, n in zip(text, shape or (), strict=True)
+        a: n for text, shape in zip(letters, shapes, strict=True) for a, n in zip(text, shape or (), strict=True)
     }
     first, second, kept = (set(text) for text in (*letters, result))
     return build_product(

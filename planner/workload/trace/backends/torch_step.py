@@ -144,9 +144,7 @@ class PaddedGradients:
     """
 
     def __init__(self) -> None:
-        self._parts: dict[
-            int, tuple[Any, int]
-        ] = {}  # by id; the tensor is kept, so that its id is not reused
+        self._parts: dict[int, tuple[Any, int]] = {}  # by id; the tensor is kept, so that its id is not reused
 
     def facts(self, name: str, args: Any, out: Any) -> list[dict[str, Any]]:
         """Return the fields of an addition's row, empty for other operations; record gradients."""
@@ -165,9 +163,7 @@ def _choose_value(tensor: Any) -> bool | int | float:
     return True if "bool" in str(tensor.dtype) else 1
 
 
-def _build_row(
-    name: str, inputs: Any, out: Any, facts: dict[str, Any], *, phase: Phase, number: int
-) -> Op | None:
+def _build_row(name: str, inputs: Any, out: Any, facts: dict[str, Any], *, phase: Phase, number: int) -> Op | None:
     read, written = _find_tensors(inputs), _find_tensors(out) or _find_changed(name, inputs[0])
     if name in FREE or not written:
         return None
@@ -259,9 +255,7 @@ def _build_convolution(
 
 def _find_kind(name: str) -> OpKind:
     bare = name.removeprefix(MANY).strip("_").removeprefix("native_")
-    fitting = [
-        (len(begin), kind) for kind, names in KINDS.items() for begin in names if bare.startswith(begin)
-    ]
+    fitting = [(len(begin), kind) for kind, names in KINDS.items() for begin in names if bare.startswith(begin)]
     return max(fitting)[1] if fitting else OpKind.ELEMENTWISE
 
 

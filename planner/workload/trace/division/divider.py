@@ -47,9 +47,7 @@ def divide_branches(divider: BodyDivider, operands: Operands, body: LocalJaxpr) 
     for jaxpr in jaxprs:
         branch, results = divider.divide_body(jaxpr, build_constants(jaxpr), operands.values[1:])
         specs = specs or [value.spec for value in results]
-        ends = [
-            divider.conform(value, spec, equation, branch) for value, spec in zip(results, specs, strict=True)
-        ]
+        ends = [divider.conform(value, spec, equation, branch) for value, spec in zip(results, specs, strict=True)]
         branch.outvars = [value.variable for value in ends]
         branches.append(branch)
     outside = [build_value(variable, spec) for variable, spec in zip(equation.outvars, specs, strict=True)]
@@ -108,8 +106,7 @@ class Divider:
         inner_constants, inner = ([rename(value) for value in values] for values in (constants, arguments))
         scope = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*inner_constants, *inner], strict=True))
         local = LocalJaxpr(
-            invars=[value.variable for value in inner],
-            constvars=[value.variable for value in inner_constants],
+            invars=[value.variable for value in inner], constvars=[value.variable for value in inner_constants]
         )
 
         def read(variable: Any) -> Value:
@@ -216,11 +213,7 @@ def _is_widening(equation: Equation) -> bool:
 
 
 def divide_step(
-    closed_jaxpr: Any,
-    *,
-    inputs: Sequence[Spec],
-    outputs: Sequence[Spec | None],
-    mesh: MeshAxes,
+    closed_jaxpr: Any, *, inputs: Sequence[Spec], outputs: Sequence[Spec | None], mesh: MeshAxes
 ) -> LocalJaxpr:
     """Return a traced function as one device of a mesh runs it.
 

@@ -36,9 +36,7 @@ class Operands:
         body: The local jaxpr so far, to which collectives and slices are appended.
     """
 
-    def __init__(
-        self, equation: Equation, values: Sequence[Value], *, mesh: MeshAxes, body: LocalJaxpr
-    ) -> None:
+    def __init__(self, equation: Equation, values: Sequence[Value], *, mesh: MeshAxes, body: LocalJaxpr) -> None:
         self.equation, self.mesh, self._body = equation, mesh, body
         self.values = [body.summed.get(id(value.variable), value) for value in values]
 
@@ -84,9 +82,7 @@ class Operands:
     def fit(self, index: int, spec: Spec) -> None:
         """Gather an operand along axes that divide none of the same dimensions in a spec, and slice it to that."""
         pairs = enumerate(zip(self.spec(index), spec, strict=True))
-        self.gather(
-            index, [dim for dim, (axes, wanted) in pairs if find_names([axes]) - find_names([wanted])]
-        )
+        self.gather(index, [dim for dim, (axes, wanted) in pairs if find_names([axes]) - find_names([wanted])])
         self.slice_to(index, spec)
 
     def slice_to(self, index: int, spec: Spec) -> None:

@@ -6,17 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .operands import Operands
-from .spec import (
-    UNDIVIDED,
-    Axes,
-    Divided,
-    Shape,
-    Spec,
-    build_undivided,
-    divide_reshaped,
-    find_names,
-    merge_axes,
-)
+from .spec import UNDIVIDED, Axes, Divided, Shape, Spec, build_undivided, divide_reshaped, find_names, merge_axes
 
 
 def divide_dot(operands: Operands) -> list[Divided]:
@@ -199,9 +189,7 @@ def _agree(operands: Operands, shape: Shape, *, whole: Sequence[int]) -> Spec:
                 found[dim] = kept
     for index in same:
         value = operands.values[index]
-        wanted = tuple(
-            axes if value.shape[dim] == shape[dim] else UNDIVIDED for dim, axes in enumerate(found)
-        )
+        wanted = tuple(axes if value.shape[dim] == shape[dim] else UNDIVIDED for dim, axes in enumerate(found))
         if find_names(wanted) & value.partial:
             operands.sum_up(index, wanted=wanted)
         operands.slice_to(index, wanted)

@@ -55,9 +55,7 @@ def compute_local_shape(shape: Shape, spec: Spec) -> Shape:
         >>> compute_local_shape((8, 30), ((Axis("batch", 1),), (Axis("model", 4),)))
         (8, 8)
     """
-    return tuple(
-        -(-size // prod(axis.parts for axis in axes)) for size, axes in zip(shape, spec, strict=True)
-    )
+    return tuple(-(-size // prod(axis.parts for axis in axes)) for size, axes in zip(shape, spec, strict=True))
 
 
 def merge_axes(axes: Axes, more: Axes, *, taken: frozenset[str]) -> Axes | None:
@@ -147,9 +145,7 @@ class MeshAxes(Frozen):
         """Return the axes of a dimension of an activation by their names; those of one device are left out."""
         listed = (names,) if isinstance(names, str) else tuple(names or ())
         return tuple(
-            Axis(name, 1 if name in self.replicas else self.sizes[name])
-            for name in listed
-            if name in self.sizes
+            Axis(name, 1 if name in self.replicas else self.sizes[name]) for name in listed if name in self.sizes
         )
 
     def describe_ring(self, names: Sequence[str], *, message_bytes: int) -> dict[str, Any]:

@@ -18,9 +18,7 @@ BLOCK = 128
 STATISTIC_BYTES = 4  # the logarithm of each query's sum, kept for the backward pass
 
 
-def build_attention_product(
-    call: AttentionCall, *, batch: int, backward: bool, repeats: int = 0
-) -> Contraction:
+def build_attention_product(call: AttentionCall, *, batch: int, backward: bool, repeats: int = 0) -> Contraction:
     """Describe one pass of fused attention as products over the blocks of queries (backward: of keys).
 
     The forward pass computes S = Q K^T and S V, 4 T S H FLOP a head; a causal mask leaves the blocks on and below
@@ -48,9 +46,7 @@ def build_attention_product(
     )
 
 
-def fuse_attention(
-    graph: Graph, calls: Mapping[int, AttentionCall]
-) -> tuple[Graph, tuple[AttentionCall, ...]]:
+def fuse_attention(graph: Graph, calls: Mapping[int, AttentionCall]) -> tuple[Graph, tuple[AttentionCall, ...]]:
     """Return the graph with fused attention, and the distinct calls that were fused; none if one cannot be.
 
     Args:

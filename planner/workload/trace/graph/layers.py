@@ -102,9 +102,7 @@ def _find_updated_variables(graph: Graph) -> dict[int, int]:
     Scalar work (a bias correction) is assigned to the next updated variable.
     """
     updates = [
-        (index, node)
-        for index, node in enumerate(graph.nodes)
-        if node.phase == "update" and node.role in FUSIBLE
+        (index, node) for index, node in enumerate(graph.nodes) if node.phase == "update" and node.role in FUSIBLE
     ]
     roots: dict[int, int] = {index: index for index, _ in updates}
 
@@ -258,9 +256,7 @@ class _BorderTraffic:
         return fusible and all(self._is_gradient_of(producer, reader) for reader in readers)
 
     def _is_gradient_of(self, producer: int, reader: int) -> bool:
-        """Return whether a reader is in the backward pass of a value's producer: of its layer, or of its
-        call.
-        """
+        """Return whether a reader is in the backward pass of a value's producer: of its layer, or of its call."""
         node, other = self.graph.nodes[producer], self.graph.nodes[reader]
         if producer in self.calls and (node.phase == other.phase or self.calls[producer] != other.call):
             return False

@@ -215,10 +215,7 @@ def _find_gradients(graph: Graph, fusion: Fusion) -> set[int]:
         if value in fusion.stored
     }
     read = {
-        value
-        for kernel in fusion.kernels
-        if graph.nodes[kernel.root].phase == "update"
-        for value in kernel.reads
+        value for kernel in fusion.kernels if graph.nodes[kernel.root].phase == "update" for value in kernel.reads
     }
     return made & read
 

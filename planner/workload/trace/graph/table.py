@@ -104,9 +104,7 @@ def _absorb_idle(rows: dict[tuple[int, int], _Row], heaviest: dict[int, tuple[in
         rows[heaviest[key[0]]].nodes += rows.pop(key).nodes
 
 
-def _build_ops(
-    row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int], taken_in: Set[int]
-) -> list[Op]:
+def _build_ops(row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int], taken_in: Set[int]) -> list[Op]:
     """Return a row's operation; two if its executions are one launch when fused and many otherwise."""
     op = _build_op(row, key, fusion, weights, taken_in)
     if op is None or op.count == 1 or key[1] not in fusion.shared:
@@ -119,9 +117,7 @@ def _build_ops(
     return [replace(op, **apart), replace(op, **together)]
 
 
-def _build_op(
-    row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int], taken_in: Set[int]
-) -> Op | None:
+def _build_op(row: _Row, key: tuple[int, int], fusion: Fusion, weights: Set[int], taken_in: Set[int]) -> Op | None:
     layer_group, fused_kernel = key
     main = max(row.nodes, key=lambda node: node.bytes_moved)
     if main.equation is None:

@@ -35,9 +35,7 @@ class _GraphBuilder:
         self._integers: dict[int, int] = {}
         self._fronts: dict[tuple[int, tuple[int, ...]], int] = {}
 
-    def inline(
-        self, jaxpr: Any, arguments: Sequence[int | None], *, stack: str, count: float
-    ) -> list[int | None]:
+    def inline(self, jaxpr: Any, arguments: Sequence[int | None], *, stack: str, count: float) -> list[int | None]:
         """Append a jaxpr's equations and return the values of its results."""
         scope: dict[Any, int | None] = dict(zip([*jaxpr.constvars, *jaxpr.invars], arguments, strict=True))
         names: dict[Any, str] = {}
@@ -194,11 +192,7 @@ class _GraphBuilder:
         first = len(self.graph.nodes)
         ends = self.inline(body, arguments, stack=stack, count=count * length)
         mark_loop(
-            self.graph.nodes[first:],
-            state=state,
-            ends=ends,
-            length=length,
-            layer=self._scope(stack).recurrent,
+            self.graph.nodes[first:], state=state, ends=ends, length=length, layer=self._scope(stack).recurrent
         )
         self._border("scan_end", [*ends, *inputs[consts:]], [], stack)
         return results
@@ -221,9 +215,7 @@ class _GraphBuilder:
             self._remark(f"loop of unknown length in {_format_location(stack)}", first, unknown_loop=True)
         return results
 
-    def _cond(
-        self, equation: Equation, inputs: list[int | None], stack: str, count: float
-    ) -> list[int | None]:
+    def _cond(self, equation: Equation, inputs: list[int | None], stack: str, count: float) -> list[int | None]:
         branch = select_most_expensive_branch(equation)
         first = len(self.graph.sizes)
         known = self.values(branch.constvars)

@@ -230,8 +230,7 @@ def number_calls() -> Iterator[dict[int, AttentionCall]]:
     found += [(nn, name, getattr(nn, name)) for name in _NORMALIZATIONS if hasattr(nn, name)]
     attend = _wrap_attention(backend.nn.dot_product_attention, numbers, attention)
     wrapped = (
-        (module, name, _wrap_numbered(one, numbers, composed=_find_composing(name)))
-        for module, name, one in found
+        (module, name, _wrap_numbered(one, numbers, composed=_find_composing(name))) for module, name, one in found
     )
     with replacing(*wrapped, (backend.nn, "dot_product_attention", attend)):
         yield attention
@@ -249,9 +248,7 @@ def _find_composing(name: str) -> str:
     return "torch" if name in _COMPOSED_ON_TORCH else ""
 
 
-def _wrap_numbered(
-    function: Callable[..., Any], numbers: Iterator[int], *, composed: str
-) -> Callable[..., Any]:
+def _wrap_numbered(function: Callable[..., Any], numbers: Iterator[int], *, composed: str) -> Callable[..., Any]:
     import jax
 
     @functools.wraps(function)

@@ -11,15 +11,7 @@ from typing import Any, Literal, cast
 
 from ...device_layout import DeviceLayout, VariableBytes
 from ...keras_layers import group_variables, replacing
-from ...model import (
-    AttentionCall,
-    Collective,
-    CollectiveKind,
-    DividedStep,
-    FusedAttention,
-    Memory,
-    Unmodelled,
-)
+from ...model import AttentionCall, Collective, CollectiveKind, DividedStep, FusedAttention, Memory, Unmodelled
 from ...ops import Op, OpKind
 from ...options import ArraySpec, SpecTree, iter_specs, map_specs
 from ..control import has_primitive
@@ -223,9 +215,7 @@ def trace_step(
 KnownSteps = dict[tuple[int, str], tuple[Any, Mapping[int, AttentionCall], TracedStep]]
 
 
-def _build_divided_step(
-    found: TracedStep, graph: Graph, layout: DeviceLayout, *, stated: bool
-) -> DividedStep:
+def _build_divided_step(found: TracedStep, graph: Graph, layout: DeviceLayout, *, stated: bool) -> DividedStep:
     """Return a step at local shapes, its collectives apart from its other operations."""
     fused = found.fused_attention
     return DividedStep(

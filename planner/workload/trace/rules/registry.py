@@ -154,9 +154,7 @@ MOVEMENT_RULES: dict[str, Rule] = {
     **dict.fromkeys(("pad", "tile"), _RESIZE),
     "slice": Rule(kind=OpKind.MOVE, role=Role.POINTWISE, reads=read_selected, is_view=has_same_size),
     **dict.fromkeys(("stack", "concatenate"), _JOIN),
-    "dynamic_slice": Rule(
-        kind=OpKind.GATHER, role=Role.POINTWISE, reads=read_selected, is_view=has_same_size
-    ),
+    "dynamic_slice": Rule(kind=OpKind.GATHER, role=Role.POINTWISE, reads=read_selected, is_view=has_same_size),
     "dynamic_update_slice": Rule(
         kind=OpKind.SCATTER,
         role=Role.BARRIER,
@@ -224,9 +222,7 @@ _SCATTER = Rule(
     reads=_compute_scatter_reads,
     writes=_compute_scatter_writes,
 )
-_OVERWRITE = Rule(
-    kind=OpKind.SCATTER, role=Role.BARRIER, reads=read_all_but_first, writes=_compute_scatter_writes
-)
+_OVERWRITE = Rule(kind=OpKind.SCATTER, role=Role.BARRIER, reads=read_all_but_first, writes=_compute_scatter_writes)
 _RANDOM = Rule(kind=OpKind.RANDOM, role=Role.BARRIER, flops=count_outputs)
 
 GATHER_RULES: dict[str, Rule] = {
