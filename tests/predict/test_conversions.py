@@ -16,10 +16,10 @@ from gpuplan.predict.executed_ops import find_keras_execution
 from gpuplan.predict.kernel_table import CATEGORIES, Kernel, build_kernel_table
 from gpuplan.predict.kernel_times import compute_kernel_parts_s
 from gpuplan.predict.library_kernels import find_converted_dtypes, find_xla_converted_dtypes
-from gpuplan.predict.measurements import Measurement, read_published_file
+from gpuplan.predict.measurements import Measurement
 from gpuplan.predict.step_time import NoPrediction
 
-from lab.dataset import build_samples
+from lab.dataset import build_samples, read_published_file
 from lab.kernel_store import load_store
 
 ACCELERATORS = load_catalog().accelerators

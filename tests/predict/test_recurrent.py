@@ -13,7 +13,6 @@ from gpuplan.offers.rows import Accelerator
 from gpuplan.predict.kernel_table import Kernel, build_kernel_table
 from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.library_kernels import CUDNN, find_cudnn_layers, find_keras_cudnn_layers, find_unfused_parts
-from gpuplan.predict.measurements import read_published_file
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.roofline import count_dispatches
 from gpuplan.workload.capture.load import trace_keras_model
@@ -21,6 +20,7 @@ from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import OpKind
 from gpuplan.workload.options import WorkloadOptions
 
+from lab.dataset import read_published_file
 from lab.kernel_store import build_run_key
 
 os.environ.setdefault("KERAS_BACKEND", "jax")

@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.predict.measurements import (
-    COLUMNS,
-    Measurement,
-    load_published_measurements,
-    read_measurements,
-    read_published_file,
-)
+from gpuplan.predict.measurements import COLUMNS, Measurement, load_published_measurements, read_measurements
 from gpuplan.predict.scores import ScoredRow, row_to_json, summarize, summarize_by
 from gpuplan.units import Interval
+
+from lab.dataset import read_published_file
 
 
 def measured(step_s: float, accelerator: str = "T4") -> Measurement:

@@ -14,12 +14,12 @@ from gpuplan.predict.executed_ops import find_keras_execution
 from gpuplan.predict.kernel_table import Kernel
 from gpuplan.predict.launches import UnfusedPart, build_kernels
 from gpuplan.predict.library_kernels import CUDNN, find_cudnn_layers, find_unfused_parts, has_persistent_norms
-from gpuplan.predict.measurements import read_published_file
 from gpuplan.workload.capture.load import load_workload, trace_keras_model
 from gpuplan.workload.model import Workload
 from gpuplan.workload.ops import Op
 from gpuplan.workload.options import WorkloadOptions
 
+from lab.dataset import read_published_file
 from lab.kernel_store import build_run_key
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
