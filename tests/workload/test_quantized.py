@@ -64,15 +64,15 @@ def describe_variables(model: Any) -> list[tuple[Any, ...]]:
     "steps",
     [
         (),
-        (enable_lora,),
-        (quantize("int8"),),
         (quantize("int8"), enable_lora),
-        (enable_lora, quantize("int8")),
-        (quantize("int4"),),
-        (quantize("int4"), enable_lora),
         (enable_lora, quantize("int4")),
-        (quantize_by_channel, enable_lora),
         (quantize("float8"),),
+        pytest.param((enable_lora,), marks=pytest.mark.slow),
+        pytest.param((quantize("int8"),), marks=pytest.mark.slow),
+        pytest.param((enable_lora, quantize("int8")), marks=pytest.mark.slow),
+        pytest.param((quantize("int4"),), marks=pytest.mark.slow),
+        pytest.param((quantize("int4"), enable_lora), marks=pytest.mark.slow),
+        pytest.param((quantize_by_channel, enable_lora), marks=pytest.mark.slow),
     ],
 )
 def test_the_model_is_as_keras_builds_it_with_weights(steps: Sequence[Step]) -> None:
