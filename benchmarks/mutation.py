@@ -51,6 +51,7 @@ class Copy:
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.folder, self.tree, self._changes = folder, folder / "mutation-tree", 0
+        self.ignored: list[str] = []  # data that the package links to, whose models are no doctests
         listed = subprocess.check_output(
             ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=root, text=True
         )
@@ -65,11 +66,12 @@ class Copy:
             if len(inner) < 2:  # deeper ones lie within these
                 link = self.tree / PACKAGE / inner[0] if inner else folder / "mutation-site" / name
                 link.symlink_to(self.tree / place)
+                self.ignored += [f"--ignore={link}"] if inner else []
 
     def test(self, *arguments: str, limit_s: float, **environment: str) -> tuple[int, str]:
         """Run pytest; return its exit code (1 if it takes too long) and the end of its output."""
         path = os.pathsep.join([str(self.folder / "mutation-site"), str(Path(__file__).parent)])
-        options = ["-q", "-p", "mutation_tests", "-p", "no:cacheprovider", "--basetemp"]
+        options = ["-q", "-p", "mutation_tests", "-p", "no:cacheprovider", *self.ignored, "--basetemp"]
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, str(self.folder / "temp"), "-m", "not slow", *arguments],
             cwd=self.tree,
