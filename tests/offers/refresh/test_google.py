@@ -215,10 +215,25 @@ def test_an_amount_that_is_free_is_not_the_price_of_what_follows() -> None:
     assert read_usd(sku) == 0
 
 
+def test_the_currency_is_that_of_the_price() -> None:
+    """`currencyCode` of the unit price; a SKU without any rate is in USD, as the catalog is."""
+    sku = google.sku(T4, ["us-central1"], 0.35)
+    (info,) = sku["pricingInfo"]
+    (tier,) = info["pricingExpression"]["tieredRates"]
+    tier["unitPrice"]["currencyCode"] = "EUR"
+
+    assert read_sku(sku).currency == "EUR"
+    assert read_sku({**sku, "pricingInfo": []}).currency == "USD"
+
+
 def read_usd(sku: dict[str, Any]) -> Decimal:
     """Return the price of a SKU as it is read from Google's client."""
-    message = Sku.pb(Sku.from_json(json.dumps(sku)))
-    return gcp_source._convert_sku(message).usd
+    return read_sku(sku).usd
+
+
+def read_sku(sku: dict[str, Any]) -> GoogleSku:
+    """Return a SKU as it is read from Google's client."""
+    return gcp_source._convert_sku(Sku.pb(Sku.from_json(json.dumps(sku))))
 
 
 @pytest.mark.parametrize(("description", "part"), DESCRIPTIONS.items())
