@@ -24,7 +24,7 @@ from gpuplan.predict.compile.child import _build_fault
 def test_an_error_of_the_compiler_is_one_line_or_a_verdict(
     text: str, fault: str, message: str, needed_bytes: int | None
 ) -> None:
-    """The first line of any error, at most 300 characters; out of memory is an answer, with the bytes if stated."""
+    """The first line of an error, of at most 300 characters; out of memory is an answer, with stated bytes."""
     found = _build_fault(ValueError(text))
 
     assert (found.fault, found.message, found.needed_bytes) == (fault, message, needed_bytes)
