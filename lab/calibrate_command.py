@@ -1,4 +1,4 @@
-"""`python -m lab calibrate`: all files that depend on the published measurements, made anew."""
+"""`python -m lab calibrate`: rebuild all files that depend on the published measurements."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Kernel:
 
 
 def chunk_kernels(kernels: Sequence[Kernel], *, most: int = CHUNK) -> list[tuple[Kernel, ...]]:
-    """Return what each process measures: kernels of one family, the first of every family before the second."""
+    """Return the kernels of each process: of one family, the first of every family before the second."""
     by_family: dict[str, list[Kernel]] = {}
     for kernel in kernels:
         by_family.setdefault(kernel.family, []).append(kernel)

@@ -1,4 +1,4 @@
-"""What a campaign measures on a device, in which order, and by which rules."""
+"""Plan of a campaign: rows of a device, their order, and their rules."""
 
 from __future__ import annotations
 

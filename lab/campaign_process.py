@@ -116,7 +116,7 @@ def _measure(
 
 
 def build_program(kernel: Kernel, backend: str) -> Bind:
-    """Return what binds a kernel, compiled at its first call, to a number of sets of arguments."""
+    """Return a function that binds a kernel, compiled at its first call, to some sets of arguments."""
     if kernel.op == "optimizer":
         return _build_optimizer(kernel, backend)
     function = OPERATIONS[kernel.op](kernel)

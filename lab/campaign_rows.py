@@ -126,7 +126,7 @@ class DeviceProfile:
 
 
 def get_kernel_key(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return what identifies a kernel's row in a file."""
+    """Return the key of a kernel's row in a file."""
     return (row["name"], row["direction"], row["precision"])
 
 

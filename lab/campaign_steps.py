@@ -15,7 +15,7 @@ SUITE = "gpuplan.profile.benchmark_models:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one process times; equal ones are one row.
+    """Work of one timing process; equal ones are one row.
 
     Args:
         model: MODEL reference, files relative to the top of the checkout.
@@ -49,7 +49,7 @@ class Step:
 
     @property
     def sweep(self) -> tuple[Any, ...]:
-        """What is the same over batch sizes."""
+        """Properties that all batch sizes share."""
         return (self.model, self.mode, self.precision, self.backend, self.jit_compile, self.steps_per_execution)
 
     def to_json(self) -> dict[str, Any]:

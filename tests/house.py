@@ -57,7 +57,7 @@ def recorded_rooms(record: Mapping[str, Any]) -> dict[str, Mapping[str, int]]:
 
 
 def differences(now: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with a measured house, one sentence each."""
+    """Yield the differences of a measured house from its record, one sentence each."""
     rooms = recorded_rooms(record)
     for room in sorted(now["rooms"].keys() ^ rooms.keys()):
         yield f"room `{room}`: in planner/ or in tests/house.toml alone"

@@ -1,4 +1,4 @@
-"""What docstrings and pages name exists: arguments, modules and files, flags of commands."""
+"""Names in docstrings and pages exist: arguments, modules, files, flags of commands."""
 
 from __future__ import annotations
 

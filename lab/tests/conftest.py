@@ -1,4 +1,4 @@
-"""What tests of the lab share: fixtures of `tests/`, the command line, and fits that take minutes."""
+"""Fixtures of the lab's tests: those of `tests/`, the command line, and fits that take minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a campaign measures, in which order, and how its rows are kept."""
+"""Plan of a campaign and storage of its rows."""
 
 from __future__ import annotations
 

@@ -6,37 +6,10 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from gpuplan.predict.from_profile.error_covariance import PARTS, ErrorCovariance, StepSummary, build_features
-from gpuplan.predict.from_profile.error_model import ErrorModel, TrainingErrors
+from error_steps import error_model, step
+from gpuplan.predict.from_profile.error_covariance import ErrorCovariance, build_features
 
 from lab.covariance_fit import fit_error_covariance
-
-ENDS = {"few": (-1.3, 1.3), "many": (-1.2, 1.2)}
-
-
-def step(
-    accelerator: str = "T4",
-    *,
-    batch_size: int = 16,
-    modelled_s: float = 0.1,
-    parts: tuple[float, ...] = (0.7, 0.2, 0.05, 0.05),
-    work: str = "net",
-) -> StepSummary:
-    return StepSummary(
-        work=work,
-        accelerator=accelerator,
-        batch_size=batch_size,
-        modelled_s=modelled_s,
-        parts_s={name: modelled_s * share for name, share in zip(PARTS, parts, strict=True)},
-        input_bytes=1e6,
-        launches=100.0,
-    )
-
-
-def error_model(covariance_model: ErrorCovariance, training_errors: TrainingErrors | None = None) -> ErrorModel:
-    return ErrorModel(
-        covariance_model=covariance_model, training_errors=training_errors or TrainingErrors(), ends=ENDS
-    )
 
 
 def test_the_law_learns_what_carries_over() -> None:

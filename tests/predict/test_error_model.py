@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from error_steps import error_model, step
 from gpuplan.errors import UsageError
 from gpuplan.predict.from_profile.error_covariance import (
-    PARTS,
     WINSOR_LOG,
     ErrorCovariance,
-    StepSummary,
     build_features,
     compute_covariance,
     posterior,
@@ -22,7 +21,6 @@ from gpuplan.predict.from_profile.error_covariance import (
 )
 from gpuplan.predict.from_profile.error_model import (
     BatchProfile,
-    ErrorModel,
     TrainingErrors,
     load_error_model,
     predict_from_profile,
@@ -32,7 +30,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 NOTHING = (0.0, 0.0, 0.0, 0.0)
-ENDS = {"few": (-1.3, 1.3), "many": (-1.2, 1.2)}
 # One error for the whole workload, the same on every accelerator, and all but exact measurements.
 LEVEL_ONLY = ErrorCovariance(
     common=NOTHING,
@@ -44,31 +41,6 @@ LEVEL_ONLY = ErrorCovariance(
     alike_common=0.0,
     alike_own=0.0,
 )
-
-
-def step(
-    accelerator: str = "T4",
-    *,
-    batch_size: int = 16,
-    modelled_s: float = 0.1,
-    parts: tuple[float, ...] = (0.7, 0.2, 0.05, 0.05),
-    work: str = "net",
-) -> StepSummary:
-    return StepSummary(
-        work=work,
-        accelerator=accelerator,
-        batch_size=batch_size,
-        modelled_s=modelled_s,
-        parts_s={name: modelled_s * share for name, share in zip(PARTS, parts, strict=True)},
-        input_bytes=1e6,
-        launches=100.0,
-    )
-
-
-def error_model(covariance_model: ErrorCovariance, training_errors: TrainingErrors | None = None) -> ErrorModel:
-    return ErrorModel(
-        covariance_model=covariance_model, training_errors=training_errors or TrainingErrors(), ends=ENDS
-    )
 
 
 def test_fixed_and_per_sample_parts_of_two_batch_sizes() -> None:

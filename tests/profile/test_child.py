@@ -1,4 +1,4 @@
-"""What a measuring process does to the models that it builds."""
+"""Models built in a measuring process."""
 
 from __future__ import annotations
 

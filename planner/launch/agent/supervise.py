@@ -197,7 +197,7 @@ class Supervisor:
 
 
 def _read_json(path: Path, missing: Any) -> Any:
-    """Return what a file holds, or the value for one that is missing."""
+    """Return the content of a JSON file, or a default if it is missing."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else missing
 
 

@@ -20,7 +20,7 @@ from .tuner_search import SearchBudget, find_budget, stand_in_for_results
 
 
 class StandIns:
-    """What happens at the training calls of a script: results whose metrics are unknown."""
+    """Replacements of a script's training calls: results whose metrics are unknown."""
 
     def __init__(self, *, own: Path, folder: Path | None) -> None:
         """Start before the first call, at the first epoch.

@@ -1,4 +1,4 @@
-"""What the compiling child says of a compiler's error."""
+"""Errors of a compiler, as its child process reports them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _TRANSFORMS = {"checkpoint", "rematted_computation", "remat", "while", "body", "
 
 
 class Scope(NamedTuple):
-    """What the scopes around an equation say.
+    """Scopes around an equation.
 
     Args:
         layer: Path of its layer without JAX's transformations; empty outside layers.
