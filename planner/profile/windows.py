@@ -227,7 +227,7 @@ def time_windows(
         single_s = max((end_s - start_s) / calls, 1e-7)
         calls = max(1, round(1.05 * meter.rules.window_s / single_s))
         start_s, end_s = run(calls)
-        meter.ended(start_s, 0)
+        meter.ended(start_s)
         if meter.ended(end_s, calls * steps_per_call) or meter.pause():
             on_window(meter)
         meter.pause()

@@ -97,6 +97,13 @@ def test_a_single_call_has_one_phase_and_no_words() -> None:
     assert format_phases(document["phases"]) == ""
 
 
+def test_two_equal_calls_are_said_to_be_two() -> None:
+    """A single phase that the script runs twice."""
+    document = estimate(replace(LONG, calls=2)).to_json()
+
+    assert format_phases(document["phases"]).startswith("2 times ")
+
+
 def test_calls_of_evaluate_and_predict_are_forward_passes() -> None:
     """Closed form: a third of a step of 1 s; 2 steps (64 of 32) three times, and 1 step once."""
     passes = (

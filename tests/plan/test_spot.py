@@ -318,6 +318,14 @@ def test_a_run_that_can_never_end_has_no_outlook() -> None:
     assert spot.spot is None
 
 
+def test_machines_that_end_before_they_restart_never_finish() -> None:
+    """Every life ends within 600 s, and a restart with the first of two segments takes 700 s: infinite."""
+    run = SegmentedRun(count=2, segment_s=400.0, restart_s=300.0, save_s=10.0, wait_s=60.0)
+    found = compute_renewal_moments(run, CensoredDistribution(Exponential(200.0), 600.0))
+
+    assert (found.billed_s, found.wall_s, found.preemptions) == (math.inf,) * 3
+
+
 def test_terms_must_be_positive() -> None:
     """The assumption is named."""
     with pytest.raises(UsageError, match="--assume spot_life_h=0"):

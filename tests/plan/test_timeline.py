@@ -15,6 +15,7 @@ from gpuplan.plan.cost_terms import CostTerms, Currency, parse_overrides
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.question import Question
+from gpuplan.plan.run_length import dataset_gb
 from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.plan.timeline import REWORK, TRAINING, TimelineBuilder
 from gpuplan.settings_entries import Discount, Tax
@@ -88,6 +89,19 @@ def test_every_part_of_a_run_by_hand() -> None:
     assert by_item["disk"] == pytest.approx(73 * 0.08 / 730 * 4200 / 3600)
     assert by_item["egress"] == pytest.approx(0.18)
     assert float(one.bill.total.mid) == pytest.approx(1.05 + 73 * 0.08 / 730 * 4200 / 3600 + 0.18)
+
+
+def test_a_disk_holds_at_least_the_image_and_the_least_data() -> None:
+    """By hand: image and data have their own bounds, and so has the hourly price of the disk, end by end."""
+    terms, workload = CostTerms(costs=COSTS), make_workload()
+    fees = FeeCalculator(workload, terms).compute(make_offer("T4", provider="aws"))
+    image, data = terms.bounds("image_gb", "any"), dataset_gb(workload, terms)
+    assert image is not None
+    assert data is not None
+    assert image[0] + data[0] < image[1] + data[1] < image[2] + data[2]
+
+    sizes_gb = [image[end] + data[end] for end in range(3)]
+    assert fees.disk_usd_per_hour == pytest.approx([0.08 / 730 * size for size in sizes_gb])
 
 
 def test_discount_before_tax_by_hand() -> None:

@@ -92,6 +92,15 @@ def test_a_fused_kernel_is_divided_by_the_bytes_that_its_layers_move() -> None:
     assert by_name["a"] == pytest.approx(3 * by_name["b"])
 
 
+def test_a_fused_kernel_is_divided_by_how_often_its_layers_run() -> None:
+    """By hand: a layer of 1e8 bytes that runs four times has as much of their kernel as one of 4e8 bytes."""
+    often = replace(fused("b", moved=1e8, group=0), count=4.0)
+    one = taken(make_workload(ops=(fused("a", moved=4e8, group=0), often)))
+    by_name = {part.name: part.time_s for part in one.layers}
+
+    assert by_name["a"] == pytest.approx(by_name["b"])
+
+
 def test_the_work_of_a_layer_takes_its_share() -> None:
     """Law: two equal layers take equally long, and the longer one comes first."""
     one = taken(make_workload(ops=tuple(product(layer, rows=4096) for layer in ("a", "b", "c", "c"))))

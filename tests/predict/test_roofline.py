@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from gpuplan.predict.contractions import SPLITS, TILES, Products, best_tiling_s, tile_rate, tiling_s
 from gpuplan.predict.interconnect import ring_pass_s
 from gpuplan.predict.intervals import interval_around
-from gpuplan.predict.roofline import soft_max
+from gpuplan.predict.roofline import compute_bandwidth_bytes_per_s, soft_max
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,16 @@ def best(*, m: float, n: float, k: float, may_split: bool = True) -> float:
 
 
 TILE_S = 2 * 128 * 128 * 64 / 1e12
+
+
+@pytest.mark.parametrize(("stores_ecc", "bytes_per_s"), [(False, 192e9), (True, 163.2e9)])
+def test_bandwidth_by_hand(stores_ecc: bool, bytes_per_s: float) -> None:
+    """320 GB/s x 0.8 of it x 1.5 by the stack / 4^0.5 of density, and x 0.85 where memory stores error correction."""
+    chip = SimpleNamespace(inline_ecc=np.array(stores_ecc), memory_bytes_per_s=320e9, memory_density=4.0)
+    shared = SimpleNamespace(inline_ecc=0.85, memory_density=0.5)
+    stack: Any = SimpleNamespace(stream=1.5)
+    found = compute_bandwidth_bytes_per_s(chip, stack, shared, share=0.8, xp=np)  # type: ignore[arg-type]
+    assert float(found) == pytest.approx(bytes_per_s)
 
 
 def test_one_tile_takes_as_long_as_a_full_wave() -> None:

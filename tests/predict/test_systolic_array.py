@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import AcceleratorLimits
-from gpuplan.predict.executed_ops import CORES_PER_CHIP, repeat_updates
+from gpuplan.predict.executed_ops import CORES_PER_CHIP, count_variables, repeat_updates
 from gpuplan.predict.kernel_table import Kernel, KernelTable, build_kernel_table
 from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.systolic_array import SHARES, padded_flops, systolic_parts_s
@@ -112,3 +114,11 @@ def test_each_core_of_an_old_chip_updates_its_own_weights(name: str, copies: int
         for k in build_kernels(repeat_updates(ops, cores=CORES_PER_CHIP.get(name, 1)), compiled=True)
     )
     assert moved == 8.0 + 8.0 * copies
+
+
+def test_variables_are_counted_by_group_and_never_none() -> None:
+    """By hand: a group of two equal ones and a group of one are three; one is one, and so is no update at all."""
+    add = Op(kind=OpKind.ELEMENTWISE, name="add", phase="update", layer="", dtype="float32")
+    several = [replace(add, layer_group=0, count=2.0), replace(add, layer_group=0), replace(add, layer_group=1)]
+
+    assert [count_variables(ops) for ops in (several, several[2:], [replace(add, phase="forward")])] == [3, 1, 1]

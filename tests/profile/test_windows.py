@@ -192,6 +192,26 @@ def test_windows_are_of_one_length() -> None:
     assert set(meter.counts) == {24, 25}
 
 
+def test_an_epoch_has_as_many_steps_as_were_taken_since_the_last_pause() -> None:
+    """By hand: 30 steps of 10 ms an epoch are three windows of ten; 31 steps would be 11, 11 and 9."""
+    meter = Meter(MeasurementRules(window_s=0.098, least_s=100.0, most_s=100.0))
+    for epoch in range(6):
+        _ends((10.0 * epoch + 0.01 * i for i in range(31)), meter)
+        meter.pause()
+
+    assert meter.counts == [10] * 12  # the first six are the warm-up
+
+
+def test_halves_that_differ_by_four_percent_have_not_settled() -> None:
+    """The usual rules: medians of three windows each within 3 % end the warm-up, and not before."""
+    apart, alike = (Meter(MeasurementRules(window_s=0.098)) for _ in range(2))
+    for meter, growth in ((apart, 1.04), (alike, 1.02)):
+        _ends(itertools.accumulate([0.0, *[0.01] * 30, *[0.01 * growth] * 30]), meter)
+        assert len(meter.warm) == 6
+
+    assert (apart.settled, alike.settled) == (None, True)
+
+
 def test_processes_share_the_time_and_each_measures_long_enough() -> None:
     """By hand: three of 21 s have 7 s each, 2 s at least; three of 3 s have one second each, and all of it."""
     long, short = (MeasurementRules.for_each_process(processes=3, together_s=seconds) for seconds in (21.0, 3.0))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.aws_public import parse_offer_file
-from gpuplan.offers.refresh.instance_types import build_instance_specs
+from gpuplan.offers.refresh.instance_types import InstanceSpec, build_instance_specs
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
 from gpuplan.offers.refreshed_prices import PriceStore, merge_refreshed
@@ -112,7 +112,8 @@ def test_a_new_size_of_a_family_of_shares_is_not_taken_for_whole_gpus() -> None:
     for sizes in ([whole, share], [whole]):
         specs = build_instance_specs("aws", sizes, CATALOG.names)
         assert specs.find_instance_spec(listed) is None
-        assert specs.find_instance_spec(replace(listed, instance_type="g6.2xlarge")) is not None
+        whole_gpu = specs.find_instance_spec(replace(listed, instance_type="g6.2xlarge"))
+        assert whole_gpu == InstanceSpec("L4", 1, listed.vcpus, listed.memory_gib, status="active", complete=True)
 
 
 @pytest.mark.parametrize(
