@@ -47,7 +47,7 @@ TILE_S = 2 * 128 * 128 * 64 / 1e12
 
 @pytest.mark.parametrize(("stores_ecc", "bytes_per_s"), [(False, 192e9), (True, 163.2e9)])
 def test_bandwidth_by_hand(stores_ecc: bool, bytes_per_s: float) -> None:
-    """320 GB/s x 0.8 of it x 1.5 by the stack / 4^0.5 of density, and x 0.85 where memory stores error correction."""
+    """320 GB/s x 0.8 of it x 1.5 by the stack / 4^0.5 of density, x 0.85 where memory stores its own ECC."""
     chip = SimpleNamespace(inline_ecc=np.array(stores_ecc), memory_bytes_per_s=320e9, memory_density=4.0)
     shared = SimpleNamespace(inline_ecc=0.85, memory_density=0.5)
     stack: Any = SimpleNamespace(stream=1.5)
