@@ -20,7 +20,7 @@ from typing import Any
 import requests
 from gpuplan.units import format_count, format_device, format_duration, format_offer_name, format_range, format_usd
 
-ROLES = {"cheapest_paid": "Cheapest paid", "fastest_paid": "Fastest paid"}
+ROLES = {"recommended": "Recommended", "cheaper": "Cheaper", "faster": "Faster"}
 ANSWERED = (0, 3)  # exit codes of an answer; 3: the answer is no
 LONGEST_ERROR = 1000
 TIMEOUT_S = 30.0

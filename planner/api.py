@@ -76,8 +76,8 @@ def estimate(
     residency: Sequence[str] = (),
     deadline: str | float | None = None,
     budget: float | None = None,
-    hour_value: float = 0.0,
-    wait_value: float = 0.0,
+    hour_value: float | None = None,
+    wait_value: float | None = None,
     quota: bool = False,
     assume: Mapping[str, float] | None = None,
     profiles: Sequence[str | Path] = (),
@@ -111,16 +111,16 @@ def estimate(
         purchase: Purchase option to include, or any.
         devices: Numbers of devices per machine to include; empty for all [-].
         hosts: Numbers of equal machines that share the work; empty for one [-].
-        scaling: Several devices: each keeps the batch (weak), or they share it (strong); None for strong where the
-            script distributes its model, and weak elsewhere.
+        scaling: Several devices: they share the batch (strong), or each keeps it (weak), which is another
+            training; None for strong. A script without a distribution runs on one device.
         shard: What several devices hold in parts: `"none"`, `"zero1"`, `"zero2"`, `"fsdp"`, `"tensor:4"`,
             or `"auto"` for the least of the first four that fits; None for what the script says.
         residency: Permitted locations of the data: `eu`, `eea`, `uk` or countries.
         deadline: Maximum time of the run: `"12h"`, the time by which it must end: `"Mon 08:00"`, or a number of
             seconds [s].
         budget: Maximum cost of the run [USD].
-        hour_value: Value of an hour of your time [USD/h].
-        wait_value: Value of an unattended hour of waiting [USD/h].
+        hour_value: Value of an hour of your time; None for the setting, 20 by default [USD/h].
+        wait_value: Value of an hour of waiting for results; None for the setting, 1 by default [USD/h].
         quota: Compare the offers with your quotas at AWS, Azure and Google Cloud (asks them, a few seconds).
         assume: Values that replace the catalog's assumptions: `{"boot_s": 90, "spot_life_h": 5}`.
         profiles: Files written by `gpuplan profile` or `StepTimer`.

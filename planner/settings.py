@@ -15,6 +15,9 @@ A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
     trace_cache      whether a model is traced once and kept           default: true
     keep_runs        whether `reconcile` keeps runs for estimates      default: true
     quota            whether offers are compared with your quotas      default: false
+    hour_value       dollars an hour of your own time is worth         default: 20
+    wait_value       dollars an hour of waiting for results is worth   default: 1
+    notebook_plans   plans that you pay for anyway: colab-pro          default: none
     requirements     requirements file that a machine installs         default: none
     fallbacks        similar offers that `launch` tries                default: 3
     checkpoint_every most work of a launched run lost in a crash       default: 60s, on spot as planned
@@ -84,6 +87,9 @@ class Settings:
     trace_cache: bool = True
     keep_runs: bool = True
     quota: bool = False
+    hour_value: float = 20.0
+    wait_value: float = 1.0
+    notebook_plans: tuple[str, ...] = ()
     requirements: str = ""
     fallbacks: int = 3
     checkpoint_every: str = ""
@@ -132,6 +138,11 @@ def _parse_names(value: object, where: str) -> tuple[str, ...]:
     raise UsageError(f"{where} is not a list of names: {value!r}", hint='write it as ["aws", "gcp"]')
 
 
+_AMOUNT = _Form(
+    r"\d+(\.\d+)?", float, "not an amount of at least zero", "write e.g. 20", (str, int, float, Decimal)
+).parse  # fmt: skip
+
+
 def _parse_addresses(value: object, where: str) -> dict[str, str]:
     """Parse URLs by name; UsageError unless it is a table of strings."""
     if isinstance(value, dict) and all(isinstance(address, str) for address in value.values()):
@@ -155,6 +166,9 @@ _SCALARS: dict[str, Callable[[object, str], Any]] = {
     "trace_cache": _SWITCH,
     "keep_runs": _SWITCH,
     "quota": _SWITCH,
+    "hour_value": _AMOUNT,
+    "wait_value": _AMOUNT,
+    "notebook_plans": _parse_names,
     "requirements": _Form(".*", str, "not a text", "write it in quotes").parse,
     "fallbacks": _Form("[0-9]{1,4}", int, "not a number of offers", "write e.g. 3", (str, int)).parse,
     "checkpoint_every": _DURATION,

@@ -115,6 +115,21 @@ def format_duration(seconds: float) -> str:
     return f"{format_short(seconds / SECONDS_PER_DAY)} d"
 
 
+def format_duration_range(time_s: Interval) -> str:
+    """Format a time with its range, whose unit is not repeated.
+
+    Example:
+        >>> format_duration_range(Interval(low=14_000.0, mid=18_360.0, high=24_500.0))
+        '5.1 h (3.9–6.8)'
+        >>> format_duration_range(Interval(low=50.0, mid=60.0, high=600.0))
+        '60 s (50 s–10 min)'
+    """
+    low, mid, high = (format_duration(value) for value in (time_s.low, time_s.mid, time_s.high))
+    unit = f" {mid.rpartition(' ')[2]}"
+    start = low.removesuffix(unit) if high.endswith(unit) else low
+    return f"{mid} ({start}–{high.removesuffix(unit) if low.endswith(unit) else high})"
+
+
 def format_count(value: float, unit: str = "") -> str:
     """Format a large count with an SI prefix.
 

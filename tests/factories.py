@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
 
+from gpuplan.offers.notebooks import SessionLimits
 from gpuplan.offers.rows import Accelerator, Offer
 from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.predict.step_time import NoPrediction, StepTime
@@ -81,6 +82,18 @@ def make_workload(**changes: Any) -> Workload:
     return Workload(**{**values, **changes})
 
 
+def resize(batch_size: int) -> Workload:
+    """Return the made-up workload at another batch size, with batch and activations in proportion."""
+    whole = make_workload()
+    share = batch_size / whole.batch_size
+    memory = replace(
+        whole.memory,
+        input_bytes=round(share * whole.memory.input_bytes),
+        activation_bytes=round(share * whole.memory.activation_bytes),
+    )
+    return replace(whole, batch_size=batch_size, memory=memory)
+
+
 def make_product(**changes: Any) -> Op:
     """Return the product of two 1024 x 1024 matrices in float32."""
     values = {
@@ -89,6 +102,15 @@ def make_product(**changes: Any) -> Op:
         "m": 1024, "n": 1024, "k": 1024, "batch": 1,
     }  # fmt: skip
     return Op(**{**values, **changes})
+
+
+def make_limits(**changes: Any) -> SessionLimits:
+    """Return the limits of a free notebook that runs day and night in the background, with changes."""
+    values = {
+        "session_hours_max": 12.0, "idle_minutes_max": None, "weekly_quota_hours": None, "background": True,
+        "guaranteed": True, "plan": "colab-free", "free": True,
+    }  # fmt: skip
+    return SessionLimits(**{**values, **changes})
 
 
 def make_selection(*pairs: tuple[Offer, Accelerator | None]) -> Selection:

@@ -62,24 +62,18 @@ def breakeven(
     """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
     from ..plan.breakeven import BreakevenQuery, compare_alternatives
     from ..plan.context import build_context
-    from ..plan.cost_terms import take_overrides
     from ..plan.fit_options import prepare_fit, require_fittable
     from ..render.comparison import build_breakeven_json, emit_breakeven
     from ..workload.capture.kept_models import keep_models_built
 
-    hours, assume = take_overrides(limits.assume or (), {"notebook_hours_a_day": "hours_a_day"})
     query = BreakevenQuery(
-        against=tuple(name.strip() for name in (against or "").split(",") if name.strip()),
-        runs=runs,
-        hour_value_usd=limits.hour_value or 0.0,
-        wait_value_usd=limits.wait_value or 0.0,
-        **hours,
+        against=tuple(name.strip() for name in (against or "").split(",") if name.strip()), runs=runs
     )
     options = build_options(work)
     if fit:
         require_fittable(options)
     out.require_writable()
-    asked = build_request(offers, limits, shard=shard, assume=assume).resolve()
+    asked = build_request(offers, limits, shard=shard).resolve()
     with show_estimate_progress(model) as tell, keep_models_built():
         context = build_context(
             model,
@@ -148,7 +142,6 @@ def rig(
     from ..plan.buy_or_rent import OwnedMachine, compare_buy_rent, find_rentals_by_price, find_rentals_for_work
     from ..plan.context import build_context
     from ..plan.cost_terms import take_overrides
-    from ..plan.question import Question
     from ..plan.request import EstimateRequest
     from ..render.comparison import build_rig_json, emit_rig
 
@@ -174,8 +167,9 @@ def rig(
                 catalog=asked.catalog,
                 terms=asked.terms,
             )
-            rivals = find_rentals_for_work(context, Question(), accelerator=name, devices=devices)
-    verdicts = compare_buy_rent(owned, accelerator=name, rivals=rivals)
+            rivals = find_rentals_for_work(context, asked.question, accelerator=name, devices=devices)
+    wait_value = asked.question.wait_value_usd
+    verdicts = compare_buy_rent(owned, accelerator=name, rivals=rivals, wait_value_usd=wait_value)
     out.write(lambda: build_rig_json(verdicts))
     emit_rig(verdicts, as_json=out.json_)
     if model is None:

@@ -154,8 +154,8 @@ class PlacementFlags(Frozen):
     scaling: Annotated[
         Literal["weak", "strong"] | None,
         typer.Option(
-            help="Batch on several devices: kept by each (weak), or shared (strong). Default: as the script "
-            "distributes its model, else weak."
+            help="Batch on several devices: shared (strong), or kept by each (weak), which is another training. "
+            "Default: strong."
         ),
     ] = None
     shard: Shard = None
@@ -172,10 +172,10 @@ class LimitFlags(Frozen):
     ] = None
     budget: Annotated[float | None, typer.Option(help="Maximum cost of the run in dollars.")] = None
     hour_value: Annotated[
-        float | None, typer.Option(help="Value of an hour of your own time in dollars. Default: 0.")
+        float | None, typer.Option(help="Value of an hour of your own time in dollars. Default: 20.")
     ] = None
     wait_value: Annotated[
-        float | None, typer.Option(help="Value of an unattended hour until the run ends, in dollars. Default: 0.")
+        float | None, typer.Option(help="Value of an hour of waiting for results in dollars. Default: 1.")
     ] = None
     assume: Assume = None
 

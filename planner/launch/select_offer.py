@@ -128,7 +128,7 @@ def require_fresh(*, what: str, made_at: datetime, now: datetime, life: timedelt
 COLAB, NOTEBOOKS = "colab", ("colab", "kaggle")
 ESTIMATE_SCHEMA = "gpuplan.estimate/1"
 LAUNCH_SCHEMA = "gpuplan.launch/1"
-_PICKS = ("recommended", "cheapest_paid", "in_between", "fastest_paid")
+_PICKS = ("recommended", "cheaper", "faster")
 _CHOICES = ("within_budget", "within_deadline", "cheapest", "free")  # of plans without a decision
 
 

@@ -30,7 +30,7 @@ from .catalog_files import (
 from .costs import Costs, load_costs
 from .cpu import build_cpu_accelerator, build_unknown_cpu, find_offer_host
 from .notebooks import NotebookTables, build_notebook_offers, read_notebooks
-from .rows import CPU, Accelerator, CpuFamily, CpuSeries, MachineLinks, Offer, Provider, Status
+from .rows import CPU, Accelerator, AvailabilityRule, CpuFamily, CpuSeries, MachineLinks, Offer, Provider, Status
 from .user_prices import apply_committed_prices, build_own_offers
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 GENERIC_HOST = "Generic AVX2"
-LINKS_FILE = "links.toml"
+LINKS_FILE, AVAILABILITY_FILE = "links.toml", "availability.toml"
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,13 @@ class Catalog:
         if not (self.folder / LINKS_FILE).is_file():
             return ()
         return load_rows(read_table(self.folder, LINKS_FILE), "links", MachineLinks)
+
+    @cached_property
+    def availability(self) -> tuple[AvailabilityRule, ...]:
+        """Rules of what can be had; empty for a folder without availability.toml."""
+        if not (self.folder / AVAILABILITY_FILE).is_file():
+            return ()
+        return load_rows(read_table(self.folder, AVAILABILITY_FILE), "availability", AvailabilityRule)
 
     @cached_property
     def notebooks(self) -> NotebookTables:

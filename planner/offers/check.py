@@ -14,7 +14,7 @@ from decimal import Decimal
 from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
 
-from .catalog import LINKS_FILE, find_price_files
+from .catalog import AVAILABILITY_FILE, LINKS_FILE, find_price_files
 from .catalog_files import (
     CatalogError,
     Finding,
@@ -30,6 +30,7 @@ from .costs import ANY_PROVIDER, COSTS_FILE, CostAssumption, PriceMove, Region, 
 from .rows import (
     CPU,
     Accelerator,
+    AvailabilityRule,
     CpuFamily,
     CpuSeries,
     MachineLinks,
@@ -125,6 +126,7 @@ def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
         *_notebook_findings(reader, known | {CPU}, today),
         *_coverage_findings(reader, providers, prices),
         *_links_findings(reader, {p.row.name for p in providers}, today),
+        *_availability_findings(reader, today),
         *_cost_findings(folder, {p.row.name for p in providers}, offers),
     ]
     findings = sorted({*reader.findings, *found}, key=lambda f: (f.file, f.line, f.field))
@@ -240,6 +242,13 @@ def _links_findings(reader: _CollectingReader, providers: set[str], today: date)
             yield row.finding("provider", f"`{row.row.provider}` has no row in providers.toml")
         if row.row.topology is None and row.row.network_gbit_per_s is None:
             yield row.finding("topology", "the row has neither a topology nor a network rate")
+
+
+def _availability_findings(reader: _CollectingReader, today: date) -> Iterator[Finding]:
+    """Yield inconsistencies in availability.toml, which is optional."""
+    if (reader.folder / AVAILABILITY_FILE).is_file():
+        table = reader.table(AVAILABILITY_FILE)
+        yield from _future_findings(reader.rows(table, "availability", AvailabilityRule), today)
 
 
 def _notebook_findings(reader: _CollectingReader, known: set[str], today: date) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ from .rows import Confidence, Constraint, PartialDate, Purchase, Row
 
 COSTS_FILE, REGIONS_FILE = "costs.toml", "regions.csv"
 HostKind = Literal["vm", "tpu", "marketplace", "notebook", "local"]
-MARKETPLACES = frozenset({"lambda", "runpod", "vast"})
+MARKETPLACES = frozenset({"coreweave", "lambda", "nebius", "runpod", "vast"})
 NOTEBOOKS = frozenset({"colab", "kaggle"})
 OWNED = frozenset({"local", "own"})
 ANY_PROVIDER = "any"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TypeVar
 
@@ -37,7 +37,7 @@ def read_notebooks(table: Table) -> NotebookTables:
 
 
 class SessionLimits(Frozen):
-    """Session limits of a notebook offer. None means unknown or unlimited.
+    """Session limits of a notebook offer, and the least that one pays. None means unknown or unlimited.
 
     Args:
         session_hours_max: Maximum length of a session [h].
@@ -45,6 +45,10 @@ class SessionLimits(Frozen):
         weekly_quota_hours: Session hours allowed per week [h].
         background: Whether it continues with the browser tab closed.
         guaranteed: Whether the accelerator is guaranteed.
+        plan: Provider and plan, as in the setting `notebook_plans`: `colab-payg`.
+        free: Whether the plan is free.
+        pack_usd: Smallest pack of units that can be bought; None if the plan sells none, or by the month [USD].
+        usd_per_month: Subscription [USD].
     """
 
     session_hours_max: float | None
@@ -52,6 +56,10 @@ class SessionLimits(Frozen):
     weekly_quota_hours: float | None
     background: bool | None
     guaranteed: bool
+    plan: str
+    free: bool
+    pack_usd: Decimal | None = None
+    usd_per_month: Decimal | None = None
 
 
 def compute_notebook_usd_per_hour(*, units_per_hour: Decimal, usd: Decimal, units: Decimal) -> Decimal:
@@ -82,19 +90,12 @@ def build_notebook_offers(notebooks: NotebookTables) -> tuple[Offer, ...]:
 def find_session_limits(notebooks: NotebookTables, offer: Offer) -> SessionLimits | None:
     """Return the session limits of a notebook; None for other offers."""
     found = _find_plan_and_runtime(notebooks, offer)
-    return None if found is None else _merge_limits(*found)
-
-
-def find_notebook_plan(notebooks: NotebookTables, offer: Offer) -> NotebookPlan | None:
-    """Return the subscription plan of a notebook offer; None for other offers."""
-    found = _find_plan_and_runtime(notebooks, offer)
-    return None if found is None else found[0]
-
-
-def find_bundle_usd(notebooks: NotebookTables, plan: NotebookPlan) -> Decimal | None:
-    """Return the smallest payment possible on a plan [USD]; None if it sells no units."""
-    unit = _find_unit_price(notebooks, plan)
-    return None if unit is None else unit.usd
+    if found is None:
+        return None
+    plan, _ = found
+    unit = None if plan.free or plan.usd_per_month is not None else _find_unit_price(notebooks, plan)
+    limits = _merge_limits(*found)
+    return limits if unit is None else replace(limits, pack_usd=unit.usd)
 
 
 def _find_unit_price(notebooks: NotebookTables, plan: NotebookPlan) -> UnitPrice | None:
@@ -119,6 +120,9 @@ def _merge_limits(plan: NotebookPlan, runtime: NotebookRuntime) -> SessionLimits
         weekly_quota_hours=runtime.weekly_quota_hours,
         background=plan.background,
         guaranteed=plan.guaranteed,
+        plan=f"{plan.provider}-{plan.plan}",
+        free=plan.free,
+        usd_per_month=plan.usd_per_month,
     )
 
 

@@ -20,6 +20,7 @@ CPU = "CPU"  # accelerator name of a machine without one; the instance type dete
 OfferKey = tuple[str, str, str]  # instance type, region and purchase option
 Purchase = Literal["on_demand", "spot"]
 Status = Literal["active", "legacy", "retired", "historical"]
+Availability = Literal["now", "account", "quota", "scarce", "spot", "reserved", "unlisted", "retired"]
 Confidence = Literal["high", "medium", "low"]
 VcpuIs = Literal["hyperthread", "core"]
 Topology = Literal["cube mesh", "switch", "pcie", "ici"]
@@ -241,6 +242,24 @@ class DatedRow(Row):
     as_of: PartialDate
     confidence: Confidence
     note: str = ""
+
+
+class AvailabilityRule(DatedRow):
+    """Whether some offers can be had; names are regular expressions for whole names."""
+
+    provider: Pattern = ".*"
+    instance_type: Pattern = ".*"
+    accelerator: Pattern = ".*"
+    purchase: Purchase | None = None
+    state: Availability
+    needs: str = ""
+
+    def matches(self, offer: Offer) -> bool:
+        """Return whether the rule is about an offer."""
+        return self.purchase in (None, offer.purchase) and all(
+            re.fullmatch(getattr(self, name), getattr(offer, name))
+            for name in ("provider", "instance_type", "accelerator")
+        )
 
 
 class NotebookPlan(DatedRow):

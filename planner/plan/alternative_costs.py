@@ -1,4 +1,4 @@
-"""Cost of each alternative in money and the user's time, and the numbers at which the cheapest one changes."""
+"""Cost of each alternative in money, the user's time and the wait, and where the best one changes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from ..records import to_plain
 from ..units import SECONDS_PER_HOUR, Interval
-from .alternatives import HOURS_PER_DAY, Alternative, calendar_hours, own_hours
+from .alternatives import Alternative
 from .bill import UnpricedRun
 from .device_estimate import DeviceEstimate, combine_phases
 from .money import USD_OF_A_NANO
 from .offer_table import Pricer
+from .ranking import compute_total_usd
 from .run_length import ScalingMode, compute_run_length, with_total_epochs
-from .select import OfferContext
+from .sessions import Access
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
-    from ..offers.rows import NotebookPlan
     from ..workload.model import Workload
     from .cost_terms import CostTerms
     from .preemption import PreemptionForecaster
 
 
-DAYS_PER_MONTH = 30.0
-CENTS = 2  # digits to which amounts are the same
-ROUNDING = 1e-9  # tolerance of floating point when counting whole bundles [-]
 FARTHEST = 100_000  # largest number of epochs or runs in the search [-]
 
 
@@ -38,33 +33,31 @@ class AlternativeCost:
 
     Args:
         alternative: The alternative.
+        access: Terms on which its machine is had.
         sessions: Number of sessions of all runs [-].
         machine_h: Machine time of all runs [h].
         calendar_h: Time from the first start to the last end, with one run after the other [h].
         own_h: The user's time [h].
-        money_usd: Amount paid, including unused shares of bundles and months [USD].
+        money_usd: Amount paid, including unused shares of packs and months [USD].
         own_usd: Value of the user's time [USD].
-        wait_usd: Value of the unattended hours until the last end [USD].
+        wait_usd: Value of the hours until the last end [USD].
+        total_usd: What decides: the sum, with an allowance for an old price [USD].
     """
 
     alternative: Alternative
+    access: Access
     sessions: int
     machine_h: Interval
     calendar_h: float
     own_h: float
     money_usd: Interval
     own_usd: float
-    wait_usd: float = 0.0
-
-    @property
-    def total_usd(self) -> float:
-        """Sum of money, value of the user's time and value of waiting [USD]."""
-        return self.money_usd.mid + self.own_usd + self.wait_usd
+    wait_usd: float
+    total_usd: float
 
     def to_json(self) -> dict[str, Any]:
         """Return one entry of `ways[]`."""
         offer = self.alternative.offer.offer
-        free_share = self.alternative.availability
         return {
             "name": self.alternative.name,
             **offer.identity,
@@ -78,9 +71,9 @@ class AlternativeCost:
             "own_time_usd": f"{self.own_usd:.6f}",
             "wait_usd": f"{self.wait_usd:.6f}",
             "total_usd": f"{self.total_usd:.6f}",
-            "hours_a_day": free_share.hours_a_day,
-            "hours_a_week": free_share.hours_a_week,
-            "chance": free_share.chance,
+            "hours_a_day": self.access.hours_a_day,
+            "hours_a_week": self.access.hours_a_week,
+            "chance": self.access.chance,
         }
 
 
@@ -91,51 +84,38 @@ class AlternativeCostModel:
     Args:
         workload: Workload of a run.
         alternatives: Alternatives to compare.
-        selected: Offer of each alternative, with its effective session limit.
-        bundles: Smallest payable amount of each alternative; None if billed by use or by month [USD].
         terms: Costs and assumptions.
         hour_value_usd: Value of an hour of the user's time [USD/h].
-        wait_value_usd: Value of an unattended hour until the end [USD/h].
+        wait_value_usd: Value of an hour of waiting [USD/h].
         forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
-        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
+        scaling: Strong scaling (devices share the batch) or weak scaling (each keeps it).
     """
 
     workload: Workload
     alternatives: Sequence[Alternative]
-    selected: Sequence[OfferContext]
-    bundles: Sequence[Decimal | None]
     terms: CostTerms
     hour_value_usd: float
-    wait_value_usd: float = 0.0
+    wait_value_usd: float
     forecaster: PreemptionForecaster | None = None
-    scaling: ScalingMode = "weak"
+    scaling: ScalingMode = "strong"
 
     def at(self, *, epochs: int | None, runs: int) -> list[AlternativeCost]:
-        """Return the cost of each alternative, best first, as ``order_costs`` orders them."""
+        """Return the cost of each alternative, the least total first."""
         workload = self.workload if epochs is None else with_total_epochs(self.workload, epochs)
-        pricer = Pricer(workload, self.terms, self.forecaster)
-        costs = [
-            self._compute_cost(index, self._build_run(pricer, workload, index), runs)
-            for index in range(len(self.alternatives))
-        ]
-        return order_costs(costs)
+        pricer = Pricer(workload, self.terms, self.forecaster, runs=runs)
+        costs = [self._compute_cost(one, pricer, workload) for one in self.alternatives]
+        return sorted(costs, key=lambda cost: (round(cost.total_usd, 9), cost.money_usd.mid, cost.calendar_h))
 
     def narrowed(self, *, epochs: int | None, runs: int) -> AlternativeCostModel:
         """Return the model with only the best alternative of each name at a number of epochs and runs."""
         best: dict[str, Alternative] = {}
         for cost in self.at(epochs=epochs, runs=runs):
             best.setdefault(cost.alternative.name, cost.alternative)
-        kept = [index for index, one in enumerate(self.alternatives) if best[one.name] is one]
-        return replace(
-            self,
-            alternatives=[self.alternatives[index] for index in kept],
-            selected=[self.selected[index] for index in kept],
-            bundles=[self.bundles[index] for index in kept],
-        )
+        return replace(self, alternatives=[one for one in self.alternatives if best[one.name] is one])
 
-    def _build_run(self, pricer: Pricer, workload: Workload, index: int) -> UnpricedRun:
-        """Lay out the run of the workload's epochs on the machine of an alternative."""
-        known, selected = self.alternatives[index].offer.device_estimate, self.selected[index]
+    def _build_run(self, pricer: Pricer, workload: Workload, alternative: Alternative) -> UnpricedRun:
+        """Lay out the runs of the workload's epochs on the machine of an alternative."""
+        known, selected = alternative.offer.device_estimate, alternative.offer.selected
         phases = []
         for one, estimate in zip(workload.phases, known.phases or (known,), strict=True):
             run = compute_run_length(one, estimate.replicas or selected.offer.devices, self.scaling)
@@ -149,68 +129,33 @@ class AlternativeCostModel:
         longest = next(i for i, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
         return pricer.build_run(selected, combine_phases(phases, longest=longest))
 
-    def _compute_cost(self, index: int, run: UnpricedRun, runs: int) -> AlternativeCost:
+    def _compute_cost(self, alternative: Alternative, pricer: Pricer, workload: Workload) -> AlternativeCost:
         """Compute the cost of all runs on one alternative."""
-        alternative, bundle, timeline = self.alternatives[index], self.bundles[index], run.timeline
-        time_s = Interval(low=0.0, mid=0.0, high=0.0) if timeline is None else timeline.wall_s
-        machine_h = time_s.scaled(runs / SECONDS_PER_HOUR)
-        sessions = runs * (1 if timeline is None else timeline.sessions or 1)
-        elapsed_h = calendar_hours(machine_h.mid, alternative.availability)
-        own_h = self._own_hours(index, sessions=sessions, machine_h=machine_h.mid)
-        offer = self.selected[index].offer
+        run, offer = self._build_run(pricer, workload, alternative), alternative.offer.offer
+        timeline = run.timeline
+        zero = Interval(low=0.0, mid=0.0, high=0.0)
+        wall_h = 0.0 if timeline is None else timeline.wall_s.mid / SECONDS_PER_HOUR
         bill = run.bill(offer.usd_per_hour, half_width=self.terms.price_half_width(offer))
-        used_usd = [0.0] * 3 if bill is None else [runs * nano * USD_OF_A_NANO for nano in bill.nano]
-        money = [_paid(usd, plan=alternative.plan, bundle=bundle, elapsed_h=elapsed_h) for usd in used_usd]
+        low, mid, high = (0.0, 0.0, 0.0) if bill is None else (nano * USD_OF_A_NANO for nano in bill.nano)
         return AlternativeCost(
             alternative=alternative,
-            sessions=sessions,
-            machine_h=machine_h,
-            calendar_h=elapsed_h,
-            own_h=own_h,
-            money_usd=Interval(low=money[0], mid=money[1], high=money[2]),
-            own_usd=own_h * self.hour_value_usd,
-            wait_usd=max(0.0, elapsed_h - own_h) * self.wait_value_usd,
+            access=pricer.find_access(alternative.offer.selected),
+            sessions=1 if timeline is None else timeline.sessions,
+            machine_h=zero if timeline is None else timeline.total_s.scaled(pricer.runs / SECONDS_PER_HOUR),
+            calendar_h=wall_h,
+            own_h=run.own_h,
+            money_usd=Interval(low=low, mid=mid, high=high),
+            own_usd=run.own_h * self.hour_value_usd,
+            wait_usd=wall_h * self.wait_value_usd,
+            total_usd=compute_total_usd(
+                money_usd=mid,
+                own_h=run.own_h,
+                wall_h=wall_h,
+                hour_value_usd=self.hour_value_usd,
+                wait_value_usd=self.wait_value_usd,
+                aged_share=self.terms.compute_aged_share(offer),
+            ),
         )
-
-    def _own_hours(self, index: int, *, sessions: int, machine_h: float) -> float:
-        """Return the user's hours; an uncertain accelerator takes sessions / chance attempts [h]."""
-        alternative, place = self.alternatives[index], self.selected[index].place
-        hands_on = self.terms.bounds("hands_on_min", place) or (0.0, 0.0, 0.0)
-        attention = self.terms.bounds("attention_share", place) or (0.0, 0.0, 0.0)
-        tries = sessions / (alternative.availability.chance or 1.0)
-        return own_hours(
-            sessions=math.ceil(tries),
-            machine_h=machine_h,
-            hands_on_min=hands_on[1],
-            attention_share=attention[1] if alternative.attended else 0.0,
-        )
-
-
-def order_costs(costs: Sequence[AlternativeCost]) -> list[AlternativeCost]:
-    """Sort costs by total; alternatives of equal money rank together, the earliest end first.
-
-    Otherwise a few minutes of the user's time could outweigh a day of waiting for the same money.
-    """
-    swift: dict[float, AlternativeCost] = {}
-    for cost in costs:
-        money = round(cost.money_usd.mid, CENTS)
-        best = swift.get(money)
-        if best is None or (cost.calendar_h, cost.total_usd) < (best.calendar_h, best.total_usd):
-            swift[money] = cost
-    return sorted(
-        costs,
-        key=lambda cost: (swift[round(cost.money_usd.mid, CENTS)].total_usd, cost.calendar_h, cost.total_usd),
-    )
-
-
-def _paid(usd: float, *, plan: NotebookPlan | None, bundle: Decimal | None, elapsed_h: float) -> float:
-    """Return the payment for some usage: at least the months of a plan, rounded up to whole bundles [USD]."""
-    if plan is not None and plan.usd_per_month is not None:
-        months = max(1, math.ceil(elapsed_h / HOURS_PER_DAY / DAYS_PER_MONTH))
-        usd = max(usd, months * float(plan.usd_per_month))
-    if bundle is None:
-        return usd
-    return math.ceil(usd / float(bundle) - ROUNDING) * float(bundle)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from .money import (
     price_time,
     usd_interval_of,
 )
-from .run_length import dataset_gb
+from .sessions import ALWAYS, Access
 from .timeline import TRAINING, Timeline
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ class Fees(Frozen):
 NO_FEES = Fees()
 
 
-def disk_gb(workload: Workload, terms: CostTerms) -> Bounds | None:
-    """Return the disk size of a run: system image plus one copy of the data; None if that is unknown [GB]."""
+def disk_gb(terms: CostTerms) -> Bounds | None:
+    """Return the disk size of a run: system image plus the data, where its size is given [GB]."""
     given = terms.given("disk_gb")
     if given is not None:
         return (given, given, given)
-    image, data = terms.bounds("image_gb", "any"), dataset_gb(workload, terms) or (0.0, 0.0, 0.0)
-    return None if image is None else (image[0] + data[0], image[1] + data[1], image[2] + data[2])
+    image, data = terms.bounds("image_gb", "any"), terms.given("dataset_gb") or 0.0
+    return None if image is None else (image[0] + data, image[1] + data, image[2] + data)
 
 
 class FeeCalculator:
@@ -126,7 +126,7 @@ class FeeCalculator:
 
     def _disk(self, provider: str, hosts: int, reasons: dict[str, str]) -> Bounds | None:
         """Return the hourly cost of the disks of all machines; None if unknown [USD/h]."""
-        cost, size = self.terms.provider_cost(provider), disk_gb(self.workload, self.terms)
+        cost, size = self.terms.provider_cost(provider), disk_gb(self.terms)
         if cost is None or cost.disk_usd_per_gb_month is None or size is None:
             return None
         rate = hosts * float(cost.disk_usd_per_gb_month) / HOURS_PER_MONTH
@@ -163,6 +163,7 @@ INPUT_STALLS = "input pipeline stalls"
 
 
 MACHINE = "machine"  # the item of the machine's hours
+PURCHASE = "unused part of the purchase"  # of the smallest pack of units, or of a month
 
 
 class CostBasis:
@@ -171,16 +172,25 @@ class CostBasis:
     Args:
         timeline: Timeline of the run.
         fees: Fees besides the machine price.
+        access: Packs of units and subscriptions.
+        runs: Number of equal runs [-].
 
     Attributes:
         nanoseconds: Machine time at the three bounds [1e-9 s].
         minimum: Shortest billed time by its item, if the run may be shorter [1e-9 s].
         fixed: Known costs of disk and egress, independent of the machine price [1e-9 USD].
+        months: Subscription at the three bounds; zeros for none [1e-9 USD].
     """
 
-    def __init__(self, timeline: Timeline, fees: Fees = NO_FEES) -> None:
+    def __init__(
+        self, timeline: Timeline, fees: Fees = NO_FEES, *, access: Access = ALWAYS, runs: int = 1
+    ) -> None:
         self.timeline = timeline
         self.fees = fees
+        self.runs, self.pack_nano = runs, access.pack_nano
+        wall_s = timeline.wall_s
+        months = (access.count_months_nano(one) for one in (wall_s.low, wall_s.mid, wall_s.high))
+        self.months: Nano = tuple(months) if access.month_nano else (0, 0, 0)  # type: ignore[assignment]
         self.nanoseconds = nanoseconds_of(timeline.total_s)
         least_s = fees.minimum_billed_s
         is_short = timeline.total_s.low < least_s
@@ -222,8 +232,26 @@ class CostBasis:
         """
         fixed = {item: nano[bound] for item, nano in self.fixed.items()}
         return itemize(
-            price_nano, nanoseconds=self.nanoseconds[bound], minimum=self.minimum, fixed=fixed, fees=self.fees
+            price_nano,
+            nanoseconds=self.nanoseconds[bound],
+            minimum=self.minimum,
+            fixed=fixed,
+            fees=self.fees,
+            runs=self.runs,
+            least=(self.months[bound], self.pack_nano) if self.has_purchase else None,
         )
+
+    @property
+    def has_purchase(self) -> bool:
+        """Whether units are sold in packs, or time by the month."""
+        return bool(self.pack_nano or self.months[1])
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Basis of each fee, by item."""
+        least = self.pack_nano or self.months[1]
+        because = f"${nano_text(least)[:-7]} is the least that this plan sells; see the setting `notebook_plans`"
+        return {**self.fees.reasons, PURCHASE: because}
 
 
 def _compute_fixed(fees: Fees, total_s: Interval) -> dict[str, Nano]:
@@ -244,6 +272,8 @@ def itemize(
     minimum: Mapping[str, Amount],
     fixed: Mapping[str, Amount],
     fees: Fees,
+    runs: int = 1,
+    least: tuple[Amount, Amount] | None = None,
 ) -> dict[str, Amount]:
     """Return the items of a bill, or of a column of bills; their sum is the total [1e-9 USD].
 
@@ -253,19 +283,32 @@ def itemize(
         minimum: Shortest billed time by its item [1e-9 s].
         fixed: Items that do not depend on the machine's price [1e-9 USD].
         fees: Discount and tax.
+        runs: Number of equal runs, which share a purchase [-].
+        least: Subscription, and the smallest pack (0 for none), of what is sold so [1e-9 USD].
     """
     machine: Any = price_time(nanoseconds, price_nano)
     items = {MACHINE: machine}
-    for item, least in minimum.items():
-        missing = price_time(least, price_nano) - machine
+    for item, shortest in minimum.items():
+        missing = price_time(shortest, price_nano) - machine
         items[item] = missing * (missing > 0)
     charged = sum(items.values())
     items |= fixed
     if fees.discount:
         items["discount"] = -compute_share(charged, fees.discount)
+    if runs != 1:
+        items = {item: runs * nano for item, nano in items.items()}
+    if least is not None:
+        items[PURCHASE] = _compute_unused(sum(items.values()), *least)
     if fees.tax:
         items["tax"] = compute_share(sum(items.values()), fees.tax)
     return items
+
+
+def _compute_unused(used: Any, month: Any, pack: Any) -> Any:
+    """Return what is paid beyond the usage: up to the subscription, and to whole packs [1e-9 USD]."""
+    paid = used + (month - used) * (month > used)
+    step = pack + (pack == 0)  # without a pack, nothing is rounded
+    return -(-paid // step) * step - used
 
 
 class Bill:
@@ -318,7 +361,7 @@ class Bill:
             BillLine(phase.item, usd_interval_of(nano), phase.because, phase.time_s)
             for phase, nano in zip(self.cost_basis.timeline.phases, amounts, strict=True)
         ]
-        reasons = self.cost_basis.fees.reasons
+        reasons = self.cost_basis.reasons
         lines += [
             BillLine(item, usd_interval_of(nano), reasons.get(item, "")) for item, nano in self._list_other_items()
         ]
@@ -363,6 +406,7 @@ class UnpricedRun(NamedTuple):
         cost_basis: Timeline and fees; None if the step time is unknown.
         preemption_forecast: Forecast of preemptions; None on demand, or if the run's time is unknown.
         fees: Fees of the provider.
+        own_h: The user's hours; 0 if the run's time is unknown [h].
     """
 
     device_estimate: DeviceEstimate
@@ -370,6 +414,7 @@ class UnpricedRun(NamedTuple):
     cost_basis: CostBasis | None
     preemption_forecast: PreemptionForecast | None
     fees: Fees
+    own_h: float = 0.0
 
     def bill(self, usd_per_hour: Decimal | None, *, half_width: float = 0.0) -> Bill | None:
         """Return the bill at a price; None when the price or the run's time is unknown.

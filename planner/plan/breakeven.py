@@ -5,30 +5,25 @@ Money and the user's time for the same run, and the numbers of epochs and runs a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..limits import MAX_RUNS, require_count, require_not_negative
-from ..units import SECONDS_PER_HOUR
+from ..limits import MAX_RUNS, require_count
 from .alternative_costs import AlternativeCost, AlternativeCostModel, Crossover, find_crossovers
-from .alternatives import CLOUDS, DEFAULT_ALTERNATIVES, HOURS_PER_DAY, Alternative, select_alternatives
+from .alternatives import DEFAULT_ALTERNATIVES, select_alternatives
+from .estimate import DECISION_ROLES
 from .estimate_workload import estimate_workload
 from .offer_table import build_preemption_forecaster
 from .question import Question
 from .script_layout import follow_script
-from .select import NOTEBOOKS, OfferContext
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
-    from ..offers.catalog import Catalog
     from ..workload.model import Workload
     from .cost_terms import CostTerms
     from .estimate import Estimate
     from .fitting import FitWays
-    from .offer_estimate import OfferEstimate
     from .question import EstimateContext
 
 
@@ -49,7 +44,7 @@ class Breakeven:
         terms: Costs and assumptions.
         decision: The decision of `estimate` on the same offers; None if the alternatives were named or there
             are several runs.
-        wait_value_usd: Value of an unattended hour until the end [USD/h].
+        wait_value_usd: Value of an hour of waiting [USD/h].
     """
 
     workload: Workload
@@ -101,9 +96,6 @@ class BreakevenQuery:
     Args:
         against: Names of the alternatives; empty for the default ones.
         runs: Number of runs [-].
-        hour_value_usd: Value of an hour of the user's time [USD/h].
-        wait_value_usd: Value of an unattended hour until the end [USD/h].
-        hours_a_day: Hours a day during which the user keeps a notebook open [h].
 
     Raises:
         UsageError: A number out of range.
@@ -111,18 +103,9 @@ class BreakevenQuery:
 
     against: tuple[str, ...] = ()
     runs: int = 1
-    hour_value_usd: float = 0.0
-    wait_value_usd: float = 0.0
-    hours_a_day: float = 8.0
 
     def __post_init__(self) -> None:
         require_count(self.runs, what="--runs", example="10", most=MAX_RUNS)
-        if not 0 < self.hours_a_day <= HOURS_PER_DAY:
-            raise UsageError(
-                f"`--assume notebook_hours_a_day={self.hours_a_day:g}`: a day has 24",
-                hint="try `--assume notebook_hours_a_day=8`",
-            )
-        require_not_negative(self.hour_value_usd, what="--hour-value", example="20")
 
 
 def compare_alternatives(
@@ -132,8 +115,8 @@ def compare_alternatives(
 
     Args:
         context: Workload, offers and terms.
-        query: Alternatives, number of runs and value of the user's time.
-        question: Sort criterion and spot properties.
+        query: Alternatives and number of runs.
+        question: Filters, values of hours and spot properties.
         ways: What may be changed of steps that do not fit; None for nothing.
 
     Raises:
@@ -156,85 +139,44 @@ def compare_alternatives(
         feed=context.feed,
         ways=ways,
     )
-    own = () if query.against else _name_picks(estimate)
-    model = build_cost_model(context, query, estimate.offers, question=question, also=own)
+    model = build_cost_model(context, query, estimate, question=question)
     found = find_breakeven(model.narrowed(epochs=workload.total_epochs, runs=query.runs), runs=query.runs)
     if query.against or query.runs > 1:
         return found
     return replace(found, decision=estimate.decision_json())
 
 
-def _name_picks(estimate: Estimate) -> list[str]:
-    """Return the names of the cheapest and the fastest paid offer where no default alternative covers them."""
-    picks = (estimate.decision.cheapest_paid, estimate.decision.fastest_paid)
-    offers = [estimate.offers[index].offer for index in dict.fromkeys(picks) if index is not None]
-    return [
-        f"{one.provider}:{one.instance_type.removeprefix(f'{one.provider}:')}:{one.purchase}"
-        for one in offers
-        if one.provider not in (*CLOUDS, *NOTEBOOKS)
-    ]
-
-
 def build_cost_model(
-    context: EstimateContext,
-    query: BreakevenQuery,
-    offers: Sequence[OfferEstimate],
-    *,
-    question: Question,
-    also: Sequence[str] = (),
+    context: EstimateContext, query: BreakevenQuery, estimate: Estimate, *, question: Question
 ) -> AlternativeCostModel:
     """Build the cost model of the alternatives.
 
     Args:
         context: Workload, offers and terms.
-        query: Alternatives, number of runs and value of the user's time.
-        offers: Estimates on all offers, best first.
-        question: Scaling and spot properties.
-        also: Names of alternatives besides the default ones.
+        query: Alternatives and number of runs.
+        estimate: Estimate on all offers; its picks are compared besides the default alternatives.
+        question: Scaling, values of hours and spot properties.
 
     Raises:
         UsageError: A name matches no offer.
         NoAnswerError: No alternative can run the work.
     """
-    workload, terms = context.workload, context.terms
-    alternatives = select_alternatives(
-        query.against or (*DEFAULT_ALTERNATIVES, *also),
-        offers,
-        catalog=context.catalog,
-        terms=terms,
-        hours_a_day=query.hours_a_day,
-        asked_for=bool(query.against),
-    )
-    rows = {id(selected.offer): selected for selected in context.selection.offers}
+    picks = [getattr(estimate.decision, role) for role in DECISION_ROLES]
+    offers = estimate.offers if query.against else estimate.list_takable()
     return AlternativeCostModel(
-        workload=workload,
-        alternatives=alternatives,
-        selected=[_limit_session(rows[id(one.offer.offer)], one) for one in alternatives],
-        bundles=[_bundle(one, context.catalog) for one in alternatives],
-        terms=terms,
-        hour_value_usd=query.hour_value_usd,
-        wait_value_usd=query.wait_value_usd,
-        forecaster=build_preemption_forecaster(workload, context.selection, question.spot),
-        scaling=follow_script(question, workload).scaling or "weak",
+        workload=context.workload,
+        alternatives=select_alternatives(
+            query.against or DEFAULT_ALTERNATIVES,
+            offers,
+            asked_for=bool(query.against),
+            picked=() if query.against else [estimate.offers[row] for row in picks if row is not None],
+        ),
+        terms=context.terms,
+        hour_value_usd=question.hour_value_usd,
+        wait_value_usd=question.wait_value_usd,
+        forecaster=build_preemption_forecaster(context.workload, context.selection, question.spot),
+        scaling=follow_script(question, context.workload).scaling or "strong",
     )
-
-
-def _limit_session(selected: OfferContext, alternative: Alternative) -> OfferContext:
-    """Return an offer with its session limited to the hours that are available in a day."""
-    if selected.session_s is None:
-        return selected
-    had_s = alternative.availability.hours_a_day * SECONDS_PER_HOUR
-    return selected._replace(session_s=min(selected.session_s, had_s))
-
-
-def _bundle(alternative: Alternative, catalog: Catalog) -> Decimal | None:
-    """Return the smallest payable amount; None if billed by use or by month [USD]."""
-    from ..offers.notebooks import find_bundle_usd
-
-    plan = alternative.plan
-    if plan is None or plan.free or plan.usd_per_month is not None:
-        return None
-    return find_bundle_usd(catalog.notebooks, plan)
 
 
 def find_breakeven(model: AlternativeCostModel, *, runs: int) -> Breakeven:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import NoAnswerError, UsageError
 from ..limits import MAX_AMOUNT, require_not_negative, require_positive
 from ..units import SECONDS_PER_HOUR
+from ..workload.resize import Resizer
 from .estimate_workload import build_device_estimator, estimate_in_context
-from .script_layout import follow_script
+from .script_layout import follow_script, limit_to_one_device, uses_one_device
 from .select import OfferContext
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ W_PER_KW = 1000.0
 FARTHEST_MONTHS = 240
 USEFUL_MONTHS = 60  # after five years a machine is replaced (assumed, as in straight-line depreciation)
 BISECTIONS = 60
+RentalOption = tuple[dict[str, str], float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ def renting_usd(*, usd_per_hour: float, hours_a_week: float, speed: float, month
     """Return the cost of renting for the same work over some months: price x hours / speed [USD].
 
     Args:
-        usd_per_hour: Price of the rented machine including all fees [USD/h].
+        usd_per_hour: Price of the rented machine including all fees, and of waiting for it [USD/h].
         hours_a_week: Hours a week that the owned machine needs for the work [h].
         speed: Speed of the rented machine relative to the owned one [-].
         months: Number of months [-].
@@ -109,7 +111,9 @@ def renting_usd(*, usd_per_hour: float, hours_a_week: float, speed: float, month
     return usd_per_hour * hours_a_week / speed * WEEKS_PER_MONTH * months
 
 
-def months_to_break_even(rig: OwnedMachine, *, usd_per_hour: float, speed: float = 1.0) -> float | None:
+def months_to_break_even(
+    rig: OwnedMachine, *, usd_per_hour: float, speed: float = 1.0, wait_value_usd: float = 0.0
+) -> float | None:
     """Return the months after which owning costs no more than renting; None if more than 20 years [months].
 
     A machine loses most of its value in the first year, so owning starts out more expensive and gains on renting
@@ -119,10 +123,12 @@ def months_to_break_even(rig: OwnedMachine, *, usd_per_hour: float, speed: float
         rig: The machine and its use.
         usd_per_hour: Price of the rented machine [USD/h].
         speed: Speed of the rented machine relative to the owned one [-].
+        wait_value_usd: Value of an hour of waiting: for the rented machine, less that for the owned one [USD/h].
     """
+    total = usd_per_hour + wait_value_usd * (1.0 - speed)
 
     def is_owning_dearer(months: float) -> bool:
-        rent = renting_usd(usd_per_hour=usd_per_hour, hours_a_week=rig.hours_a_week, speed=speed, months=months)
+        rent = renting_usd(usd_per_hour=total, hours_a_week=rig.hours_a_week, speed=speed, months=months)
         return owning_usd(rig, months=months) > rent
 
     low, high = 1e-6, float(FARTHEST_MONTHS)
@@ -147,6 +153,7 @@ class BuyRentComparison:
         usd_per_hour: Price of the rented machine [USD/h].
         speed: Speed of the rented machine relative to the owned one; 1 for the same accelerator [-].
         months: Months to break even; None if more than 20 years.
+        wait_value_usd: Value of an hour of waiting [USD/h].
     """
 
     rig: OwnedMachine
@@ -155,12 +162,12 @@ class BuyRentComparison:
     usd_per_hour: float
     speed: float
     months: float | None
+    wait_value_usd: float = 0.0
 
     def cost_usd(self, months: float) -> tuple[float, float]:
-        """Return the cost of owning and of renting over some months [USD]."""
-        rent = renting_usd(
-            usd_per_hour=self.usd_per_hour, hours_a_week=self.rig.hours_a_week, speed=self.speed, months=months
-        )
+        """Return the cost of owning and of renting over some months, with the wait for a slower machine [USD]."""
+        total = self.usd_per_hour + self.wait_value_usd * (1.0 - self.speed)
+        rent = renting_usd(usd_per_hour=total, hours_a_week=self.rig.hours_a_week, speed=self.speed, months=months)
         return owning_usd(self.rig, months=months), rent
 
     def to_json(self) -> dict[str, Any]:
@@ -179,14 +186,15 @@ class BuyRentComparison:
 
 
 def compare_buy_rent(
-    rig: OwnedMachine, *, accelerator: str, rivals: list[tuple[dict[str, str], float, float]]
+    rig: OwnedMachine, *, accelerator: str, rivals: list[RentalOption], wait_value_usd: float = 0.0
 ) -> tuple[BuyRentComparison, ...]:
-    """Compare an owned machine with each rented one, sorted by the price of the work (price / speed).
+    """Compare an owned machine with each rented one, sorted by the total of the work ((price + wait) / speed).
 
     Args:
         rig: The owned machine and its use.
         accelerator: Accelerator of the owned machine.
         rivals: Names, price [USD/h] and relative speed of each rented machine.
+        wait_value_usd: Value of an hour of waiting [USD/h].
     """
     verdicts = [
         BuyRentComparison(
@@ -195,15 +203,15 @@ def compare_buy_rent(
             rented=names,
             usd_per_hour=usd,
             speed=speed,
-            months=months_to_break_even(rig, usd_per_hour=usd, speed=speed),
+            months=months_to_break_even(rig, usd_per_hour=usd, speed=speed, wait_value_usd=wait_value_usd),
+            wait_value_usd=wait_value_usd,
         )
         for names, usd, speed in rivals
     ]
-    return tuple(sorted(verdicts, key=lambda one: one.usd_per_hour / one.speed))
+    return tuple(sorted(verdicts, key=lambda one: (one.usd_per_hour + wait_value_usd) / one.speed))
 
 
 T = TypeVar("T")
-RentalOption = tuple[dict[str, str], float, float]
 RENTALS_SHOWN = 5
 
 
@@ -234,7 +242,7 @@ def find_rentals_by_price(catalog: Catalog, accelerator: str, devices: float) ->
 def find_rentals_for_work(
     context: EstimateContext, question: Question, *, accelerator: str, devices: float
 ) -> list[RentalOption]:
-    """Return the rented machines with the lowest bills for some work, with their relative speed.
+    """Return the rented machines of the least total for some work, with their relative speed.
 
     Hourly price = bill of the work / hours of the work, including boot, disk and fees.
 
@@ -245,22 +253,18 @@ def find_rentals_for_work(
     own_h = _own_hours(context, question, accelerator, devices)
     estimate = estimate_in_context(context, question)
     able = [
-        (float(one.bill.total.mid), one)
-        for one in estimate.offers
-        if one.bill
-        and one.bill.mid_nano
-        and one.device_estimate.memory.fits
-        and not one.device_estimate.is_ruled_out
-        and one.offer.complete
-        and one.sessions == 1
+        (one.total_usd, one)
+        for one in estimate.list_takable()
+        if one.bill and one.bill.mid_nano and one.run_time_s and one.total_usd is not None
     ]
     if not able:
         raise NoAnswerError("no rented machine can run this work", hint="select other offers")
     able.sort(key=lambda pair: pair[0])
     rivals = []
-    for usd, one in _distinct(able, lambda one: one.offer):
-        hours = one.run_time_s.mid / SECONDS_PER_HOUR if one.run_time_s else own_h
-        rivals.append((_names(one.offer), usd / hours, own_h / hours))
+    for _, one in _distinct(able, lambda one: one.offer):
+        if one.bill is not None and one.run_time_s is not None:
+            hours = one.run_time_s.mid / SECONDS_PER_HOUR
+            rivals.append((_names(one.offer), float(one.bill.total.mid) / hours, own_h / hours))
     return rivals[:RENTALS_SHOWN]
 
 
@@ -283,9 +287,12 @@ def _own_hours(context: EstimateContext, question: Question, accelerator: str, d
         status="active",
     )
     followed = follow_script(question, context.workload)
-    estimator = build_device_estimator(followed, context.predictor, resized=context.resized)
-    rig = OfferContext(offer, context.catalog.accelerators[accelerator], None, "local")
-    device_estimate = estimator.estimate(context.workload, rig)
+    one_device = uses_one_device(question, context.workload)
+    estimator = build_device_estimator(
+        followed, context.predictor, resized=context.resized or Resizer(context.workload)
+    )
+    rig = OfferContext(offer, context.catalog.accelerators[accelerator], "local")
+    device_estimate = estimator.estimate(context.workload, limit_to_one_device(rig) if one_device else rig)
     if device_estimate.memory.fits is False:
         raise NoAnswerError(f"the work does not fit on {accelerator}", hint="try a smaller `--batch-size`")
     if device_estimate.train_time_s is None:

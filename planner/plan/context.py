@@ -71,7 +71,9 @@ def build_context(
         catalog=catalog,
         terms=terms or CostTerms(costs=catalog.costs),
         feed=_feed(measurements, workload),
-        resized=build_resizer(workload, model, options=options, script_arguments=script_arguments),
+        resized=None
+        if isinstance(model, str) and model.endswith(".json")  # saved at one batch size
+        else build_resizer(workload, model, options=options, script_arguments=script_arguments),
     )
     if compiling is None:
         return context

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 
 DAYS_PER_YEAR = 365.25
+HOURS_PER_DAY = 24.0
+HOURS_A_DAY = ("notebook_hours_a_day", "free_hours_a_day")  # keys of assumptions [h]
+STALE_AFTER_DAYS = 90  # a price that is older does not decide alone [days]
 
 
 def compute_half_width(*, rate: float, age_days: float) -> float:
@@ -71,6 +74,7 @@ DIRECT_KEYS: Mapping[str, str] = {
     "checkpoint_gb": "size of a checkpoint [GB]",
     "disk_gb": "size of the rented disk [GB]",
     "chance": "chance of getting a notebook's accelerator when it is requested",
+    "notebook_hours_a_day": "hours a day for which you keep a notebook open, 8 by default [h]",
     "notebook_hours_a_week": "weekly hours of a notebook with a quota [h]",
     "g_co2_per_kwh": "carbon intensity of your own electricity [g/kWh]",
     "egress_gb": "data to download from the cloud at the end [GB]",
@@ -128,6 +132,7 @@ class CostTerms(Frozen):
         tax: Tax on the whole bill; None for no tax.
         currency: Currency in which amounts are shown.
         today: Date on which discounts must be valid.
+        notebook_plans: Plans that the user pays for anyway.
     """
 
     costs: Costs | None = None
@@ -136,6 +141,7 @@ class CostTerms(Frozen):
     tax: Tax | None = None
     currency: Currency = USD
     today: date = date.min
+    notebook_plans: tuple[str, ...] = ()
 
     def given(self, key: str) -> float | None:
         """Return the user's value of a key, or None."""
@@ -181,6 +187,12 @@ class CostTerms(Frozen):
         if move is None:
             return 0.0
         return compute_half_width(rate=move.log_per_sqrt_year, age_days=_count_days(offer.price_as_of, self.today))
+
+    def compute_aged_share(self, offer: Offer) -> float:
+        """Return how much dearer an offer may be today if its price is too old to decide alone, else 0 [-]."""
+        if offer.price_as_of is None or _count_days(offer.price_as_of, self.today) <= STALE_AFTER_DAYS:
+            return 0.0
+        return math.expm1(self.price_half_width(offer))
 
     def find_discount(self, offer: Offer) -> Discount | None:
         """Return the discount on an offer's list price; None for user-supplied prices."""
@@ -236,6 +248,8 @@ def parse_overrides(texts: Iterable[str], costs: Costs) -> dict[str, float]:
                 hint=near_names_hint(key, known, see_all="gpuplan estimate MODEL --breakdown"),
             )
         found[key] = _number(value, text)
+        if key in HOURS_A_DAY and not 0 < found[key] <= HOURS_PER_DAY:
+            raise UsageError(f"`--assume {text}`: a day has 24", hint=f"try `--assume {key}=8`")
     return found
 
 
@@ -283,6 +297,7 @@ def build_cost_terms(settings: Settings, costs: Costs, *, assume: Iterable[str] 
         tax=settings.tax,
         currency=currency,
         today=get_today(),
+        notebook_plans=settings.notebook_plans,
     )
 
 

@@ -18,35 +18,38 @@ if TYPE_CHECKING:
     from .offer_estimate import OfferEstimate
 
 
-DECISION_ROLES = ("recommended", "free", "cheapest_paid", "in_between", "fastest_paid")
+DECISION_ROLES = ("recommended", "free", "cheaper", "faster")
 
 
 class Decision(Frozen):
-    """Positions in ``Estimate.offers``; None if there is no such offer.
-
-    With a deadline or a budget, only offers that keep both even at their upper bounds are considered, unless
-    there are none: then ``recommended`` is None and the others are the best of all.
+    """What to take. Positions are those in ``Estimate.offers``; None if there is no such offer.
 
     Args:
-        recommended: Recommended offer.
-        free: Fastest offer that costs nothing, this machine included.
-        cheapest_paid: Cheapest paid offer by the whole run, or by sample if the run's length is unknown.
-        fastest_paid: Fastest paid offer by the same measure.
-        in_between: Paid offer with the lowest product of time and cost among the Pareto-optimal ones between
-            the cheapest and the fastest.
-        sentence: Recommendation with its reason.
-        spot: Comparison of the recommended machine on spot and on demand, as sentences; empty without both.
-        passed_over: Offers that would have been picked if the account's quota allowed them.
+        recommended: Offer of the least total that surely keeps deadline and budget, or else the likeliest.
+        free: Best free offer, if another is taken.
+        cheaper: Best offer of clearly less money.
+        faster: Best offer that ends clearly sooner, at a reasonable price of an hour saved.
+        lines: What to take, the alternatives, and what is to be known of them, as sentences.
+        needs: What is needed to get the recommended offer.
+        probability: That it keeps deadline and budget; None without limits [-].
+        nearest: The nearest misses if nothing keeps the limits.
+        values: The values of hours in a sentence, where half or double of one would change the choice.
     """
 
-    recommended: int | None
-    free: int | None
-    cheapest_paid: int | None
-    in_between: int | None
-    fastest_paid: int | None
-    sentence: str
-    spot: str = ""
-    passed_over: tuple[int, ...] = ()
+    recommended: int | None = None
+    free: int | None = None
+    cheaper: int | None = None
+    faster: int | None = None
+    lines: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    probability: float | None = None
+    nearest: tuple[int, ...] = ()
+    values: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """All lines as one text."""
+        return " ".join(filter(None, self.lines))
 
     def roles(self) -> dict[int, tuple[str, ...]]:
         """Return the roles of each offer by its position, the recommended one first."""
@@ -76,6 +79,7 @@ class Estimate(Frozen):
         details: Details of a report; None unless requested.
         not_billed: Items of a real bill that are not in the bills, by name.
         unmatched: Accelerators that were asked for and have no offer.
+        takable: Positions of the offers that can be taken, in order; empty for none.
     """
 
     workload: Workload
@@ -89,6 +93,11 @@ class Estimate(Frozen):
     details: ReportDetails | None = None
     not_billed: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
+    takable: tuple[int, ...] = ()
+
+    def list_takable(self) -> list[OfferEstimate]:
+        """Return the offers that can be had and run the work."""
+        return [self.offers[row] for row in self.takable]
 
     def best_per_devices(self) -> tuple[int, ...]:
         """Return the position of the best offer of each kind and number of devices, best first.
@@ -141,13 +150,12 @@ class Estimate(Frozen):
 
     def decision_json(self) -> dict[str, Any]:
         """Return the decision, each offer in it with its time and cost."""
-        picked = {role: self._choice(getattr(self.decision, role)) for role in DECISION_ROLES}
-        passed_over = [self._choice(index) for index in self.decision.passed_over]
         return {
+            **{role: self._choice(getattr(self.decision, role)) for role in DECISION_ROLES},
             "sentence": self.decision.sentence,
-            **picked,
-            "spot": self.decision.spot or None,
-            "passed_over": passed_over,
+            "needs": list(self.decision.needs),
+            "probability": self.decision.probability,
+            "improvements": [],
         }
 
     def _choice(self, index: int | None) -> dict[str, Any] | None:
@@ -163,6 +171,7 @@ class Estimate(Frozen):
             "train_time_s": to_plain(one.device_estimate.train_time_s),
             "run_time_s": to_plain(one.run_time_s),
             "cost_usd": one.bill.total_json() if one.bill else None,
+            "total_usd": None if one.total_usd is None else f"{one.total_usd:.6f}",
         }
 
     def _recommendation_json(self) -> dict[str, Any]:

@@ -237,6 +237,8 @@ class DeviceEstimator:
             )
         elif part is None:
             step = NoPrediction(f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices")
+        elif accelerator.kind == "tpu" and not _runs_on_tpu(workload):
+            step = NoPrediction("a TPU runs JAX, and TensorFlow scripts with a TPUStrategy")
         else:
             step = predict_step_on_devices(
                 selected, accelerator, self._predictor, whole=whole, each=each, sharding=sharding
@@ -286,6 +288,10 @@ class DeviceEstimator:
             return _fits(selected, self._choice.get_device_workload(one, sharding, devices=devices))
 
         return self._ways.find_step(whole, recompute=recompute, fits=fits)
+
+
+def _runs_on_tpu(workload: Workload) -> bool:
+    return workload.backend == "jax" or "TPUStrategy" in workload.distribution
 
 
 def _choose_sharing_devices(devices: int) -> int:

@@ -181,7 +181,7 @@ class _CostCurves:
         if workload.epochs is None or workload.samples is None:
             return None
         try:
-            costs = build_cost_model(context, BreakevenQuery(), estimate.offers, question=question)
+            costs = build_cost_model(context, BreakevenQuery(), estimate, question=question)
         except NoAnswerError:
             return None
         return cls(costs.narrowed(epochs=workload.epochs, runs=1), workload.epochs)

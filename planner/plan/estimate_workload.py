@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..predict.sharding import format_sharding
 from ..units import SECONDS_PER_HOUR
+from ..workload.resize import Resizer
 from .bill import INPUT_STALLS
 from .cost_terms import NO_TERMS, CostTerms
 from .decision import decide
@@ -22,7 +23,7 @@ from .offer_table import price_offers
 from .question import EstimateContext, Question
 from .ranking import rank_offers, recommend
 from .run_length import BatchScaling
-from .script_layout import follow_script
+from .script_layout import follow_script, limit_to_one_device, uses_one_device
 from .select import Selection
 from .sharding import UNSHARDED, ShardingChoice
 
@@ -50,7 +51,7 @@ def estimate_workload(
         predictor: Predictor of step times, called once for each kind and number of devices.
         question: Order and limits.
         terms: Costs and assumptions besides the training; none by default.
-        resized: Function that returns the workload at another batch size; required for strong scaling.
+        resized: Function that returns the workload at another batch size; None scales the one that is known.
         feed: Input pipeline measured by a profile; `question.feed` takes precedence.
         ways: Smaller passes and recomputation for steps that do not fit; None to leave them as they are.
 
@@ -61,29 +62,31 @@ def estimate_workload(
 
     _require_run_length(workload, question)
     _require_training(workload, question)
-    question = follow_script(question, workload)
-    estimator = build_device_estimator(question, predictor, resized=resized, ways=ways)
+    question, one_device = follow_script(question, workload), uses_one_device(question, workload)
+    estimator = build_device_estimator(question, predictor, resized=resized or Resizer(workload), ways=ways)
     priced = price_offers(
         workload,
         selection,
         terms=terms,
         spot=question.spot,
+        use=limit_to_one_device if one_device else None,
         estimate_device=partial(estimator.estimate, workload),
         feed=feed if question.feed is None else parse_feed(question.feed, workload, terms),
         pictures=guess_jpeg_pipeline(workload, terms) if question.feed is None and feed is None else None,
     )
-    ranked = rank_offers(priced, question.sort)
+    ranked = rank_offers(priced, question, one_device=one_device)
     return Estimate(
         workload=workload,
         offers=ranked.offers,
         recommendation=recommend(ranked, question),
-        decision=decide(ranked, question, workload=workload, terms=terms),
+        decision=decide(ranked, question, workload=workload, currency=terms.currency),
         options={**_echo(question), "fit": ways is not None},
         terms=terms,
         catalog_as_of=selection.catalog_as_of,
         version=__version__,
         not_billed=() if feed is not None or question.feed is not None else (INPUT_STALLS,),
         unmatched=selection.unmatched,
+        takable=tuple(ranked.takable.nonzero()[0].tolist()),
     )
 
 
@@ -118,7 +121,7 @@ def build_device_estimator(
     """
     return DeviceEstimator(
         predictor,
-        spread=BatchScaling(scaling=question.scaling or "weak", resized=resized),
+        spread=BatchScaling(scaling=question.scaling or "strong", resized=resized),
         choice=ShardingChoice(question.shard or UNSHARDED),
         ways=ways,
     )

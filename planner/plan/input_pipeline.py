@@ -13,7 +13,6 @@ from ..records import Frozen
 from ..units import GIB, Interval
 from .cost_terms import Bounds, CostTerms
 from .device_estimate import DeviceEstimate, combine_phases
-from .run_length import dataset_gb
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
@@ -116,15 +115,14 @@ def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline
     if rate is None:
         return None
     because = terms.because("jpeg_per_s_per_vcpu", "any") if text == "jpeg" else f"{rate[1]:g} samples/s a vCPU"
-    size = dataset_gb(workload, terms)
-    samples = workload.samples or 0
-    each = tuple(1e3 * gb / samples for gb in size) if size is not None and samples else (0.0, 0.0, 0.0)
+    data_gb, samples = terms.given("dataset_gb"), workload.samples
+    sample_mb = 1e3 * data_gb / samples if data_gb is not None and samples else 0.0
     return InputPipeline(
         per_vcpu=rate,
         because=because,
         disk_mb_per_s=terms.bounds("disk_mb_per_s", "vm"),
-        sample_mb=(each[0], each[1], each[2]),
-        data_gb=None if size is None else size[1],
+        sample_mb=(sample_mb, sample_mb, sample_mb),
+        data_gb=data_gb,
         array_mb=workload.memory.input_bytes / workload.batch_size / 1e6,
     )
 

@@ -47,6 +47,8 @@ class OfferEstimate:
         unbilled: Items of a real bill whose price is unknown.
         preemption_forecast: Forecast of preemptions; None on demand, or if the run's time is unknown.
         market: Comparisons with the other offers.
+        own_h: The user's hours; 0 if the run's time is unknown [h].
+        total_usd: What decides: money, the user's hours and the wait at their values; None if unknown [USD].
         serving: Serving estimate; None for training.
         best_batch: The run at the largest batch that fits; None if not requested, or if the user's own is best.
     """
@@ -59,6 +61,8 @@ class OfferEstimate:
     unbilled: tuple[str, ...]
     preemption_forecast: PreemptionForecast | None
     market: Market = field(repr=False, compare=False)
+    own_h: float = 0.0
+    total_usd: float | None = None
     serving: ServingEstimate | None = None
     best_batch: BestBatch | None = None
 
@@ -160,12 +164,8 @@ class OfferEstimate:
 
     def notes_of(self, spot: str | None, scaling: ScalingEfficiency | None) -> tuple[str, ...]:
         """Return the notes, including those on preemptions and on several devices."""
-        sessions, session_s = self.sessions, self.selected.session_s
-        interrupted = ""
-        if session_s is not None and sessions is not None and sessions > 1:
-            interrupted = (
-                f"a session ends after {session_s / SECONDS_PER_HOUR:g} h: this run takes {sessions} sessions"
-            )
+        sessions = self.sessions or 1
+        interrupted = f"sessions are limited: this run takes {sessions}" if sessions > 1 else ""
         quota = self.selected.quota
         own = (
             "" if scaling is None else scaling.note,
@@ -192,6 +192,7 @@ class OfferEstimate:
             **dict(zip(OFFER_KEYS, _get_offer_values(self.offer), strict=True)),
             "usd_per_hour": None if price is None else format(price, "f"),
             "quota": to_plain(self.selected.quota),
+            "availability": self.selected.availability,
         }
 
     def _run_json(self, *, breakdown: bool) -> dict[str, Any]:
@@ -205,6 +206,7 @@ class OfferEstimate:
         return {
             "run_time_s": run_time_s.to_json() if run_time_s else None,
             "cost_usd": bill.total_json() if bill else None,
+            "total_usd": None if self.total_usd is None else f"{self.total_usd:.6f}",
             "bill": bill.lines_json(detailed=breakdown) if bill else [],
             "unbilled": list(self.unbilled),
             "usd_per_1000_steps": None if per_1000 is None else nano_text(per_1000),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, overload
 
 from ..predict.interconnect import build_host_spec
+from ..units import SECONDS_PER_HOUR
 from .bill import CostBasis, FeeCalculator, UnpricedRun, itemize
 from .comparison import Market
 from .device_estimate import DeviceEstimate
@@ -15,6 +17,7 @@ from .input_pipeline import InputPipeline, with_input_bottleneck
 from .money import compute_price_nano
 from .offer_estimate import OfferEstimate
 from .preemption import PreemptionForecaster, SpotTerms
+from .sessions import Access, build_access
 from .timeline import TimelineBuilder
 
 if TYPE_CHECKING:
@@ -36,6 +39,9 @@ class OfferTable(Sequence[OfferEstimate]):
         run_of: Index in `runs` of each row.
         price_nano: Hourly price of each row as a Python integer; None if unknown [1e-9 USD/h].
         market: Comparisons between the offers.
+
+    Attributes:
+        total_usd: What decides between the rows, NaN if unknown; None before they are ranked [USD].
     """
 
     def __init__(
@@ -48,6 +54,7 @@ class OfferTable(Sequence[OfferEstimate]):
     ) -> None:
         self.contexts, self.runs, self.run_of = contexts, runs, run_of
         self.price_nano = price_nano
+        self.total_usd: NDArray[np.float64] | None = None
         self._market = market
         self._rows: dict[int, OfferEstimate] = {}
 
@@ -80,8 +87,29 @@ class OfferTable(Sequence[OfferEstimate]):
             bill=run.bill(context.offer.usd_per_hour, half_width=self.price_half_width(row)),
             unbilled=run.fees.unknown,
             preemption_forecast=run.preemption_forecast,
+            own_h=run.own_h,
+            total_usd=self._find_total(row),
             market=self._market,
         )
+
+    def _find_total(self, row: int) -> float | None:
+        total = math.nan if self.total_usd is None else float(self.total_usd[row])
+        return None if math.isnan(total) else total
+
+    @cached_property
+    def aged_shares(self) -> NDArray[np.float64]:
+        """Allowance for prices that are too old to decide alone, by row; 0 for recent ones [-]."""
+        import numpy as np
+
+        terms, known = self._market.terms, dict[object, float]()
+        shares = []
+        for context in self.contexts:
+            offer = context.offer
+            key = (offer.provider, offer.purchase, offer.price_as_of)
+            if key not in known:
+                known[key] = terms.compute_aged_share(offer)
+            shares.append(known[key])
+        return np.array(shares)
 
     @cached_property
     def is_free(self) -> NDArray[np.bool_]:
@@ -124,7 +152,9 @@ class OfferTable(Sequence[OfferEstimate]):
     def reorder(self, order: NDArray[np.intp]) -> OfferTable:
         """Return the rows in another order."""
         contexts = [self.contexts[row] for row in order.tolist()]
-        return OfferTable(contexts, self.runs, self.run_of[order], self.price_nano[order], self._market)
+        table = OfferTable(contexts, self.runs, self.run_of[order], self.price_nano[order], self._market)
+        table.total_usd = None if self.total_usd is None else self.total_usd[order]
+        return table
 
 
 def compute_totals(
@@ -150,6 +180,8 @@ def compute_totals(
         columns = zip(basis_of.tolist(), price_nano, half_widths, strict=True)
         ranged = [bases[basis].price_at(price, bound, width) for basis, price, width in columns]
         price_nano = np.array(ranged, dtype=object)
+    months = np.array([basis.months[bound] for basis in bases], dtype=object)
+    packs = np.array([basis.pack_nano for basis in bases], dtype=object)
     rates = [(basis.fees.discount, basis.fees.tax) for basis in bases]
     for rate in dict.fromkeys(rates):
         alike = np.array([one == rate for one in rates], dtype=bool)
@@ -164,6 +196,8 @@ def compute_totals(
             minimum={"minimum": least[positions]} if least.any() else {},
             fixed={"fixed": fixed[positions]},
             fees=bases[rates.index(rate)].fees,
+            runs=bases[0].runs,
+            least=(months[positions], packs[positions]) if packs.any() or months.any() else None,
         )
         totals[rows] = sum(items.values())
     return totals
@@ -180,10 +214,14 @@ class Pricer:
         workload: Workload of the run.
         terms: Costs and assumptions.
         forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
+        runs: Number of equal runs, one after the other [-].
     """
 
-    def __init__(self, workload: Workload, terms: CostTerms, forecaster: PreemptionForecaster | None) -> None:
-        self.terms = terms
+    def __init__(
+        self, workload: Workload, terms: CostTerms, forecaster: PreemptionForecaster | None, *, runs: int = 1
+    ) -> None:
+        self.terms, self.runs = terms, runs
+        self._access: dict[object, Access] = {}
         self._timeline_builder = TimelineBuilder(workload, terms)
         self._fee_calculator = FeeCalculator(workload, terms)
         self._forecaster = forecaster
@@ -206,20 +244,29 @@ class Pricer:
 
     def build_run(self, selected: OfferContext, device_estimate: DeviceEstimate) -> UnpricedRun:
         """Return the parts of an offer's run that do not depend on its price."""
-        offer, place, session_s = selected.offer, selected.place, selected.session_s
+        offer, place, access = selected.offer, selected.place, self.find_access(selected)
         train_time_s, forecast = device_estimate.train_time_s, None
         if offer.purchase == "spot" and self._forecaster is not None and train_time_s is not None:
             forecast = self._forecaster.forecast(offer, train_time_s)
         fees = self._fee_calculator.compute(offer)
-        key = (id(device_estimate), place, session_s, id(forecast), id(fees))
+        key = (id(device_estimate), place, id(access), id(forecast), id(fees))
         run = self._runs.get(key)  # it keeps all three objects, so that their ids are not reused
         if run is None:
             timeline = self._timeline_builder.build(
-                device_estimate, place=place, session_s=session_s, forecast=forecast
+                device_estimate, place=place, access=access, forecast=forecast, runs=self.runs
             )
-            cost_basis = None if timeline is None else CostBasis(timeline, fees)
-            run = self._runs[key] = UnpricedRun(device_estimate, timeline, cost_basis, forecast, fees)
+            cost_basis, own_h = None, 0.0
+            if timeline is not None:
+                cost_basis = CostBasis(timeline, fees, access=access, runs=self.runs)
+                machine_h = self.runs * timeline.total_s.mid / SECONDS_PER_HOUR
+                own_h = access.own_hours(sessions=timeline.sessions, machine_h=machine_h)
+            run = self._runs[key] = UnpricedRun(device_estimate, timeline, cost_basis, forecast, fees, own_h)
         return run
+
+    def find_access(self, selected: OfferContext) -> Access:
+        """Return the terms on which an offer is had; one object for offers of equal terms."""
+        access = build_access(selected, self.terms)
+        return self._access.setdefault(access, access)
 
 
 def price_offers(
@@ -229,6 +276,7 @@ def price_offers(
     terms: CostTerms,
     spot: SpotTerms,
     estimate_device: Callable[[OfferContext], DeviceEstimate],
+    use: Callable[[OfferContext], OfferContext] | None = None,
     feed: InputPipeline | None = None,
     pictures: InputPipeline | None = None,
 ) -> OfferTable:
@@ -240,13 +288,14 @@ def price_offers(
         terms: Costs and assumptions.
         spot: Properties of spot machines stated by the user.
         estimate_device: Estimates the workload on an offer's devices; called once per kind and number of devices.
+        use: Function that returns the part of a machine that the work uses; None for all of it.
         feed: Input pipeline; None for no limit.
         pictures: Assumed image pipeline, if the user described no input and it looks like images; else None.
     """
     import numpy as np
 
     pricer = Pricer(workload, terms, build_preemption_forecaster(workload, selection, spot))
-    runs, run_of = _group_offers(pricer, selection, estimate_device, feed)
+    runs, run_of = _group_offers(pricer, selection, estimate_device, feed, use)
     market = Market(terms, selection.offers, [runs[index] for index in run_of], pictures)
     prices = (context.offer.usd_per_hour for context in selection.offers)
     nano = np.array([None if usd is None else compute_price_nano(usd) for usd in prices], dtype=object)
@@ -258,6 +307,7 @@ def _group_offers(
     selection: Selection,
     estimate_device: Callable[[OfferContext], DeviceEstimate],
     feed: InputPipeline | None,
+    use: Callable[[OfferContext], OfferContext] | None,
 ) -> tuple[list[UnpricedRun], list[int]]:
     """Return a run on each machine kind and purchase option, and the position of each offer's run."""
     devices: dict[object, DeviceEstimate] = {}
@@ -272,7 +322,8 @@ def _group_offers(
         if position is None:
             machine = kind[0]
             if machine not in machines:
-                machines[machine] = _estimate_machine(selected, estimate_device, feed, devices)
+                used = selected if use is None else use(selected)
+                machines[machine] = _estimate_machine(used, estimate_device, feed, devices)
             position = positions[kind] = len(runs)
             runs.append(pricer.build_run(selected, machines[machine]))
         run_of.append(position)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import NoAnswerError, UsageError
-from ..limits import MAX_DURATION_S, require_positive
+from ..errors import NoAnswerError
+from ..limits import MAX_DURATION_S, require_not_negative, require_positive
 from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction
 from ..records import Frozen
-from ..units import GIB, format_device, format_duration
+from ..units import GIB, format_device
 from .preemption import SpotTerms
 from .run_length import ScalingMode
 from .select import Filters
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .cost_terms import CostTerms
     from .estimate import Estimate
     from .input_pipeline import InputPipeline
-    from .offer_estimate import OfferEstimate
     from .select import Selection
 
 SortBy = Literal["cost", "time", "co2"]
@@ -61,8 +60,8 @@ class Question(Frozen):
     feed: str | None = None
     scaling: ScalingMode | None = None
     shard: tuple[Sharding, ...] | None = None
-    hour_value_usd: float = 0.0
-    wait_value_usd: float = 0.0
+    hour_value_usd: float = 20.0
+    wait_value_usd: float = 1.0
     quotas: AccountQuotas | None = None
 
     def __post_init__(self) -> None:
@@ -71,8 +70,12 @@ class Question(Frozen):
         if self.budget_usd is not None:
             require_positive(self.budget_usd, what="--budget", example="20")
         for flag, usd in (("--hour-value", self.hour_value_usd), ("--wait-value", self.wait_value_usd)):
-            if not usd >= 0:
-                raise UsageError(f"{flag} must be at least zero", hint=f"try `{flag} 20`")
+            require_not_negative(usd, what=flag, example="20")
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether a deadline or a budget is given."""
+        return self.deadline_s is not None or self.budget_usd is not None
 
 
 class EstimateContext(Frozen):
@@ -103,14 +106,10 @@ def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError |
     """Return the error that explains why no offer answers the question, or None if one does."""
     if estimate.decision.recommended is not None:
         return None
-    checks = [_nothing_in_time(estimate, question), _nothing_in_budget(estimate, question)]
-    if estimate.recommendation.cheapest is None:
-        checks = [
-            _nothing_fits(estimate), _nothing_predicted(estimate), _nothing_startable(estimate), *checks
-        ]  # fmt: skip
-    if question.deadline_s is not None and question.budget_usd is not None:
-        checks.append(NoAnswerError(estimate.decision.sentence, hint="allow more time or money"))
-    return next((why for why in checks if why is not None), None)
+    if estimate.decision.nearest:
+        return NoAnswerError(estimate.decision.sentence, hint="allow more time or money, or train less")
+    checks = (_nothing_fits(estimate), _nothing_predicted(estimate), _nothing_startable(estimate))
+    return next((why for why in checks if why is not None), NoAnswerError(estimate.decision.sentence))
 
 
 def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
@@ -144,10 +143,10 @@ def _find_way(estimate: Estimate) -> str:
 
 def _nothing_startable(estimate: Estimate) -> NoAnswerError | None:
     """Return an error if the account may start none of the offers."""
-    if not estimate.decision.passed_over:
+    refused = next((one for one in estimate.offers if one.selected.is_refused), None)
+    if refused is None:
         return None
-    quota = estimate.offers[estimate.decision.passed_over[0]].selected.quota
-    return NoAnswerError("the account's quotas allow none of the offers", hint=quota.why if quota else None)
+    return NoAnswerError("the account's quotas allow none of the offers", hint=refused.selected.needs)
 
 
 def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:
@@ -160,43 +159,3 @@ def _nothing_predicted(estimate: Estimate) -> NoAnswerError | None:
         f"no step time can be predicted on any of {len(steps)} offers: {failed[0].reason}",
         hint=failed[0].hint or "ask for another `--precision` or other accelerators; see `gpuplan accelerators`",
     )
-
-
-def _nothing_in_time(estimate: Estimate, question: Question) -> NoAnswerError | None:
-    """Return an error if no offer meets the deadline."""
-    chosen = estimate.recommendation
-    if question.deadline_s is None or chosen.within_deadline is not None:
-        return None
-    asked = f"no offer is likely to finish within {format_duration(question.deadline_s)}"
-    known = [
-        (time_s, one)
-        for index in (chosen.free, chosen.fastest)
-        if index is not None and (time_s := (one := estimate.offers[index]).run_time_s) is not None
-    ]
-    if not known:
-        return NoAnswerError(asked, hint="no offer that fits has a known time and price")
-    time_s, best = min(known, key=lambda pair: pair[0].mid)
-    takes = f"{format_duration(time_s.mid)} (up to {format_duration(time_s.high)})"
-    return NoAnswerError(
-        f"{asked}: the fastest takes {takes}, on {_name(best)}", hint="allow more time, or train less"
-    )
-
-
-def _nothing_in_budget(estimate: Estimate, question: Question) -> NoAnswerError | None:
-    """Return an error if no offer stays within the budget."""
-    chosen = estimate.recommendation
-    if question.budget_usd is None or chosen.within_budget is not None:
-        return None
-    asked = f"no offer is likely to stay within ${question.budget_usd:g}"
-    if chosen.cheapest is None:
-        return NoAnswerError(asked, hint="no offer that fits has a known time and price")
-    best = estimate.offers[chosen.cheapest]
-    usd = "" if best.bill is None else f"${best.bill.total.mid:.2f} (up to ${best.bill.total.high:.2f}), on "
-    free = chosen.free
-    hint = "allow more money, or train less" if free is None else f"free: {_name(estimate.offers[free])}"
-    return NoAnswerError(f"{asked}: the cheapest costs {usd}{_name(best)}", hint=hint)
-
-
-def _name(one: OfferEstimate) -> str:
-    """Format the name of an offer."""
-    return f"{one.offer.provider} {one.offer.instance_type} in {one.offer.region}"

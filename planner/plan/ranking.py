@@ -1,14 +1,13 @@
-"""Ranking of offers, recommended offers, and the sensitivity of the cheapest choice."""
+"""Order of offers, what of them can be taken, recommended offers, and the sensitivity of the cheapest choice."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..units import SECONDS_PER_HOUR
 from .estimate import Recommendation, Sensitivity
 from .money import NANO, USD_OF_A_NANO, compute_rental_nano
-from .question import SortBy
 from .timeline import TRAINING
 
 if TYPE_CHECKING:
@@ -16,43 +15,108 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .bill import UnpricedRun
-    from .offer_estimate import OfferEstimate
     from .offer_table import OfferTable
     from .question import Question
 
+    Floats = NDArray[np.float64]
+    Rows = NDArray[np.intp]
+    Mask = NDArray[np.bool_]
+
+
+NEVER_TAKEN = frozenset({"reserved", "unlisted", "retired"})
+
 
 class RankedOffers(NamedTuple):
-    """Offers in order with time and cost of the run or, if its length is unknown, of a sample.
+    """Offers in order with time, cost and total of the run or, if its length is unknown, of a sample.
 
     Args:
         offers: Best first.
         time_s: Central estimate; NaN if unknown [s].
         cost_usd: Central estimate; NaN if unknown [USD].
-        usable: Whether the offer is a complete machine that can run the step, and the whole run in one session.
+        takable: Whether it can be had, is a complete machine, and runs the work in a known time at a known price.
+        refused: Whether the account's quota alone forbids that.
     """
 
     offers: OfferTable
-    time_s: NDArray[np.float64]
-    cost_usd: NDArray[np.float64]
-    usable: NDArray[np.bool_]
+    time_s: Floats
+    cost_usd: Floats
+    takable: Mask
+    refused: Mask
 
 
-def rank_offers(offers: OfferTable, sort: SortBy) -> RankedOffers:
-    """Rank offers: usable ones first, then those with known values, then by the criterion; the sort is stable."""
+def compute_total_usd(
+    *, money_usd: Any, own_h: Any, wall_h: Any, hour_value_usd: float, wait_value_usd: float, aged_share: Any = 0.0
+) -> Any:
+    """Return what decides between offers: money, the user's hours and the wait, for numbers or columns [USD].
+
+    Args:
+        money_usd: Amount paid [USD].
+        own_h: The user's hours: setting up, and watching a session [h].
+        wall_h: Time from boot to results [h].
+        hour_value_usd: Value of an hour of the user's time [USD/h].
+        wait_value_usd: Value of an hour of waiting [USD/h].
+        aged_share: Allowance for a price that is too old to decide alone: the upper end of what it may be today,
+            so that a fresher price within that range wins [-].
+
+    Each term grows with one quantity only, so that the least total is never worse in all of them.
+
+    Example:
+        >>> compute_total_usd(money_usd=1.0, own_h=0.5, wall_h=2.0, hour_value_usd=20.0, wait_value_usd=3.0)
+        17.0
+    """
+    return money_usd * (1.0 + aged_share) + own_h * hour_value_usd + wall_h * wait_value_usd
+
+
+def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = False) -> RankedOffers:
+    """Rank offers: usable ones first, then those with known values, then by the criterion; the sort is stable.
+
+    Args:
+        offers: Offers with their runs.
+        question: Order, filters, and values of hours.
+        one_device: Whether the work uses one device, so that no machine with more is taken.
+    """
     import numpy as np
 
     time_s = np.array([_time_s(run) for run in offers.runs])[offers.run_of]
     cost_usd = _compute_costs(offers)
+    offers.total_usd = compute_total_usd(
+        money_usd=cost_usd,
+        own_h=np.array([run.own_h for run in offers.runs])[offers.run_of],
+        wall_h=time_s / SECONDS_PER_HOUR,
+        hour_value_usd=question.hour_value_usd,
+        wait_value_usd=question.wait_value_usd,
+        aged_share=offers.aged_shares,
+    )
     complete = np.array([context.offer.complete for context in offers.contexts], dtype=bool)
-    usable = complete & np.array([_is_usable(run) for run in offers.runs])[offers.run_of]
-    first, second = (cost_usd, time_s) if sort == "cost" else (time_s, cost_usd)
-    if sort == "co2":
+    usable = complete & np.array([not run.device_estimate.is_ruled_out for run in offers.runs])[offers.run_of]
+    first, second = (time_s, cost_usd) if question.sort == "time" else (cost_usd, time_s)
+    if question.sort == "co2":
         co2_kg = (one.co2_kg for one in offers)
-        first = np.array([np.nan if co2 is None else co2.mid for co2 in co2_kg])
+        first, second = np.array([np.nan if co2 is None else co2.mid for co2 in co2_kg]), cost_usd
     unknown = np.isnan(first) | np.isnan(second)
     keys = (np.nan_to_num(second, nan=np.inf, posinf=np.inf), np.nan_to_num(first, nan=np.inf, posinf=np.inf))
     order = np.lexsort((*keys, unknown, ~usable))  # the last key decides first
-    return RankedOffers(offers.reorder(order), time_s[order], cost_usd[order], usable[order])
+    fits = np.array([run.device_estimate.memory.fits is True for run in offers.runs], dtype=bool)[offers.run_of]
+    known = usable & fits & ~np.isnan(offers.total_usd)
+    takable, refused = _find_takable(offers, known, question, one_device=one_device)
+    return RankedOffers(offers.reorder(order), time_s[order], cost_usd[order], takable[order], refused[order])
+
+
+def _find_takable(offers: OfferTable, known: Mask, question: Question, *, one_device: bool) -> tuple[Mask, Mask]:
+    """Return which offers can be taken, and which the account's quota alone forbids.
+
+    What can no longer or not simply be had is taken only where its accelerator is named and has nothing else.
+    """
+    import numpy as np
+
+    if one_device and not (question.filters.devices and min(question.filters.devices) > 1):
+        known = known & np.array([context.offer.devices <= 1 for context in offers.contexts], dtype=bool)
+    states = np.array([context.availability for context in offers.contexts], dtype=object)
+    had = known & ~np.isin(states, [*NEVER_TAKEN, "quota"])
+    refused = known & (states == "quota")
+    if question.filters.accelerators and not had.any() and not refused.any():
+        return known, refused
+    return had, refused
 
 
 def _time_s(run: UnpricedRun) -> float:
@@ -63,7 +127,7 @@ def _time_s(run: UnpricedRun) -> float:
     return math.nan if step_time_s is None else step_time_s.mid / run.device_estimate.run.global_batch_size
 
 
-def _compute_costs(offers: OfferTable) -> NDArray[np.float64]:
+def _compute_costs(offers: OfferTable) -> Floats:
     """Return the cost of the run or, if its length is unknown, of a sample; NaN if unknown [USD]."""
     import numpy as np
 
@@ -80,111 +144,114 @@ def _compute_costs(offers: OfferTable) -> NDArray[np.float64]:
     return costs
 
 
-def _is_usable(run: UnpricedRun) -> bool:
-    """Return whether the step can run, and the whole run in one session."""
-    return not run.device_estimate.is_ruled_out and (run.timeline is None or run.timeline.sessions == 1)
+class Bounds(NamedTuple):
+    """Lower ends, central estimates and upper ends of a column."""
+
+    low: Floats
+    mid: Floats
+    high: Floats
 
 
-def select_candidates(ranked: RankedOffers, *, any_quota: bool = False) -> list[Candidate]:
-    """Return the usable offers in order; of offers that differ only in price, the cheapest.
+def compute_time_bounds(ranked: RankedOffers, rows: Rows) -> Bounds:
+    """Return the 80 % intervals of the times of some rows, with the spread of preemptions [s]."""
+    import numpy as np
+
+    ends = [_compute_time_ends(run) for run in ranked.offers.runs]
+    low, high = (np.array([one[end] for one in ends])[ranked.offers.run_of[rows]] for end in range(2))
+    return Bounds(low, ranked.time_s[rows], high)
+
+
+def _compute_time_ends(run: UnpricedRun) -> tuple[float, float]:
+    if run.timeline is None:
+        step_time_s, samples = run.device_estimate.step_time_s, run.device_estimate.run.global_batch_size
+        if step_time_s is None:
+            return math.nan, math.nan
+        return step_time_s.low / samples, step_time_s.high / samples
+    wall_s, forecast = run.timeline.wall_s, run.preemption_forecast
+    return wall_s.low, wall_s.high if forecast is None else max(wall_s.high, forecast.wall_p90_s)
+
+
+def compute_cost_bounds(ranked: RankedOffers, rows: Rows) -> Bounds:
+    """Return the 80 % intervals of the costs of some rows, whose runs have a known length [USD]."""
+    low, high = (ranked.offers.compute_totals(rows, end).astype(float) * USD_OF_A_NANO for end in (0, 2))
+    return Bounds(low, ranked.cost_usd[rows], high)
+
+
+def find_first(rows: Rows, *keys: Floats | Mask) -> int | None:
+    """Return the row with the least first key, of equal ones with the least second, and so on; None for no rows.
 
     Args:
-        ranked: Offers in order.
-        any_quota: Whether to include offers for which the account's quota is too small.
+        rows: Positions of offers.
+        keys: Columns of all offers.
     """
     import numpy as np
 
-    offers = ranked.offers
-    fits = [
-        run.device_estimate.memory.fits is True and run.device_estimate.run.is_recommended for run in offers.runs
-    ]
-    known = ~np.isnan(ranked.time_s) & ~np.isnan(ranked.cost_usd)
-    allowed = np.array([any_quota or not context.is_refused for context in offers.contexts], dtype=bool)
-    rows = np.flatnonzero(ranked.usable & known & allowed & np.array(fits)[offers.run_of])
-    alike = _number_equal_runs(offers)[offers.run_of[rows]] * 2 + offers.is_free[rows]
-    alike = np.where(alike < 0, -1 - rows, alike)  # of unknown length: each its own
-    by_cost = np.lexsort((rows, ranked.cost_usd[rows], alike))
-    _, cheapest_of = np.unique(alike[by_cost], return_index=True)
-    return _build_candidates(ranked, np.sort(rows[by_cost[cheapest_of]]))
+    if not rows.size:
+        return None
+    return int(rows[np.lexsort([key[rows] for key in reversed(keys)])[0]])
 
 
-def _number_equal_runs(offers: OfferTable) -> NDArray[np.intp]:
-    """Return a group number per run: equal for runs of one provider under the same fees; -1 for unknown length."""
-    import numpy as np
+def find_pareto(rows: Rows, time_s: Floats, cost_usd: Floats) -> tuple[int, ...]:
+    """Return the Pareto-optimal rows in time and cost, fastest first.
 
-    numbers: dict[object, int] = {}
-    found = np.full(len(offers.runs), -1, dtype=np.intp)
-    for row in offers.first_rows():
-        position = offers.run_of[row]
-        cost_basis = offers.runs[position].cost_basis
-        if cost_basis is not None:
-            key = (id(cost_basis), offers.contexts[row].offer.provider)
-            found[position] = numbers.setdefault(key, len(numbers))
-    return found
+    A row is dominated by one that is at least as good in both; the first of equal rows is kept.
 
-
-def _build_candidates(ranked: RankedOffers, rows: NDArray[np.intp]) -> list[Candidate]:
-    """Return the central estimates and upper ends of some offers."""
-    offers = ranked.offers
-    billed = rows[offers.has_cost_basis[rows]]
-    high_usd = offers.compute_totals(billed, 2) * USD_OF_A_NANO
-    dear_usd = dict(zip(billed.tolist(), high_usd.tolist(), strict=True))
-    candidates = []
-    columns = (rows, offers.run_of[rows], ranked.time_s[rows], ranked.cost_usd[rows])
-    for row, position, time_s, cost_usd in zip(*(column.tolist() for column in columns), strict=True):
-        run = offers.runs[position]
-        step_time_s = run.device_estimate.step_time_s
-        lateness = 1.0 if step_time_s is None else step_time_s.high / step_time_s.mid
-        late_s = time_s * lateness if run.timeline is None else run.timeline.wall_s.high
-        if run.preemption_forecast is not None:
-            late_s = max(late_s, run.preemption_forecast.wall_p90_s)
-        usd = dear_usd.get(row, cost_usd * lateness)
-        candidates.append(Candidate(row, time_s, cost_usd, late_s, usd))
-    return candidates
+    Args:
+        rows: Positions of offers.
+        time_s, cost_usd: Columns of all offers [s], [USD].
+    """
+    front: list[int] = []
+    least_usd = math.inf
+    order = sorted(zip(time_s[rows].tolist(), cost_usd[rows].tolist(), rows.tolist(), strict=True))
+    for _, usd, row in order:
+        if usd < least_usd:
+            front.append(row)
+            least_usd = usd
+    return tuple(front)
 
 
 def recommend(ranked: RankedOffers, question: Question) -> Recommendation:
-    """Return the recommended offers."""
-    offers = ranked.offers
-    is_free = offers.is_free
-    free: list[Candidate] = []
-    paid: list[Candidate] = []
-    for candidate in select_candidates(ranked):
-        (free if is_free[candidate.key] else paid).append(candidate)
-    if is_free.all():
+    """Return the recommended offers, of those that can be taken and do the whole run in one session."""
+    import numpy as np
+
+    offers, time_s, cost_usd = ranked.offers, ranked.time_s, ranked.cost_usd
+    single = np.array([run.timeline is None or run.timeline.sessions == 1 for run in offers.runs], dtype=bool)
+    able = ranked.takable & single[offers.run_of]
+    free, paid = np.flatnonzero(able & offers.is_free), np.flatnonzero(able & ~offers.is_free)
+    if offers.is_free.all():
         paid = free
-    deadline_s, budget_usd = question.deadline_s, question.budget_usd
-    best = cheapest(paid)
+    in_time, in_budget = paid[:0], paid[:0]
+    if question.deadline_s is not None:
+        in_time = paid[compute_time_bounds(ranked, paid).high <= question.deadline_s]
+    if question.budget_usd is not None:
+        in_budget = paid[compute_cost_bounds(ranked, paid).high <= question.budget_usd]
+    cheapest = find_first(paid, cost_usd, time_s)
     return Recommendation(
-        cheapest=best,
-        sensitivity=compute_sensitivity(best, paid, offers),
-        fastest=fastest(paid),
-        within_deadline=None if deadline_s is None else cheapest_within_s(paid, deadline_s),
-        within_budget=None if budget_usd is None else fastest_within_usd(paid, budget_usd),
-        free=fastest(free),
-        pareto=pareto(paid),
+        cheapest=cheapest,
+        sensitivity=_compute_sensitivity(cheapest, paid[np.lexsort((time_s[paid], cost_usd[paid]))], offers),
+        fastest=find_first(paid, time_s, cost_usd),
+        within_deadline=find_first(in_time, cost_usd, time_s),
+        within_budget=find_first(in_budget, time_s, cost_usd),
+        free=find_first(free, time_s, cost_usd),
+        pareto=find_pareto(paid, time_s, cost_usd),
     )
 
 
-def compute_sensitivity(
-    winner: int | None, candidates: Sequence[Candidate], offers: Sequence[OfferEstimate]
-) -> Sensitivity | None:
+def _compute_sensitivity(winner: int | None, by_cost: Rows, offers: OfferTable) -> Sensitivity | None:
     """Return the changes after which another machine wins; None without a winner, a second machine or a bill.
 
     Args:
         winner: Position of the cheapest offer.
-        candidates: Usable offers; their keys are positions in `offers`.
+        by_cost: Positions of the usable offers, the cheapest first.
         offers: All offers.
     """
     if winner is None:
         return None
-    machine = _machine(offers[winner])
-    by_cost = sorted(candidates, key=lambda c: (c.cost_usd, c.time_s))
-    others = (c for c in by_cost if _machine(offers[c.key]) != machine and offers[c.key].bill is not None)
-    rival = next(others, None)
+    machine = _machine(offers, winner)
+    rival = next((row for row in by_cost.tolist() if _machine(offers, row) != machine), None)
     if rival is None:
         return None
-    own, other, timeline = offers[winner].bill, offers[rival.key].bill, offers[winner].timeline
+    own, other, timeline = offers[winner].bill, offers[rival].bill, offers[winner].timeline
     if own is None or other is None or timeline is None:
         return None
     gap = other.nano[1] - own.nano[1]
@@ -193,75 +260,14 @@ def compute_sensitivity(
     if paid <= 0 or share <= 0:
         return None
     return Sensitivity(
-        runner_up=rival.key,
+        runner_up=rival,
         price_share=max(0.0, gap / paid),
         step_time_share=max(0.0, gap / (paid * share)),
         certain=own.nano[2] <= other.nano[0],
     )
 
 
-def _machine(one: OfferEstimate) -> tuple[str, str, float]:
+def _machine(offers: OfferTable, row: int) -> tuple[str, str, float]:
     """Return the identity of a machine, equal for its other purchase options, sizes and regions."""
-    return one.offer.provider, one.offer.accelerator, one.offer.devices
-
-
-class Candidate(NamedTuple):
-    """Usable offer.
-
-    Args:
-        key: Caller's key of the offer.
-        time_s, cost_usd: Central estimates of the run or of one sample [s], [USD].
-        late_s, dear_usd: Upper ends of the 80 % intervals [s], [USD].
-    """
-
-    key: int
-    time_s: float
-    cost_usd: float
-    late_s: float
-    dear_usd: float
-
-
-def cheapest(candidates: Iterable[Candidate]) -> int | None:
-    """Return the cheapest candidate, the fastest of equally cheap ones; None without candidates."""
-    best = min(candidates, key=lambda c: (c.cost_usd, c.time_s), default=None)
-    return best.key if best else None
-
-
-def fastest(candidates: Iterable[Candidate]) -> int | None:
-    """Return the fastest candidate, the cheapest of equally fast ones; None without candidates."""
-    best = min(candidates, key=lambda c: (c.time_s, c.cost_usd), default=None)
-    return best.key if best else None
-
-
-def cheapest_within_s(candidates: Iterable[Candidate], deadline_s: float) -> int | None:
-    """Return the cheapest candidate that meets the deadline even at the upper end of its interval.
-
-    Args:
-        candidates: To choose from.
-        deadline_s: Maximum time of the run [s].
-    """
-    return cheapest(c for c in candidates if c.late_s <= deadline_s)
-
-
-def fastest_within_usd(candidates: Iterable[Candidate], budget_usd: float) -> int | None:
-    """Return the fastest candidate that keeps the budget even at the upper end of its interval.
-
-    Args:
-        candidates: To choose from.
-        budget_usd: Maximum cost of the whole run [USD].
-    """
-    return fastest(c for c in candidates if c.dear_usd <= budget_usd)
-
-
-def pareto(candidates: Iterable[Candidate]) -> tuple[int, ...]:
-    """Return the Pareto-optimal candidates in time and cost, fastest first.
-
-    A candidate is dominated by one that is at least as good in both; the first of equal candidates is kept.
-    """
-    front: list[int] = []
-    least_usd = float("inf")
-    for candidate in sorted(candidates, key=lambda c: (c.time_s, c.cost_usd)):
-        if candidate.cost_usd < least_usd:
-            front.append(candidate.key)
-            least_usd = candidate.cost_usd
-    return tuple(front)
+    offer = offers.contexts[row].offer
+    return offer.provider, offer.accelerator, offer.devices

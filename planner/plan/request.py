@@ -146,8 +146,8 @@ class EstimateRequest(Frozen):
     sort: SortBy = "cost"
     assume: Sequence[str] = ()
     quota: bool = False
-    hour_value: float = 0.0
-    wait_value: float = 0.0
+    hour_value: float | None = None
+    wait_value: float | None = None
 
     def resolve(self) -> ResolvedRequest:
         """Read the settings, and return the question with the catalog and terms.
@@ -187,8 +187,8 @@ class EstimateRequest(Frozen):
             scaling=self.scaling,
             shard=None if self.shard is None else parse_sharding(self.shard),
             spot=SpotTerms(**spot),
-            hour_value_usd=self.hour_value,
-            wait_value_usd=self.wait_value,
+            hour_value_usd=settings.hour_value if self.hour_value is None else self.hour_value,
+            wait_value_usd=settings.wait_value if self.wait_value is None else self.wait_value,
             quotas=_read_quotas(filters, catalog, settings) if settings.quota else None,
         )
         terms = build_cost_terms(settings, catalog.costs, assume=assume)

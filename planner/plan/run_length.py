@@ -8,18 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import UsageError
 from ..records import Frozen
 from ..units import GB
-from .cost_terms import Bounds, CostTerms
+from .cost_terms import CostTerms
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
-
-
-# A larger batch of an optimizer step changes convergence per epoch. Recommendations are therefore limited to the
-# devices of the largest single host in the catalog.
-MOST_BATCH_GROWTH_RECOMMENDED = 16
 
 
 class RunLength(Frozen):
@@ -30,19 +24,12 @@ class RunLength(Frozen):
         global_batch_size: Samples of a step over all devices [-].
         steps: Optimizer steps of the whole run; None if unknown [-].
         note: Assumption to show to the user; empty for none.
-        batch_growth: Batch of an optimizer step relative to that of one device; 1 for predictions [-].
     """
 
     replicas: int
     global_batch_size: int
     steps: int | None
     note: str = ""
-    batch_growth: int = 1
-
-    @property
-    def is_recommended(self) -> bool:
-        """Whether this number of devices may be recommended: it does not enlarge the optimizer batch too much."""
-        return self.batch_growth <= MOST_BATCH_GROWTH_RECOMMENDED
 
 
 def count_replicas(devices: float) -> int:
@@ -90,9 +77,7 @@ def compute_weak_run_length(
         whole = -(-steps // replicas)
         if replicas > 1:
             note = f"{steps} steps on one device are {whole} on {replicas}: the same number of samples"
-    return RunLength(
-        replicas=replicas, global_batch_size=global_batch_size, steps=whole, note=note, batch_growth=replicas
-    )
+    return RunLength(replicas=replicas, global_batch_size=global_batch_size, steps=whole, note=note)
 
 
 def share_batch(one: RunLength, devices: float, *, sharers: str = "devices") -> RunLength:
@@ -120,7 +105,7 @@ ScalingMode = Literal["weak", "strong"]
 def compute_run_length(
     workload: Workload, devices: float, scaling: ScalingMode, *, sharers: str = "devices"
 ) -> RunLength:
-    """Return the run on some devices under weak or strong scaling; inference has no optimizer batch to grow."""
+    """Return the run on some devices under weak or strong scaling."""
     compute = partial(
         compute_weak_run_length,
         batch_size=workload.batch_size,
@@ -128,10 +113,9 @@ def compute_run_length(
         epochs=workload.epochs,
         steps=workload.steps,
     )
-    run = compute(devices=devices)
-    if scaling == "strong":
-        run = share_batch(compute(devices=1), devices, sharers=sharers)
-    return run if workload.mode == "train" else replace(run, batch_growth=1)
+    if scaling == "weak":
+        return compute(devices=devices)
+    return share_batch(compute(devices=1), devices, sharers=sharers)
 
 
 class BatchScaling(Frozen):
@@ -142,21 +126,20 @@ class BatchScaling(Frozen):
         resized: Function that returns the workload at another batch size per device; required for strong scaling.
     """
 
-    scaling: ScalingMode = "weak"
+    scaling: ScalingMode = "strong"
     resized: Callable[[int], Workload] | None = None
 
     def split(
         self, workload: Workload, devices: float, *, sharers: str = "devices"
     ) -> tuple[RunLength, Workload | None]:
-        """Return the run on some devices and the workload of each; None for more devices than samples.
+        """Return the run on some devices and the workload of each.
+
+        None for more devices than samples.
 
         Args:
             workload: Workload at the batch size of one device.
             devices: GPUs or TPU chips of an offer, or replicas of the model [-].
             sharers: Name of these units, for messages.
-
-        Raises:
-            UsageError: The workload is not available at other batch sizes.
         """
         run = compute_run_length(workload, devices, self.scaling, sharers=sharers)
         replicas = count_replicas(devices)
@@ -165,10 +148,7 @@ class BatchScaling(Frozen):
         if replicas > workload.batch_size:
             return run, None
         if self.resized is None:
-            raise UsageError(
-                f"`--scaling strong` needs `{workload.model}` at smaller batch sizes",
-                hint="name the model itself instead of a saved workload",
-            )
+            raise ValueError("strong scaling needs the workload at smaller batch sizes")
         return run, self.resized(-(-workload.batch_size // replicas)).get_phase(workload.fit_call)
 
 
@@ -197,18 +177,6 @@ def session_count(work_s: float, *, preparation_s: float, session_s: float | Non
         return 1
     useful_s = max(session_s - preparation_s, LEAST_USEFUL_SHARE * session_s)
     return math.ceil(work_s / useful_s)
-
-
-def dataset_gb(workload: Workload, terms: CostTerms) -> Bounds | None:
-    """Return the size of the downloaded data, or None if the number of samples is unknown [GB]."""
-    given = terms.given("dataset_gb")
-    if given is not None:
-        return (given, given, given)
-    share = terms.bounds("dataset_share", "any")
-    if workload.samples is None or share is None:
-        return None
-    fed_gb = workload.samples * workload.memory.input_bytes / workload.batch_size / GB
-    return (share[0] * fed_gb, share[1] * fed_gb, share[2] * fed_gb)
 
 
 def forward_share(workload: Workload) -> float:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .question import Question
-    from .select import Filters, Selection
+    from .select import Filters, OfferContext, Selection
 
 AS_LAID_OUT = (Sharding.SCRIPT,)
 
@@ -25,16 +25,33 @@ AS_LAID_OUT = (Sharding.SCRIPT,)
 def follow_script(question: Question, workload: Workload) -> Question:
     """Return a question with the script's distribution where the user stated none.
 
-    Keras divides the batch of `fit()` over all devices. A script without a distribution is planned with replicas
-    that each keep the batch.
+    Keras divides the batch of `fit()` over all devices, so that training stays the same. Predictions do not depend
+    on their batch: each device keeps it.
     """
     layout = workload.layout
     as_script = UNSHARDED if layout is None or layout.is_data_parallel else AS_LAID_OUT
     return replace(
         question,
-        scaling=question.scaling or ("weak" if layout is None else "strong"),
+        scaling=question.scaling or ("weak" if workload.mode == "infer" and layout is None else "strong"),
         shard=as_script if question.shard is None else question.shard,
     )
+
+
+def uses_one_device(question: Question, workload: Workload) -> bool:
+    """Return whether the work runs on one device of a machine: a script that does not distribute its model.
+
+    `--scaling` and `--shard` ask how it would be with a distribution.
+    """
+    is_script = workload.model.partition("?")[0].endswith((".py", ".ipynb"))
+    is_asked = question.scaling is not None or question.shard is not None
+    return is_script and workload.layout is None and not workload.distribution and not is_asked
+
+
+def limit_to_one_device(selected: OfferContext) -> OfferContext:
+    """Return one device of an offer's machine, with its whole host."""
+    if selected.offer.devices <= 1:
+        return selected
+    return selected._replace(offer=replace(selected.offer, devices=1.0, hosts=1), links=None)
 
 
 def shard_to_fit(question: Question, workload: Workload) -> Question:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ..errors import NoAnswerError, UsageError, near_names_hint
 from ..limits import MAX_DEVICES, MAX_HOSTS, require_count, require_positive
 from ..records import Frozen
-from ..units import SECONDS_PER_HOUR
 from .cost_terms import OWNED
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..offers.costs import HostKind
+    from ..offers.notebooks import SessionLimits
     from ..offers.refresh.quotas import AccountQuotas, QuotaCheck
-    from ..offers.rows import Accelerator, MachineLinks, Offer
+    from ..offers.rows import Accelerator, Availability, AvailabilityRule, MachineLinks, Offer
     from ..offers.spot import PreemptionData
 
 
@@ -144,30 +144,46 @@ class Filters(Frozen):
 
 
 class OfferContext(NamedTuple):
-    """An offer with its device, session limit, host kind and links.
+    """An offer with its device, host kind, links, limits and availability.
 
     Args:
         offer: Row of the catalog, or this machine.
         accelerator: Device of the offer; None if the catalog does not describe it.
-        session_s: Longest session; None for no known limit [s].
         place: Host kind, which selects the assumptions on start-up and shutdown.
         links: Links between the devices; None for the usual ones.
-        attended: Whether the user has to keep the notebook open.
+        limits: Limits of a notebook; None for other machines.
         quota: Comparison with the account's quota; None if not asked for, or not readable at the provider.
+        rule: Rule of the catalog on its availability; None: it can be had now.
     """
 
     offer: Offer
     accelerator: Accelerator | None
-    session_s: float | None = None
     place: HostKind = "vm"
     links: MachineLinks | None = None
-    attended: bool = False
+    limits: SessionLimits | None = None
     quota: QuotaCheck | None = None
+    rule: AvailabilityRule | None = None
 
     @property
     def is_refused(self) -> bool:
         """Whether the account's quota is known to be too small for the offer."""
         return self.quota is not None and self.quota.state == "too_small"
+
+    @property
+    def availability(self) -> Availability:
+        """Whether the offer can be had."""
+        if self.offer.status in ("retired", "historical"):
+            return "retired"
+        if self.is_refused:
+            return "quota"
+        return "now" if self.rule is None else self.rule.state
+
+    @property
+    def needs(self) -> str:
+        """What is needed to get the machine; empty for nothing."""
+        if self.quota is not None and self.quota.state != "enough":
+            return self.quota.why
+        return "" if self.rule is None else self.rule.needs
 
 
 class Selection(Frozen):
@@ -210,7 +226,7 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
         UsageError: A filter value is not in the catalog, or the catalog cannot be read.
         NoAnswerError: No offer passes all filters.
     """
-    from ..offers.catalog import load_catalog, select_offers
+    from ..offers.catalog import UNAVAILABLE, load_catalog, select_offers
     from ..offers.local import probe_local_offer
 
     catalog = catalog or load_catalog()
@@ -222,9 +238,12 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
         regions=filters.regions,
         purchase=filters.purchase,
         devices=filters.devices,
-        include_retired=filters.include_retired,
+        include_retired=filters.include_retired or bool(filters.accelerators),
         names=catalog.names,
     )
+    if filters.accelerators and not filters.include_retired:  # what is named and only was to be had is answered
+        left = {offer.accelerator for offer in chosen if offer.status not in UNAVAILABLE}
+        chosen = tuple(o for o in chosen if o.status not in UNAVAILABLE or o.accelerator not in left)
     if filters.residency:
         chosen = _residents(chosen, filters.residency, catalog)
     describe = _describer(catalog)
@@ -272,13 +291,14 @@ def _spot_facts(catalog: Catalog, offers: Iterable[Offer]) -> PreemptionData | N
 
 
 def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
-    """Return a function that finds an offer's device and session limit, cached by instance type."""
+    """Return a function that finds an offer's device, limits and availability, cached by instance type."""
     from ..offers.catalog import find_device, find_links
     from ..offers.costs import classify_host
     from ..offers.notebooks import find_session_limits
 
     hosted = {runtime.provider for runtime in catalog.notebooks.runtimes}
-    known: dict[tuple[str, str], tuple[Accelerator | None, float | None, HostKind, MachineLinks | None, bool]] = {}
+    known: dict[tuple[str, str], OfferContext] = {}
+    rules: dict[tuple[str, str, str], AvailabilityRule | None] = {}
 
     def describe(offer: Offer) -> OfferContext:
         machine = (offer.provider, offer.instance_type)
@@ -286,10 +306,9 @@ def _describer(catalog: Catalog) -> Callable[[Offer], OfferContext]:
             device = find_device(catalog, offer)
             place = classify_host(*machine, kind=device.kind if device else None)
             limits = find_session_limits(catalog.notebooks, offer) if offer.provider in hosted else None
-            hours = None if limits is None else limits.session_hours_max
-            session_s = None if hours is None else hours * SECONDS_PER_HOUR
-            attended = limits is not None and not limits.background
-            known[machine] = (device, session_s, place, find_links(catalog, offer), attended)
-        return OfferContext(offer, *known[machine])
+            known[machine] = OfferContext(offer, device, place, find_links(catalog, offer), limits)
+        if (kind := (*machine, offer.purchase)) not in rules:
+            rules[kind] = next((rule for rule in catalog.availability if rule.matches(offer)), None)
+        return OfferContext(offer, *known[machine][1:5], None, rules[kind])
 
     return describe

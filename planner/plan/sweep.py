@@ -11,7 +11,7 @@ from ..records import to_plain
 from ..workload.resize import Resizer
 from .estimate_workload import estimate_in_context
 from .money import USD_OF_A_NANO
-from .ranking import Candidate, pareto
+from .ranking import find_pareto
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
@@ -170,13 +170,12 @@ def _can_be_taken(one: OfferEstimate) -> bool:
 
 def _marked(points: Iterable[SweepPoint]) -> tuple[SweepPoint, ...]:
     """Mark the Pareto-optimal points, with separate fronts for paid and free offers."""
+    import numpy as np
+
     kept = list(points)
+    time_s, cost_usd = (np.array([getattr(point, name) for point in kept]) for name in ("time_s", "cost_usd"))
     front: set[int] = set()
     for free in (False, True):
-        candidates = [
-            Candidate(key=index, time_s=p.time_s, cost_usd=p.cost_usd, late_s=p.time_s, dear_usd=p.cost_usd)
-            for index, p in enumerate(kept)
-            if p.offer.is_free is free
-        ]
-        front |= set(pareto(candidates))
+        rows = np.array([index for index, point in enumerate(kept) if point.offer.is_free is free], dtype=np.intp)
+        front |= set(find_pareto(rows, time_s, cost_usd))
     return tuple(replace(point, best=index in front) for index, point in enumerate(kept))

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..units import GB, MEGA, Interval
+from ..units import GB, MEGA, SECONDS_PER_HOUR, Interval
 from .cost_terms import Bounds, CostTerms
-from .run_length import checkpoint_bytes, dataset_gb, forward_share, session_count
+from .run_length import checkpoint_bytes, forward_share, session_count
+from .sessions import ALWAYS, Access
 
 if TYPE_CHECKING:
     from ..offers.costs import HostKind
@@ -49,20 +50,16 @@ class Timeline:
 
     Args:
         phases: Phases in order.
-        total_s: Billed time; the durations of all phases are taken as fully correlated [s].
-        sessions: Number of sessions, on machines with a session limit [-].
-        waits_s: Time without a machine after preemptions [s].
+        total_s: Billed time of one run; the durations of all phases are taken as fully correlated [s].
+        wall_s: Time from the first start to the last result: of all runs, one after the other, with the waits
+            after preemptions, and between sessions [s].
+        sessions: Number of sessions of all runs, on machines with a session limit [-].
     """
 
     phases: tuple[TimelinePhase, ...]
     total_s: Interval
+    wall_s: Interval
     sessions: int = 1
-    waits_s: float = 0.0
-
-    @cached_property
-    def wall_s(self) -> Interval:
-        """Wall time, waits included [s]."""
-        return self.total_s.plus(self.waits_s) if self.waits_s else self.total_s
 
     def time_s(self, item: str) -> Interval:
         """Return the duration of a phase; 0 if the run does not have it [s]."""
@@ -96,7 +93,7 @@ class TimelineBuilder:
             phases = (
                 *_from_assumption("boot", "boot_s", place, self.terms),
                 *_from_assumption("driver and image", "setup_s", place, self.terms),
-                *_download(self.workload, place, self.terms),
+                *_download(place, self.terms),
                 _compilation(self.workload, self.terms),
             )
             self._before[place] = phases, _sum(phases)
@@ -107,16 +104,18 @@ class TimelineBuilder:
         device_estimate: DeviceEstimate,
         *,
         place: HostKind,
-        session_s: float | None = None,
+        access: Access = ALWAYS,
         forecast: PreemptionForecast | None = None,
+        runs: int = 1,
     ) -> Timeline | None:
         """Return the timeline of the run on some devices; None if its step time is unknown.
 
         Args:
             device_estimate: Estimate with the step time.
             place: Kind of host, which selects the assumptions.
-            session_s: Longest session; None for no limit [s].
+            access: Limits of sessions, days and weeks.
             forecast: Forecast of preemptions; None if unknown or on demand.
+            runs: Number of equal runs [-].
         """
         train_time_s = device_estimate.train_time_s
         if train_time_s is None:
@@ -130,7 +129,7 @@ class TimelineBuilder:
         ]
         before, ready_s = self.preparation(place)
         work_s = sum(phase.time_s.mid for phase in work)
-        sessions = session_count(work_s, preparation_s=ready_s.mid, session_s=session_s)
+        sessions = session_count(work_s, preparation_s=ready_s.mid, session_s=access.session_s)
         lost = (
             _restarts(ready_s, sessions, self.terms)
             if forecast is None
@@ -138,7 +137,10 @@ class TimelineBuilder:
         )
         own = (*work, *lost, *_from_assumption("idle tail", "idle_tail_s", place, self.terms))
         waits_s = 0.0 if forecast is None else train_time_s.mid * forecast.waiting_share
-        return Timeline((*before, *own), _sum(own, start=ready_s), sessions, waits_s)
+        total_s = _sum(own, start=ready_s)
+        low, mid, high = (_compute_wall_s(one, access, runs) for one in (total_s.low, total_s.mid, total_s.high))
+        wall_s = Interval(low=low, mid=mid, high=high).plus(runs * waits_s)
+        return Timeline((*before, *own), total_s, wall_s, runs * sessions)
 
     def _list_passes(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
         """Return the passes over the validation data, one per epoch, and those of `evaluate()` and `predict()`."""
@@ -191,6 +193,13 @@ class TimelineBuilder:
         return every, (fast, usual, slow), because
 
 
+def _compute_wall_s(total_s: float, access: Access, runs: int) -> float:
+    """Return the time from the first start to the last result of some runs on a machine [s]."""
+    if access.is_always:
+        return runs * total_s
+    return SECONDS_PER_HOUR * access.calendar_hours(runs * total_s / SECONDS_PER_HOUR)
+
+
 def _format_steps(device_estimate: DeviceEstimate) -> str:
     """Describe the steps of a phase."""
     run = device_estimate.run
@@ -204,14 +213,13 @@ def _from_assumption(item: str, key: str, place: HostKind, terms: CostTerms) -> 
     return [] if bounds is None else [TimelinePhase(item, _interval(bounds), terms.because(key, place))]
 
 
-def _download(workload: Workload, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
-    """Return the download of the data: size / rate."""
-    rate, size = terms.bounds("download_mb_per_s", place), dataset_gb(workload, terms)
-    if rate is None or size is None or min(rate) <= 0:
+def _download(place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
+    """Return the download of the data, size / rate, where its size is given."""
+    rate, size_gb = terms.bounds("download_mb_per_s", place), terms.given("dataset_gb")
+    if rate is None or size_gb is None or min(rate) <= 0:
         return []
-    fast, usual, slow = (gb * GB / (r * MEGA) for gb, r in zip(size, reversed(rate), strict=True))
-    what = "as given" if terms.given("dataset_gb") is not None else terms.because("dataset_share", "any")
-    because = f"{size[1]:.3g} GB, {what}; {terms.because('download_mb_per_s', place)}"
+    fast, usual, slow = (size_gb * GB / (r * MEGA) for r in reversed(rate))
+    because = f"{size_gb:.3g} GB, as given; {terms.because('download_mb_per_s', place)}"
     return [TimelinePhase("data download", _interval((fast, usual, slow)), because)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..units import (
@@ -63,7 +63,7 @@ def build_breakeven_json(result: Breakeven) -> dict[str, Any]:
 def format_recommendation(result: Breakeven) -> str:
     """Return the recommendation, its cost and the next best alternative in one sentence."""
     if result.decision is not None:
-        return _format_decision(result.decision, result.best)
+        return str(result.decision["sentence"])
     best, currency = result.best, result.terms.currency
     work = "this run" if result.runs == 1 else f"{result.runs} such runs"
     others = [cost for cost in result.alternatives[1:] if cost.alternative.name != best.alternative.name]
@@ -75,20 +75,6 @@ def format_recommendation(result: Breakeven) -> str:
         done = _format_hours(second.calendar_h)
         text += f"; the next best, {_format_alternative(second)}, takes {paid}, done in {done}"
     return f"{text}."
-
-
-def _format_decision(decision: Mapping[str, Any], best: AlternativeCost) -> str:
-    """Return the decision of one session, and the best alternative where several sessions change it."""
-    taken, offer = decision["recommended"], best.alternative.offer.offer
-    same = taken is not None and all(
-        taken[key] == getattr(offer, key) for key in ("provider", "instance_type", "purchase")
-    )
-    if same or best.sessions <= 1:
-        return str(decision["sentence"])
-    return (
-        f"{decision['sentence']} In {best.sessions} sessions: {_format_alternative(best)}, "
-        f"{_format_hours(best.own_h)} of your time, done in {_format_hours(best.calendar_h)}."
-    )
 
 
 def _emit_table(result: Breakeven, *, width: int) -> None:
@@ -148,11 +134,11 @@ def format_crossovers(crossovers: Sequence[Crossover], what: str) -> list[str]:
 def _format_assumptions(result: Breakeven) -> list[str]:
     """Return the assumptions of the comparison."""
     time = (
-        f"An hour of your time is valued at ${result.hour_value_usd:g} (--hour-value), an unattended one at "
+        f"An hour of your time is valued at ${result.hour_value_usd:g} (--hour-value), one of waiting at "
         f"${result.wait_value_usd:g} (--wait-value)."
     )
-    notebooks = [cost for cost in result.alternatives if cost.alternative.plan is not None]
-    uncertain = [cost.alternative.name for cost in notebooks if cost.alternative.availability.chance is None]
+    notebooks = [cost for cost in result.alternatives if cost.alternative.offer.selected.limits is not None]
+    uncertain = [cost.alternative.name for cost in notebooks if cost.access.chance is None]
     chance = (
         f"The probability of getting the accelerator is not published ({', '.join(uncertain)}): assumed to be 1 "
         "(--assume chance=0.7)."
@@ -252,7 +238,8 @@ def emit_rig(verdicts: Sequence[BuyRentComparison], *, as_json: bool) -> None:
         rig = verdicts[0].rig
         sys.stdout.write(
             f"\nAssumed: {rig.value_lost_per_year:.0%} of the value lost per year, {rig.power_w:g} W in use, "
-            f"${rig.electricity_usd_per_kwh:g} per kWh; your time, repairs and cooling are not included.\n"
+            f"${rig.electricity_usd_per_kwh:g} per kWh, ${verdicts[0].wait_value_usd:g} an hour of waiting; "
+            "your time, repairs and cooling are not included.\n"
         )
     else:
         emit_tsv(_RIG_TSV, [verdict.to_json() for verdict in verdicts])

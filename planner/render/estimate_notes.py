@@ -45,13 +45,7 @@ def format_summary_lines(estimate: Estimate) -> list[str]:
     lines = [
         f"{', '.join(names)}: {_format_offer_line(offers[index], currency)}" for index, names in names_of.items()
     ]
-    return [
-        *lines,
-        *([f"spot or on demand: {estimate.decision.spot}"] if estimate.decision.spot else []),
-        *_format_throughput(estimate),
-        *_format_bottleneck(estimate),
-        *_format_margin(estimate),
-    ]
+    return [*lines, *_format_throughput(estimate), *_format_bottleneck(estimate), *_format_margin(estimate)]
 
 
 def _format_throughput(estimate: Estimate) -> list[str]:

@@ -195,17 +195,18 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
     columns = build_table_columns(estimate, width)
     if estimate.has_best_batches:
         columns = add_best_batch_column(columns, width)
-    head = [*_wrap(estimate.decision.sentence, width), "", *_wrap_title(format_title(estimate), width)]
+    decided = [line for text in estimate.decision.lines for line in _wrap(text, width)]
+    head = [*decided, "", *_wrap_title(format_title(estimate), width)]
     sys.stdout.write("\n".join([*head, ""]))
     emit_rows(columns, build_table_rows(estimate, shown))
-    memory_lines = [*_format_memory_note(estimate), *_format_remedies(estimate)]
+    memory_lines = [*_format_needs(estimate), *_format_memory_note(estimate), *_format_remedies(estimate)]
     if explain:
         summary, notes = format_summary_lines(estimate), format_footnotes(estimate, shown)
         blocks = [left_out, *memory_lines, *summary, "", *notes]
         lines = [line for block in blocks for line in _wrap(block, width)]
     else:
         notes = format_footnotes(estimate, shown, short=True)
-        lines = _fit_lines([[left_out], *([line] for line in memory_lines), notes], width)
+        lines = _fit_lines([[left_out], *([line] for line in memory_lines if line), notes], width)
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
 
@@ -232,6 +233,15 @@ def _fit_lines(paragraphs: Iterable[Sequence[str]], width: int) -> list[str]:
                 kept.append(sentence)
         lines += _wrap(" ".join(kept), width) if kept else []
     return lines
+
+
+def _format_needs(estimate: Estimate) -> list[str]:
+    """Return what is needed to get the recommended offer, what is not in its time, and the values of hours."""
+    decision, row = estimate.decision, estimate.decision.recommended
+    is_away = row is not None and estimate.offers[row].offer.provider != "local"
+    data = "Plus the download of your data, about 1 min per 5 GB: --assume dataset_gb=5 counts it."
+    is_unknown = is_away and estimate.terms.given("dataset_gb") is None
+    return [*(f"Needs {text}." for text in decision.needs), *([data] if is_unknown else []), decision.values]
 
 
 def _format_memory_note(estimate: Estimate) -> list[str]:

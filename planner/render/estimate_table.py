@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..plan.cost_terms import USD
-from ..plan.run_length import MOST_BATCH_GROWTH_RECOMMENDED
 from ..units import (
     GIB,
     MS_PER_S,
     format_count,
     format_device,
     format_duration,
+    format_duration_range,
     format_offer_name,
     format_range,
     format_short,
@@ -84,14 +84,7 @@ ROWS_SHOWN = 12
 REGION_COLUMN_FROM_WIDTH = 100
 TIME_RANGE_FROM_WIDTH = 120
 ALL_COLUMNS_FROM_WIDTH = 150
-MARKS = {
-    "recommended": "take",
-    "free": "free",
-    "cheapest_paid": "cheapest",
-    "in_between": "between",
-    "fastest_paid": "fastest",
-}
-PAID = "paid"
+MARKS = {"recommended": "take", "free": "free", "cheaper": "cheaper", "faster": "faster"}
 
 
 def select_shown_offers(estimate: Estimate, *, show_all: bool) -> tuple[list[OfferEstimate], str]:
@@ -138,9 +131,6 @@ def _format_left_out(estimate: Estimate, shown: Sequence[int], best: Sequence[in
         "too small for this batch size": sum(one.memory.fits is False for one in devices),
         "without a known time": sum(one.step_time_s is None for one in devices),
         "not supported by Keras 3": sum(one.runs is False for one in devices),
-        f"not recommended (over {MOST_BATCH_GROWTH_RECOMMENDED} times the batch)": sum(
-            not one.run.is_recommended for one in devices
-        ),
     }
     why = "".join(f"; {number} {reason}" for reason, number in reasons.items() if number)
     why += _format_unmatched(estimate)
@@ -221,38 +211,14 @@ def build_table_rows(estimate: Estimate, shown: Sequence[OfferEstimate]) -> list
 
 
 def _build_pick_marks(estimate: Estimate) -> dict[int, str]:
-    """Return the marks of the decision's offers by the id of the offer.
-
-    Beside a free offer, the cheapest paid one is not the cheapest, and the fastest paid one may not be the
-    fastest; they are then marked as paid.
-    """
-    decision, marks = estimate.decision, dict(MARKS)
-    if decision.free is not None:
-        marks["cheapest_paid"] = PAID
-        fastest = decision.fastest_paid
-        if fastest is not None and not _is_faster(estimate.offers[fastest], estimate.offers[decision.free]):
-            marks["fastest_paid"] = PAID
-    return {
-        id(estimate.offers[index].offer): min((marks[name] for name in names), key=lambda mark: mark == PAID)
-        for index, names in decision.roles().items()
-    }
-
-
-def _is_faster(one: OfferEstimate, other: OfferEstimate) -> bool:
-    """Return whether an offer ends the run earlier, or has more samples per second if its length is unknown."""
-    if one.run_time_s is not None and other.run_time_s is not None:
-        return one.run_time_s.mid < other.run_time_s.mid
-    if one.samples_per_s is not None and other.samples_per_s is not None:
-        return one.samples_per_s.mid > other.samples_per_s.mid
-    return True
+    """Return the marks of the decision's offers by the id of the offer."""
+    roles = estimate.decision.roles().items()
+    return {id(estimate.offers[index].offer): MARKS[names[0]] for index, names in roles}
 
 
 def _format_passed_over(one: OfferEstimate) -> str:
-    """Return why an offer is not recommended, as a mark: quota, or a batch grown by too many devices."""
-    if one.selected.is_refused:
-        return "no quota"
-    run = one.device_estimate.run
-    return "" if run.is_recommended else f"batch ×{run.batch_growth}"
+    """Return as a mark that the account's quota does not allow an offer."""
+    return "no quota" if one.selected.is_refused else ""
 
 
 def _build_row(one: OfferEstimate, currency: Currency) -> dict[str, str | None]:
@@ -267,7 +233,7 @@ def _build_row(one: OfferEstimate, currency: Currency) -> dict[str, str | None]:
         "price": _format_price(one),
         "step": _format_interval(device_estimate.step_time_s, MS_PER_S),
         "time": format_duration(run_time_s.mid) if run_time_s else None,
-        "time_range": _format_time_range(run_time_s),
+        "time_range": None if run_time_s is None else format_duration_range(run_time_s),
         "cost": _format_cost(one.bill, currency),
         "latency": None if one.serving is None else _format_interval(one.serving.latency_s, MS_PER_S),
         "rate": _format_interval(one.samples_per_s),
@@ -299,16 +265,6 @@ def _format_layout(device_estimate: DeviceEstimate, devices: float) -> str:
 def _format_interval(interval: Interval | None, factor: float = 1.0) -> str | None:
     """Format the ends of an interval times a factor."""
     return None if interval is None else format_range(interval.low * factor, interval.high * factor)
-
-
-def _format_time_range(run_time_s: Interval | None) -> str | None:
-    """Format the time of a run with its range."""
-    if run_time_s is None:
-        return None
-    low, mid, high = (format_duration(value) for value in (run_time_s.low, run_time_s.mid, run_time_s.high))
-    unit = f" {mid.rpartition(' ')[2]}"
-    start = low.removesuffix(unit) if high.endswith(unit) else low
-    return f"{mid} ({start}–{high.removesuffix(unit) if low.endswith(unit) else high})"
 
 
 def _format_cost(bill: Bill | None, currency: Currency) -> str | None:

@@ -23,6 +23,10 @@ SAME = (
     "kind", "name", "phase", "layer", "dtype", "variant", "layer_group", "fused_group", "row_group",
 )  # fmt: skip
 PARTS = ("ops", "memory", "fused_attention", "divided", "collectives")  # depend on the batch size
+PER_BATCH = (
+    "input_bytes", "activation_bytes", "compiled_activation_bytes", "eager_activation_bytes",
+    "recomputed_activation_bytes", "tpu_activation_bytes",
+)  # fmt: skip
 SMALLER_BY = 8  # factor to the second trace's batch size, so that most shares of a batch lie between the two
 
 
@@ -124,15 +128,60 @@ def _interpolate_memory(a: Memory, b: Memory, line: Line) -> Memory:
     return Memory(**sizes)  # type: ignore[arg-type]
 
 
+SCALED = "a step at other batch sizes is scaled from one trace, as if all its traffic grew with the batch"
+
+
+def scale_workload(workload: Workload, batch_size: int) -> Workload:
+    """Return what was traced at one batch size at another, roughly: everything but the update in proportion.
+
+    Weights that a step reads are counted in proportion too, so that a small batch comes out too fast where they
+    are most of the traffic. Of a product, the dimension that is a multiple of the batch is scaled.
+
+    Args:
+        workload: One phase, as traced.
+        batch_size: Samples per device and step [-].
+    """
+    share = batch_size / workload.batch_size
+
+    def scale(op: Op) -> Op:
+        if op.phase == "update":
+            return op
+        sizes: dict[str, Any] = {name: share * getattr(op, name) for name in REAL if name != "count"}
+        dimension = next((name for name in ("batch", "m", "k", "n") if _is_batched(op, name, workload)), None)
+        if dimension is not None:
+            sizes[dimension] = max(1, round(share * getattr(op, dimension)))
+        return replace(op, **sizes)
+
+    def scale_parts(part: Any) -> Any:
+        sizes = {name: getattr(part.memory, name) for name in PER_BATCH}
+        memory = {name: None if size is None else round(share * size) for name, size in sizes.items()}
+        return replace(part, ops=tuple(map(scale, part.ops)), memory=replace(part.memory, **memory))
+
+    fused = workload.fused_attention
+    scaled: Workload = scale_parts(
+        replace(workload, batch_size=batch_size, fused_attention=fused and scale_parts(fused))
+    )
+    return replace(
+        scaled,
+        further=tuple(scale_workload(one, batch_size) for one in workload.further),
+        notes=(*workload.notes, SCALED),
+    )
+
+
+def _is_batched(op: Op, dimension: str, workload: Workload) -> bool:
+    size: int = getattr(op, dimension)
+    return size >= workload.batch_size and size % workload.batch_size == 0
+
+
 class Resizer:
     """Workload at smaller batch sizes, with a second trace on first use."""
 
-    def __init__(self, workload: Workload, trace: Callable[[int], Workload]) -> None:
+    def __init__(self, workload: Workload, trace: Callable[[int], Workload] | None = None) -> None:
         """Take a workload and a function that traces it.
 
         Args:
             workload: Workload at its own batch size.
-            trace: Function that traces the same model at another batch size.
+            trace: Function that traces the same model at another batch size; None scales the one trace.
         """
         self.workload, self._tracer = workload, trace
         self._other: Workload | None = None
@@ -147,16 +196,18 @@ class Resizer:
         return self._known[batch_size]
 
     def _resize(self, batch_size: int) -> Workload:
+        if self._tracer is None:
+            return scale_workload(self.workload, batch_size)
         if self._other is None:
-            self._other = self._trace(max(1, self.workload.batch_size // SMALLER_BY))
+            self._other = self._trace(self._tracer, max(1, self.workload.batch_size // SMALLER_BY))
         if self._other.batch_size == batch_size:
             return self._other
         if can_resize(self.workload, self._other):
             return interpolate_workload(self.workload, self._other, batch_size=batch_size)
-        return self._trace(batch_size)
+        return self._trace(self._tracer, batch_size)
 
-    def _trace(self, batch_size: int) -> Workload:
-        return _with_length_of(self._tracer(batch_size), self.workload)
+    def _trace(self, tracer: Callable[[int], Workload], batch_size: int) -> Workload:
+        return _with_length_of(tracer(batch_size), self.workload)
 
 
 def _with_length_of(workload: Workload, own: Workload) -> Workload:

@@ -61,7 +61,7 @@ def test_a_missing_compiler_is_one_line_and_the_row_says_so(
 def test_a_saved_workload_holds_no_program(gpuplan: Run, saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(targets.PACKAGES, "tpu", ("pytest",))
 
-    done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--json")
+    done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--json")
 
     assert done.code == 0
     assert "contains measurements but no program" in done.err
@@ -138,7 +138,7 @@ def test_a_fake_compilers_refusal_is_a_row_that_does_not_fit(
     monkeypatch.setattr(compilation, "lower_step", lambda *_, **__: LoweredStep(b"", {}))
     monkeypatch.setattr(compilation, "compile_step", lambda *_, **__: refusal)
 
-    done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--json")
+    done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--json")
     offers = json.loads(done.out)["offers"]
 
     assert {(offer["memory_bytes"], offer["memory_fits"]) for offer in offers} == {(20 * GIB, False)}
@@ -168,7 +168,7 @@ def test_what_a_fake_compiler_found_is_kept_and_a_crash_is_not(
     memory = []
     for installed in ("fake 1", again[0]):
         monkeypatch.setattr(compilation, "find_compiler_version", lambda _, installed=installed: installed)
-        done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--json")
+        done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--json")
         memory.append([offer["memory_bytes"] for offer in json.loads(done.out)["offers"]])
 
     assert len(asked) == again[1]

@@ -120,7 +120,7 @@ def test_a_deadline_that_nothing_meets_is_code_3(gpuplan: Run, saved: str) -> No
 
     assert done.code == 3
     assert done.out.startswith("provider\t")
-    assert "no offer is likely to finish within" in done.err
+    assert "No: nothing is likely to keep a deadline of" in done.err
 
 
 def test_a_budget_that_nothing_keeps_is_code_3(gpuplan: Run, saved: str) -> None:
@@ -128,7 +128,7 @@ def test_a_budget_that_nothing_keeps_is_code_3(gpuplan: Run, saved: str) -> None
     done = gpuplan("estimate", saved, "--provider", "lambda", "--budget", "0.000001")
 
     assert done.code == 3
-    assert "the cheapest costs $" in done.err
+    assert "The cheapest is " in done.err
 
 
 def test_deadline_and_budget_are_kept(gpuplan: Run, saved: str) -> None:
@@ -205,5 +205,5 @@ def test_a_terminal_gets_a_table(saved: str) -> None:
     assert (child.returncode, stderr) == (0, b"")
     assert "Prices: list prices of" in text
     assert "Included in the bill: boot to shutdown" in text
-    assert "\r\npaid " in text
+    assert "\r\ntake " in text
     assert "more: --all, --explain" in " ".join(text.split())

@@ -346,12 +346,12 @@ def test_the_installations_id_is_shown(gpuplan: Callable[..., Any], plan: Path) 
 
 
 def write_decision(folder: Path, *keys: str, recommended: int = 0) -> Path:
-    """Write a plan whose decision recommends one of some offers, and whose cheapest paid one is the last."""
+    """Write a plan whose decision recommends one of some offers, and whose cheaper one is the last."""
     path = write_plan(folder, *(OFFERS[key] for key in keys))
     plan = json.loads(path.read_text())
     last = {"offer": len(keys) - 1}
     plan["recommendation"] = {"cheapest": last}
-    plan["decision"] = {"recommended": {"offer": recommended}, "free": None, "cheapest_paid": last}
+    plan["decision"] = {"recommended": {"offer": recommended}, "free": None, "cheaper": last}
     path.write_text(json.dumps(plan))
     return path
 

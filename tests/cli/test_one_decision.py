@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 
 import jsonschema
@@ -28,18 +29,20 @@ Run = Callable[..., "object"]
     ],
 )
 def test_one_decision(gpuplan: Run, saved: str, tmp_path: Path, flags: tuple[str, ...]) -> None:
-    """The same picks and sentence in each; breakeven lists the free offer that estimate picks."""
+    """The same picks and sentence in each; breakeven lists the pick first, at its total."""
     plan = tmp_path / "plan.json"
     estimate = json.loads(gpuplan("estimate", saved, *flags, "--json", "-o", str(plan)).out)
     compared = json.loads(gpuplan("breakeven", saved, *flags, "--json").out)
     decision = estimate["decision"]
 
     assert compared["decision"] == decision
-    assert compared["verdict"].startswith(decision["sentence"])
-    assert decision["sentence"] in build_report_html(json.loads(plan.read_text()))
-    free = decision["free"]
-    listed = {(way["provider"], way["instance_type"]) for way in compared["ways"]}
-    assert free is None or (free["provider"], free["instance_type"]) in listed
+    assert compared["verdict"] == decision["sentence"]
+    assert decision["sentence"] in unescape(build_report_html(json.loads(plan.read_text())))
+    taken = decision["recommended"]
+    way = next(way for way in compared["ways"] if way["instance_type"] == taken["instance_type"])
+    assert way["total_usd"] == taken["total_usd"]
+    if "--deadline" not in flags:
+        assert way == compared["ways"][0]
 
 
 def test_a_machine_without_quota_is_not_picked(
@@ -63,10 +66,11 @@ def test_a_machine_without_quota_is_not_picked(
     jsonschema.validate(estimate, json.loads((SCHEMAS / "gpuplan.estimate.json").read_text()))
     assert compared["decision"] == decision
     assert decision["recommended"]["provider"] == "gcp"
-    for passed in decision["passed_over"]:
-        assert passed["provider"] == "aws"
-        assert estimate["offers"][passed["offer"]]["quota"]["state"] == "too_small"
-    assert "your quota is 0 vCPUs for G and VT instances" in decision["sentence"]
+    refused = [one for one in estimate["offers"] if one["availability"] == "quota"]
+    assert refused
+    assert all(one["quota"]["state"] == "too_small" for one in refused)
+    if float(refused[0]["total_usd"]) < float(decision["recommended"]["total_usd"]):
+        assert "your quota is 0 vCPUs for G and VT instances" in decision["sentence"]
     assert json.loads(gpuplan("estimate", saved, *flags, "--json").out)["offers"][0]["quota"] is None
 
 

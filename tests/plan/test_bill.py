@@ -20,7 +20,7 @@ times_s = st.floats(min_value=0.001, max_value=1e8)
 def build_bill(*, train_time_s: Interval, usd_per_hour: Decimal, fees: Fees = NO_FEES) -> Bill:
     """Return the bill of a run that is nothing but its training steps."""
     training = TimelinePhase(TRAINING, train_time_s, "")
-    return Bill(CostBasis(Timeline((training,), train_time_s), fees), usd_per_hour=usd_per_hour)
+    return Bill(CostBasis(Timeline((training,), train_time_s, train_time_s), fees), usd_per_hour=usd_per_hour)
 
 
 @st.composite

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.plan.buy_or_rent import WEEKS_PER_MONTH, OwnedMachine, months_to_break_even, owning_usd, renting_usd
+from gpuplan.plan.buy_or_rent import (
+    WEEKS_PER_MONTH,
+    OwnedMachine,
+    compare_buy_rent,
+    months_to_break_even,
+    owning_usd,
+    renting_usd,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,3 +94,23 @@ def test_invalid_machines(changes: dict[str, float], message: str) -> None:
     """One line each."""
     with pytest.raises(UsageError, match=message):
         OwnedMachine(**{"purchase_usd": 2000.0, "power_w": 500.0, **changes})
+
+
+def test_a_slow_rental_makes_one_wait() -> None:
+    """By hand: at 0.024 of the speed, 20 h a week are 833 h; a dollar an hour of waiting outweighs cheap hours."""
+    rig = OwnedMachine(purchase_usd=2500.0, power_w=600.0)
+    rivals = [({"provider": "colab"}, 0.008, 0.024), ({"provider": "vast"}, 0.4, 1.0)]
+    slow, fast = (
+        next(one for one in found if one.rented["provider"] == "colab")
+        for found in (
+            compare_buy_rent(rig, accelerator="RTX4090", rivals=rivals),
+            compare_buy_rent(rig, accelerator="RTX4090", rivals=rivals, wait_value_usd=1.0),
+        )
+    )
+
+    assert slow.months is not None
+    assert slow.months > 60
+    assert fast.months == pytest.approx(0.0, abs=0.1)
+    assert compare_buy_rent(rig, accelerator="RTX4090", rivals=rivals, wait_value_usd=1.0)[0].rented == {
+        "provider": "vast"
+    }

@@ -1,4 +1,4 @@
-"""The decision between free and paid offers; times and dollars are computed by hand."""
+"""The decision of what to take; times and dollars are computed by hand."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.refresh.quotas import QuotaCheck
-from gpuplan.offers.rows import Offer
-from gpuplan.plan.decision import compute_total_usd
+from gpuplan.offers.rows import AvailabilityRule, Offer
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.question import Question, explain_no_answer
+from gpuplan.plan.ranking import compute_total_usd
+from gpuplan.plan.select import Filters
 
 SLOW, USUAL, QUICK = (make_accelerator(name, tflop_per_s=rate) for name, rate in (("S", 0.5), ("U", 1), ("Q", 4)))
 BY_NAME = {one.name: one for one in (SLOW, USUAL, QUICK)}  # 3,600 steps: two hours, one hour, a quarter
@@ -44,109 +46,151 @@ def named(estimate: Estimate, role: str) -> str | None:
 FREE, CHEAP, DEAR = offer("U", "0"), offer("S", "0.5"), offer("Q", "8")
 
 
-def test_free_comes_first_and_an_hour_saved_has_a_price() -> None:
-    """By hand: a quarter of an hour at $8 is $2, for three quarters of an hour: $2.67 an hour."""
-    answer = ask(FREE, CHEAP, DEAR)
+def test_the_least_total_is_taken() -> None:
+    """By hand, without hands-on time: free and an hour, $1 and two hours, $2 and a quarter of an hour.
 
-    assert [named(answer, role) for role in ("recommended", "free", "cheapest_paid", "fastest_paid")] == [
-        "U-0", "U-0", "S-0.5", "Q-8",
-    ]  # fmt: skip
-    assert answer.decision.sentence == (
-        "Take lambda U-0 (U, us-east-1): free, 60 min. Paying saves at most 45 min: lambda Q-8 (Q, us-east-1): "
-        "$2.00, 15 min; each hour saved costs $2.67."
+    An hour saved costs $2.67: it is bought where waiting costs more; at 0 and 0 the least money wins.
+    """
+    for wait_value, taken in ((0.0, "U-0"), (2.6, "U-0"), (2.7, "Q-8")):
+        answer = ask(FREE, CHEAP, DEAR, wait_value_usd=wait_value)
+        assert named(answer, "recommended") == taken
+        assert answer.offers[answer.decision.recommended].total_usd == pytest.approx(
+            wait_value if taken == "U-0" else 2.0 + wait_value / 4
+        )
+
+
+def test_a_slow_free_offer_is_the_second_line() -> None:
+    """By hand: two hours at $5 each are more than $1 and an hour, but free."""
+    answer = ask(offer("S", "0"), offer("U", "1"), wait_value_usd=5.0)
+
+    assert answer.decision.lines == (
+        "Take U on Lambda: $1.00 (0.8–1.5), 60 min (48–90).",
+        "Free: S on Lambda, 2.0 h.",
     )
 
 
-@pytest.mark.parametrize(("wait_value", "taken"), [(2.6, "U-0"), (2.7, "Q-8")])
-def test_waiting_has_a_price(wait_value: float, taken: str) -> None:
-    """An hour saved costs $2.67: it is bought where waiting costs more."""
-    assert named(ask(FREE, CHEAP, DEAR, wait_value_usd=wait_value), "recommended") == taken
+def test_alternatives_are_clearly_cheaper_or_faster() -> None:
+    """By hand: $2.70 for an hour; $1.40 less for twice the time; $3.80 more for 45 min less, $5.07 an hour saved.
 
-
-def test_a_free_offer_that_is_faster_is_said_to_be() -> None:
-    """Nothing that is paid is called the fastest above a free offer that is faster."""
-    answer = ask(offer("Q", "0"), CHEAP)
-
-    assert answer.decision.sentence == "Take lambda Q-0 (Q, us-east-1): free, 15 min. No paid offer is faster."
-
-
-def test_of_two_free_offers_the_faster_is_taken() -> None:
-    """Ties in money are broken by time."""
-    assert named(ask(offer("S", "0"), FREE), "recommended") == "U-0"
-
-
-def test_without_a_free_offer_the_cheapest_is_taken() -> None:
-    """By hand: $1 for two hours, $2 for a quarter: a dollar more for 1.75 hours is $0.57 an hour."""
-    answer = ask(CHEAP, DEAR)
-
-    assert named(answer, "recommended") == "S-0.5"
-    assert named(answer, "free") is None
-    assert answer.decision.sentence.endswith("saves 105 min; each hour saved costs $0.57.")
-
-
-def test_the_best_in_between_has_the_least_product() -> None:
-    """Of $1 and 2 h, $1.20 and 1 h, $1.90 and 1 h (dominated) and $2 and 0.25 h the second is between."""
-    answer = ask(CHEAP, offer("U", "1.2"), offer("U", "1.9", provider="other"), DEAR)
-
-    assert named(answer, "in_between") == "U-1.2"
-
-
-def test_deadline_and_budget_are_kept_together() -> None:
-    """A quarter of an hour (at most 22.5 min) for $2 (at most $3)."""
-    kept = {"deadline_s": 1800.0, "budget_usd": 3.5}
-    assert named(ask(FREE, CHEAP, DEAR, **kept), "recommended") == "Q-8"
-
-    question = {"deadline_s": 1800.0, "budget_usd": 1.8}
-    answer = ask(FREE, CHEAP, DEAR, **question)
-    why = explain_no_answer(answer, Question(**question))
-    assert answer.decision.recommended is None
-    assert answer.decision.sentence.startswith(
-        "No offer is likely to meet a deadline of 30 min and a budget of $1.8: the fastest is"
+    What saves less than 20 % or 10 minutes is not told, nor an hour saved for more than $100.
+    """
+    usual = offer("U", "2.8")
+    answer = ask(
+        usual, offer("S", "0.65"), offer("Q", "26"), offer("U", "2.7", purchase="spot"), wait_value_usd=2.0
     )
+    assert [named(answer, role) for role in ("recommended", "cheaper", "faster")] == ["U-2.7", "S-0.65", "Q-26"]
+    assert answer.decision.lines[1] == (
+        "Cheaper: S on Lambda, $1.30, 2.0 h. Faster: Q on Lambda, $6.50, 15 min ($5.07 an hour saved)."
+    )
+    plain = ask(usual, offer("U", "3.1"), offer("S", "1.3"), offer("Q", "400"), wait_value_usd=2.0)
+    assert plain.decision.roles() == {plain.decision.recommended: ("recommended",)}
+
+
+def test_at_equal_totals_the_fastest_is_taken() -> None:
+    """Of two that cost nothing, and nothing is valued, the faster one."""
+    assert named(ask(offer("S", "0"), FREE, hour_value_usd=0.0, wait_value_usd=0.0), "recommended") == "U-0"
+
+
+def test_values_that_decide_are_named() -> None:
+    """At half the value of an hour of waiting ($1.50) the free one would be taken; at $100 nothing changes."""
+    counted = "Counts an hour of yours as $20 and one of waiting as $3: --hour-value, --wait-value."
+
+    assert ask(FREE, DEAR, wait_value_usd=3.0).decision.values == counted
+    assert ask(FREE, DEAR, wait_value_usd=100.0).decision.values == ""
+
+
+def test_a_limit_is_kept_surely_or_likely_or_not() -> None:
+    """By hand: a quarter of an hour, up to 22.5 min at 90 %: 30 min is sure, 20 min likely, 12 min too short.
+
+    ln(20 / 15) is 0.709 of ln(22.5 / 15), or 0.909 standard deviations: 82 %.
+    """
+    sure = ask(FREE, CHEAP, DEAR, deadline_s=1800.0, budget_usd=3.5).decision
+    likely = ask(FREE, CHEAP, DEAR, deadline_s=1200.0)
+    question = {"deadline_s": 720.0, "budget_usd": 1.0}
+    never = ask(FREE, CHEAP, DEAR, **question)
+
+    assert sure.probability > 0.9
+    assert sure.sentence.startswith("Take Q on Lambda: ")
+    assert likely.decision.probability == pytest.approx(0.818, abs=0.001)
+    assert likely.decision.lines[0] == "Likely (82 %): Q on Lambda, $2.00 (1.6–3.0), 15 min (12–22)."
+    assert explain_no_answer(likely, Question()) is None
+    assert never.decision.lines == (
+        "No: nothing is likely to keep a deadline of 12 min and a budget of $1.",
+        "The fastest is Q on Lambda, $2.00 (1.6–3.0), 15 min (12–22). The cheapest is U on Lambda, free, "
+        "60 min (48–90).",
+    )
+    why = explain_no_answer(never, Question(**question))
     assert why is not None
     assert why.exit_code == 3
 
 
-def test_a_free_offer_in_time_is_an_answer() -> None:
-    """No paid offer is in time; the free one is."""
-    question = Question(deadline_s=1800.0)
-    answer = ask(offer("Q", "0"), CHEAP, deadline_s=1800.0)
+def test_most_of_a_doubt_is_named_with_what_settles_it() -> None:
+    """The steps make all of the doubt about an hour; they are measured by a profile."""
+    decision = ask(FREE, deadline_s=4000.0).decision
 
-    assert named(answer, "recommended") == "Q-0"
-    assert explain_no_answer(answer, question) is None
+    assert decision.lines[1] == "Most of the doubt is the training: `gpuplan profile` there settles it."
 
 
-def test_short_deadlines_are_told_in_seconds() -> None:
-    """Ten seconds are no 0.00278 h."""
-    question = Question(deadline_s=10.0)
-    why = explain_no_answer(ask(CHEAP, deadline_s=10.0), question)
+def test_what_cannot_be_had_is_not_taken_unless_it_alone_is_named() -> None:
+    """A retired or reserved offer at a tenth of the price; and scarce ones lose ties."""
+    gone, usual = offer("U", "0.1", status="retired"), offer("U", "1")
+    reserved, scarce = offer("U", "0.1"), offer("U", "1.0")
+    rules = {
+        state: AvailabilityRule(state=state, needs="luck", source="", as_of="2026", confidence="high")
+        for state in ("reserved", "scarce")
+    }
 
-    assert "within 10 s" in str(why)
+    def take(*pairs: tuple[Offer, str], is_named: bool = False) -> OfferEstimate:
+        selection = make_selection(*((one, USUAL) for one, _ in pairs))
+        offers = (
+            context._replace(rule=rules.get(state))
+            for context, (_, state) in zip(selection.offers, pairs, strict=True)
+        )
+        answer = estimate_workload(
+            make_workload(),
+            selection=replace(selection, offers=tuple(offers)),
+            predictor=FakePredictor(),
+            question=Question(filters=Filters(accelerators=("U",) if is_named else ())),
+        )
+        return answer.offers[answer.decision.recommended]
+
+    assert take((gone, ""), (usual, "")).offer is usual
+    assert take((reserved, "reserved"), (usual, ""), is_named=True).offer is usual
+    assert take((reserved, "reserved"), is_named=True).selected.availability == "reserved"
+    assert take((scarce, "scarce"), (usual, "")).offer is usual
 
 
 def test_json_has_every_role_with_time_and_cost() -> None:
-    """The numbers of a role are those of its offer."""
-    document = ask(FREE, CHEAP, DEAR).to_json()
-    for role in ("recommended", "free", "cheapest_paid", "fastest_paid"):
-        pick = document["decision"][role]
+    """The numbers of a role are those of its offer; money is text."""
+    offers = (offer("S", "0"), offer("U", "2.8"), offer("S", "0.65"), offer("Q", "26"))
+    document = ask(*offers, wait_value_usd=4.0).to_json()
+    decision = document["decision"]
+    roles = [role for role in ("recommended", "free", "cheaper", "faster") if decision[role] is not None]
+    for role in roles:
+        pick = decision[role]
         row = document["offers"][pick["offer"]]
         assert {key: row[key] for key in pick if key != "offer"} == {
             key: value for key, value in pick.items() if key != "offer"
         }
-    assert document["decision"]["in_between"] is None
+    assert roles == ["recommended", "free", "faster"]
+    assert (decision["probability"], decision["needs"], decision["improvements"]) == (None, [], [])
 
 
 def test_values_of_hours_are_never_negative() -> None:
-    """UsageError that names the flag."""
+    """UsageError that names the flag; nor endless."""
     with pytest.raises(UsageError, match="--wait-value must be at least zero"):
         Question(wait_value_usd=-1.0)
+    with pytest.raises(UsageError, match="--hour-value must be at least zero"):
+        Question(hour_value_usd=float("inf"))
 
 
-def test_own_hours_are_not_counted_twice() -> None:
-    """Half an hour at $20, the other two at $3, and a dollar."""
-    total = compute_total_usd(money_usd=1.0, own_h=0.5, elapsed_h=2.5, hour_value_usd=20.0, wait_value_usd=3.0)
+def test_each_term_of_a_total_grows_with_one_quantity() -> None:
+    """Closed form: a dollar, half an hour at $20 and two hours at $3; a third more for an old price."""
+    total = compute_total_usd(
+        money_usd=1.0, own_h=0.5, wall_h=2.0, hour_value_usd=20.0, wait_value_usd=3.0, aged_share=1 / 3
+    )
 
-    assert total == 17.0
+    assert total == pytest.approx(4 / 3 + 10 + 6)
 
 
 def ask_with_quotas(states: dict[str, str], *offers: Offer, **asked: Any) -> Estimate:
@@ -165,37 +209,35 @@ def ask_with_quotas(states: dict[str, str], *offers: Offer, **asked: Any) -> Est
     )
 
 
-def test_what_the_account_may_not_start_is_passed_over_and_said() -> None:
-    """The next alternative is taken, and the way to ask is told; both orders of picks leave it out."""
-    answer = ask_with_quotas({"S-0.5": "too_small"}, CHEAP, DEAR)
+def test_what_the_account_may_not_start_is_not_taken_and_told() -> None:
+    """The next one is taken, and the way to ask is told."""
+    answer = ask_with_quotas({"S-0.5": "too_small"}, CHEAP, DEAR, wait_value_usd=0.0)
 
-    assert [named(answer, role) for role in ("recommended", "cheapest_paid", "fastest_paid")] == ["Q-8"] * 3
-    assert answer.decision.sentence.startswith("Take lambda Q-8 ")
-    assert answer.decision.sentence.endswith(
-        "Not recommended because of your quota: lambda S-0.5 (S, us-east-1): $1.00, 2.0 h; no quota: https://form"
+    assert named(answer, "recommended") == "Q-8"
+    assert answer.decision.sentence == (
+        "Take Q on Lambda: $2.00 (1.6–3.0), 15 min (12–22). "
+        "Ruled out by your quota: S on Lambda, $1.00, 2.0 h; no quota: https://form"
     )
-    (passed,) = answer.decision_json()["passed_over"]
-    assert passed["instance_type"] == "S-0.5"
     cheapest = answer.recommendation.cheapest
     assert cheapest is not None
     assert answer.offers[cheapest].offer.instance_type == "Q-8"
+    refused = next(one for one in answer.offers if one.offer.instance_type == "S-0.5")
+    assert refused.to_json()["availability"] == "quota"
 
 
 def test_a_refused_offer_that_nobody_would_take_is_not_mentioned() -> None:
     """Free stays free."""
-    slower = offer("S", "9")
-    answer = ask_with_quotas({"S-9": "too_small"}, FREE, CHEAP, DEAR, slower)
+    answer = ask_with_quotas({"S-9": "too_small"}, FREE, CHEAP, DEAR, offer("S", "9"))
 
-    assert "Passed over" not in answer.decision.sentence
-    assert answer.decision.passed_over == ()
+    assert "quota" not in answer.decision.sentence
 
 
 def test_an_unknown_quota_of_the_pick_is_said() -> None:
     """It is taken, but not without a word."""
-    sentence = ask_with_quotas({"S-0.5": "unknown"}, CHEAP, DEAR).decision.sentence
+    decision = ask_with_quotas({"S-0.5": "unknown"}, CHEAP, DEAR, wait_value_usd=0.0).decision
 
-    assert sentence.startswith("Take lambda S-0.5 ")
-    assert sentence.endswith("Whether your quota allows it is unknown: no quota: https://form.")
+    assert decision.sentence.startswith("Take S on Lambda")
+    assert decision.needs == ("no quota: https://form",)
 
 
 def test_nothing_that_may_be_started_is_no_answer() -> None:
@@ -206,17 +248,3 @@ def test_nothing_that_may_be_started_is_no_answer() -> None:
     assert why is not None
     assert "quotas allow none" in str(why)
     assert "https://form" in (why.hint or "")
-
-
-def test_spot_is_compared_with_the_same_machine_on_demand() -> None:
-    """Whichever is taken, the other's cost and time are told; another region is another machine."""
-    spot = replace(CHEAP, purchase="spot", usd_per_hour=Decimal("0.2"))
-    taken = ask(CHEAP, spot).decision
-    assert taken.spot.startswith("On demand it is $1.00, 2.0 h")
-    assert taken.spot in taken.sentence
-
-    dear = replace(spot, usd_per_hour=Decimal("0.9"))
-    steady = ask(CHEAP, dear).decision
-    assert steady.spot.startswith("On spot it is $1.80, 2.0 h")
-    assert steady.spot not in steady.sentence
-    assert ask(CHEAP, replace(spot, region="eu-west-1")).decision.spot == ""

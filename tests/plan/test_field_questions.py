@@ -52,7 +52,9 @@ def on(instance: str, workload: Workload, steps: GivenSteps, *, region: str, **a
     provider = "gcp" if instance.startswith("tpu") else "aws"
     chosen = select(Filters(providers=(provider,), regions=(region,), purchase="on-demand", include_local=False))
     terms = CostTerms(costs=CATALOG.costs, overrides={**NOTHING_ELSE, **assumed})
-    estimate = estimate_workload(workload, selection=chosen, predictor=steps, question=Question(), terms=terms)
+    estimate = estimate_workload(
+        workload, selection=chosen, predictor=steps, question=Question(scaling="weak"), terms=terms
+    )
     return next(one for one in estimate.offers if one.offer.instance_type == instance)
 
 
@@ -151,8 +153,8 @@ def test_mnist_on_free_colab_against_g4dn_spot() -> None:
         catalog=CATALOG,
         terms=CostTerms(costs=CATALOG.costs, overrides={**NOTHING_ELSE, "attention_share": 0.0}),
     )
-    query = BreakevenQuery(against=("colab-free-t4", "aws:g4dn.xlarge:spot"), hour_value_usd=20.0)
-    free, spot = compare_alternatives(context, query, question=Question()).alternatives
+    query = BreakevenQuery(against=("colab-free-t4", "aws:g4dn.xlarge:spot"))
+    free, spot = compare_alternatives(context, query, question=Question(wait_value_usd=0.0)).alternatives
 
     assert free.alternative.name == "colab-free-t4"
     assert free.machine_h.mid * 3600 == pytest.approx(422 * 15 * 0.002)

@@ -75,7 +75,7 @@ def test_every_bill_of_several_machines_adds_up() -> None:
         workload,
         selection=chosen(),
         predictor=FakePredictor(),
-        question=Question(),
+        question=Question(scaling="weak"),
         terms=CostTerms(costs=CATALOG.costs),
     )
     assert {one.offer.hosts for one in answer.offers} == {1, 2}
@@ -116,7 +116,10 @@ class FakeSingle:
 def test_the_network_joins_machines() -> None:
     """Eight V100 of one p3.16xlarge use NVLink; sixteen of two use 25 Gbit/s, which lengthens each step."""
     answer = estimate_workload(
-        make_workload(), selection=chosen(purchase="on-demand"), predictor=FakeSingle(), question=Question()
+        make_workload(),
+        selection=chosen(purchase="on-demand"),
+        predictor=FakeSingle(),
+        question=Question(scaling="weak"),
     )
     steps = {
         one.offer.hosts: one.device_estimate.step_time
@@ -136,7 +139,7 @@ def test_several_machines_are_not_launched(tmp_path: object) -> None:
         make_workload(),
         selection=chosen(hosts=(2,), purchase="on-demand"),
         predictor=FakePredictor(),
-        question=Question(),
+        question=Question(scaling="weak"),
     )
     path = tmp_path / "plan.json"
     path.write_text(format_estimate_json(answer))

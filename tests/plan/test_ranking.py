@@ -1,95 +1,53 @@
-"""Ranking: laws over any set of candidates."""
+"""Pareto front and least rows of columns: by hand, and as laws."""
 
 from __future__ import annotations
 
-from gpuplan.plan.ranking import Candidate, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
+import numpy as np
+from gpuplan.plan.ranking import find_first, find_pareto
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-numbers = st.floats(min_value=0.001, max_value=1e6)
+numbers = st.floats(min_value=0.001, max_value=1e6) | st.sampled_from([1.0, 2.0])
+Columns = tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]
 
 
-@st.composite
-def candidate_lists(draw: st.DrawFn) -> list[Candidate]:
-    """Any list of candidates, with ties."""
-    rows = draw(st.lists(st.tuples(numbers | st.sampled_from([1.0, 2.0]), numbers, st.floats(1, 3)), max_size=30))
-    return [
-        Candidate(key=key, time_s=time_s, cost_usd=usd, late_s=time_s * late, dear_usd=usd * late)
-        for key, (time_s, usd, late) in enumerate(rows)
-    ]
+def split(pairs: list[tuple[float, float]]) -> Columns:
+    """Return the rows of some times and costs, and the columns."""
+    times, costs = np.array([pair[0] for pair in pairs], float), np.array([pair[1] for pair in pairs], float)
+    return np.arange(len(pairs)), times, costs
+
+
+columns = st.lists(st.tuples(numbers, numbers), max_size=30).map(split)
 
 
 def test_a_front_by_hand() -> None:
     """Closed form: of (1 h, $9), (2 h, $4), (2 h, $5), (3 h, $4), (4 h, $1) three are not beaten."""
-    rows = [(1, 9), (2, 4), (2, 5), (3, 4), (4, 1)]
-    candidates = [
-        Candidate(key=key, time_s=time, cost_usd=usd, late_s=time, dear_usd=usd)
-        for key, (time, usd) in enumerate(rows)
-    ]
+    rows, times, costs = split([(1, 9), (2, 4), (2, 5), (3, 4), (4, 1)])
 
-    assert pareto(candidates) == (0, 1, 4)
-    assert (cheapest(candidates), fastest(candidates)) == (4, 0)
-    assert cheapest_within_s(candidates, 3) == 1
-    assert fastest_within_usd(candidates, 4) == 1
+    assert find_pareto(rows, times, costs) == (0, 1, 4)
+    assert (find_first(rows, costs, times), find_first(rows, times, costs)) == (4, 0)
+    assert find_first(rows[1:4], costs, times) == 1
 
 
 def test_nothing_to_choose_from() -> None:
     """None and an empty front, no error."""
-    assert (cheapest([]), fastest([]), cheapest_within_s([], 1), fastest_within_usd([], 1)) == (None,) * 4
-    assert pareto([]) == ()
+    rows, times, costs = split([])
+
+    assert find_first(rows, costs, times) is None
+    assert find_pareto(rows, times, costs) == ()
 
 
-@given(candidates=candidate_lists())
-def test_no_member_of_the_front_is_beaten_and_everyone_else_is(candidates: list[Candidate]) -> None:
-    """Law: the definition of the Pareto front, both ways."""
-    front = set(pareto(candidates))
-    for one in candidates:
-        better = [
-            other
-            for other in candidates
-            if other.time_s <= one.time_s
-            and other.cost_usd <= one.cost_usd
-            and (other.time_s, other.cost_usd) != (one.time_s, one.cost_usd)
-        ]
-        twins = [o for o in candidates if (o.time_s, o.cost_usd) == (one.time_s, one.cost_usd)]
-        if one.key in front:
-            assert not better
-        else:
-            assert better or any(twin.key in front for twin in twins)
-
-
-@given(candidates=candidate_lists())
-def test_cheapest_and_fastest_are_the_ends_of_the_front(candidates: list[Candidate]) -> None:
-    """Law: the front runs from the fastest to the cheapest."""
-    front = pareto(candidates)
-    if candidates:
-        assert front[0] == fastest(candidates)
-        assert front[-1] == cheapest(candidates)
-
-
-@given(candidates=candidate_lists(), deadline_s=numbers, budget_usd=numbers)
-def test_limits_are_kept_even_at_the_upper_end(
-    candidates: list[Candidate], deadline_s: float, budget_usd: float
-) -> None:
-    """Law: what is recommended within a limit is within it, and None means that nothing was."""
-    in_time = cheapest_within_s(candidates, deadline_s)
-    in_budget = fastest_within_usd(candidates, budget_usd)
-
-    if in_time is None:
-        assert all(c.late_s > deadline_s for c in candidates)
-    else:
-        assert candidates[in_time].late_s <= deadline_s
-    if in_budget is None:
-        assert all(c.dear_usd > budget_usd for c in candidates)
-    else:
-        assert candidates[in_budget].dear_usd <= budget_usd
-
-
-@given(candidates=candidate_lists(), deadline_s=numbers, extra_s=numbers)
-def test_more_time_never_costs_more(candidates: list[Candidate], deadline_s: float, extra_s: float) -> None:
-    """Law: with a later deadline, the recommended offer costs at most as much."""
-    soon = cheapest_within_s(candidates, deadline_s)
-    later = cheapest_within_s(candidates, deadline_s + extra_s)
-    if soon is not None:
-        assert later is not None
-        assert candidates[later].cost_usd <= candidates[soon].cost_usd
+@given(found=columns)
+def test_no_member_of_the_front_is_beaten_and_everyone_else_is(found: Columns) -> None:
+    """Law: the definition of the Pareto front, both ways; it runs from the fastest to the cheapest."""
+    rows, times, costs = found
+    front = find_pareto(rows, times, costs)
+    for row in rows.tolist():
+        is_no_worse = (times <= times[row]) & (costs <= costs[row])
+        better = is_no_worse & ((times < times[row]) | (costs < costs[row]))
+        twins = is_no_worse & ~better
+        assert better.any() != (row in front or any(one in front for one in np.flatnonzero(twins)))
+    if rows.size:
+        assert front[0] == find_first(rows, times, costs)
+        assert front[-1] == find_first(rows, costs, times)

@@ -21,7 +21,7 @@ def test_two_devices_by_hand() -> None:
     """The fake step takes as long on two devices: twice the samples at 2.4 times the price cost 20 % more."""
     selection = make_selection((SINGLE, T4), (PAIR, T4))
     answer = estimate_workload(
-        make_workload(), selection=selection, predictor=FakePredictor(), question=Question()
+        make_workload(), selection=selection, predictor=FakePredictor(), question=Question(scaling="weak")
     )
     pair = next(one for one in answer.offers if one.offer.devices == 2)
     single = next(one for one in answer.offers if one.offer.devices == 1)
@@ -37,7 +37,7 @@ def test_without_a_price_or_a_single_one_nothing_is_invented() -> None:
     """No scaling without an offer of one device; with a free one, a speedup but no cost ratio."""
     selection = make_selection((PAIR, T4))
     answer = estimate_workload(
-        make_workload(), selection=selection, predictor=FakePredictor(), question=Question()
+        make_workload(), selection=selection, predictor=FakePredictor(), question=Question(scaling="weak")
     )
 
     assert answer.offers[0].scaling is None
@@ -66,7 +66,10 @@ def test_tokens_and_utilization_by_hand() -> None:
     """A second for 32 samples of 128 tokens: 4,096 tokens/s, at $0.50 an hour 3.4 cents a million; 25 % MFU."""
     workload = make_workload(tokens_per_sample=128, ops=(make_product(flops=0.125e12, count=2),))
     (one,) = estimate_workload(
-        workload, selection=make_selection((SINGLE, T4)), predictor=FakePredictor(), question=Question()
+        workload,
+        selection=make_selection((SINGLE, T4)),
+        predictor=FakePredictor(),
+        question=Question(scaling="weak"),
     ).offers
     document = one.to_json()
 

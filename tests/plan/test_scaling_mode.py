@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import pytest
-from factories import make_accelerator, make_offer, make_selection, make_workload
-from gpuplan.errors import UsageError
+from factories import make_accelerator, make_offer, make_product, make_selection, make_workload
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
-from gpuplan.plan.run_length import BatchScaling, compute_weak_run_length, share_batch
+from gpuplan.plan.run_length import compute_weak_run_length, share_batch
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
+from gpuplan.workload.resize import Resizer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,7 +50,7 @@ def smaller(workload: Workload) -> object:
     return at
 
 
-def asked(*offers: object, scaling: str = "strong", batch_size: int = 64, mode: str = "train") -> object:
+def asked(*offers: object, scaling: str | None = "strong", batch_size: int = 64, mode: str = "train") -> object:
     """Return the estimate of 100 epochs of 6,400 samples."""
     workload = make_workload(batch_size=batch_size, samples=6400, epochs=100, steps=None, mode=mode)
     return estimate_workload(
@@ -78,13 +78,14 @@ def test_two_devices_that_share_a_batch_by_hand() -> None:
     assert pair.to_json()["batch_size_per_device"] == 32
 
 
-def test_many_devices_are_recommended_only_where_the_training_stays_the_same() -> None:
-    """32 devices at three times the price are recommended with one shared batch, but not with 32 batches."""
-    strong, weak = asked(SINGLE, MANY), asked(SINGLE, MANY, scaling="weak")
+def test_a_larger_batch_is_another_training() -> None:
+    """32 devices share the batch unless they are to keep it, and the answer says what that means."""
+    strong, weak = asked(SINGLE, MANY, scaling=None), asked(SINGLE, MANY, scaling="weak")
 
-    assert strong.offers[strong.recommendation.fastest].offer is MANY
-    assert weak.offers[weak.recommendation.fastest].offer is SINGLE
     assert strong.to_json()["options"]["scaling"] == "strong"
+    assert "another training" not in strong.decision.sentence
+    assert weak.offers[weak.decision.recommended].offer is MANY
+    assert "Global batch 2,048 instead of 64: another training." in weak.decision.sentence
 
 
 def test_many_devices_are_recommended_for_predictions() -> None:
@@ -102,10 +103,58 @@ def test_a_batch_cannot_be_shared_by_more_devices_than_it_has_samples() -> None:
     assert "a batch of 16 cannot be divided among 32 devices" in many.notes
 
 
-def test_what_was_saved_at_one_batch_size_cannot_be_shared() -> None:
-    """Without a function for other batch sizes, a usage error with a hint."""
-    with pytest.raises(UsageError, match="smaller batch sizes"):
-        BatchScaling(scaling="strong").split(make_workload(), 2.0)
+def test_what_was_saved_at_one_batch_size_is_scaled() -> None:
+    """By hand: without another trace half of the operations' work, and the update as it is."""
+    ops = (make_product(m=64), make_product(phase="update", m=64))
+    half = Resizer(make_workload(batch_size=64, ops=ops))(32)
+
+    assert [(one.m, one.flops) for one in half.ops] == [(32, 1024.0**3), (64, 2 * 1024.0**3)]
+    assert half.memory.activation_bytes == make_workload().memory.activation_bytes // 2
+    assert half.memory.parameter_bytes == make_workload().memory.parameter_bytes
+    assert "scaled from one trace" in half.notes[-1]
+
+
+def test_a_script_uses_the_devices_that_it_says() -> None:
+    """Without a distribution, one: a machine with two is timed on one and priced whole, and is not taken.
+
+    A strategy in the script's text, a question how it would be with one, and a MODEL that is no script use both.
+    """
+    script = make_workload(model="train.py", batch_size=64, samples=6400, epochs=100, steps=None)
+    for workload, question, used in (
+        (script, Question(), 1),
+        (replace(script, distribution="MirroredStrategy"), Question(), 2),
+        (script, Question(scaling="strong"), 2),
+        (replace(script, model="models.py:build"), Question(), 2),
+    ):
+        answer = estimate_workload(
+            workload,
+            selection=make_selection((SINGLE, T4), (replace(PAIR, usd_per_hour=Decimal("0.1")), T4)),
+            predictor=FakeStep(),
+            question=question,
+            resized=smaller(workload),
+        )
+        pair = next(one for one in answer.offers if one.offer.devices == 2)
+        taken = answer.offers[answer.decision.recommended].offer
+        assert pair.device_estimate.run.replicas == used
+        assert taken.devices == used
+    assert pair.offer.usd_per_hour == Decimal("0.1")
+
+
+def test_a_tpu_runs_jax_and_scripts_with_its_strategy() -> None:
+    """A TensorFlow script needs a TPUStrategy; PyTorch has no time there."""
+    tpu = replace(make_accelerator("TPU-v5e"), kind="tpu")
+    offer = make_offer("TPU-v5e")
+    for backend, distribution, runs in (
+        ("jax", "", True),
+        ("tensorflow", "", False),
+        ("tensorflow", "TPUStrategy", True),
+        ("torch", "", False),
+    ):
+        workload = make_workload(versions={"keras": "3.15.0", backend: "1"}, distribution=distribution)
+        answer = estimate_workload(
+            workload, selection=make_selection((offer, tpu)), predictor=FakeStep(), question=Question()
+        )
+        assert (answer.offers[0].device_estimate.step_time_s is not None) is runs
 
 
 @given(

@@ -32,7 +32,7 @@ def lay_out(layout: DeviceLayout | None, **facts: object) -> Workload:
 @pytest.mark.parametrize(
     ("layout", "question", "expected"),
     [
-        (None, Question(), ("weak", Sharding.NONE)),
+        (None, Question(), ("strong", Sharding.NONE)),
         (COPIES, Question(), ("strong", Sharding.NONE)),
         (DIVIDED, Question(), ("strong", Sharding.SCRIPT)),
         (DIVIDED, Question(scaling="weak"), ("weak", Sharding.SCRIPT)),

@@ -7,7 +7,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_workload
+from factories import FakePredictor, make_accelerator, make_limits, make_offer, make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.bill import Bill, CostBasis, FeeCalculator
@@ -40,7 +40,8 @@ def priced(
     **offer: object,
 ) -> OfferEstimate:
     """Return the made-up workload (3,600 steps of 1 s) on one offer."""
-    selected = OfferContext(make_offer("T4", **offer), T4, session_s, place)  # type: ignore[arg-type]
+    limits = None if session_s is None else make_limits(session_hours_max=session_s / 3600)
+    selected = OfferContext(make_offer("T4", **offer), T4, place, limits=limits)  # type: ignore[arg-type]
     estimate = estimate_workload(
         workload or make_workload(),
         selection=Selection(offers=(selected,), catalog_as_of="2026-01-21"),
@@ -159,6 +160,25 @@ def test_sessions_start_anew_by_hand() -> None:
     assert one.timeline.time_s(REWORK).mid == pytest.approx(2 * (150 + 900))
 
 
+def test_data_of_unknown_size_are_in_no_time_and_no_cost() -> None:
+    """A phase and a larger disk with `dataset_gb`; without it neither."""
+    unknown, known = (
+        priced(terms=CostTerms(costs=COSTS, overrides=given), provider="aws")
+        for given in ({}, {"dataset_gb": 100.0})
+    )
+    assert unknown.bill is not None
+    assert known.bill is not None
+
+    assert "data download" not in {line.item for line in unknown.bill.lines}
+    assert "data download" in {line.item for line in known.bill.lines}
+    disks = [
+        next(line.usd.mid for line in one.bill.lines if line.item == "disk")
+        for one in (unknown, known)
+        if one.bill
+    ]
+    assert disks[0] < disks[1]
+
+
 def test_validation_costs_the_forward_share() -> None:
     """Law: the forward pass of a step without a table of operations is a third; no samples, no validation."""
     scheduler = TimelineBuilder(make_workload(), CostTerms(costs=COSTS))
@@ -250,7 +270,7 @@ def test_a_dearer_price_never_ranks_better(
 ) -> None:
     """Law: of two offers that differ only in price, the more expensive one is never first or recommended."""
     offers = [
-        OfferContext(make_offer("T4", provider=where[0], usd_per_hour=usd, region=region), T4, None, where[1])  # type: ignore[arg-type]
+        OfferContext(make_offer("T4", provider=where[0], usd_per_hour=usd, region=region), T4, where[1])  # type: ignore[arg-type]
         for usd, region in ((price + dearer, "a"), (price, "b"))
     ]
     estimate = estimate_workload(
@@ -283,6 +303,7 @@ def test_any_currency_round_trips(usd: Decimal, rate: Decimal) -> None:
         ("bot_s=3", "unknown assumption `bot_s`", "did you mean `boot_s`"),
         ("boot_s=soon", re.escape("`soon` is not a number from 0 to 1e+12"), "boot_s=90"),
         ("boot_s=-1", re.escape("`-1` is not a number from 0 to 1e+12"), "boot_s=90"),
+        ("notebook_hours_a_day=25", "a day has 24", "notebook_hours_a_day=8"),
         ("boot_s=inf", re.escape("`inf` is not a number from 0 to 1e+12"), "boot_s=90"),
     ],
 )

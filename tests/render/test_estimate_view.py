@@ -16,7 +16,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload, resize
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_model import add_serving
 from gpuplan.plan.estimate_workload import estimate_workload
@@ -77,6 +77,7 @@ def estimate() -> Estimate:
         selection=make_selection(*((offer, ACCELERATORS[offer.accelerator]) for offer in OFFERS)),
         predictor=FakePredictor(),
         question=Question(deadline_s=3600.0, budget_usd=50.0),
+        resized=resize,
     )
 
 
@@ -145,7 +146,7 @@ def test_without_a_length_samples_are_priced_and_not_the_run(monkeypatch: pytest
     text = shown(monkeypatch, answer, width=120)
     assert "$ a million" in text
     assert "21–40" in text
-    assert "Take aws g4dn.xlarge (T4, us-east-1): $4.57 per million samples, 32 samples/s." in text
+    assert "Take T4 on AWS: $4.57 per million samples, 32 samples/s." in text
     assert "run $" not in text
 
 

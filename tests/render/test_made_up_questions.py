@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_workload
+from factories import FakePredictor, make_accelerator, make_limits, make_offer, make_workload
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_model import add_serving
 from gpuplan.plan.estimate_workload import estimate_workload
@@ -31,7 +31,9 @@ def row(provider: str, instance: str, accelerator: str, usd: str, **changes: Any
         accelerator, provider=provider, instance_type=instance, usd_per_hour=Decimal(usd),
         **{"region": place, **changes},
     )  # fmt: skip
-    return OfferContext(offer, DEVICES[accelerator], session_s=9 * 3600.0 if place == "any" else None)
+    return OfferContext(
+        offer, DEVICES[accelerator], limits=make_limits(session_hours_max=9.0) if place == "any" else None
+    )
 
 
 OWN = row("local", "this-machine", "CPU", "0", region="local")
@@ -87,7 +89,7 @@ def test_json_notebook_and_report_agree(asked: tuple[str, Estimate]) -> None:
 
     assert plan["decision"]["sentence"] == answer.decision.sentence
     assert answer.decision.sentence in re.sub("&#x27;", "'", format_estimate_html(answer))
-    picks = [plan["decision"][role] for role in ("recommended", "free", "cheapest_paid", "fastest_paid")]
+    picks = [plan["decision"][role] for role in ("recommended", "free", "cheaper", "faster")]
     taken = picks[0]
     assert (taken is None) == (answer.decision.recommended is None)
     if taken is not None:

@@ -160,13 +160,7 @@ def _format_memory(one: Offer) -> tuple[str, float | None]:
     return f"{format_short(share)} %", share
 
 
-_PICK_NAMES = {
-    "recommended": "Take",
-    "free": "Free",
-    "cheapest_paid": "Cheapest paid",
-    "in_between": "In between",
-    "fastest_paid": "Fastest paid",
-}
+_PICK_NAMES = {"recommended": "Take", "free": "Free", "cheaper": "Cheaper", "faster": "Faster"}
 
 
 def describe_workload(plan: Mapping[str, Any]) -> list[str]:

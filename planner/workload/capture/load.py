@@ -141,7 +141,23 @@ def _load_or_trace(reference: Reference, *, options: WorkloadOptions, base: Path
         known = answer["workload"]
         if options.use_cache:
             write_entry(key, workload=answer["workload"], files=answer["files"])
-    return _apply_options(Workload.from_json(known), options)
+    workload = Workload.from_json(known)
+    if reference.kind == "script" and reference.path is not None and not workload.distribution:
+        workload = replace(workload, distribution=_find_strategy(reference.path, workload.backend))
+    return _apply_options(workload, options)
+
+
+# What a script of a backend other than JAX distributes its model with, as its text says.
+STRATEGIES = {
+    "tensorflow": ("TPUStrategy", "MultiWorkerMirroredStrategy", "MirroredStrategy"),
+    "torch": ("DistributedDataParallel", "FullyShardedDataParallel"),
+}
+
+
+def _find_strategy(script: Path, backend: str) -> str:
+    """Return the strategy that a script names; empty for none."""
+    text = script.read_text(encoding="utf-8", errors="replace")
+    return next((name for name in STRATEGIES.get(backend, ()) if name in text), "")
 
 
 def _require_syntax(path: Path) -> None:
