@@ -15,7 +15,6 @@ from gpuplan.plan.cost_terms import CostTerms, Currency, parse_overrides
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
 from gpuplan.plan.question import Question
-from gpuplan.plan.run_length import dataset_gb
 from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.plan.timeline import REWORK, TRAINING, TimelineBuilder
 from gpuplan.settings_entries import Discount, Tax
@@ -92,16 +91,15 @@ def test_every_part_of_a_run_by_hand() -> None:
     assert float(one.bill.total.mid) == pytest.approx(1.05 + 73 * 0.08 / 730 * 4200 / 3600 + 0.18)
 
 
-def test_a_disk_holds_at_least_the_image_and_the_least_data() -> None:
-    """By hand: image and data have their own bounds, and so has the hourly price of the disk, end by end."""
-    terms, workload = CostTerms(costs=COSTS), make_workload()
+def test_a_disk_holds_the_image_and_the_data_that_are_stated() -> None:
+    """By hand: the image has its own bounds, so has the price of the disk, end by end, with 20 GB."""
+    terms, workload = CostTerms(costs=COSTS, overrides={"dataset_gb": 20.0}), make_workload()
     fees = FeeCalculator(workload, terms).compute(make_offer("T4", provider="aws"))
-    image, data = terms.bounds("image_gb", "any"), dataset_gb(workload, terms)
+    image = terms.bounds("image_gb", "any")
     assert image is not None
-    assert data is not None
-    assert image[0] + data[0] < image[1] + data[1] < image[2] + data[2]
+    assert image[0] < image[1] < image[2]
 
-    sizes_gb = [image[end] + data[end] for end in range(3)]
+    sizes_gb = [size + 20.0 for size in image]
     assert fees.disk_usd_per_hour == pytest.approx([0.08 / 730 * size for size in sizes_gb])
 
 
