@@ -97,9 +97,7 @@ class Supervisor:
         self.params: dict[str, Any] = json.loads((folder / "params.json").read_text(encoding="utf-8"))
         signal.setitimer(signal.ITIMER_REAL, self.params["cap_s"])
         signal.signal(signal.SIGTERM, self._because("stopped"))
-        write_json(folder / "group", os.getpgrp())  # atomic: read by the listing of machines
         (folder / "armed-alarm").touch()
-        self._start_watchdog()
         self.work = Path(self.params["work"])
         self.work.mkdir(parents=True, exist_ok=True)
         self._watch_notices()
@@ -160,13 +158,6 @@ class Supervisor:
             self.reason = self.reason or reason
 
         return handler
-
-    def _start_watchdog(self) -> None:
-        """Start the watchdog in a new session, without the lock that it waits for."""
-        cap_s = self.params.get("watchdog_s")
-        if cap_s is not None:
-            watchdog = [sys.executable, "-m", f"{__package__}.watchdog", str(self.folder)]
-            subprocess.Popen([*watchdog, str(os.getpgrp()), str(cap_s)], start_new_session=True)
 
     def _watch_notices(self) -> None:
         """Poll for preemption notices in a thread, from the start: some clouds enable them on request."""

@@ -205,7 +205,6 @@ def build_job(
     *,
     work: str,
     folder: str | None,
-    watchdog_s: float | None = None,
     notices: str | None = None,
 ) -> dict[str, Any]:
     """Return the configuration of the supervisor.
@@ -214,14 +213,12 @@ def build_job(
         request, candidate, number: The attempt.
         work: Folder of checkpoints, log and outcome.
         folder: Folder in which the script runs; None: the current one.
-        watchdog_s: Age at which a second process ends the attempt; None: there is none [s].
         notices: Provider whose preemption notices are polled on a spot machine; None: no polling.
     """
     spec = request.spec
     return {
         "attempt": number,
         "cap_s": candidate.cap_s,
-        "watchdog_s": watchdog_s,
         "work": work,
         "cwd": folder,
         "script": spec.script,
