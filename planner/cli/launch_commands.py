@@ -29,6 +29,7 @@ def plan_launch(
 ) -> LaunchPlan:
     """Build a launch plan, write it to the output file, and print it; a dry run reads no current prices."""
     from ..launch.build_plan import build_launch_plan
+    from ..launch.core.upload import describe_secrets
     from ..offers.catalog import load_user_catalog
     from ..render.launch import plan_text
     from ..render.output import emit_json, emit_text, format_json, write_text
@@ -47,6 +48,8 @@ def plan_launch(
         suggest_next(step, as_json=as_json)
     elif not as_json:
         typer.echo(plan_text(made.to_json(), calls=False), err=True, nl=False)
+    if left := describe_secrets(made.request.spec.source, remote=launcher.adapter(made.request.provider).remote):
+        typer.echo(left, err=True)
     return made
 
 

@@ -273,6 +273,22 @@ def test_a_container_runs_at_aws_without_an_installation(gpuplan: Callable[..., 
     assert "pip install" not in done.out
 
 
+def test_a_dry_run_names_the_secrets_that_stay_here(
+    gpuplan: Callable[..., Any], cloud_plan: Path, tmp_path: Path
+) -> None:
+    """In a line of its own; standard output is the plan."""
+    code = tmp_path / "code"
+    code.mkdir()
+    for name in ("train.py", ".env"):
+        (code / name).write_text("x")
+    arguments = ("--script", "train.py", "--source", str(code), "-O", "bucket=b", "-O", "profile=p", "--dry-run")
+    done = gpuplan("launch", str(cloud_plan), *arguments)
+
+    assert done.code == 0, done.err
+    assert "not uploaded, since they may hold secrets: '.env'; to send one" in done.err
+    assert "may hold secrets" not in done.out
+
+
 def test_what_is_no_plan_is_told_so(gpuplan: Callable[..., Any], tmp_path: Path) -> None:
     """Absent, no JSON, another schema: a line each."""
     path = tmp_path / "plan.json"

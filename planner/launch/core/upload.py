@@ -1,15 +1,17 @@
 """Folder to upload: checks of its place, and its archive, packed when it is sent; the plan contains only its path.
 
-Always excluded: files with secrets, version control, virtual environments and caches. Also excluded: files that
-the folder's `.gitignore` files match, by git's rules (git-scm.com/docs/gitignore). Symbolic links are stored as
-links and never followed.
+Always excluded: files that may hold secrets, by name or content, version control, virtual environments and caches.
+Also excluded: files that the folder's `.gitignore` files match, by git's rules (git-scm.com/docs/gitignore).
+Symbolic links are stored as links and never followed.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -46,15 +48,34 @@ def require_sendable(folder: Path) -> None:
         )
 
 
-# In the syntax of gitignore: a name without a slash matches at any depth, and a folder's name all below it.
+# In the syntax of gitignore: a name without a slash matches at any depth, and a folder's name all below it. From
+# gitrob's signatures of files, and from where SDKs and command lines keep passwords and tokens.
 SECRETS = (
-    ".env*", ".netrc", "_netrc", ".git-credentials", ".pypirc", ".npmrc", ".boto", ".s3cfg", ".databrickscfg",
-    "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk", "*.jks", "*.keystore", "*.kdbx",
-    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*",
-    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".terraform*", "*.tfstate*", "kaggle.json", ".kaggle",
-    "**/.config/gcloud", "**/.docker/config.json", "**/.cache/huggingface", "**/.huggingface",
-    "application_default_credentials.json", "*service_account*.json", "*service-account*.json",
+    ".env*", "*.env", ".netrc", "_netrc", "netrc", ".git-credentials", ".pypirc", ".npmrc", ".boto", ".s3cfg",
+    ".mc", ".databrickscfg", ".passwd-s3fs", "passwd-s3fs", "rclone.conf", ".pgpass", "pgpass.conf", ".my.cnf",
+    ".mylogin.cnf", ".snowflake", ".snowsql", ".dbt", ".streamlit", ".vault-token", ".htpasswd", "htpasswd",
+    ".dockercfg", ".dockerconfigjson", ".ftpconfig", "sftp-config.json", ".*_history", ".bashrc",
+    ".bash_profile", ".zshrc", "*.pem", "*.key", "*.p8", "*.p12", "*.pkcs12", "*.pfx", "*.ppk", "*.jks",
+    "*.keystore", "*.kdb", "*.kdbx", "*.keychain*", "*.kwallet", "*.psafe3", "*.private_key", "*.ovpn", "*.rdp",
+    "*.tfvars*", "*.tfstate*", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*_rsa", "*_dsa", "*_ecdsa",
+    "*_ed25519", ".ssh", ".gnupg", ".aws", ".azure", ".oci", ".kube", ".terraform*", "kaggle.json", ".kaggle",
+    ".ngc", ".modal.toml", ".runpod", ".lambda_cloud", ".vast_api_key", ".lightning", ".comet.config",
+    ".cdsapirc", ".ecmwfapirc", "**/.config/gcloud", "**/.config/gh", "**/.config/hub", "**/.config/doctl",
+    "**/.config/rclone", "**/.config/vastai", "**/.config/sops", "**/.config/pypoetry/auth.toml",
+    "**/.docker/config.json", "**/.cache/huggingface", "**/.huggingface", ".hf_token*", "hf_token",
+    "hf_token.txt", "**/.cargo/credentials*", "**/.gem/credentials", "credentials", "credentials.json",
+    "credentials.csv", "credentials.db", "credentials.ini", "credentials.toml", "credentials.y*ml",
+    "*accessKeys.csv", "rootkey.csv", "adc.json", "token.pickle", "secrets.toml", "secrets.y*ml", "secrets.json",
+    ".secrets*", "*api_key.txt", "*apikey.txt", "client_secret*.json", "application_default_credentials.json",
+    "*service_account*.json", "*service-account*.json",
 )  # fmt: skip
+# Beyond their names: SSH keys, service accounts, and what OAuth's clients and users keep.
+KEY = re.compile(
+    rb'PRIVATE KEY-----|"(private_?key(_id)?|client_?secret|refresh_?token|secret_?access_?key)"\s*:\s*"', re.I
+)
+KEYS_IN = {"", ".json", ".txt"}  # suffixes of the files that are searched
+LARGEST_KEY_BYTES = 1 << 16
+NAMED = 5
 REMADE = (
     ".git", ".hg", ".svn", ".venv", "venv", "__pycache__", "node_modules", ".ipynb_checkpoints",
     ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox",
@@ -82,7 +103,7 @@ def build_archive(body: Mapping[str, Any]) -> bytes:
 
 
 def list_upload_files(folder: Path, *, left_out: Sequence[str] = LEFT_OUT) -> Iterator[Path]:
-    """Yield the files of an upload in the order of their names.
+    """Return the files of an upload in the order of their names.
 
     Args:
         folder: Folder to upload.
@@ -91,6 +112,35 @@ def list_upload_files(folder: Path, *, left_out: Sequence[str] = LEFT_OUT) -> It
     Raises:
         GpuplanError: pathspec is not installed.
     """
+    return (path for path in _walk(folder, left_out) if not _holds_key(path))
+
+
+def describe_secrets(source: str, *, remote: bool) -> str:
+    """Return a line on what the upload of a source leaves out as secret; empty where that is nothing."""
+    kind, _, place = source.partition(":")
+    if kind != "folder" or not remote or not Path(place).is_dir() or find_spec("pathspec") is None:
+        return ""
+    folder = Path(place)
+    sent = set(list_upload_files(folder))
+    secrets = [path.relative_to(folder).as_posix() for path in _walk(folder, REMADE) if path not in sent]
+    if not secrets:
+        return ""
+    more = f" and {len(secrets) - NAMED} more" if len(secrets) > NAMED else ""
+    return (
+        f"not uploaded, since they may hold secrets: {', '.join(map(repr, secrets[:NAMED]))}{more}; "
+        "to send one that holds none, rename it"
+    )
+
+
+def _holds_key(path: Path) -> bool:
+    """Whether a small text file holds a private key or a token."""
+    if path.suffix not in KEYS_IN or path.is_symlink() or path.stat().st_size > LARGEST_KEY_BYTES:
+        return False
+    return KEY.search(path.read_bytes()) is not None
+
+
+def _walk(folder: Path, left_out: Sequence[str]) -> Iterator[Path]:
+    """Yield the files of a folder by patterns alone."""
     try:
         from pathspec import GitIgnoreSpec
     except ImportError as error:
