@@ -42,6 +42,8 @@ SLACK_S = 30.0  # grace time of a checkpoint, then the watchdog
 ARMING_S = 30.0
 TICK_S = 0.05
 SERVICE = "local"
+ALARM = "the supervisor's alarm, set before anything else; it saves a checkpoint first"
+WATCHDOG = "a separate process, which ends all that the run has started"
 
 
 class LocalAdapter:
@@ -84,13 +86,17 @@ class LocalAdapter:
         call = partial(build_call, service=SERVICE, region=SERVICE)
         start = call("machine", operation="start", params=params, makes="machine", token=token, keeps=keeps)
         look = partial(call, operation="describe", params={"id": identity}, patience_s=ARMING_S)
+        layer = partial(CapLayer, where="machine")
         checks = [look(one, expects={f"armed.{one}": True}, arms=one) for one in ("alarm", "watchdog")]
         attempt = Attempt(
             number=number,
             candidate=candidate,
             zone=None,
             calls=(start, *checks),
-            layers=_layers(candidate.cap_s),
+            layers=(
+                layer(name="alarm", fires_after_s=candidate.cap_s, how=ALARM),
+                layer(name="watchdog", fires_after_s=candidate.cap_s + SLACK_S, how=WATCHDOG),
+            ),
             stop_by_hand=f"fuser -k -TERM {quote(f'{self._folder / identity}/alive')}",
         )
         return (attempt,)
@@ -258,25 +264,6 @@ def _is_alive(place: Path) -> bool:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    else:
-        return False
     finally:
         os.close(handle)
-
-
-def _layers(cap_s: int) -> tuple[CapLayer, ...]:
-    """Return the cap layers."""
-    return (
-        CapLayer(
-            name="alarm",
-            where="machine",
-            fires_after_s=cap_s,
-            how="the supervisor's alarm, set before anything else; it saves a checkpoint first",
-        ),
-        CapLayer(
-            name="watchdog",
-            where="machine",
-            fires_after_s=cap_s + SLACK_S,
-            how="a separate process, which ends all that the run has started",
-        ),
-    )
+    return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
@@ -119,15 +119,9 @@ def find_pinned_packages(planned: Mapping[str, str] | None = None) -> tuple[str,
     Args:
         planned: Versions by package, for what is not installed here.
     """
-    found = []
-    for name in PACKAGES:
-        try:
-            known: str | None = version(name)
-        except PackageNotFoundError:
-            known = (planned or {}).get(name)
-        if known:
-            found.append(f"{name}=={known.partition('+')[0]}")
-    return tuple(found)
+    installed = {name: one.version for name in PACKAGES for one in distributions(name=name)}
+    known = {**(planned or {}), **installed}
+    return tuple(f"{name}=={known[name].partition('+')[0]}" for name in PACKAGES if known.get(name))
 
 
 def pin_versions(wanted: tuple[str, ...], packages: tuple[str, ...]) -> list[str]:
@@ -145,10 +139,11 @@ def pin_versions(wanted: tuple[str, ...], packages: tuple[str, ...]) -> list[str
         ['keras==3.15.1', 'jax[cuda12]==0.10.2']
     """
     versions = dict(one.split("==", 1) for one in packages)
-    for name in wanted:
-        if name.partition("[")[0] not in versions:
+    names = {one: one.partition("[")[0] for one in wanted}
+    for name in names.values():
+        if name not in versions:
             raise UsageError(
-                f"`{name.partition('[')[0]}` is not installed here, so its version is unknown",
+                f"`{name}` is not installed here, so its version is unknown",
                 hint="install it, or name a file of the source: `GPUPLAN_REQUIREMENTS=requirements.txt`",
             )
-    return [f"{name}=={versions[name.partition('[')[0]]}" for name in wanted]
+    return [f"{one}=={versions[name]}" for one, name in names.items()]
