@@ -250,7 +250,7 @@ def test_a_script_that_is_killed_is_started_again_by_its_supervisor(here: Here) 
     assert "iterations 40" in here.log(machine)
 
 
-@pytest.mark.parametrize("source", ["1", "3", "tfdata"])
+@pytest.mark.parametrize("source", ["3", "tfdata"])
 def test_ordered_data_go_on_at_the_batch_after_the_last_one_trained(here: Here, source: str) -> None:
     """40 batches an epoch, SIGKILL after batch 22 of the second: its batches 23 to 40 follow, none twice."""
     machine = here.launch(ORDERED, source)
