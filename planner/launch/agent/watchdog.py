@@ -15,13 +15,13 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from .checkpoint import write_json
-from .runner import die_with_parent
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 TICK_S = 0.05
 
 
@@ -38,14 +38,13 @@ def main(cap_s: float, folder: Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: None)  # for the supervisor; SIG_IGN would be inherited
     signal.signal(signal.SIGALRM, lambda *_: kill_below(own))
     signal.setitimer(signal.ITIMER_REAL, cap_s, 1.0)
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    set_process(PR_SET_CHILD_SUBREAPER, 1)
     (folder / "armed-watchdog").touch()
     supervisor = subprocess.Popen(
         [sys.executable, "-m", f"{__package__}.supervise", str(folder)],
         start_new_session=True,
         close_fds=False,  # it inherits the lock `alive`
-        preexec_fn=die_with_parent,  # noqa: PLW1509 - there is one thread
+        preexec_fn=partial(set_process, PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509 - there is one thread
     )
     started = {pid: start for pid, (_, start) in read_processes(supervisor.pid).items()}
     write_json(folder / "processes", [own, *started.items()])  # atomic: read by `stop`
@@ -56,6 +55,12 @@ def main(cap_s: float, folder: Path) -> None:
             os.killpg(supervisor.pid, signal.SIGKILL)
     while kill_below(own):
         time.sleep(TICK_S)
+
+
+def set_process(option: int, value: int) -> None:
+    """Set a property of this process, on Linux: prctl(2)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def send_signal(process: Process, number: int) -> bool:
