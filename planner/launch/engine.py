@@ -128,13 +128,10 @@ class Teardown:
 
     def _tagged(self, past: AttemptHistory) -> list[CloudMachine]:
         """Return the machines that carry an attempt's tags and its plan's owner."""
-        attempt, request = past.attempt, past.plan.request
-        wanted = (request.run, attempt.number, request.owner)
-        return [
-            one
-            for one in self._listed([attempt.candidate.region], number=attempt.number)
-            if (one.run, one.attempt, one.owner) == wanted
-        ]
+        attempt = past.attempt
+        listed = self._listed([attempt.candidate.region], number=attempt.number)
+        wanted = (past.run, attempt.number, past.owner)
+        return [one for one in listed if (one.run, one.attempt, one.owner) == wanted]
 
     def _seen(self, ref: MachineRef, *, number: int) -> list[CloudMachine]:
         """Return the current description of a machine as a list; empty when it is unknown."""
@@ -244,6 +241,8 @@ class _Run:
         """Send the remaining calls of an attempt."""
         runner, number = self.runner, attempt.number
         runner.notify("attempt", _described(attempt), number=number)
+        if not past.begun:
+            runner.log.begin(self.plan, attempt)
         known = dict(past.kept)
         for call in attempt.calls:
             if call.step in known:

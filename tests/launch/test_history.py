@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gpuplan.launch.core.cloud_adapter import CloudMachine
-from gpuplan.launch.core.history import AttemptHistory, History
+from gpuplan.launch.core.history import AttemptHistory, BegunAttempt, History, Record
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.request import parse_tags
 from launch.conftest import Bench
@@ -56,10 +56,16 @@ def ended(lived_s: str | None, attempt: int = 1) -> dict[str, Any]:
     return {"event": "ended", "attempt": attempt, "lived_s": lived_s}
 
 
+def read(*records: dict[str, Any]) -> tuple[Record, ...]:
+    """Return records as they are read from a journal."""
+    return tuple(map(Record.from_stored, records))
+
+
 def attempt_of(bench: Bench, *records: dict[str, Any]) -> AttemptHistory:
     """Return the history of the first attempt of a plan with these records."""
     plan = bench.plan()
-    return AttemptHistory(attempt=plan.attempts[0], plan=plan, records=records)
+    begun = BegunAttempt.of_plan(plan, plan.attempts[0])
+    return AttemptHistory(run="r1", **dict(begun), recorded_plan=plan, records=read(*records))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +90,7 @@ def test_what_a_run_has_spent_is_the_sum_of_its_attempts(bench: Bench) -> None:
     """The first lived half an hour, of the second nothing is known, the third was not begun: $0.75 + $1.525."""
     plan = bench.plan("here", "there", "here")
     records = (BEGUN, MADE, ended("1800"), {**BEGUN, "attempt": 2})
-    history = History(run="r1", plans=(plan,), records=records)
+    history = History(run="r1", plans=(plan,), records=read(*records))
 
     assert plan.worst_case_usd == WORST_USD
     assert history.spent_at_most_usd == Decimal("2.275")
@@ -132,6 +138,7 @@ def test_the_cap_of_a_queued_machine_begins_after_its_longest_wait() -> None:
         "owner": "",
         "owner_name": "ana",
         "usd_per_hour": Decimal("1.5"),
+        "cap_from": START + timedelta(hours=0.5),
         "cap_at": START + timedelta(hours=1.5),
     }
     assert parse_tags({"gpuplan-cap-s": "soon"}, started_at=START)["cap_at"] is None

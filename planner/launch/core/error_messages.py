@@ -103,17 +103,23 @@ def explain_teardown_errors(past: AttemptHistory) -> Iterator[None]:
 
 def build_access_error(past: AttemptHistory, fault: CloudError) -> GpuplanError:
     """Return the error of a provider that refuses access: what exists, and how to end it by hand."""
-    request, attempt = past.plan.request, past.attempt
-    exists = "nothing was made"
-    if past.may_have_machine:
-        named = past.machine_id or "a machine that may exist"
-        exists = f"{named} ends by itself after {attempt.candidate.cap_s} s; by hand: {attempt.stop_by_hand}"
-    elif any(call.makes == "resource" and call.step in past.intended for call in attempt.calls):
-        exists = "there is no machine; other resources may be left"
     return _error_of(fault)(
-        f"{request.provider} answered {fault}; {exists}",
-        hint=f"{describe_retry(fault)} the command, or `gpuplan stop {request.run}`",
+        f"{past.provider} answered {fault}; {describe_existing(past)}",
+        hint=f"{describe_retry(fault)} the command, or `gpuplan stop {past.run}`",
     )
+
+
+def describe_existing(past: AttemptHistory) -> str:
+    """Describe what an attempt may have made, and how it ends."""
+    attempt = past.attempt
+    if past.may_have_machine:
+        named, by_hand = past.machine_id or "a machine that may exist", f"by hand: {attempt.stop_by_hand}"
+        if past.is_capped:
+            return f"{named} ends by itself after {attempt.candidate.cap_s} s; {by_hand}"
+        return f"nothing outside {named} is known to end it; {by_hand}"
+    if any(call.makes == "resource" and call.step in past.intended for call in attempt.calls):
+        return "there is no machine; other resources may be left"
+    return "nothing was made"
 
 
 def describe_retry(fault: CloudError) -> str:
