@@ -169,9 +169,11 @@ class Teardown:
         for call in reversed(past.attempt.calls):
             if call.makes == "machine" or not call.undo or call.step not in past.intended:
                 continue
-            left = known.get(call.step) or self.runner.find_existing(
-                call, known, number=past.attempt.number, absent=(ErrorKind.ABSENT, ErrorKind.INVALID)
-            )
+            left = known.get(call.step)
+            with suppress(KeyError):  # what it depends on is not on record
+                left = left or self.runner.find_existing(
+                    call, known, number=past.attempt.number, absent=(ErrorKind.ABSENT, ErrorKind.INVALID)
+                )
             for undo in call.undo:
                 with suppress(KeyError):  # it was never made
                     self.send_unless_absent(undo, {**known, call.step: left or {}}, number=past.attempt.number)

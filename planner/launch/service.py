@@ -261,6 +261,9 @@ class Launcher:
                 elif reaped is not None and is_past_cap(past.correct(found)):
                     self._end(log, past, why="past its cap")
                     reaped.append(found)
+                elif reaped is not None and (changed := past.find_changed_tags(found)):
+                    message = f"the tags of {found.id} differ from its record, which counts: {', '.join(changed)}"
+                    self.runner(log, past.provider).notify("left", message, number=past.attempt.number)
         failures.raise_any()
         history = log.history()
         last = history.current()

@@ -151,7 +151,7 @@ def test_a_kill_at_any_step_ends_in_one_machine_or_none(bench: Bench) -> None:
     assert position == 5  # group, machine, schedule, its read-back, running
 
 
-def die_after_creating(bench: Bench, *regions: str) -> None:
+def die_after_creating(bench: Bench, *regions: str, run: str = "r1") -> None:
     """Launch in a process that is killed between creating a machine and recording it."""
     original = bench.adapter._create_machine
 
@@ -161,7 +161,7 @@ def die_after_creating(bench: Bench, *regions: str) -> None:
 
     bench.adapter._create_machine = create_and_die
     with pytest.raises(KilledError):
-        bench.launcher.launch(bench.plan(*regions))
+        bench.launcher.launch(bench.plan(*regions, run=run))
     bench.adapter._create_machine = original
     bench.restart()
 

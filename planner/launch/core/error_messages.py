@@ -13,13 +13,14 @@ from .api_call import RETRIED, CloudError, ErrorKind
 from .cloud_adapter import Adapter, CloudMachine
 from .history import AttemptHistory
 
+_RECORDS = "ledger"
 _LEDGER = "`gpuplan ps` shows the machines on record"
 
 
 class Failures:
     """Errors collected while other parts are processed.
 
-    A part is a provider (`aws`), a place of one (`aws us-east-1`), a run or a machine.
+    A part is a provider (`aws`), a place of one (`aws us-east-1`), a run, a machine, or a record (`ledger RUN`).
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,15 @@ class Failures:
             f"{provider} was asked {what} in {place} and answered {fault}",
             hint=f"{describe_retry(fault)} the command; {otherwise}",
         )
+
+    def to_json(self) -> dict[str, list[dict[str, str | None]]]:
+        """Return the providers that did not answer and the records that cannot be read."""
+        parts = [(*part.partition(" ")[::2], str(error)) for part, error in self.errors.items()]
+        silent = [{"provider": name, "place": place or None, "error": error} for name, place, error in parts]
+        return {
+            "silent": [one for one in silent if one["provider"] != _RECORDS],
+            "damaged": [{"run": run or None, "error": error} for name, run, error in parts if name == _RECORDS],
+        }
 
     def raise_any(self) -> None:
         """Raise the collected errors as one; a CredentialsError if one is among them."""

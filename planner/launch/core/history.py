@@ -34,7 +34,8 @@ class BegunAttempt(Data):
     @classmethod
     def of_plan(cls, plan: LaunchPlan, attempt: Attempt) -> BegunAttempt:
         """Return the record of a planned attempt."""
-        request, bare = plan.request, {"params": {}, "expects": {}}
+        request = plan.request
+        bare: dict[str, Any] = {"params": {}, "expects": {}}
         calls = tuple(one.model_copy(update=bare) for one in attempt.calls if one.makes or one.arms)
         return cls(
             provider=request.provider,
@@ -160,13 +161,13 @@ class AttemptHistory:
         return MachineRef(id=self.machine_id, region=one.candidate.region, zone=one.zone, details=one.details)
 
     def made(self, machine: CloudMachine) -> bool:
-        """Whether a machine belongs to this attempt: by its id, or by its tags while no id is on record."""
+        """Whether a machine belongs to this attempt: by its id, or by its tags while it may have one without id."""
         if machine.provider != self.provider:
             return False
         if self.machine_id is not None:
             return machine.id == self.machine_id
         wanted = (self.run, self.attempt.number, self.owner)
-        return (machine.run, machine.attempt, machine.owner) == wanted
+        return self.may_have_machine and (machine.run, machine.attempt, machine.owner) == wanted
 
     def correct(self, machine: CloudMachine) -> CloudMachine:
         """Return this attempt's machine as it is on record, whatever its tags say."""

@@ -1,9 +1,9 @@
 """The ledger: a write-ahead journal of every run, so that a crash at any point leaves a record.
 
 One folder per run: `journal.jsonl` (a record per line with its checksum, written and fsynced before and after each
-call), `plan-N.json` (plan of the attempts from N on; its checksum is in the journal), `lock`. Several processes may
-work at once, one per run. The journal alone tells how to end a machine. A partial last line is an unfinished record
-of a crashed process, whose call was never sent: it is ignored.
+call), `plan-N.json` (plan of the attempts from N on, with its checksum in the journal), `lock`. Several processes
+may work at once, one per run. The journal alone tells how to end a machine. A partial last line is an unfinished
+record of a crashed process, whose call was never sent: it is ignored.
 
 A cloud account is recorded too, before anything is made in it, so that `ps` and `reap` find every machine.
 """

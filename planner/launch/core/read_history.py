@@ -118,7 +118,7 @@ def _read_plan(path: Path, checksum: str | None) -> LaunchPlan:
     if not is_whole:
         raise ValueError(f"it is longer than {2 * LONGEST_BYTES} bytes")
     plan = LaunchPlan.from_record(data)
-    if checksum not in {None, hashlib.sha256(data).hexdigest()}:
+    if checksum and checksum != hashlib.sha256(data).hexdigest():
         raise ValueError("its checksum differs from the journal's")
     if plan.run != path.parent.name:
         raise ValueError(f"it is a plan of run `{plan.run}`")
