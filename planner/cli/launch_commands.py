@@ -260,11 +260,11 @@ def stop(  # noqa: PLR0917 - one argument a flag
         failures.raise_any()
         typer.echo("nothing to stop", err=True)
         return
-    _confirm(f"end {', '.join(one.name for one in wanted)}?", yes=yes)
+    _confirm(f"end {', '.join(wanted)}?", yes=yes)
     with status("ending them, and waiting until they are gone", wanted=not json_):
-        for one in wanted:
-            with failures.collect(one.name):
-                launcher.stop(one)
+        for name, machine in wanted.items():
+            with failures.collect(name):
+                launcher.stop(name, machine)
     failures.raise_any()
     suggest_next(format_command("ps", "--cloud"), as_json=json_)
 

@@ -6,17 +6,16 @@ import itertools
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import CredentialsError, GpuplanError, NoAnswerError
-from .core.api_call import RETRIED, Call, CloudError, ErrorKind, StepOutputs
+from .core.api_call import Call, CloudError, ErrorKind, StepOutputs
 from .core.cloud_adapter import CloudMachine, MachineRef
 from .core.error_messages import build_access_error, describe_retry, explain_teardown_errors
 from .core.history import AttemptHistory
 from .core.launch_plan import Attempt, LaunchPlan
 from .core.retry import CallRunner
 
-Answer = TypeVar("Answer")
 Look = Callable[[], list[CloudMachine]]
 
 CLOCK_TICK_S = 0.001  # shorter waits count as over: a sum of floats may never reach them
@@ -136,7 +135,7 @@ class Teardown:
     def _seen(self, ref: MachineRef, *, number: int) -> list[CloudMachine]:
         """Return the current description of a machine as a list; empty when it is unknown."""
         look = self.runner.adapter.look
-        machine = self._answered(lambda: look(ref), what=f"look at {ref.id}", number=number)
+        machine = self.runner.retry(lambda: look(ref), what=f"look at {ref.id}", number=number)
         return [] if machine is None else [machine]
 
     def _listed(self, regions: list[str], *, number: int) -> tuple[CloudMachine, ...]:
@@ -148,20 +147,7 @@ class Teardown:
                 raise fault
             return listing.machines
 
-        return self._answered(ask, what="listing", number=number)
-
-    def _answered(self, ask: Callable[[], Answer], *, what: str, number: int) -> Answer:
-        """Return an answer, with retries."""
-        runner = self.runner
-        for tries in range(1, runner.backoff.tries + 1):
-            try:
-                return ask()
-            except CloudError as fault:
-                if fault.kind not in RETRIED or tries == runner.backoff.tries:
-                    raise
-                runner.notify("retry", f"{what}: {fault}", number=number, kind=fault.kind, code=fault.code)
-                runner.clock.sleep(runner.backoff.delay_s(tries))
-        raise AssertionError("unreachable: the last try raises")
+        return self.runner.retry(ask, what="listing", number=number)
 
     def _remove_resources(self, past: AttemptHistory) -> None:
         """Undo every call that may have made something, in reverse order."""

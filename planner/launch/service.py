@@ -23,19 +23,6 @@ from .engine import Teardown, apply
 LONGEST_NAME = 100  # of a run in a tag, as a name of a folder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopTarget:
-    """A run of the ledger, or a machine that is not in the ledger."""
-
-    run: str = ""
-    machine: CloudMachine | None = None
-
-    @property
-    def name(self) -> str:
-        """Id of the machine, or name of the run."""
-        return self.machine.id if self.machine else self.run
-
-
 @dataclass(slots=True, kw_only=True)
 class Launcher:
     """Launches, stops and reaps.
@@ -140,7 +127,7 @@ class Launcher:
 
     def to_stop(
         self, ids: Sequence[str], *, providers: Sequence[str], regions: Sequence[str] | None, failures: Failures
-    ) -> list[StopTarget]:
+    ) -> dict[str, CloudMachine | None]:
         """Return the runs and machines that ids name; without ids, all open runs and machines with our tags.
 
         Args:
@@ -149,24 +136,28 @@ class Launcher:
             regions: Regions to query; None: all that the account can use.
             failures: Collects errors of providers that do not answer and of records that cannot be read.
 
+        Returns:
+            Names of runs, each with None, and ids of machines that are not in the ledger.
+
         Raises:
             UsageError: An id is unknown to the ledger and the clouds.
         """
         histories = {one.run: one for one in self.ledger.histories(failures)}
         runs = {run: history.open_attempts() for run, history in histories.items()}
         by_id = {one.machine_id: one.run for one in chain(*runs.values()) if one.machine_id}
-        named = {name: by_id.get(name, name) for name in ids if name in {*by_id, *runs}}
-        found = {run: StopTarget(run=run) for run in named.values()}
+        known = {run for run, history in histories.items() if history.attempts() or history.problems}
+        named = {name: by_id.get(name, name) for name in ids if name in {*by_id} | known}
+        found: dict[str, CloudMachine | None] = dict.fromkeys(named.values())
         if ids and len(named) == len(set(ids)) and not any(histories[run].lost_attempts() for run in found):
-            return list(found.values())
+            return found
         wanted, hits = set(ids), set(named)
         for provider, why in self.providers_to_ask(providers, cloud=True).items():
             for machine in () if why else list_machines(self.adapter(provider), regions, failures):
                 past = _find_past(machine, chain(*runs.values()))
-                target = StopTarget(machine=machine) if past is None else StopTarget(run=past.run)
-                hit = {machine.id, machine.run, target.name} & wanted
+                name = machine.id if past is None else past.run
+                hit = {machine.id, machine.run, name} & wanted
                 if hit or (not ids and machine.owner == self.acting):
-                    found[target.name] = target
+                    found[name] = machine if past is None else None
                     hits |= hit
         for name in ids:
             if name not in hits:
@@ -174,15 +165,15 @@ class Launcher:
                 raise UsageError(f"unknown run or machine `{name}`", hint="see `gpuplan ps --cloud`")
         if not ids:
             mine = (run for run, opened in runs.items() if any(self.owner in {None, one.owner} for one in opened))
-            found |= {run: StopTarget(run=run) for run in mine}
-        return list(found.values())
+            found |= dict.fromkeys(mine)
+        return found
 
-    def stop(self, target: StopTarget) -> None:
-        """End a run or a machine for good."""
-        if target.machine is None:
-            self.stop_run(target.run)
+    def stop(self, name: str, machine: CloudMachine | None) -> None:
+        """End a run, or a machine that is not in the ledger, for good."""
+        if machine is None:
+            self.stop_run(name)
         else:
-            self.stop_machine(target.machine)
+            self.stop_machine(machine)
 
     def stop_run(self, run: str) -> None:
         """End a run for good: its machine and all its resources."""

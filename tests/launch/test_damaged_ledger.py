@@ -27,12 +27,13 @@ from launch.test_engine import die_after_creating
 Change = Callable[[bytes], bytes]
 
 
-def stop_all(bench: Bench) -> Failures:
-    """Do what `gpuplan stop --all --yes` does."""
+def stop_all(bench: Bench, *ids: str) -> Failures:
+    """Do what `gpuplan stop --all --yes` does, or `gpuplan stop ID --yes`."""
     failures = Failures()
-    for one in bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures):
-        with failures.collect(one.name):
-            bench.launcher.stop(one)
+    wanted = bench.launcher.to_stop(ids, providers=["fake"], regions=None, failures=failures)
+    for name, machine in wanted.items():
+        with failures.collect(name):
+            bench.launcher.stop(name, machine)
     return failures
 
 
@@ -118,10 +119,7 @@ def test_a_damaged_run_is_stopped_by_its_name(bench: Bench, name: str) -> None:
     DAMAGES[name][0](bench.folder / "runs" / "r1")
     with pytest.raises(GpuplanError, match="the record of run `r1` is damaged"):
         bench.launcher.launch(bench.plan(run="r1"))
-    failures = Failures()
-    for one in bench.launcher.to_stop(["r1"], providers=["fake"], regions=None, failures=failures):
-        with failures.collect(one.name):
-            bench.launcher.stop(one)
+    failures = stop_all(bench, "r1")
 
     assert bench.cloud.alive() == []
     assert "the record of run `r1` is damaged" in told(failures)
@@ -173,9 +171,7 @@ def test_a_run_of_which_only_an_id_is_known_is_named_with_it(bench: Bench) -> No
     (run / "plan-1.json").write_text("{")
     (machine,) = bench.cloud.alive()
     tags, machine.params["tags"] = machine.params["tags"], {}
-    failures = Failures()
-    for one in bench.launcher.to_stop(["r1"], providers=["fake"], regions=None, failures=failures):
-        bench.launcher.stop(one)
+    failures = stop_all(bench, "r1")
     assert bench.launcher.ledger.peek("r1").finished is None
     assert "it made g-1, m-1, which only tags can find" in told(failures)
     machine.params["tags"] = tags

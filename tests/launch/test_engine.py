@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
@@ -232,8 +233,24 @@ def test_another_computer_ends_a_machine_by_its_tags(
     bench.launcher.launch(bench.plan())
     bench.folder = tmp_path_factory.mktemp("other-computer")
     bench.restart()
-    (target,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=Failures())
-    bench.launcher.stop(target)
+    (target,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=Failures()).items()
+    bench.launcher.stop(*target)
+
+    assert bench.cloud.alive() == []
+
+
+def test_a_machine_found_by_its_tags_is_stopped_after_a_refusal(
+    bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The first try leaves a journal under the machine's id, which is no run: the second looks for it again."""
+    bench.launcher.launch(bench.plan(run="r.1"))
+    bench.folder = tmp_path_factory.mktemp("other-computer")
+    bench.restart()
+    bench.cloud.faults["end_machine"] = [("before", ErrorKind.INVALID)]
+    for refused in (True, False):
+        (target,) = bench.launcher.to_stop(["m-1"], providers=["fake"], regions=None, failures=Failures()).items()
+        with pytest.raises(GpuplanError, match="was asked to end m-1") if refused else nullcontext():
+            bench.launcher.stop(*target)
 
     assert bench.cloud.alive() == []
 
@@ -259,8 +276,8 @@ def test_a_provider_that_does_not_answer_keeps_no_other_machine_from_being_ended
     bench.launcher.launch(bench.plan())
     bench.cloud.faults["list"] = [("before", ErrorKind.CREDENTIALS)]
     failures = Failures()
-    (target,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures)
-    bench.launcher.stop(target)
+    (target,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures).items()
+    bench.launcher.stop(*target)
 
     assert bench.cloud.alive() == []
     with pytest.raises(CredentialsError, match="fake was asked for its machines and answered CREDENTIALS"):
@@ -393,8 +410,8 @@ def test_one_silent_region_keeps_no_other_from_being_listed_and_ended(
     bench.restart()
     bench.cloud.down.add("here")
     failures = Failures()
-    for target in bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures):
-        bench.launcher.stop(target)
+    for name, machine in bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures).items():
+        bench.launcher.stop(name, machine)
 
     assert [one.params["region"] for one in bench.cloud.alive()] == ["here"]
     with pytest.raises(GpuplanError, match="fake was asked for its machines in here") as caught:
@@ -441,18 +458,18 @@ def test_two_installations_of_one_account_name_leave_each_other_alone(
     bench.folder = tmp_path_factory.mktemp("other-installation")
     bench.restart(owner="own-2")
     failures = Failures()
-    assert bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures) == []
-    (named,) = bench.launcher.to_stop([theirs.id], providers=["fake"], regions=None, failures=failures)
+    assert bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures) == {}
+    (named,) = bench.launcher.to_stop([theirs.id], providers=["fake"], regions=None, failures=failures).items()
     with pytest.raises(GpuplanError, match="m-1 belongs to `me`, not to `own-2`") as caught:
-        bench.launcher.stop(named)
+        bench.launcher.stop(*named)
     assert caught.value.hint == "if it is yours: `gpuplan stop m-1 --owner me`"
     bench.clock.sleep(3605)
     assert bench.launcher.reap(["fake"], regions=None) == []
     assert bench.cloud.alive() == [theirs]
 
     bench.launcher.owner = "me"
-    (named,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures)
-    bench.launcher.stop(named)
+    (named,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=failures).items()
+    bench.launcher.stop(*named)
     assert bench.cloud.alive() == []
 
 
@@ -461,7 +478,7 @@ def test_a_named_owner_leaves_this_installations_runs_alone(bench: Bench) -> Non
     bench.launcher.launch(bench.plan())
     bench.launcher.owner = "someone"
 
-    assert bench.launcher.to_stop([], providers=["fake"], regions=None, failures=Failures()) == []
+    assert bench.launcher.to_stop([], providers=["fake"], regions=None, failures=Failures()) == {}
 
 
 def groups_as_leftovers(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, failed: bool = False) -> None:
@@ -530,7 +547,7 @@ def test_stop_of_a_machine_that_is_not_on_record_removes_what_it_leaves(
     groups_as_leftovers(bench, monkeypatch)
     bench.folder = tmp_path_factory.mktemp("lost-ledger")
     bench.restart()
-    (target,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=Failures())
-    bench.launcher.stop(target)
+    (target,) = bench.launcher.to_stop([], providers=["fake"], regions=None, failures=Failures()).items()
+    bench.launcher.stop(*target)
 
     assert (bench.cloud.alive(), bench.cloud.groups) == ([], {})

@@ -161,7 +161,7 @@ class AttemptHistory:
         return MachineRef(id=self.machine_id, region=one.candidate.region, zone=one.zone, details=one.details)
 
     def made(self, machine: CloudMachine) -> bool:
-        """Whether a machine belongs to this attempt: by its id, or by its tags while it may have one without id."""
+        """Whether a machine belongs to this attempt: by its id, or by its tags while none is on record."""
         if machine.provider != self.provider:
             return False
         if self.machine_id is not None:
