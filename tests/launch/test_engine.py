@@ -118,6 +118,16 @@ def test_expired_credentials_name_the_machine_and_the_way_to_end_it(bench: Bench
     assert bench.launcher.ledger.run("r1").history().state == "running"
 
 
+def test_a_cap_that_was_never_armed_is_not_told_of(bench: Bench) -> None:
+    """Credentials expire between the machine and its cap: nothing else is said to end it, but the way by hand."""
+    bench.cloud.faults["create_schedule"] = [("before", ErrorKind.CREDENTIALS)]
+    bench.cloud.faults["look"] = [("before", ErrorKind.CREDENTIALS)]
+    with pytest.raises(
+        CredentialsError, match="nothing outside m-1 is known to end it; by hand: fake end gpuplan"
+    ):
+        bench.launcher.launch(bench.plan())
+
+
 def test_a_cap_that_one_may_not_give_ends_the_machine_at_once(bench: Bench) -> None:
     """The credentials are good, but not for the call that arms a layer."""
     bench.cloud.faults["get_machine"] = [("before", ErrorKind.CREDENTIALS)]
