@@ -178,7 +178,7 @@ class Launcher:
     def stop_run(self, run: str) -> None:
         """End a run for good: its machine and all its resources."""
         log, failures = self.ledger.run(run), Failures()
-        with log.held():
+        with log.held(to_end=True):
             for past in log.history().open_attempts():
                 with failures.collect(str(past.attempt.number)):
                     self._end(log, past, why="stopped")
@@ -218,7 +218,7 @@ class Launcher:
                 asked = {self.adapter(one.provider).provider for one in opened if one.run == run}
                 if asked & (set(providers) - silent):
                     log = self.ledger.run(run)
-                    with log.held():
+                    with log.held(to_end=True):
                         self._refresh(log, reaped=ended)
         for provider in [name for name in providers if name not in failures.errors]:
             remove_leftovers(self, provider, regions=regions, failures=failures)
@@ -283,7 +283,7 @@ class Launcher:
             run = build_safe_name(machine.id)
         log = self.ledger.open_run(run)
         way = f"its cap is {machine.cap_at:%Y-%m-%d %H:%M} UTC" if machine.cap_at else "its tags have no cap"
-        with log.held():
+        with log.held(to_end=True):
             with explain_errors(machine.provider, what=f"to end {machine.id}", otherwise=way):
                 teardown = self.teardown(log, machine.provider, owner=self.acting)
                 teardown.end_machine(machine, number=machine.attempt)
@@ -360,7 +360,10 @@ _LATER = "the next `gpuplan reap` tries again"
 def _remove(launcher: Launcher, provider: str, left: Leftover) -> None:
     """Remove one resource; a missing one counts as removed."""
     log = launcher.ledger.open_run(build_safe_name(left.run) or build_safe_name(left.id))
-    with log.held(), explain_errors(provider, what=f"to remove the {left.kind} {left.id}", otherwise=_LATER):
+    with (
+        log.held(to_end=True),
+        explain_errors(provider, what=f"to remove the {left.kind} {left.id}", otherwise=_LATER),
+    ):
         teardown = launcher.teardown(log, provider, owner=launcher.acting)
         for call in left.undo:
             teardown.send_unless_absent(call, {}, number=left.attempt)

@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,19 +94,28 @@ class RunLog:
         )
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, *, to_end: bool = False) -> Iterator[None]:
         """Lock the run.
 
+        Args:
+            to_end: Whether machines are ended only, which is also done without a lock and without records.
+
         Raises:
-            GpuplanError: Another process has locked it; or, at the end, a record could not be written.
+            GpuplanError: Another process has locked it; or lock or records could not be written.
         """
-        with locked(self.folder / "lock") as mine:
+        self._unwritten = None
+        with ExitStack() as stack:
+            try:
+                mine = stack.enter_context(locked(self.folder / "lock"))
+            except OSError as error:
+                if not to_end:
+                    raise _explain_write(self.folder / "lock", error) from error
+                mine, self._unwritten = True, error
             if not mine:
                 raise GpuplanError(
                     f"run `{self.run}` is locked by another gpuplan process",
                     hint="wait for that process or interrupt it with Ctrl-C; `gpuplan ps` shows what exists",
                 )
-            self._unwritten = None
             yield
         if self._unwritten is not None:
             raise _explain_write(self.folder, self._unwritten, more="; its record is incomplete")
@@ -230,10 +239,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
 
     The operating system releases the lock when its process ends.
     """
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _explain_write(path, error) from error
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
