@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from ..plan.money import compute_rental_usd
 from .core.cloud_adapter import Adapter, CloudMachine
-from .core.error_messages import Failures, explain_errors, list_machines
+from .core.error_messages import Failures, explain_errors, list_machines, read_outcome
 from .core.history import AttemptHistory, History
 
 
@@ -67,7 +67,7 @@ def listed(
         for past in history.open_attempts():
             if not any(past.made(machine) for machine in seen):
                 found = _look(past, adapters, failures)
-                state = _state(history, past, adapters) if found is None else ""
+                state = _state(history, past, adapters, failures) if found is None else ""
                 rows.append(from_cloud(found, past) if found else from_ledger(past, now=now, state=state))
     return sorted(rows, key=lambda row: (row.run, row.attempt, row.id))
 
@@ -124,10 +124,12 @@ def from_ledger(past: AttemptHistory, *, now: datetime, state: str) -> ListedMac
     )
 
 
-def _state(history: History, past: AttemptHistory, adapters: Mapping[str, Adapter]) -> str:
+def _state(history: History, past: AttemptHistory, adapters: Mapping[str, Adapter], failures: Failures) -> str:
     """Return the state of an attempt that no provider lists: its result, or the ledger's last state."""
     adapter, plan = adapters.get(past.provider), past.recorded_plan
     if adapter is None or adapter.remote or plan is None:
         return history.state
-    outcome = adapter.outcome(plan.request)
+    outcome = None
+    with failures.collect(f"{past.provider} {past.run}"):
+        outcome = read_outcome(adapter, plan.request)
     return outcome.status if outcome and outcome.attempt == past.attempt.number else "gone"

@@ -12,7 +12,7 @@ from .clouds import LAUNCHABLE, create_adapter
 from .core.api_call import CloudError
 from .core.clock import BackoffPolicy, Clock
 from .core.cloud_adapter import Adapter, CloudMachine, Leftover, RunOutcome
-from .core.error_messages import Failures, explain_errors, explain_teardown_errors, list_machines
+from .core.error_messages import Failures, explain_errors, explain_teardown_errors, list_machines, read_outcome
 from .core.history import AttemptHistory
 from .core.launch_plan import LaunchEvent, LaunchPlan
 from .core.ledger import Ledger, RunLog
@@ -118,12 +118,7 @@ class Launcher:
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         """Return the result of an ended run; None when there is none to read."""
-        with explain_errors(
-            request.provider,
-            what=f"for the result of run `{request.run}`",
-            otherwise="the result is in its bucket",
-        ):
-            return self.adapter(request.provider).outcome(request)
+        return read_outcome(self.adapter(request.provider), request)
 
     def to_stop(
         self, ids: Sequence[str], *, providers: Sequence[str], regions: Sequence[str] | None, failures: Failures

@@ -16,6 +16,7 @@ import pytest
 from gpuplan.errors import GpuplanError
 from gpuplan.launch.core import ledger as ledger_module
 from gpuplan.launch.core import read_history as reading_module
+from gpuplan.launch.core.cloud_adapter import RunOutcome
 from gpuplan.launch.core.error_messages import Failures
 from gpuplan.launch.core.ledger import KnownAccounts, append_durably
 from gpuplan.launch.listing import ListedMachine, listed
@@ -221,6 +222,19 @@ def test_what_may_not_be_read_is_named() -> None:
     assert "the record of run `r1` is damaged: it cannot be read: Permission denied" in told(failures)
     assert "the record of run `r2` is damaged: journal.jsonl cannot be read: Permission denied" in told(failures)
     assert "/runs/r3 cannot be written: Permission denied; its record is incomplete" in told(failures)
+
+
+def test_a_damaged_result_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run on this computer that is gone, with half a result: `ps` and `reap` tell of it in a line."""
+    bench.launcher.launch(bench.plan())
+    bench.cloud.rented["m-1"].ended = bench.clock.true_time()
+    monkeypatch.setattr(bench.adapter, "remote", False, raising=False)
+    monkeypatch.setattr(bench.adapter, "outcome", lambda _: RunOutcome.model_validate_json("{"))
+    shown = Failures()
+    assert [row.state for row in rows_of(bench, shown)] == ["gone"]
+    for failures in (shown, reap(bench)):
+        assert "the result of run `r1` cannot be read: 1 validation error" in told(failures)
+    assert bench.launcher.ledger.peek("r1").state == "ended"
 
 
 def test_a_huge_journal_is_read_from_both_ends(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

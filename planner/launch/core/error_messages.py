@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 from ...errors import CredentialsError, GpuplanError
 from .api_call import RETRIED, CloudError, ErrorKind
-from .cloud_adapter import Adapter, CloudMachine
+from .cloud_adapter import Adapter, CloudMachine, RunOutcome
 from .history import AttemptHistory
+from .request import LaunchRequest
 
 _RECORDS = "ledger"
 _LEDGER = "`gpuplan ps` shows the machines on record"
@@ -100,6 +101,18 @@ def list_machines(adapter: Adapter, regions: Sequence[str] | None, failures: Fai
             failures.add(adapter.provider, place, fault, what="for its machines", otherwise=_LEDGER)
         return listing.machines
     return ()
+
+
+def read_outcome(adapter: Adapter, request: LaunchRequest) -> RunOutcome | None:
+    """Return the result of an ended run; None without one; GpuplanError when it cannot be read."""
+    what = f"for the result of run `{request.run}`"
+    with explain_errors(request.provider, what=what, otherwise="the result is in its bucket"):
+        try:
+            return adapter.outcome(request)
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            message = f"the result of run `{request.run}` cannot be read: {reason}"
+            raise GpuplanError(message, hint="remove its file; the run counts as one without a result") from error
 
 
 @contextmanager
