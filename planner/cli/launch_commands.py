@@ -205,27 +205,29 @@ def ps(
     from ..render.output import emit_json, emit_rows
     from ..render.progress import status
 
-    launcher = _launcher(as_json=json_)
-    asked = launcher.providers_to_ask(provider or (), cloud=cloud)
-    failures = Failures()
+    launcher, failures = _launcher(as_json=json_), Failures()
+    providers = launcher.providers_to_ask(provider or (), cloud=cloud)
+    asked = [name for name, why in providers.items() if not why]
     with status(f"querying {', '.join(asked) or 'the ledger'}"):
         found = listed(
-            [log.history() for log in launcher.ledger.runs()],
+            launcher.ledger.histories(failures),
             {name: launcher.adapter(name) for name in asked},
             regions=None,
             now=datetime.now(tz=UTC),
             failures=failures,
         )
     rows = to_plain(found)
+    not_asked = {name: why for name, why in providers.items() if why}
     if json_:
-        parts = [(part.partition(" "), error) for part, error in failures.errors.items()]
-        silent = [
-            {"provider": provider, "place": place or None, "error": str(error)}
-            for (provider, _, place), error in parts
-        ]
-        emit_json("gpuplan.ps/1", {"asked": asked, "silent": silent, "machines": rows})
+        emit_json("gpuplan.ps/1", {"asked": asked, "not_asked": not_asked, **failures.to_json(), "machines": rows})
     else:
         emit_rows(MACHINE_COLUMNS, rows)
+        for name, why in not_asked.items():
+            typer.echo(f"not asked: {name}: {why}", err=True)
+        for row in rows:
+            if row["changed_tags"]:
+                what = ", ".join(row["changed_tags"])
+                typer.echo(f"the tags of {row['id']} differ from its record, which counts: {what}", err=True)
     failures.raise_any()
     if not json_:
         otherwise = format_command("launch", "PLAN", DRY_RUN) if cloud else format_command("ps", "--cloud")
@@ -261,11 +263,11 @@ def stop(  # noqa: PLR0917 - one argument a flag
         failures.raise_any()
         typer.echo("nothing to stop", err=True)
         return
-    _confirm(f"end {', '.join(one.name for one in wanted)}?", yes=yes)
+    _confirm(f"end {', '.join(wanted)}?", yes=yes)
     with status("ending them, and waiting until they are gone", wanted=not json_):
-        for one in wanted:
-            with failures.collect(one.name):
-                launcher.stop(one)
+        for name, machine in wanted.items():
+            with failures.collect(name):
+                launcher.stop(name, machine)
     failures.raise_any()
     suggest_next(format_command("ps", "--cloud"), as_json=json_)
 
@@ -284,7 +286,7 @@ def reap(provider: Provider = None, json_: AsJson = False) -> None:
     launcher = _launcher(as_json=json_)
     with status("looking for machines that are past their cap", wanted=not json_):
         asked = launcher.providers_to_ask(provider or (), cloud=True)
-        ended = launcher.reap(asked, regions=None)
+        ended = launcher.reap([name for name, why in asked.items() if not why], regions=None)
     if not json_:
         typer.echo(f"{len(ended)} machines were past their cap", err=True)
     suggest_next(format_command("ps", "--cloud"), as_json=json_)

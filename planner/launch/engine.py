@@ -6,17 +6,16 @@ import itertools
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import CredentialsError, GpuplanError, NoAnswerError
-from .core.api_call import RETRIED, Call, CloudError, ErrorKind, StepOutputs
+from .core.api_call import Call, CloudError, ErrorKind, StepOutputs
 from .core.cloud_adapter import CloudMachine, MachineRef
 from .core.error_messages import build_access_error, describe_retry, explain_teardown_errors
 from .core.history import AttemptHistory
 from .core.launch_plan import Attempt, LaunchPlan
 from .core.retry import CallRunner
 
-Answer = TypeVar("Answer")
 Look = Callable[[], list[CloudMachine]]
 
 CLOCK_TICK_S = 0.001  # shorter waits count as over: a sum of floats may never reach them
@@ -128,18 +127,15 @@ class Teardown:
 
     def _tagged(self, past: AttemptHistory) -> list[CloudMachine]:
         """Return the machines that carry an attempt's tags and its plan's owner."""
-        attempt, request = past.attempt, past.plan.request
-        wanted = (request.run, attempt.number, request.owner)
-        return [
-            one
-            for one in self._listed([attempt.candidate.region], number=attempt.number)
-            if (one.run, one.attempt, one.owner) == wanted
-        ]
+        attempt = past.attempt
+        listed = self._listed([attempt.candidate.region], number=attempt.number)
+        wanted = (past.run, attempt.number, past.owner)
+        return [one for one in listed if (one.run, one.attempt, one.owner) == wanted]
 
     def _seen(self, ref: MachineRef, *, number: int) -> list[CloudMachine]:
         """Return the current description of a machine as a list; empty when it is unknown."""
         look = self.runner.adapter.look
-        machine = self._answered(lambda: look(ref), what=f"look at {ref.id}", number=number)
+        machine = self.runner.retry(lambda: look(ref), what=f"look at {ref.id}", number=number)
         return [] if machine is None else [machine]
 
     def _listed(self, regions: list[str], *, number: int) -> tuple[CloudMachine, ...]:
@@ -151,20 +147,7 @@ class Teardown:
                 raise fault
             return listing.machines
 
-        return self._answered(ask, what="listing", number=number)
-
-    def _answered(self, ask: Callable[[], Answer], *, what: str, number: int) -> Answer:
-        """Return an answer, with retries."""
-        runner = self.runner
-        for tries in range(1, runner.backoff.tries + 1):
-            try:
-                return ask()
-            except CloudError as fault:
-                if fault.kind not in RETRIED or tries == runner.backoff.tries:
-                    raise
-                runner.notify("retry", f"{what}: {fault}", number=number, kind=fault.kind, code=fault.code)
-                runner.clock.sleep(runner.backoff.delay_s(tries))
-        raise AssertionError("unreachable: the last try raises")
+        return self.runner.retry(ask, what="listing", number=number)
 
     def _remove_resources(self, past: AttemptHistory) -> None:
         """Undo every call that may have made something, in reverse order."""
@@ -172,9 +155,11 @@ class Teardown:
         for call in reversed(past.attempt.calls):
             if call.makes == "machine" or not call.undo or call.step not in past.intended:
                 continue
-            left = known.get(call.step) or self.runner.find_existing(
-                call, known, number=past.attempt.number, absent=(ErrorKind.ABSENT, ErrorKind.INVALID)
-            )
+            left = known.get(call.step)
+            with suppress(KeyError):  # what it depends on is not on record
+                left = left or self.runner.find_existing(
+                    call, known, number=past.attempt.number, absent=(ErrorKind.ABSENT, ErrorKind.INVALID)
+                )
             for undo in call.undo:
                 with suppress(KeyError):  # it was never made
                     self.send_unless_absent(undo, {**known, call.step: left or {}}, number=past.attempt.number)
@@ -244,6 +229,8 @@ class _Run:
         """Send the remaining calls of an attempt."""
         runner, number = self.runner, attempt.number
         runner.notify("attempt", _described(attempt), number=number)
+        if not past.begun:
+            runner.log.begin(self.plan, attempt)
         known = dict(past.kept)
         for call in attempt.calls:
             if call.step in known:

@@ -312,6 +312,49 @@ def test_ps_stop_and_reap_with_nothing_there(gpuplan: Callable[..., Any], plan: 
     assert plan.exists()
 
 
+def test_a_damaged_record_is_named_in_a_line(
+    gpuplan: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ps`, `stop --all` and `reap` do the rest, and end with exit code 1 and no traceback."""
+    monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
+    run = tmp_path / "state" / "runs" / "r1"
+    run.mkdir(parents=True)
+    (run / "plan-1.json").write_text("{")
+    (run / "journal.jsonl").write_bytes(b'{"event": "intent", "attempt": 1}\n\xff\n')
+    local = ("--provider", "local")
+    for command in (
+        ("ps",),
+        ("stop", "--all", "--yes", *local),
+        ("stop", "r1", "--yes", *local),
+        ("reap", *local),
+    ):
+        done = gpuplan(*command)
+        assert done.code == 1
+        assert done.err.startswith(
+            "error: the record of run `r1` is damaged: journal.jsonl cannot be read in its "
+        )
+        assert "line 2; plan-1.json cannot be read: " in done.err
+        assert f"then move {run} away" in done.err
+    listed = json.loads(gpuplan("ps", "--json").out)
+    valid("gpuplan.ps", listed)
+    assert [one["run"] for one in listed["damaged"]] == ["r1"]
+
+
+def test_ps_names_the_clouds_that_it_cannot_ask(
+    gpuplan: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without credentials, in a line each; they are no error."""
+    monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr("gpuplan.launch.clouds.aws.adapter.AwsAdapter.missing", lambda _: "no AWS credentials")
+    shown = gpuplan("ps", "--cloud", "--json")
+    listed = json.loads(shown.out)
+    valid("gpuplan.ps", listed)
+
+    assert (shown.code, listed["not_asked"]["aws"], "aws" in listed["asked"]) == (0, "no AWS credentials", False)
+    assert "not asked: aws: no AWS credentials\n" in gpuplan("ps", "--cloud").err
+    assert gpuplan("ps").err.count("not asked") == 0
+
+
 def test_a_cloud_that_does_not_answer_hides_no_machine_of_another(
     gpuplan: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

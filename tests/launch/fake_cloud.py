@@ -25,7 +25,7 @@ from gpuplan.launch.core.request import (
     build_resource_name,
     build_tags,
     build_token,
-    parse_usd_tag,
+    parse_tags,
 )
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -333,11 +333,7 @@ class FakeAdapter:
             state="running" if one.ended is None else "ended",
             started_at=one.started,
             seen_at=self.cloud.clock.true_time(),
-            cap_at=one.started + timedelta(seconds=int(tags["gpuplan-cap-s"])),
-            run=tags.get("gpuplan-run", ""),
-            attempt=int(tags.get("gpuplan-attempt", "0")),
-            owner=tags.get("gpuplan-owner", ""),
-            usd_per_hour=parse_usd_tag(tags.get("gpuplan-microusd-per-hour")),
+            **parse_tags(tags, started_at=one.started),
         )
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:

@@ -323,8 +323,10 @@ class FaultSequences(RuleBasedStateMachine):
         launcher, _ = self.launcher()
         failures = Failures()
         provider, regions = self.world.provider, self.world.regions
-        for target in launcher.to_stop([], providers=[provider], regions=regions, failures=failures):
-            launcher.stop(target)
+        for name, machine in launcher.to_stop(
+            [], providers=[provider], regions=regions, failures=failures
+        ).items():
+            launcher.stop(name, machine)
         failures.raise_any()
         launcher.reap([provider], regions=regions)
 

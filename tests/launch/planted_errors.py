@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import gpuplan.launch.clouds.aws.attempt as aws_attempt
-import gpuplan.launch.context as context_module
 import gpuplan.launch.core.api_call as calls_module
 import gpuplan.launch.core.retry as sending_module
 import gpuplan.launch.service as service_module
@@ -114,7 +113,7 @@ def stop_filters_by_todays_owner(patch: Patch) -> None:
     def wrong(self: Teardown, past: AttemptHistory) -> float | None:
         listed = self._listed([past.attempt.candidate.region], number=past.attempt.number)
         for machine in listed:
-            if (machine.run, machine.attempt, machine.owner) == (past.plan.run, past.attempt.number, owner[0]):
+            if (machine.run, machine.attempt, machine.owner) == (past.run, past.attempt.number, owner[0]):
                 self._end(machine.ref, started_at=machine.started_at, number=past.attempt.number)
         return None
 
@@ -175,8 +174,7 @@ def reap_trusts_this_computers_clock(patch: Patch) -> None:
 
     def wrong(self: Launcher, *args: Any, **more: Any) -> Any:
         now = self.clock.now()
-        for module in (service_module, context_module):
-            patch.setattr(module, "is_past_cap", lambda one: one.cap_at is not None and now > one.cap_at)
+        patch.setattr(service_module, "is_past_cap", lambda one: one.cap_at is not None and now > one.cap_at)
         return right(self, *args, **more)
 
     right = Launcher.reap

@@ -73,6 +73,7 @@ class CloudMachine(Data):
         state: A `stopped` machine still pays for its disk; `ended` is returned by ``look`` only, never listed.
         started_at, seen_at: Times by the cloud's clock.
         cap_at: Time of the cap; None when its tags have none.
+        cap_from: Time at which the cap begins; None: at the start.
         run, attempt, owner, owner_name: From its tags; empty or 0 without them.
         usd_per_hour: Planned price from its tags; None without one [USD/h].
         details: Same as in ``MachineRef``.
@@ -93,6 +94,7 @@ class CloudMachine(Data):
     owner: str
     usd_per_hour: Decimal | None
     owner_name: str = ""
+    cap_from: datetime | None = None
     details: dict[str, str] = Field(default_factory=dict)
 
     @property

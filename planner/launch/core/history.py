@@ -4,15 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
-from .api_call import RETRIED, ErrorKind
+from pydantic import Field
+
+from ...errors import GpuplanError
+from .api_call import RETRIED, Data, ErrorKind
 from .cloud_adapter import CloudMachine, MachineRef
 from .launch_plan import Attempt, LaunchPlan, compute_worst_case_usd
 
 RunState = Literal["planned", "starting", "unknown", "running", "ending", "ended", "finished"]
+
+
+class BegunAttempt(Data):
+    """What finds and ends everything that an attempt makes, without its plan; recorded before its first call.
+
+    Args:
+        provider, owner, owner_name: Those of the request.
+        attempt: The attempt; of its calls only those that make or arm something, without parameters.
+    """
+
+    provider: str
+    owner: str
+    owner_name: str = ""
+    attempt: Attempt
+
+    @classmethod
+    def of_plan(cls, plan: LaunchPlan, attempt: Attempt) -> BegunAttempt:
+        """Return the record of a planned attempt."""
+        request = plan.request
+        bare: dict[str, Any] = {"params": {}, "expects": {}}
+        calls = tuple(one.model_copy(update=bare) for one in attempt.calls if one.makes or one.arms)
+        return cls(
+            provider=request.provider,
+            owner=request.owner,
+            owner_name=request.owner_name,
+            attempt=attempt.model_copy(update={"calls": calls}),
+        )
+
+
+class Record(Data):
+    """A line of a journal; empty values are not written.
+
+    Args:
+        event: `planned`, `attempt`, `intent`, `done`, `fault`, `up`, `ending`, `ended`, `noted` or `finished`.
+        attempt, step: Attempt and call; 0 and empty for the whole run and attempt.
+        kept: Values of a reply.
+        kind: Kind of a refusal.
+        why: Reason of an end.
+        lived_s: Life of an ended machine [s].
+        file, sha256: Name and checksum of a plan.
+        begun: The attempt that begins.
+    """
+
+    event: str
+    attempt: int = 0
+    step: str = ""
+    kept: dict[str, Any] = Field(default_factory=dict)
+    kind: str = ""
+    why: str = ""
+    lived_s: Decimal | None = None
+    file: str = ""
+    sha256: str = ""
+    begun: BegunAttempt | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,24 +76,41 @@ class AttemptHistory:
     """History of one attempt.
 
     Args:
-        attempt: The planned attempt.
-        plan: The plan that it belongs to.
+        run: Name of the run.
+        provider, owner, owner_name, attempt: See `BegunAttempt`.
         records: Its records, oldest first.
+        recorded_plan: The plan that it belongs to; None when it cannot be read.
+        doubtful: Whether records may be missing: then everything may have been sent.
     """
 
+    run: str
+    provider: str
+    owner: str
+    owner_name: str
     attempt: Attempt
-    plan: LaunchPlan
-    records: tuple[dict[str, Any], ...]
+    records: tuple[Record, ...]
+    recorded_plan: LaunchPlan | None
+    doubtful: bool = False
+
+    @property
+    def plan(self) -> LaunchPlan:
+        """The plan that it belongs to; GpuplanError when it cannot be read."""
+        if self.recorded_plan is None:
+            raise GpuplanError(
+                f"the plan of run `{self.run}` cannot be read", hint=f"`gpuplan stop {self.run}` ends the run"
+            )
+        return self.recorded_plan
 
     @property
     def kept(self) -> dict[str, dict[str, Any]]:
         """Values kept from the reply of each completed call, by step."""
-        return {record["step"]: record["kept"] for record in self._all("done")}
+        return {record.step: record.kept for record in self._all("done")}
 
     @property
     def intended(self) -> set[str]:
         """Steps that may have been sent."""
-        return {record["step"] for record in self._all("intent")}
+        sent = {record.step for record in self._all("intent")}
+        return sent | {call.step for call in self.attempt.calls} if self.doubtful else sent
 
     @property
     def begun(self) -> bool:
@@ -65,6 +138,11 @@ class AttemptHistory:
         return any(True for _ in self._all("noted"))
 
     @property
+    def is_capped(self) -> bool:
+        """Whether a cap layer is known to be armed."""
+        return any(call.arms and call.step in self.kept for call in self.attempt.calls)
+
+    @property
     def machine_step(self) -> str:
         """The step that makes the machine."""
         return next(call.step for call in self.attempt.calls if call.makes == "machine")
@@ -79,20 +157,45 @@ class AttemptHistory:
         """Identity of the machine; None when its id is not on record."""
         if self.machine_id is None:
             return None
-        attempt = self.attempt
-        return MachineRef(
-            id=self.machine_id, region=attempt.candidate.region, zone=attempt.zone, details=attempt.details
-        )
+        one = self.attempt
+        return MachineRef(id=self.machine_id, region=one.candidate.region, zone=one.zone, details=one.details)
 
     def made(self, machine: CloudMachine) -> bool:
-        """Whether a machine belongs to this attempt: by its id, or by its tags while no id is on record."""
-        request = self.plan.request
-        if machine.provider != request.provider:
+        """Whether a machine belongs to this attempt: by its id, or by its tags while none is on record."""
+        if machine.provider != self.provider:
             return False
         if self.machine_id is not None:
             return machine.id == self.machine_id
-        wanted = (request.run, self.attempt.number, request.owner)
-        return (machine.run, machine.attempt, machine.owner) == wanted
+        wanted = (self.run, self.attempt.number, self.owner)
+        return self.may_have_machine and (machine.run, machine.attempt, machine.owner) == wanted
+
+    def correct(self, machine: CloudMachine) -> CloudMachine:
+        """Return this attempt's machine as it is on record, whatever its tags say."""
+        candidate = self.attempt.candidate
+        started_at = self.machine_started_at or machine.started_at
+        waits = (machine.cap_from or machine.started_at) - machine.started_at
+        return machine.model_copy(
+            update={
+                "run": self.run,
+                "attempt": self.attempt.number,
+                "owner": self.owner,
+                "owner_name": self.owner_name,
+                "usd_per_hour": candidate.usd_per_hour,
+                "started_at": started_at,
+                "cap_at": started_at + waits + timedelta(seconds=candidate.cap_s),
+            }
+        )
+
+    def find_changed_tags(self, machine: CloudMachine) -> tuple[str, ...]:
+        """Return what the tags of this attempt's machine say otherwise than the record."""
+        cap = timedelta(seconds=self.attempt.candidate.cap_s)
+        same = {
+            "run": machine.run == self.run,
+            "attempt": machine.attempt == self.attempt.number,
+            "owner": machine.owner == self.owner,
+            "cap": machine.cap_at == (machine.cap_from or machine.started_at) + cap,
+        }
+        return tuple(name for name, is_same in same.items() if not is_same)
 
     @property
     def machine_refused(self) -> bool:
@@ -101,10 +204,10 @@ class AttemptHistory:
         A call that was sent twice had no recorded answer the first time: that request may have created a machine,
         whatever the second answer is.
         """
-        kinds = [record["kind"] for record in self._all("fault") if record["step"] == self.machine_step]
-        asked = sum(record["step"] == self.machine_step for record in self._all("intent"))
-        no_doubt = asked == 1 and ErrorKind.UNKNOWN not in kinds
-        return bool(kinds) and no_doubt and ErrorKind(kinds[-1]) not in RETRIED
+        kinds = [record.kind for record in self._all("fault") if record.step == self.machine_step]
+        asked = sum(record.step == self.machine_step for record in self._all("intent"))
+        no_doubt = asked == 1 and ErrorKind.UNKNOWN not in kinds and not self.doubtful
+        return bool(kinds) and no_doubt and kinds[-1] not in RETRIED
 
     @property
     def may_have_machine(self) -> bool:
@@ -121,7 +224,7 @@ class AttemptHistory:
     @property
     def lived_s(self) -> Decimal | None:
         """Life of the machine by the cloud's clock; None: unknown [s]."""
-        lived = [Decimal(record["lived_s"]) for record in self._all("ended") if record.get("lived_s")]
+        lived = [record.lived_s for record in self._all("ended") if record.lived_s is not None]
         return lived[-1] if lived else None
 
     @property
@@ -135,46 +238,66 @@ class AttemptHistory:
         price = self.attempt.candidate.usd_per_hour
         return min(worst, compute_worst_case_usd(cap_s=float(self.lived_s), slack_s=0.0, max_usd_per_hour=price))
 
-    def _all(self, event: str) -> Iterator[dict[str, Any]]:
+    def _all(self, event: str) -> Iterator[Record]:
         """Yield the records of an event."""
-        return (record for record in self.records if record["event"] == event)
+        return (record for record in self.records if record.event == event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """History of a run.
+    """History of a run, as far as its files can be read.
 
     Args:
         run: Name of the run.
         plans: Its plans, oldest first.
         records: Its records, oldest first.
+        problems: What cannot be read, a line for each file.
+        doubtful: Whether records may be missing.
     """
 
     run: str
     plans: tuple[LaunchPlan, ...]
-    records: tuple[dict[str, Any], ...]
+    records: tuple[Record, ...]
+    problems: tuple[str, ...] = ()
+    doubtful: bool = False
 
     @property
     def finished(self) -> str | None:
         """Reason why the run is finished; None while it is not."""
-        whys = [record["why"] for record in self.records if record["event"] == "finished"]
+        whys = [record.why for record in self.records if record.event == "finished"]
         return whys[-1] if whys else None
 
     def attempts(self) -> list[AttemptHistory]:
-        """Return the histories of all planned attempts, oldest first; the newest plan of each number counts."""
-        newest = {attempt.number: (attempt, plan) for plan in self.plans for attempt in plan.attempts}
+        """Return the histories of all known attempts, oldest first; the newest plan of each number counts."""
+        plans = {attempt.number: plan for plan in self.plans for attempt in plan.attempts}
+        known = {one.number: BegunAttempt.of_plan(plan, one) for plan in self.plans for one in plan.attempts}
+        known |= {record.attempt: record.begun for record in self.records if record.begun is not None}
         return [
             AttemptHistory(
-                attempt=attempt,
-                plan=plan,
-                records=tuple(record for record in self.records if record.get("attempt") == number),
+                run=self.run,
+                **dict(begun),
+                records=tuple(record for record in self.records if record.attempt == number),
+                recorded_plan=plans.get(number),
+                doubtful=self.doubtful and self.finished is None,
             )
-            for number, (attempt, plan) in sorted(newest.items())
+            for number, begun in sorted(known.items())
         ]
 
     def open_attempts(self) -> list[AttemptHistory]:
         """Return the attempts that were begun and are not over."""
         return [one for one in self.attempts() if one.begun and not one.is_over]
+
+    def lost_attempts(self) -> dict[int, list[str]]:
+        """Return attempts that were begun, of which only ids are known: number to ids of what they made."""
+        if self.finished is not None:
+            return {}
+        known = {one.attempt.number for one in self.attempts()}
+        known |= {record.attempt for record in self.records if record.event == "ended"}
+        lost: dict[int, list[str]] = {}
+        for record in self.records:
+            if record.event in {"intent", "done"} and record.attempt not in known:
+                lost.setdefault(record.attempt, []).extend(filter(None, [record.kept.get("id")]))
+        return lost
 
     def current(self) -> AttemptHistory | None:
         """Return the attempt that was begun last, or None."""

@@ -265,10 +265,11 @@ def parse_tags(tags: Mapping[str, str], *, started_at: datetime, wait_s: float =
         wait_s: Maximum time from that start until the cap begins [s].
     """
     cap_s = tags.get("gpuplan-cap-s", "")
-    cap_at = started_at + timedelta(seconds=int(cap_s) + wait_s) if cap_s.isdecimal() else None
+    cap_from = started_at + timedelta(seconds=wait_s)
     return {
         **parse_owner_tags(tags),
         "owner_name": tags.get(TAG_OWNER_NAME, ""),
         "usd_per_hour": parse_usd_tag(tags.get("gpuplan-microusd-per-hour")),
-        "cap_at": cap_at,
+        "cap_from": cap_from,
+        "cap_at": cap_from + timedelta(seconds=int(cap_s)) if cap_s.isdecimal() and len(cap_s) < 10 else None,
     }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from .api_call import (
     RETRIED,
@@ -22,6 +22,8 @@ from .clock import BackoffPolicy, Clock
 from .cloud_adapter import Adapter
 from .launch_plan import EventName, LaunchEvent
 from .ledger import RunLog
+
+Answer = TypeVar("Answer")
 
 
 def find_unmet_expectation(expects: Mapping[str, Any], reply: Mapping[str, Any], known: StepOutputs) -> str:
@@ -182,30 +184,28 @@ class CallRunner:
         raise AssertionError("unreachable: the loop has no end of its own")
 
     def _retried(self, call: Call, params: Mapping[str, Any], *, number: int) -> dict[str, Any]:
-        """Send a call, with retries while it is throttled or of unknown outcome; record every error."""
-        for tries in range(1, self.backoff.tries + 1):
+        """Send a call, with retries; record every error."""
+
+        def send() -> dict[str, Any]:
             try:
                 return self.adapter.send(call, params)
             except CloudError as fault:
-                self.log.record(
-                    "fault",
-                    attempt=number,
-                    step=call.step,
-                    kind=fault.kind,
-                    code=fault.code,
-                    message=str(fault),
-                    scope=fault.scope,
-                )
+                about = {"kind": fault.kind, "code": fault.code, "message": str(fault), "scope": fault.scope}
+                self.log.record("fault", attempt=number, step=call.step, **about)
+                raise
+
+        return self.retry(send, what=call.step, number=number, step=call.step)
+
+    def retry(self, ask: Callable[[], Answer], *, what: str, number: int, step: str = "") -> Answer:
+        """Return an answer, asked for again while the cloud is throttled or the outcome unknown."""
+        for tries in range(1, self.backoff.tries + 1):
+            try:
+                return ask()
+            except CloudError as fault:
                 if fault.kind not in RETRIED or tries == self.backoff.tries:
                     raise
                 wait_s = self.backoff.delay_s(tries)
-                self.notify(
-                    "retry",
-                    f"{call.step}: {fault} ({fault.kind}); again in {wait_s:.1f} s",
-                    number=number,
-                    step=call.step,
-                    kind=fault.kind,
-                    code=fault.code,
-                )
+                message = f"{what}: {fault} ({fault.kind}); again in {wait_s:.1f} s"
+                self.notify("retry", message, number=number, step=step, kind=fault.kind, code=fault.code)
                 self.clock.sleep(wait_s)
         raise AssertionError("unreachable: the last try raises")

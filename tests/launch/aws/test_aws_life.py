@@ -138,6 +138,26 @@ def test_a_reclaimed_spot_machine_is_followed_by_a_new_attempt(cloud: Cloud) -> 
     assert cloud.server.post("meter")["schedules"] == []
 
 
+@pytest.mark.parametrize(
+    "tags", [{"gpuplan-cap-s": "31536000"}, {"gpuplan-owner": "you", "gpuplan-run": "r9"}, {}]
+)
+def test_reap_ends_an_instance_on_record_whatever_its_tags_say(cloud: Cloud, tags: dict[str, str]) -> None:
+    """A cap of a year, another owner and run, no tags at all, and the plan's file is lost as well."""
+    machine = cloud.launcher.launch(cloud.plan()).machine_id
+    ec2 = cloud.adapter._client("ec2", "us-east-1")
+    if tags:
+        ec2.create_tags(Resources=[machine], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+    else:
+        ec2.delete_tags(Resources=[machine])
+    (cloud.folder / "runs" / "r1" / "plan-1.json").unlink()
+    cloud.server.post("clock", add_s=3605)
+    cloud.restart()
+    with pytest.raises(GpuplanError, match=r"the record of run `r1` is damaged: plan-1.json cannot be read"):
+        cloud.launcher.reap(["aws"], regions=REGIONS)
+
+    assert cloud.left() == {}
+
+
 def test_reap_leaves_other_owners_alone(cloud: Cloud) -> None:
     """Our tags, their owner, past its cap: it is shown, and left."""
     tags = {"gpuplan-run": "r9", "gpuplan-attempt": "1", "gpuplan-owner": "you", "gpuplan-cap-s": "1"}
