@@ -7,10 +7,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
 from ...errors import NoAnswerError
 from ...plan.money import compute_rental_usd
+from ...records import parse_json
 from ...units import SECONDS_PER_HOUR
 from .api_call import Call, Data
 from .request import LaunchCandidate, LaunchRequest
@@ -101,6 +102,20 @@ class LaunchPlan(Data):
     stop: tuple[str, ...]
     notes: tuple[str, ...]
     exposure: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def from_record(cls, data: bytes) -> LaunchPlan:
+        """Return the plan in a record of the ledger, also one that another version of gpuplan wrote.
+
+        Raises:
+            ValueError: It is damaged; the message is one line.
+        """
+        try:
+            return cls.from_stored(parse_json(data))
+        except ValidationError as error:
+            raise ValueError(error.errors()[0]["msg"]) from error
+        except (ArithmeticError, AttributeError) as error:
+            raise ValueError(str(error)) from error
 
     @property
     def is_bounded(self) -> bool:
