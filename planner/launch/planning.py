@@ -16,7 +16,7 @@ from .clouds.aws.attempt import AwsOptions
 from .clouds.azure.network import AzureOptions
 from .clouds.google.options import GoogleOptions
 from .core.cloud_adapter import Adapter
-from .core.launch_plan import Attempt, LaunchPlan, compute_cap_s, compute_worst_case_usd
+from .core.launch_plan import Attempt, CostBounds, LaunchPlan, compute_cap_s, compute_worst_case_usd
 from .core.request import LaunchCandidate, LaunchRequest
 
 PLAN_AGAIN = "create it again: `gpuplan launch plan.json --dry-run -o launch.json`"
@@ -52,37 +52,38 @@ def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
 
 def apply_cap(
     candidate: LaunchCandidate,
-    adapter: Adapter,
+    terms: CostBounds,
     *,
-    options: Mapping[str, str],
     max_hours: float | None,
     max_usd: Decimal | None,
+    is_planned: bool = False,
 ) -> LaunchCandidate:
     """Return a candidate with the longest cap that the limits allow.
 
     Args:
-        candidate: The offer; limits only shorten its ``cap_s``; 0: not set yet.
+        candidate: The offer.
+        terms: Its maximum cost.
         max_usd: Money left for this attempt [USD].
+        is_planned: Whether the candidate has a cap already, which limits can only shorten.
 
     Raises:
         NoAnswerError: The run would not finish in that time.
     """
-    terms = adapter.compute_cost_bounds(candidate, options)
     life_s = compute_cap_s(
         run_high_s=candidate.run_s.high if candidate.run_s else None,
         slack_s=terms.slack_s,
         max_usd_per_hour=terms.max_usd_per_hour,
         max_hours=max_hours,
         max_usd=None if max_usd is None else max_usd - terms.left_usd,
-        planned_s=candidate.cap_s or None,
+        planned_s=candidate.cap_s if is_planned else None,
     )
     if candidate.run_s is not None and candidate.run_s.mid > life_s:
         raise NoAnswerError(
             f"the run takes about {candidate.run_s.mid:.0f} s on {candidate.instance_type}, and the limits end it "
             f"after {life_s} s",
-            hint="raise `--max-usd` or `--max-hours`, or launch a faster offer with `--rank N`",
+            hint="raise `--max-usd` or `--max-hours`, or choose a faster offer with `--rank N`",
         )
-    return candidate.model_copy(update={"cap_s": life_s})
+    return candidate.changed(cap_s=life_s)
 
 
 def rebuild_plan(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
@@ -102,7 +103,7 @@ def rebuild_plan(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
 def _worst_case(attempt: Attempt, adapter: Adapter, request: LaunchRequest) -> Decimal:
     """Return the maximum cost of an attempt [USD]."""
     terms, cap_s = adapter.compute_cost_bounds(attempt.candidate, request.options), attempt.candidate.cap_s
-    slowest_s = max((layer.fires_after_s for layer in attempt.layers if layer.where == "cloud"), default=0.0)
+    slowest_s = max((layer.fires_after_s for layer in attempt.outer_layers or attempt.layers), default=0.0)
     rented = compute_worst_case_usd(
         cap_s=cap_s, slack_s=max(terms.slack_s, slowest_s - cap_s), max_usd_per_hour=terms.max_usd_per_hour
     )
@@ -147,13 +148,23 @@ def describe_exposure(request: LaunchRequest, details: Mapping[str, str]) -> dic
     found = {
         "account": next((details[name] for name in _PAYERS if name in details), "from the credentials"),
         "image": "the slice's own" if is_slice else image,
-        "bucket": chosen.get("bucket") or "none",
+        "bucket": _describe_bucket(chosen),
         "open ports": ports,
         "identity": identity,
     }
     if chosen.get("scheduler_role"):
         found["ended by"] = chosen["scheduler_role"]
     return found
+
+
+def _describe_bucket(options: Mapping[str, str]) -> str:
+    """Return the bucket and whose it is."""
+    bucket, owner = options.get("bucket"), options.get("bucket_owner")
+    if not bucket:
+        return "none"
+    if owner is None:
+        return f"{bucket} (whose it is, is not checked)"
+    return f"{bucket} (of account {owner})" if owner else f"{bucket} (of the account that launches)"
 
 
 HOURS_PER_DAY = 24

@@ -19,16 +19,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from types import NoneType
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from ...errors import CredentialsError, GpuplanError
+from ...errors import CredentialsError, GpuplanError, UsageError
 
 StepOutputs = Mapping[str, Mapping[str, Any]]
 
@@ -53,6 +55,26 @@ class Data(BaseModel):
             elif field.is_required():
                 raise ValueError(f"{cls.__name__} has no `{name}`")
         return cls.model_construct(**found)
+
+    def changed(self, **values: Any) -> Self:
+        """Return the same data with some values changed, which are validated."""
+        return type(self)(**{**dict(self), **values})
+
+
+@contextmanager
+def refusing(what: str, *, hint: str) -> Iterator[None]:
+    """Raise UsageError, in one line, for values that are not valid.
+
+    Args:
+        what: What cannot be done with them.
+        hint: The way out.
+    """
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])).encode("unicode_escape").decode()
+        raise UsageError(f"{what}: `{where}`: {first['msg']}", hint=hint) from error
 
 
 _MISSING = object()
@@ -221,13 +243,18 @@ class ErrorKind(StrEnum):
 RETRIED = frozenset({ErrorKind.THROTTLED, ErrorKind.TRANSIENT, ErrorKind.UNKNOWN})
 
 
+LONGEST_MESSAGE = 500  # characters
+_PAGE = re.compile(r"<(!doctype|html|head|body)\b", re.IGNORECASE)
+_TAG = re.compile(r"<(style|script)\b.*?</\1>|<[^<>]*>", re.IGNORECASE | re.DOTALL)
+
+
 class CloudError(GpuplanError):
     """An API call failed.
 
     Args:
         kind: Kind of the error.
         code: The cloud's error code.
-        message: The cloud's message, in one line.
+        message: The cloud's message; of a page of HTML or a long text, the beginning is shown in one line.
         scope: Scope of a quota: `region` or `account`.
         way_out: Advice for the user (`Call.way_out`).
     """
@@ -235,7 +262,9 @@ class CloudError(GpuplanError):
     def __init__(
         self, kind: ErrorKind, code: str, message: str, *, scope: str = "region", way_out: str = ""
     ) -> None:
-        super().__init__(f"{code}: {message}" if message else code)
+        line = " ".join((_TAG.sub(" ", message) if _PAGE.search(message) else message).split())
+        line = line if len(line) <= LONGEST_MESSAGE else f"{line[:LONGEST_MESSAGE]}…"
+        super().__init__(f"{code}: {line}" if line else code)
         self.kind = kind
         if kind is ErrorKind.CREDENTIALS:
             self.exit_code = CredentialsError.exit_code

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import GpuplanError, NoAnswerError, UsageError
 from ..clouds.google.options import machine_type, runtime_version
+from ..select_offer import Renter
 from . import kubernetes
 from .names import DSTACK, describe_ambiguity, describe_shared_name, find_engine_name, find_skypilot_name
 from .task import BY_ACCELERATOR, ExportTask, build_join_commands, require_gpu_hosts
@@ -29,24 +30,19 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class Engine(Renter):
     """An engine.
 
     Args:
-        title: Name for messages.
         template: Name of its template.
         find_values: Returns the values that the template needs besides the task. Pure.
-        providers: Providers that it can rent from.
         sources: Kinds of source that it can fetch.
-        joins_hosts: Whether it starts several machines for one run.
     """
 
-    title: str
     template: str
     find_values: Callable[[ExportTask], Values]
     providers: tuple[str, ...] = RENTING
     sources: tuple[str, ...] = ("folder", "git", "image")
-    joins_hosts: bool = False
 
 
 def find_skypilot_values(task: ExportTask) -> Values:
