@@ -14,7 +14,7 @@ from ...errors import GpuplanError, NoAnswerError, UsageError
 from ..clouds.google.options import machine_type, runtime_version
 from ..select_offer import Renter
 from . import kubernetes
-from .names import DSTACK, describe_ambiguity, describe_shared_name, find_engine_name, find_skypilot_name
+from .names import describe_shared_name, find_engine_name, find_skypilot_name
 from .task import BY_ACCELERATOR, ExportTask, build_join_commands, require_gpu_hosts
 
 RENTING = ("aws", "gcp", "azure", "lambda", "runpod", "vast")
@@ -59,7 +59,7 @@ def find_skypilot_values(task: ExportTask) -> Values:
     return {
         "infra": provider if offer.region == "any" else f"{provider}/{offer.region}",
         **_name_skypilot_machine(task),
-        "shared_names": describe_ambiguity(provider, offer.accelerator),
+        "shared_names": describe_shared_name(offer.accelerator, "vast") if provider == "vast" else (),
         "setup": task.setup_commands,
         "run": [*(join if task.hosts > 1 else ()), *enter, task.run_command],
     }
@@ -94,11 +94,11 @@ def find_dstack_values(task: ExportTask) -> Values:
     if task.tpu:
         gpu = f"{offer.instance_type.removeprefix('tpu-')}:1"
     elif offer.accelerator != "CPU":
-        gpu = f"{find_engine_name(offer.accelerator, DSTACK, engine='dstack')}:{task.devices}"
+        gpu = f"{find_engine_name(offer.accelerator, 'dstack')}:{task.devices}"
     return {
         "gpu": gpu,
         "instance_type": None if by_name or ":" in offer.instance_type or task.tpu else find_machine_name(task),
-        "shared_names": describe_shared_name(offer.accelerator, DSTACK, engine="dstack") if by_name else (),
+        "shared_names": describe_shared_name(offer.accelerator, "dstack") if by_name else (),
         "max_usd_per_hour": float(offer.usd_per_hour) * PRICE_ROOM,
     }
 
