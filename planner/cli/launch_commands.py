@@ -100,7 +100,7 @@ def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: boo
     from ..render.launch import COMPARISON_COLUMNS
     from ..render.output import emit_json, emit_rows
 
-    rows = [line.to_json() for line in compare_with_plan(launcher.ledger.peek(run), outcome)]
+    rows = compare_with_plan(launcher.ledger.peek(run), outcome)
     if as_json:
         emit_json("gpuplan.launch-end/1", {"run": run, "outcome": outcome.model_dump(mode="json"), "lines": rows})
     else:

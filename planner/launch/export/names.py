@@ -3,8 +3,8 @@
 Sources of the columns of `names.csv`:
 
 * `skypilot`, `lambda`: github.com/skypilot-org/skypilot-catalog, commit 001ca549,
-  `catalogs/v8/common/accelerators.csv`; Google's machine types of each name: skypilot, `sky/catalog/gcp_catalog.py`,
-  `_ACC_INSTANCE_TYPE_DICTS`
+  `catalogs/v8/common/accelerators.csv`; Google's machine types of each name: skypilot,
+  `sky/catalog/gcp_catalog.py`, `_ACC_INSTANCE_TYPE_DICTS`
 * `runpod`: skypilot, commit 02b01447, `sky/provision/runpod/utils.py`, `GPU_NAME_MAP`
 * `vast`: the vendor's name without blanks and without the form of the card, as skypilot, commit 0fb0b222,
   `sky/catalog/data_fetchers/fetch_vast.py` writes it

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from ...errors import NoAnswerError, UsageError
 from ..arguments import LaunchArgs
 from ..build_plan import build_run_spec
+from ..clouds.google.options import machine_type
 from ..core.api_call import refusing
 from ..core.launch_plan import CostBounds, compute_worst_case_usd
 from ..core.request import LaunchCandidate, RunSpec, build_run_name
@@ -55,6 +56,12 @@ class ExportTask:
         """Kind and address of the code."""
         kind, _, place = self.spec.source.partition(":")
         return kind, place
+
+    @property
+    def machine(self) -> tuple[str, tuple[str, int] | None]:
+        """The vendor's name of the machine, and name and number of accelerators attached by Google."""
+        name = self.offer.instance_type
+        return machine_type(name) if self.provider == "gcp" else (name, None)
 
     @property
     def spot(self) -> bool:
@@ -118,11 +125,6 @@ class ExportTask:
         deadline = f"timeout --signal=TERM --kill-after={KILL_AFTER_S} {self.offer.cap_s}"
         backend = "" if self.source[0] == "image" or spec.requirements else "KERAS_BACKEND=jax "
         return f"{backend}{deadline} {quote_all(['python', script, *spec.arguments])}"
-
-    @property
-    def commands(self) -> list[str]:
-        """Commands of a whole run."""
-        return [*self.setup_commands, self.run_command]
 
     def require_source(self, *kinds: str, engine: str) -> None:
         """Raise UsageError unless an engine can fetch the source."""
