@@ -12,11 +12,12 @@ from itertools import chain
 
 from .._version import __version__
 from ..errors import NoAnswerError, UsageError
+from ..plan.money import compute_rental_usd
 from .clouds.aws.attempt import AwsOptions
 from .clouds.azure.network import AzureOptions
 from .clouds.google.options import GoogleOptions
 from .core.cloud_adapter import Adapter
-from .core.launch_plan import Attempt, CostBounds, LaunchPlan, compute_cap_s, compute_worst_case_usd
+from .core.launch_plan import Attempt, CostBounds, LaunchPlan, compute_cap_s
 from .core.request import LaunchCandidate, LaunchRequest
 
 PLAN_AGAIN = "create it again: `gpuplan launch plan.json --dry-run -o launch.json`"
@@ -101,13 +102,11 @@ def rebuild_plan(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
 
 
 def _worst_case(attempt: Attempt, adapter: Adapter, request: LaunchRequest) -> Decimal:
-    """Return the maximum cost of an attempt [USD]."""
+    """Return the maximum cost of an attempt, without traffic, tax, and storage that is kept on purpose [USD]."""
     terms, cap_s = adapter.compute_cost_bounds(attempt.candidate, request.options), attempt.candidate.cap_s
     slowest_s = max((layer.fires_after_s for layer in attempt.outer_layers or attempt.layers), default=0.0)
-    rented = compute_worst_case_usd(
-        cap_s=cap_s, slack_s=max(terms.slack_s, slowest_s - cap_s), max_usd_per_hour=terms.max_usd_per_hour
-    )
-    return rented + terms.left_usd
+    duration_s = float(cap_s) + max(terms.slack_s, slowest_s - cap_s)
+    return compute_rental_usd(duration_s=duration_s, usd_per_hour=terms.max_usd_per_hour) + terms.left_usd
 
 
 def _notes(candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Mapping[str, str]) -> tuple[str, ...]:

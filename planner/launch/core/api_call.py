@@ -192,8 +192,7 @@ def hash_params(params: Mapping[str, Any]) -> str:
 def _reference(path: str, known: StepOutputs) -> Any:
     """Return a value that an earlier call kept; raise KeyError without one."""
     step, _, name = path.partition(".")
-    found = known[step][name]
-    if found is None:
+    if (found := known[step][name]) is None:
         raise KeyError(path)
     return found
 
@@ -213,31 +212,20 @@ _REFERENCES: dict[str, Callable[[Any, StepOutputs], Any]] = {
 
 
 class ErrorKind(StrEnum):
-    """Kind of a refusal, which decides the next action.
+    """Kind of a refusal, which decides the next action."""
 
-    CAPACITY: No capacity here at the moment; nothing was made. The next candidate is tried.
-    QUOTA: The account's quota is exceeded; nothing was made. Candidates of the same scope are skipped.
-    CREDENTIALS: Missing, expired, invalid or insufficient. The launch stops and names what exists.
-    INVALID: The request is invalid everywhere and at any time. The launch stops.
-    THROTTLED: Too many requests; this one was not processed. Retried after a wait.
-    TRANSIENT: Certainly not done (a dependency is busy). Retried after a wait.
-    UNKNOWN: Possibly done: no answer, a partial answer, an internal error. Retried with the same token, then the
-        machine is looked up by its tags; nothing else is created before that is settled.
-    SPENT_TOKEN: The token belongs to a machine that has ended. A new attempt uses a new one.
-    EXISTS: The name is in use. The call's ``find`` reads what exists.
-    ABSENT: The thing to read or remove does not exist (or is not visible yet).
-    """
-
-    CAPACITY = "capacity"
-    QUOTA = "quota"
-    CREDENTIALS = "credentials"
-    INVALID = "invalid"
-    THROTTLED = "throttled"
-    TRANSIENT = "transient"
+    CAPACITY = "capacity"  # none here at the moment; nothing was made, the next candidate is tried
+    QUOTA = "quota"  # of the account; nothing was made, candidates of the same scope are skipped
+    CREDENTIALS = "credentials"  # missing, expired, insufficient; the launch stops and names what exists
+    INVALID = "invalid"  # everywhere and at any time; the launch stops
+    THROTTLED = "throttled"  # not processed; retried after a wait
+    TRANSIENT = "transient"  # certainly not done, a dependency is busy; retried after a wait
+    # Possibly done: no answer, a partial answer, an internal error. Retried with the same token, then the machine
+    # is looked up by its tags; nothing else is created before that is settled.
     UNKNOWN = "unknown outcome"
-    SPENT_TOKEN = "spent token"
-    EXISTS = "exists"
-    ABSENT = "absent"
+    SPENT_TOKEN = "spent token"  # of a machine that has ended; a new attempt uses a new one
+    EXISTS = "exists"  # the name is in use; the call's `find` reads what exists
+    ABSENT = "absent"  # the thing to read or remove does not exist, or is not visible yet
 
 
 RETRIED = frozenset({ErrorKind.THROTTLED, ErrorKind.TRANSIENT, ErrorKind.UNKNOWN})

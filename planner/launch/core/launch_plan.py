@@ -10,7 +10,6 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from ...errors import NoAnswerError
-from ...plan.money import compute_rental_usd
 from ...records import parse_json
 from ...units import SECONDS_PER_HOUR
 from .api_call import Call, Data
@@ -143,32 +142,15 @@ class LaunchPlan(Data):
 
 
 EventName = Literal[
-    "attempt",
-    "sending",
-    "done",
-    "retry",
-    "refused",
-    "adopted",
-    "armed",
-    "up",
-    "ending",
-    "ended",
-    "removed",
+    "attempt", "sending", "done", "retry", "refused", "adopted", "armed", "up", "ending", "ended", "removed",
     "left",
-]
+]  # fmt: skip
 
 
 class LaunchEvent(Data):
-    """Event of a launch.
+    """Event of a launch, at a time by this computer's clock in UTC, as one line of text and values for scripts.
 
-    Args:
-        at: Time by this computer's clock, in UTC.
-        event: Kind of the event.
-        run: Name of the run.
-        attempt: Number of the attempt; 0 for the whole run.
-        step: Step of the attempt; empty for the whole attempt.
-        message: One line of text.
-        details: Values for scripts.
+    Attempt 0 is the whole run, an empty step the whole attempt.
     """
 
     at: datetime
@@ -182,23 +164,6 @@ class LaunchEvent(Data):
 
 HIGH_FACTOR = 1.5  # default cap over the upper end of the planned time [-]
 STARTUP_ALLOWANCE_S = 1800.0  # boot, driver, installation, data, compilation: not predicted
-
-
-def compute_worst_case_usd(*, cap_s: float, slack_s: float, max_usd_per_hour: Decimal) -> Decimal:
-    """Return the cost of a machine that ends at its cap: (cap_s + slack_s) * price [USD].
-
-    Args:
-        cap_s: Maximum time until the order to end [s].
-        slack_s: Time from the order to the end of billing [s].
-        max_usd_per_hour: Maximum price, disk included [USD/h].
-
-    Excludes costs that no cap limits: traffic, tax, and storage that is kept on purpose.
-
-    Example:
-        >>> compute_worst_case_usd(cap_s=3000.0, slack_s=600.0, max_usd_per_hour=Decimal("0.526"))
-        Decimal('0.526000000')
-    """
-    return compute_rental_usd(duration_s=cap_s + slack_s, usd_per_hour=max_usd_per_hour)
 
 
 def compute_cap_s(
@@ -230,13 +195,11 @@ def compute_cap_s(
         >>> compute_cap_s(run_high_s=None, slack_s=600.0, max_usd_per_hour=Decimal(2), max_usd=Decimal(1))
         1200
     """
-    allowed: list[float] = []
+    allowed = [] if planned_s is None else [planned_s]
     if max_hours is not None:
         allowed.append(max_hours * SECONDS_PER_HOUR)
     if max_usd is not None and max_usd_per_hour > 0:
         allowed.append(float(max_usd / max_usd_per_hour) * SECONDS_PER_HOUR - slack_s)
-    if planned_s is not None:
-        allowed.append(planned_s)
     if not allowed and run_high_s is not None:
         allowed.append(run_high_s * HIGH_FACTOR + STARTUP_ALLOWANCE_S)
     if not allowed:

@@ -12,11 +12,12 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 
 from ...errors import NoAnswerError, UsageError
+from ...plan.money import compute_rental_usd
 from ..arguments import LaunchArgs
 from ..build_plan import build_run_spec
 from ..clouds.google.options import machine_type
 from ..core.api_call import refusing
-from ..core.launch_plan import CostBounds, compute_worst_case_usd
+from ..core.launch_plan import CostBounds
 from ..core.request import LaunchCandidate, RunSpec, build_run_name
 from ..core.shell import pin_versions, quote, quote_all, require_plain_source, split_git_source
 from ..planning import apply_cap
@@ -98,9 +99,7 @@ class ExportTask:
     @property
     def worst_case_usd(self) -> Decimal:
         """Cost of the machine until its deadline, without boot, disk and traffic [USD]."""
-        return compute_worst_case_usd(
-            cap_s=self.offer.cap_s, slack_s=0.0, max_usd_per_hour=self.offer.usd_per_hour
-        )
+        return compute_rental_usd(duration_s=float(self.offer.cap_s), usd_per_hour=self.offer.usd_per_hour)
 
     @property
     def setup_commands(self) -> list[str]:
