@@ -139,9 +139,8 @@ def describe_exposure(request: LaunchRequest, details: Mapping[str, str]) -> dic
     identity = chosen.get("profile") or chosen.get("service_account") or "none"
     if request.provider == "azure":
         identity = "its own, with rights on itself only"
-    if "ssh_from" in chosen:
-        ports = f"22 from {chosen['ssh_from']}" if chosen["ssh_from"] else "none"
-    else:
+    ports = f"22 from {chosen['ssh_from']}" if chosen.get("ssh_from") else "none"
+    if "ssh_from" not in chosen:
         ports = f"those of the network `{chosen['network']}`; gpuplan adds none"
     is_slice = request.candidates[0].instance_type.startswith("tpu-")
     found = {
@@ -170,23 +169,16 @@ HOURS_PER_DAY = 24
 
 
 def require_outer_cap(plan: LaunchPlan, adapter: Adapter) -> None:
-    """Raise NoAnswerError when an attempt has no cap at its provider and the user did not consent.
-
-    Args:
-        plan: The plan.
-        adapter: Adapter of its provider.
-    """
-    if not adapter.remote or plan.request.guest_cap_only:
+    """Raise NoAnswerError when an attempt has no cap at its provider and the user did not consent."""
+    bare = [one for one in plan.attempts if all(layer.where == "machine" for layer in one.layers)]
+    if not bare or not adapter.remote or plan.request.guest_cap_only:
         return
-    for attempt in plan.attempts:
-        if any(layer.where == "cloud" for layer in attempt.layers):
-            continue
-        one = attempt.candidate
-        terms = adapter.compute_cost_bounds(one, plan.request.options)
-        hour = terms.max_usd_per_hour
-        raise NoAnswerError(
-            f"no layer outside the machine ends the {one.instance_type} in {attempt.zone or one.region}: if it "
-            f"hangs before its own timer is set, it costs ${hour:.2f} an hour, ${hour * HOURS_PER_DAY:.2f} a day, "
-            "until `gpuplan reap` or `stop`",
-            hint=f"{terms.outer_cap or 'choose another offer'}; or accept this: `GPUPLAN_GUEST_CAP_ONLY=true`",
-        )
+    one, zone = bare[0].candidate, bare[0].zone
+    terms = adapter.compute_cost_bounds(one, plan.request.options)
+    hour = terms.max_usd_per_hour
+    raise NoAnswerError(
+        f"no layer outside the machine ends the {one.instance_type} in {zone or one.region}: if it hangs before "
+        f"its own timer is set, it costs ${hour:.2f} an hour, ${hour * HOURS_PER_DAY:.2f} a day, until "
+        "`gpuplan reap` or `stop`",
+        hint=f"{terms.outer_cap or 'choose another offer'}; or accept this: `GPUPLAN_GUEST_CAP_ONLY=true`",
+    )

@@ -19,7 +19,7 @@ from ..units import SECONDS_PER_HOUR, format_duration, format_usd
 from .clouds import LAUNCHABLE
 from .core.api_call import CloudError
 from .core.cloud_adapter import Adapter
-from .core.request import LONGEST_CAP_S, Interruptions, LaunchCandidate, Seconds
+from .core.request import LONGEST_CAP_S, LaunchCandidate
 
 LIVE_TOLERANCE = Decimal("1.10")  # spot prices change by a few percent a day
 # Prices of the same machine differ by up to about half between regions; spot and on demand by two to four times.
@@ -123,8 +123,6 @@ def require_fresh(*, what: str, made_at: datetime, now: datetime, life: timedelt
 
 
 COLAB, NOTEBOOKS = "colab", ("colab", "kaggle")
-ESTIMATE_SCHEMA = "gpuplan.estimate/1"
-LAUNCH_SCHEMA = "gpuplan.launch/1"
 _PICKS = ("recommended", "cheapest_paid", "in_between", "fastest_paid")
 _CHOICES = ("within_budget", "within_deadline", "cheapest", "free")  # of plans without a decision
 
@@ -193,9 +191,9 @@ def read_estimate(path: Path) -> EstimateOffers | None:
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", hint=_HOW) from error
     schema = data.get("schema") if isinstance(data, dict) else None
-    if schema == LAUNCH_SCHEMA:
+    if schema == "gpuplan.launch/1":
         return None
-    if schema != ESTIMATE_SCHEMA:
+    if schema != "gpuplan.estimate/1":
         raise UsageError(f"{path} is not a plan: its schema is {schema!r}", hint=_HOW)
     return EstimateOffers(
         path=path,
@@ -271,14 +269,14 @@ def _open_notebook(planned: EstimateOffers, index: int) -> str:
     provider = planned.offers[index]["provider"]
     if provider not in NOTEBOOKS:
         return ""
-    where, place = "", index
+    where, ranks = "", [index + 1]
     if provider != COLAB:
         where = f"it is a notebook, opened at {provider}.com; for Colab: "
-        offers = enumerate(planned.offers)
-        place = next((at for at, one in offers if one["provider"] == COLAB and one["memory_fits"]), -1)
-        if place < 0:
-            return ""
-    return f"{where}`gpuplan export {planned.path} --to colab --rank {place + 1} -o notebook.ipynb`"
+        offers = enumerate(planned.offers, start=1)
+        ranks = [rank for rank, one in offers if one["provider"] == COLAB and one["memory_fits"]]
+    return (
+        f"{where}`gpuplan export {planned.path} --to colab --rank {ranks[0]} -o notebook.ipynb`" if ranks else ""
+    )
 
 
 def _first_launchable(planned: EstimateOffers, renter: Renter) -> str:
@@ -307,38 +305,30 @@ def _compute_time_and_cost(offer: Mapping[str, Any]) -> tuple[bool, float]:
     return is_refused, run["mid"] * float(cost["mid"]) if run and cost else math.inf
 
 
+_SAME = ("instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour", "price_as_of")
+_OPTIONAL = ("gradient_accumulation_steps", "recomputed")
+
+
 def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:
-    """Return an offer as a candidate without a cap."""
-    run_s, step_s, passes = offer["train_time_s"], offer["step_time_s"], offer.get("micro_batch_size")
-    return LaunchCandidate(
-        rank=rank,
-        instance_type=offer["instance_type"],
-        accelerator=offer["accelerator"],
-        devices=offer["devices"],
-        region=offer["region"],
-        purchase=offer["purchase"],
-        usd_per_hour=Decimal(offer["usd_per_hour"]),
-        price_as_of=offer["price_as_of"],
-        run_s=Seconds(**run_s) if run_s else None,
-        step_s=Seconds(**step_s) if step_s else None,
-        cap_s=LONGEST_CAP_S,  # until the limits are applied
-        spot=_interruptions(offer.get("spot")),
-        shard=str(read_sharding(offer.get("shard", str(Sharding.NONE)))),
-        micro_batch_size=None if passes == offer.get("batch_size_per_device") else passes,
-        gradient_accumulation_steps=offer.get("gradient_accumulation_steps", 1),
-        recomputed=offer.get("recomputed", False),
-    )
-
-
-def _interruptions(spot: Mapping[str, Any] | None) -> Interruptions | None:
-    """Return the expected preemptions of a spot offer."""
-    if spot is None:
-        return None
-    return Interruptions(
-        life_s=spot["hours_to_preemption"] * SECONDS_PER_HOUR,
-        basis=spot["basis"],
-        notice_s=spot["notice_s"],
-        count=spot["preemptions"],
-        checkpoint_every_s=spot["checkpoint_interval_s"],
-        checkpoint_s=spot["checkpoint_s"],
-    )
+    """Return an offer as a candidate whose cap no limit has shortened yet."""
+    passes, spot = offer.get("micro_batch_size"), offer.get("spot")
+    values = {
+        **{name: offer[name] for name in _SAME},
+        **{name: offer[name] for name in _OPTIONAL if name in offer},
+        "rank": rank,
+        "run_s": offer["train_time_s"] or None,
+        "step_s": offer["step_time_s"] or None,
+        "cap_s": LONGEST_CAP_S,
+        "shard": str(read_sharding(offer.get("shard", str(Sharding.NONE)))),
+        "micro_batch_size": None if passes == offer.get("batch_size_per_device") else passes,
+    }
+    if spot is not None:
+        values["spot"] = {
+            "life_s": spot["hours_to_preemption"] * SECONDS_PER_HOUR,
+            "basis": spot["basis"],
+            "notice_s": spot["notice_s"],
+            "count": spot["preemptions"],
+            "checkpoint_every_s": spot["checkpoint_interval_s"],
+            "checkpoint_s": spot["checkpoint_s"],
+        }
+    return LaunchCandidate.model_validate(values)
