@@ -496,7 +496,7 @@ def test_a_typed_value_that_no_plan_can_hold_is_refused_in_a_line(desk: Desk) ->
 
 def test_a_cloud_s_page_of_html_is_its_text_in_one_line() -> None:
     """As a proxy answers; a legitimate message keeps its angle brackets, and none is longer than a paragraph."""
-    page = "<!DOCTYPE html>\n<html><head><style>p {color: red}</style></head>\n<body><h1>502\nBad Gateway</h1></body></html>"
+    page = "<!DOCTYPE html>\n<html><style>p {color: red}</style>\n<body><h1>502\nBad Gateway</h1></body></html>"
     assert str(CloudError(ErrorKind.UNKNOWN, "502", page)) == "502: 502 Bad Gateway"
     assert str(CloudError(ErrorKind.INVALID, "Bad", "expected <int>\n, not x")) == "Bad: expected <int> , not x"
     assert len(str(CloudError(ErrorKind.INVALID, "Bad", "x" * 9999))) == len("Bad: ") + 500 + 1
