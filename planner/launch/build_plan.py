@@ -204,7 +204,10 @@ def find_early_end(plan: LaunchPlan, launcher: Launcher) -> str | None:
         records = launcher.ledger.peek(run).records
         ended = [found for one in records if isinstance(found := one.get("outcome"), dict)]
         if ended:
-            reason = " ".join(str(ended[-1].get("reason") or "the reason is unknown").split())
+            lines = str(ended[-1].get("log") or "the reason is unknown").split("\n")
+            reason = (
+                f"{ended[-1].get('stage', 'boot')}: {next((one for one in reversed(lines) if one.strip()), '')}"
+            )
             return reason if ended[-1].get("status") == "failed_before_training" else None
     return None
 

@@ -415,12 +415,12 @@ def test_a_machine_that_failed_before_training_is_told_of_before_the_next(
 ) -> None:
     """With `--yes` nobody would read it: nothing is started, and the line says what to type."""
     run = json.loads(launch(gpuplan, plan, "--json").out)["request"]["run"]
-    reason = "JAX sees no GPU\n\x1b[2Jgpuplan: all is well"
-    recorded(tmp_path / "state", run, status="failed_before_training", reason=reason)
+    log = "installing\nJAX sees no GPU \x1b[2J\n"
+    recorded(tmp_path / "state", run, status="failed_before_training", stage="proof", log=log)
     start = ("launch", str(plan), "--rank", rank_of(plan, "local"), "--script", "train.py")
 
     refused = gpuplan(*start, "--yes")
-    told = "the last machine of this run ended before training: JAX sees no GPU \\u001b[2Jgpuplan: all is well"
+    told = "the last machine of this run ended before training: proof: JAX sees no GPU \\u001b[2J"
     assert (refused.code, f"error: {told}\n" in refused.err) == (3, True)
     assert "hint: correct the cause, then launch without `--yes`, or as a new run: `--name again`" in refused.err
     asked = gpuplan(*start)
