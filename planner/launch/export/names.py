@@ -8,8 +8,8 @@ Sources of the columns of `names.csv`:
 * `runpod`: skypilot, commit 02b01447, `sky/provision/runpod/utils.py`, `GPU_NAME_MAP`
 * `vast`: the vendor's name without blanks and without the form of the card, as skypilot, commit 0fb0b222,
   `sky/catalog/data_fetchers/fetch_vast.py` writes it
-* `dstack`: github.com/dstackai/gpuhunt, KNOWN_NVIDIA_GPUS, and for NVL `src/gpuhunt/providers/runpod.py`, commit
-  0272c27a; memory after a colon where it distinguishes
+* `dstack`: github.com/dstackai/gpuhunt, commit 0272c27a, KNOWN_NVIDIA_GPUS, and for NVL its provider `runpod`;
+  memory after a colon where it distinguishes
 """
 
 from __future__ import annotations
