@@ -253,7 +253,9 @@ def test_a_machine_found_by_its_tags_is_stopped_after_a_refusal(
     bench: Bench, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The first try leaves a journal under the machine's id, which is no run: the second looks for it again."""
-    bench.launcher.launch(bench.plan(run="r.1"))
+    bench.launcher.launch(bench.plan())
+    (machine,) = bench.cloud.alive()
+    machine.params["tags"]["gpuplan-run"] = "r.1"  # of no run that gpuplan names
     bench.folder = tmp_path_factory.mktemp("other-computer")
     bench.restart()
     bench.cloud.faults["end_machine"] = [("before", ErrorKind.INVALID)]

@@ -11,9 +11,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ...errors import GpuplanError
+from ...plan.money import compute_rental_usd
 from .api_call import RETRIED, Data, ErrorKind
 from .cloud_adapter import CloudMachine, MachineRef
-from .launch_plan import Attempt, LaunchPlan, compute_worst_case_usd
+from .launch_plan import Attempt, LaunchPlan
 
 RunState = Literal["planned", "starting", "unknown", "running", "ending", "ended", "finished"]
 
@@ -57,6 +58,7 @@ class Record(Data):
         lived_s: Life of an ended machine [s].
         file, sha256: Name and checksum of a plan.
         begun: The attempt that begins.
+        outcome: Report of the machine on its end.
     """
 
     event: str
@@ -69,6 +71,7 @@ class Record(Data):
     file: str = ""
     sha256: str = ""
     begun: BegunAttempt | None = None
+    outcome: dict[str, Any] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +239,7 @@ class AttemptHistory:
         if self.lived_s is None:
             return worst
         price = self.attempt.candidate.usd_per_hour
-        return min(worst, compute_worst_case_usd(cap_s=float(self.lived_s), slack_s=0.0, max_usd_per_hour=price))
+        return min(worst, compute_rental_usd(duration_s=float(self.lived_s), usd_per_hour=price))
 
     def _all(self, event: str) -> Iterator[Record]:
         """Yield the records of an event."""

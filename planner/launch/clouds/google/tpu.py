@@ -84,8 +84,7 @@ def build_tpu_attempt(
         name="run-duration",
         where="cloud",
         fires_after_s=candidate.cap_s,
-        unproven=UNPROVEN,
-        how="Cloud TPU deletes the slice; read back before the run counts as started",
+        how=f"Cloud TPU deletes the slice; read back before the run counts as started ({UNPROVEN})",
     )
     calls = (create, cap, active)
     return build_attempt(
