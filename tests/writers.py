@@ -5,6 +5,7 @@ Each writer has a folder of its own name, with `model.bin`, `trained` and `inner
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import mmap
@@ -36,6 +37,8 @@ PR_SET_DUMPABLE = 4
 
 def become(user: int) -> None:
     """Become another user, as whom this process may still write to its own files of `/proc`."""
+    for name in ("ascii", "cp437"):  # which Python may be unable to load later
+        codecs.lookup(name)
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)

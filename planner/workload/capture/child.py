@@ -55,7 +55,7 @@ def main(request_path: str, result_path: str) -> NoReturn:
 
 def _enter_namespace(request: dict[str, Any], folder: Path) -> None:
     base = Path(request["base"])
-    with contextlib.suppress(GpuplanError):  # said below
+    with contextlib.suppress(GpuplanError, OSError):  # said below
         reference = parse_reference(request["reference"], base=base)
         if reference.kind == "script":
             enter_namespace(folder, [reference.folder(base), Path.cwd()])

@@ -15,11 +15,13 @@ import struct
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
+from itertools import islice
 from pathlib import Path
 
 CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x20000
 MS_BIND, MS_REC, MS_SLAVE, MNT_DETACH = 0x1000, 0x4000, 0x80000, 2
 MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
+MOST_LOOKED_AT = 1000  # files of a folder [-]
 LONGEST_TRIAL_S = 5  # a network folder may not answer
 SYSTEM = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr")
 LIVE = ("/dev", "/proc", "/run", "/sys")  # shared with other processes
@@ -51,7 +53,7 @@ def enter_namespace(folder: Path, needed: Iterable[Path]) -> None:
         with suppress(BaseException):
             signal.alarm(LONGEST_TRIAL_S)
             _enter()
-            lay_overlays(folder / "trial", kept=(folder,), needed=needed)
+            lay_overlays(folder / "trial", kept=(folder,), needed=needed, is_trial=True)
             os._exit(0)
         os._exit(1)
     if os.waitpid(copy, 0)[1] == 0:
@@ -79,7 +81,7 @@ def has_namespace() -> bool:
     return bool(_entered)
 
 
-def lay_overlays(scratch: Path, *, kept: Iterable[Path], needed: Iterable[Path]) -> None:
+def lay_overlays(scratch: Path, *, kept: Iterable[Path], needed: Iterable[Path], is_trial: bool = False) -> None:
     """Lay an overlay over each folder that may be written to, and enter the working folder again.
 
     A folder that cannot have one becomes read-only, as do those of the system. Shared memory stays as it is.
@@ -88,12 +90,13 @@ def lay_overlays(scratch: Path, *, kept: Iterable[Path], needed: Iterable[Path])
         scratch: Folder to create, for what is written.
         kept: Folders that are written as usual.
         needed: Folders that must have an overlay.
+        is_trial: Whether to lay these alone.
 
     Raises:
         OSError: One of them cannot; then no overlay is left.
     """
-    working, musts = os.getcwd(), set(map(os.path.realpath, needed)) - {"/"}
-    plan = _plan(musts, kept)
+    working, folders = os.getcwd(), set(map(os.path.realpath, needed)) - {"/"}
+    plan = _plan(folders, kept)
     trial = scratch / "trial"
     trial.mkdir(parents=True)
     try:
@@ -102,7 +105,7 @@ def lay_overlays(scratch: Path, *, kept: Iterable[Path], needed: Iterable[Path])
             call("mount", "overlay", str(trial), "overlay", 0, options)
     except OSError:  # the file system of the temporary folder cannot hold what overlays take
         call("mount", "tmpfs", str(scratch), "tmpfs", 0, "size=25%")  # of the machine's memory
-    _change_mounts(plan, musts, scratch)
+    _change_mounts(plan, {_find_outer(path, plan) for path in folders}, scratch, is_trial=is_trial)
     os.chdir(working)
 
 
@@ -115,14 +118,18 @@ def _plan(needed: Iterable[str], kept: Iterable[Path]) -> dict[str, str]:
             plan[entry.path] = AS_IT_IS if entry.path in LIVE else READ_ONLY if entry.path in SYSTEM else TAKES
     plan |= {os.path.realpath(path): AS_IT_IS for path in kept if os.path.isdir(path)}
     for path in sorted(needed):
-        outer = max((one for one in plan if _is_below(path, (one,))), key=len)
+        outer = _find_outer(path, plan)
         between = [str(one) for one in (Path(path), *Path(path).parents) if len(str(one)) > len(outer)]
         if plan[outer] != TAKES or not all(map(_can_be_copied, between)):
             plan[path] = TAKES
-        for entry in os.scandir(path):
+        for entry in islice(os.scandir(path), MOST_LOOKED_AT):
             if not _can_be_copied(entry.path) and os.access(entry.path, os.W_OK):
                 raise OSError(errno.EOVERFLOW, "a file of another group cannot be copied", entry.path)
     return dict(sorted(plan.items()))
+
+
+def _find_outer(path: str, folders: Iterable[str]) -> str:
+    return max((one for one in folders if _is_below(path, (one,))), key=len)
 
 
 def _can_be_copied(path: str) -> bool:
@@ -144,15 +151,19 @@ def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
-def _change_mounts(plan: dict[str, str], musts: set[str], scratch: Path) -> None:
+def _change_mounts(plan: dict[str, str], musts: set[str], scratch: Path, *, is_trial: bool) -> None:
     """Mount what is planned; all paths are opened before, because an outer overlay hides them."""
     with ExitStack() as opened, ExitStack() as undo:
         sources, options = {}, {}
-        for number, path in enumerate(one for one in plan if one != "/"):
-            with suppress(OSError):  # gone, or out of reach
+        for number, path in enumerate(one for one in plan if one != "/" and (one in musts or not is_trial)):
+            try:
                 sources[path] = _open(path, opened)
-                if plan[path] == TAKES and os.path.isdir(path):
-                    options[path] = _prepare_overlay(sources[path], scratch / str(number), opened)
+            except OSError:  # gone, or out of reach
+                if path in musts:
+                    raise
+                continue
+            if plan[path] == TAKES and os.path.isdir(path):
+                options[path] = _prepare_overlay(sources[path], scratch / str(number), opened)
         for path, source in sources.items():
             _change_mount(path, source, plan[path], options.get(path), must=path in musts)
             undo.callback(call, "umount2", path, MNT_DETACH)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import reduce, wraps
 from inspect import unwrap
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -138,13 +139,8 @@ def _get_status(path: str) -> object:
 
 def _look_at(folders: Iterable[str]) -> dict[str, object]:
     """Return the status of the files below folders, or of many of them."""
-    found: dict[str, object] = {}
-    for folder in folders:
-        for inner, _, names in os.walk(folder):
-            if len(found) >= MOST_LOOKED_AT:
-                return found
-            found |= {path: _get_status(path) for path in (os.path.join(inner, name) for name in names)}
-    return found
+    paths = (os.path.join(inner, name) for one in folders for inner, _, names in os.walk(one) for name in names)
+    return {path: _get_status(path) for path in islice(paths, MOST_LOOKED_AT)}
 
 
 class _Redirection:
