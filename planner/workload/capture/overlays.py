@@ -155,17 +155,17 @@ def _change_mounts(plan: dict[str, str], musts: set[str], scratch: Path, *, is_t
     """Mount what is planned; all paths are opened before, because an outer overlay hides them."""
     with ExitStack() as opened, ExitStack() as undo:
         sources, options = {}, {}
-        for number, path in enumerate(one for one in plan if one != "/" and (one in musts or not is_trial)):
+        for number, path in enumerate(plan):
             try:
                 sources[path] = _open(path, opened)
             except OSError:  # gone, or out of reach
                 if path in musts:
                     raise
                 continue
-            if plan[path] == TAKES and os.path.isdir(path):
+            if plan[path] == TAKES and os.path.isdir(path) and (path in musts or not is_trial):
                 options[path] = _prepare_overlay(sources[path], scratch / str(number), opened)
-        for path, source in sources.items():
-            _change_mount(path, source, plan[path], options.get(path), must=path in musts)
+        for path in sorted(musts if is_trial else sources.keys() - {"/"}):
+            _change_mount(path, sources[path], plan[path], options.get(path), must=path in musts)
             undo.callback(call, "umount2", path, MNT_DETACH)
         with suppress(OSError):
             _make_read_only("/", 0)

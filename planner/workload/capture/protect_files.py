@@ -5,8 +5,6 @@ By overlays; else what is written in Python is redirected, and Landlock, where i
 
 from __future__ import annotations
 
-import builtins
-import io
 import os
 import shutil
 import sys
@@ -37,22 +35,24 @@ REFUSED = {
     "os.link": ((1, 3),), "os.symlink": ((1, 2),), "os.chmod": ((0, 2),), "os.chown": ((0, 3),),
     "os.utime": ((0, 3),), "os.truncate": ((0, 9),), "open": ((0, 9),), "sqlite3.connect": ((0, 9),),
 }  # fmt: skip
-# Functions of `os`, by the argument that is the path of what they change, make, or replace.
-CHANGE = {"chmod": 0, "chown": 0, "truncate": 0, "utime": 0}
-MAKE = {"link": 1, "mkdir": 0, "symlink": 1}
-REPLACE = {"rename": 1, "replace": 1}
-LOOK = ("access", "listdir", "lstat", "remove", "rmdir", "scandir", "stat", "unlink")  # or remove
-# Functions of libraries that write below Python: which argument is the path, and the mode, unless the next one is.
-LIBRARIES = (
-    ("cv2", "imwrite", 0, "w"), ("h5py", "File.__init__", 1, ""), ("numpy", "savetxt", 0, "w"),
-    ("pyarrow.parquet", "write_table", 1, "w"), ("sqlite3", "connect", 0, "a"),
-    ("sqlite3.dbapi2", "connect", 0, "a"), ("torch", "save", 1, "w"), ("torch", "jit.save", 1, "w"),
-    *((f"safetensors.{name}", "save_file", 1, "w") for name in ("flax", "numpy", "tensorflow", "torch")),
-    *(("orbax.checkpoint", f"{name}.save", 1, "w") for name in ("Checkpointer", "StandardCheckpointer")),
-    ("tensorflow", "saved_model.save", 1, "w"), ("tensorflow", "io.write_file", 0, "w"),
-    *(("tensorflow", f"train.Checkpoint.{name}", 1, "w") for name in ("save", "write")),
+# Functions that take a path: which argument it is, and the mode of opening it, with `d` where it may be a folder;
+# "" where the next argument is the mode.
+FUNCTIONS = (
+    ("builtins", "open", 0, ""), ("io", "open", 0, ""), ("os", "mkdir", 0, "x"),
+    *(("os", name, 0, "a") for name in ("chmod", "chown", "truncate", "utime")),
+    *(("os", name, 1, "x") for name in ("link", "symlink")),
+    *(("os", name, 1, "wd") for name in ("rename", "replace")),
+    *(("os", name, 0, "r") for name in ("access", "listdir", "lstat", "readlink", "scandir", "stat")),
+    *(("os", name, 0, "r") for name in ("remove", "rename", "replace", "rmdir", "unlink")),
+    ("cv2", "imwrite", 0, "wd"), ("h5py", "File.__init__", 1, ""), ("numpy", "savetxt", 0, "wd"),
+    ("pyarrow.parquet", "write_table", 1, "wd"), ("sqlite3", "connect", 0, "a"),
+    ("sqlite3.dbapi2", "connect", 0, "a"), ("torch", "save", 1, "wd"), ("torch", "jit.save", 1, "wd"),
+    *((f"safetensors.{name}", "save_file", 1, "wd") for name in ("flax", "numpy", "tensorflow", "torch")),
+    *(("orbax.checkpoint", f"{name}.save", 1, "wd") for name in ("Checkpointer", "StandardCheckpointer")),
+    ("tensorflow", "saved_model.save", 1, "wd"), ("tensorflow", "io.write_file", 0, "wd"),
+    *(("tensorflow", f"train.Checkpoint.{name}", 1, "wd") for name in ("save", "write")),
     ("tensorflow.python.lib.io.file_io", "FileIO.__init__", 1, ""),
-    ("tensorflow.python.lib.io.file_io", "atomic_write_string_to_file", 0, "w"),
+    ("tensorflow.python.lib.io.file_io", "atomic_write_string_to_file", 0, "wd"),
 )  # fmt: skip
 
 AfterImport = Callable[[str, Callable[[Any], None]], None]
@@ -99,7 +99,7 @@ class FileProtection:
         self._holds = "landlock" in LAYERS and restrict_writes([*kept, *(() if below else (temporary,))])
         tempfile.tempdir = os.environ["TMPDIR"] = str(scratch)
         sys.dont_write_bytecode = True
-        open_anew(written, lambda path: str(redirection.find(path, writes=True)))
+        open_anew(written, lambda path: str(redirection.find(path)))
         redirection.install(after_import)
 
     def find_notes(self) -> tuple[str, ...]:
@@ -150,89 +150,61 @@ class _Redirection:
         self._scratch, self._is_kept = scratch, is_kept
         self._copies: dict[str, str] = {}
 
-    def find(self, file: Any, *, writes: bool = False, keeps: bool = True, is_folder: bool = False) -> Any:
-        """Return the path to use instead of one that is written, or was.
-
-        Args:
-            file: Path; anything else is returned.
-            writes: Whether the file is written.
-            keeps: Whether what it holds stays in it.
-            is_folder: Whether a folder is written, too.
-        """
+    def find(self, file: Any, mode: str = "a") -> Any:
+        """Return the path to use instead of one that is opened in a mode; anything else as it is."""
         if not isinstance(file, (str, bytes, os.PathLike)) or _is_no_file(file):
             return file
-        path = os.path.abspath(os.fsdecode(file))
-        outer = path
+        path = outer = os.path.abspath(os.fsdecode(file))
         while self._copies and outer != os.path.dirname(outer):
             if outer in self._copies:
                 return self._copies[outer] + path[len(outer) :]
             outer = os.path.dirname(outer)
-        if not writes or self._is_kept(path) or (os.path.isdir(path) and not is_folder):
+        if self._is_kept(path) or not set(mode) & set("wax+") or ("x" in mode and os.path.lexists(path)):
+            return file
+        if os.path.isdir(path) and "d" not in mode:
             return file
         copy = str(self._scratch / f"{len(self._copies)}-{os.path.basename(path)}")
-        if keeps and os.path.isfile(path):
+        if "w" not in mode and os.path.isfile(path):
             shutil.copyfile(path, copy)
         self._copies[path] = copy
         return copy
 
     def install(self, after_import: AfterImport) -> None:
         """Redirect what is written by functions of Python and of known libraries from now on."""
-        opened, opened_raw = io.open, os.open
-
-        def open_file(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-            writes = any(sign in mode for sign in "wa+x") and not ("x" in mode and os.path.lexists(file))
-            return opened(self.find(file, writes=writes, keeps="w" not in mode), mode, *args, **kwargs)
+        opened = os.open
 
         def open_raw(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
-            if kwargs.get("dir_fd") is None:
-                writes = flags & WRITING and not (flags & os.O_EXCL and os.path.lexists(path))
-                path = self.find(path, writes=bool(writes), keeps=not flags & os.O_TRUNC)
-            return opened_raw(path, flags, *args, **kwargs)
+            if kwargs.get("dir_fd") is None and flags & WRITING:
+                mode = "x" if flags & os.O_EXCL else "wb" if flags & os.O_TRUNC else "a"
+                path = self.find(path, mode)
+            return opened(self.find(path, "r"), flags, *args, **kwargs)
 
-        builtins.open = io.open = open_file
         os.open = open_raw
-        for name in (*LOOK, *CHANGE, *MAKE, *REPLACE):
-            setattr(os, name, self._wrap(getattr(os, name), name))
-        for module, name, position, mode in LIBRARIES:
-            after_import(module, self._redirect_library(name, position, mode))
+        for module, name, position, mode in FUNCTIONS:
+            after_import(module, self._redirect(name, position, mode))
         sys.addaudithook(self._refuse)
 
-    def _wrap(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        changed = (CHANGE | MAKE | REPLACE).get(name)
-
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            given = list(args)
-            for number, path in enumerate(args[:2] if not any(key.endswith("dir_fd") for key in kwargs) else ()):
-                writes = number == changed and not (name in MAKE and os.path.lexists(path))
-                given[number] = self.find(path, writes=writes, keeps=name in CHANGE)
-            return function(*given, **kwargs)
-
-        return call
-
-    def _redirect_library(self, name: str, position: int, mode: str) -> Callable[[Any], None]:
+    def _redirect(self, name: str, position: int, mode: str) -> Callable[[Any], None]:
         *owners, last = name.split(".")
 
         def patch(module: Any) -> None:
             with suppress(AttributeError):  # of another version of the library
                 owner = reduce(getattr, owners, module)
-                setattr(owner, last, self._wrap_library(getattr(owner, last), position, mode))
+                setattr(owner, last, self._wrap(getattr(owner, last), position, mode))
 
         return patch
 
-    def _wrap_library(self, function: Callable[..., Any], position: int, mode: str) -> Callable[..., Any]:
+    def _wrap(self, function: Callable[..., Any], position: int, mode: str) -> Callable[..., Any]:
         code = getattr(unwrap(function), "__code__", None)
         name = "" if code is None else code.co_varnames[position]
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             how = mode or (*args[position + 1 :], kwargs.get("mode") or "r")[0]
-            writes, keeps = how[0] != "r" or "+" in how, how[0] != "w"
-            if len(args) > position:
-                path = self.find(args[position], writes=writes, keeps=keeps, is_folder=bool(mode))
-                args = (*args[:position], path, *args[position + 1 :])
+            if len(args) > position and not any(key.endswith("dir_fd") for key in kwargs):
+                args = (*args[:position], self.find(args[position], how), *args[position + 1 :])
             elif name in kwargs:
-                kwargs[name] = self.find(kwargs[name], writes=writes, keeps=keeps, is_folder=bool(mode))
+                kwargs[name] = self.find(kwargs[name], how)
             return function(*args, **kwargs)
 
         return call
