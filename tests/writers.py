@@ -406,7 +406,7 @@ def main() -> None:
     if len(sys.argv) > USER:
         become(int(sys.argv[USER]))
     if "overlays" in layers:
-        overlays.enter_namespace(temporary, [here])
+        overlays.enter_namespace(temporary, [str(here)])
         if not overlays.has_namespace():
             sys.exit(NOT_HERE)
     late = {name: open_it(here / name) for name, open_it in OPENED.items() if "native" in kinds}

@@ -125,14 +125,14 @@ import os, sys
 from pathlib import Path
 from gpuplan.workload.capture.overlays import enter_namespace, has_namespace, lay_overlays
 here, temporary = Path.cwd(), Path(sys.argv[1])
-enter_namespace(temporary, [here])
+enter_namespace(temporary, [str(here)])
 if not has_namespace():
     os._exit(77)
-lay_overlays(temporary / "outer", kept=[temporary], needed=[here])
+lay_overlays(temporary / "outer", kept=[str(temporary)], needed=[str(here)])
 Path("model.bin").write_text("once")
 inner = here / "inner"
 inner.mkdir()
-lay_overlays(inner / "overlays", kept=[], needed=[here])
+lay_overlays(inner / "overlays", kept=[], needed=[str(here)])
 Path("model.bin").write_text("twice")
 assert f"tmpfs {inner}/overlays tmpfs" in Path("/proc/self/mounts").read_text()
 """

@@ -58,7 +58,7 @@ def _enter_namespace(request: dict[str, Any], folder: Path) -> None:
     with contextlib.suppress(GpuplanError, OSError):  # said below
         reference = parse_reference(request["reference"], base=base)
         if reference.kind == "script":
-            enter_namespace(folder, [reference.folder(base), Path.cwd()])
+            enter_namespace(folder, [str(reference.folder(base)), os.getcwd()])
 
 
 def _build_error_answer(error: GpuplanError) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import gc
 import io
@@ -37,10 +38,10 @@ def list_written(is_kept: Callable[[str], bool]) -> dict[int, str]:
 
 def _find_written(is_kept: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
     for number in map(int, os.listdir("/dev/fd")):
-        with suppress(OSError):  # the descriptor of the listing
+        with suppress(OSError):  # closed or deleted since
             if number > 2 and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
-                path = find_open_path(number)
-                if stat.S_ISREG(os.stat(number).st_mode) and os.path.exists(path) and not is_kept(path):
+                path, status = find_open_path(number), os.stat(number)
+                if stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.stat(path)) and not is_kept(path):
                     yield number, path
 
 
@@ -53,9 +54,11 @@ def open_anew(written: dict[int, str], find: Callable[[str], str]) -> None:
     """
     for number, path in written.items():
         flags = fcntl.fcntl(number, fcntl.F_GETFL)
-        if os.stat(number).st_size <= LARGEST_COPY_BYTES:
+        try:
+            if os.stat(number).st_size > LARGEST_COPY_BYTES:
+                raise OSError(errno.EFBIG, "too large to be copied", path)
             new = os.open(find(path), flags)
-        else:
+        except OSError:
             new = os.open(path, flags & ~os.O_ACCMODE)
         with suppress(OSError):
             os.lseek(new, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
@@ -65,14 +68,12 @@ def open_anew(written: dict[int, str], find: Callable[[str], str]) -> None:
 
 def make_mappings_private(is_kept: Callable[[str], bool]) -> None:
     """Let what is written to mapped files stay in memory (Linux)."""
-    maps = Path("/proc/self/maps")
-    c_library = ctypes.CDLL(None)
-    for start, end, offset, path in _SHARED.findall(maps.read_text(encoding="utf-8") if maps.exists() else ""):
+    maps, c_library = Path("/proc/self/maps"), ctypes.CDLL(None)
+    text = maps.read_text(encoding="utf-8", errors="surrogateescape") if maps.exists() else ""
+    for start, end, offset, path in _SHARED.findall(text):
         with suppress(OSError):  # no file any more
             if not is_kept(path):
-                first, last = int(start, 16), int(end, 16)
-                one = os.open(path, os.O_RDONLY)
-                sizes = [ctypes.c_size_t(value) for value in (first, last - first)]
-                place = ctypes.c_long(int(offset, 16))
-                c_library.mmap(*sizes, READ_AND_WRITE, PRIVATE_IN_PLACE, one, place)
+                one, first, last = os.open(path, os.O_RDONLY), int(start, 16), int(end, 16)
+                place = [ctypes.c_size_t(value) for value in (first, last - first, int(offset, 16))]
+                c_library.mmap(*place[:2], READ_AND_WRITE, PRIVATE_IN_PLACE, one, place[2])
                 os.close(one)

@@ -39,7 +39,7 @@ def call(name: str, *arguments: str | bytes | int | None) -> int:
     return found
 
 
-def enter_namespace(folder: Path, needed: Iterable[Path]) -> None:
+def enter_namespace(folder: Path, needed: Iterable[str]) -> None:
     """Give this process mounts of its own, if it has one thread and a copy of it can lay overlays.
 
     Args:
@@ -53,7 +53,7 @@ def enter_namespace(folder: Path, needed: Iterable[Path]) -> None:
         with suppress(BaseException):
             signal.alarm(LONGEST_TRIAL_S)
             _enter()
-            lay_overlays(folder / "trial", kept=(folder,), needed=needed, is_trial=True)
+            lay_overlays(folder / "trial", kept=(str(folder),), needed=needed, is_trial=True)
             os._exit(0)
         os._exit(1)
     if os.waitpid(copy, 0)[1] == 0:
@@ -81,7 +81,7 @@ def has_namespace() -> bool:
     return bool(_entered)
 
 
-def lay_overlays(scratch: Path, *, kept: Iterable[Path], needed: Iterable[Path], is_trial: bool = False) -> None:
+def lay_overlays(scratch: Path, *, kept: Iterable[str], needed: Iterable[str], is_trial: bool = False) -> None:
     """Lay an overlay over each folder that may be written to, and enter the working folder again.
 
     A folder that cannot have one becomes read-only, as do those of the system. Shared memory stays as it is.
@@ -109,7 +109,7 @@ def lay_overlays(scratch: Path, *, kept: Iterable[Path], needed: Iterable[Path],
     os.chdir(working)
 
 
-def _plan(needed: Iterable[str], kept: Iterable[Path]) -> dict[str, str]:
+def _plan(needed: Iterable[str], kept: Iterable[str]) -> dict[str, str]:
     """Return what becomes of a path, for all at which something is to be mounted; outer ones first."""
     mounts = _read_mounts()
     plan = {path: how for path, how in mounts.items() if not _is_below(path, LIVE)}

@@ -70,11 +70,10 @@ class FileProtection:
             after_import: Function that calls another one with a module, once that is imported.
         """
         folder = folder or Path(tempfile.mkdtemp(prefix="gpuplan-"))
-        home = Path(os.path.expanduser("~"))
-        kept = [folder, home / ".keras", home / ".cache"]
+        kept = [str(folder), *map(os.path.expanduser, ("~/.keras", "~/.cache"))]
         self._before: dict[str, object] = {}
         self._holds = True
-        is_kept = _build_check([*map(str, kept), "/dev", "/proc"])
+        is_kept = _build_check([*kept, "/dev", "/proc"])
         written = list_written(is_kept)
         make_mappings_private(is_kept)
         if "keras" in sys.modules:
@@ -82,21 +81,25 @@ class FileProtection:
         sys.addaudithook(_refuse_programs)
         if "overlays" in LAYERS and has_namespace():
             with suppress(OSError):
-                lay_overlays(folder / "overlays", kept=kept, needed=(own, Path.cwd()))
+                lay_overlays(folder / "overlays", kept=kept, needed=(str(own), os.getcwd()))
                 open_anew(written, str)
                 return
-        self._redirect([*map(str, kept), "/dev", "/proc"], folder / "written", own, after_import, written)
+        self._redirect([*kept, "/dev", "/proc"], folder / "written", str(own), after_import, written)
 
     def _redirect(
-        self, kept: list[str], scratch: Path, own: Path, after_import: AfterImport, written: dict[int, str]
+        self, kept: list[str], scratch: Path, own: str, after_import: AfterImport, written: dict[int, str]
     ) -> None:
-        folders, temporary = [str(own), os.getcwd()], tempfile.gettempdir()
+        folders, temporary = [own, os.getcwd()], tempfile.gettempdir()
         self._before = _look_at(folders)
         scratch.mkdir()
-        below = any(_is_below(folder, temporary) for folder in folders)  # as tests do, for example
-        started = os.path.join(temporary, tempfile.gettempprefix())  # temporary files from before
-        redirection = _Redirection(scratch, _build_check(kept, *(() if below else (started,))))
-        self._holds = "landlock" in LAYERS and restrict_writes([*kept, *(() if below else (temporary,))])
+        is_temporary = _build_check([temporary])
+        if any(is_temporary(os.path.join(os.path.realpath(folder), "")) for folder in folders):
+            is_kept = _build_check(kept)
+        else:
+            is_kept = _build_check(kept, os.path.join(temporary, tempfile.gettempprefix()))  # files from before
+            kept = [*kept, temporary]
+        redirection = _Redirection(scratch, is_kept)
+        self._holds = "landlock" in LAYERS and restrict_writes(kept)
         tempfile.tempdir = os.environ["TMPDIR"] = str(scratch)
         sys.dont_write_bytecode = True
         open_anew(written, lambda path: str(redirection.find(path)))
@@ -115,10 +118,6 @@ class FileProtection:
 def _refuse_programs(event: str, arguments: tuple[Any, ...]) -> None:
     if event in PROGRAMS:
         raise PermissionError(f"{event} after fit(), which trained nothing here")
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path.startswith(os.path.join(folder, ""))
 
 
 def _build_check(folders: Iterable[str], *starts: str) -> Callable[[str], bool]:
@@ -152,14 +151,15 @@ class _Redirection:
 
     def find(self, file: Any, mode: str = "a") -> Any:
         """Return the path to use instead of one that is opened in a mode; anything else as it is."""
-        if not isinstance(file, (str, bytes, os.PathLike)) or _is_no_file(file):
+        writes = not set("wax+").isdisjoint(mode)
+        if not (writes or self._copies) or not isinstance(file, (str, bytes, os.PathLike)) or _is_no_file(file):
             return file
         path = outer = os.path.abspath(os.fsdecode(file))
-        while self._copies and outer != os.path.dirname(outer):
+        while outer != os.path.dirname(outer):
             if outer in self._copies:
                 return self._copies[outer] + path[len(outer) :]
             outer = os.path.dirname(outer)
-        if self._is_kept(path) or not set(mode) & set("wax+") or ("x" in mode and os.path.lexists(path)):
+        if not writes or self._is_kept(path) or ("x" in mode and os.path.lexists(path)):
             return file
         if os.path.isdir(path) and "d" not in mode:
             return file
