@@ -48,19 +48,21 @@ def look_at(folder: Path) -> dict[str, Any]:
 
 def run_writers(folder: Path, *, layers: str, kinds: str, user: str = "") -> tuple[dict[str, str], list[str]]:
     """Run writers in a process of their own; return what became of each, and the notes; no file may change."""
-    here, temporary = folder / "run", folder / "temporary"
-    for one in (here, temporary):
+    here, temporary, cache = folder / "run", folder / "temporary", folder / ".cache"
+    for one in (here, temporary, cache):
         one.mkdir()
     names = [*writers.OPENED, *(name for kind in kinds.split(",") for name in writers.WRITERS[kind])]
     make_files(here, names)
     if user:
-        subprocess.run(["chown", "-R", f"{user}:{user}", here, temporary], check=True)
+        subprocess.run(["chown", "-R", f"{user}:{user}", here, temporary, cache], check=True)
     before = look_at(here)
     command = [sys.executable, writers.__file__, layers, kinds, temporary, *([user] if user else [])]
-    process = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+    environment = os.environ | {"HOME": str(folder)}
+    process = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
     if process.returncode == writers.NOT_HERE:
         pytest.skip("this machine refuses it")
     assert process.returncode == 0, process.stderr
+    assert (cache / "data").read_text() == "kept"
     after = look_at(here)
     if "a_file" in names and "native" in kinds:  # was open: written before `fit()`, not after
         assert after.pop("a_file/model.bin")[1] == b"trained before"
