@@ -12,6 +12,7 @@ import mmap
 import os
 import pickle
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -394,6 +395,21 @@ def an_array_file(folder: Path) -> Callable[[], Any]:
     def write() -> None:
         file["a"][:] = 7
         file.flush()
+
+    return write
+
+
+@opened
+def a_socket(folder: Path) -> Callable[[], Any]:
+    address = f"{tempfile.mkdtemp()}/socket"
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(address)
+    listening.listen()
+
+    def write() -> None:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.connect(address)
+        listening.close()
 
     return write
 

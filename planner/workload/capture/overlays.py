@@ -116,6 +116,10 @@ def _plan(needed: Iterable[str], kept: Iterable[str]) -> dict[str, str]:
     for entry in os.scandir("/"):
         if entry.path not in mounts and entry.is_dir(follow_symlinks=False):
             plan[entry.path] = AS_IT_IS if entry.path in LIVE else READ_ONLY if entry.path in SYSTEM else TAKES
+    sockets = re.findall(
+        r"(?m) (/.*)$", Path("/proc/net/unix").read_text(encoding="utf-8", errors="surrogateescape")
+    )
+    plan |= {path: AS_IT_IS for path in sockets if not _is_below(path, LIVE)}  # overlays hide who listens
     plan |= {os.path.realpath(path): AS_IT_IS for path in kept if os.path.isdir(path)}
     for path in sorted(needed):
         outer = _find_outer(path, plan)
