@@ -12,9 +12,6 @@ from itertools import chain
 
 from .._version import __version__
 from ..errors import NoAnswerError, UsageError
-from .clouds.aws.attempt import AwsOptions
-from .clouds.azure.network import AzureOptions
-from .clouds.google.options import GoogleOptions
 from .core.cloud_adapter import Adapter
 from .core.launch_plan import Attempt, LaunchPlan, compute_cap_s, compute_worst_case_usd
 from .core.request import LaunchCandidate, LaunchRequest
@@ -46,7 +43,7 @@ def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
         worst_case_usd=worst,
         stop=(f"gpuplan stop {request.run}", attempts[0].stop_by_hand),
         notes=_notes(request.candidates, adapter, request.options),
-        exposure=describe_exposure(request, attempts[0].details),
+        exposure=describe_exposure(request, attempts[0].details, options_type=adapter.options_type),
     )
 
 
@@ -116,24 +113,22 @@ def _notes(candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Map
     return tuple(dict.fromkeys(filter(None, chain(sharded, found))))
 
 
-_OPTIONS: dict[str, type[AwsOptions | GoogleOptions | AzureOptions]] = {
-    "aws": AwsOptions,
-    "gcp": GoogleOptions,
-    "azure": AzureOptions,
-}
 _PAYERS = ("project", "subscription")
 
 
-def describe_exposure(request: LaunchRequest, details: Mapping[str, str]) -> dict[str, str]:
+def describe_exposure(
+    request: LaunchRequest, details: Mapping[str, str], *, options_type: type | None
+) -> dict[str, str]:
     """Return account, image, bucket, open ports and identity of a request's machines; empty for this computer.
 
     Args:
         request: Request with the provider's options.
         details: Details of the first attempt: they name the account where no option does.
+        options_type: Dataclass of the provider's options; None without options.
     """
-    if request.provider not in _OPTIONS:
+    if options_type is None:
         return {}
-    own = fields(_OPTIONS[request.provider])
+    own = fields(options_type)
     chosen = {**{one.name: str(one.default) for one in own if one.default is not MISSING}, **request.options}
     image = chosen["image"] + (" (runs a container)" if request.spec.source.startswith("image:") else "")
     identity = chosen.get("profile") or chosen.get("service_account") or "none"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
 from ..settings import get_today
-from .aliases import PROVIDER_ALIASES, AcceleratorNames
+from .aliases import AcceleratorNames
 from .catalog_files import (
     CatalogError,
     Finding,
@@ -27,6 +27,7 @@ from .catalog_files import (
     read_table,
     read_text_table,
 )
+from .clouds import PROVIDER_ALIASES
 from .costs import Costs, load_costs
 from .cpu import build_cpu_accelerator, build_unknown_cpu, find_offer_host
 from .notebooks import NotebookTables, build_notebook_offers, read_notebooks

@@ -20,7 +20,7 @@ from ...errors import UsageError
 from ...files import write_atomically
 from ..core.api_call import Call, CloudError, ErrorKind, build_call
 from ..core.clock import Clock
-from ..core.cloud_adapter import CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
+from ..core.cloud_adapter import Adapter, CloudMachine, Leftover, Listing, LivePrice, MachineRef, RunOutcome
 from ..core.launch_plan import Attempt, CapLayer, CostBounds
 from ..core.ledger import locked
 from ..core.request import LaunchCandidate, LaunchRequest, build_tags, build_token, parse_tags
@@ -142,7 +142,7 @@ ARMING_S = 30.0
 SERVICE = "local"
 
 
-class LocalAdapter:
+class LocalAdapter(Adapter):
     """Runs on this computer.
 
     Args:

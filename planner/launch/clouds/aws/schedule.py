@@ -17,6 +17,7 @@ from typing import Any
 from ...core.api_call import Call, build_call
 from ...core.launch_plan import CapLayer
 from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
+from ..base import Draft
 
 PREFIX = "gpuplan."
 _UNFIT = re.compile(r"[^0-9A-Za-z_-]")  # names of schedules: `[0-9a-zA-Z-_.]+`, 64 at most
@@ -64,34 +65,30 @@ def build_schedule_layer(cap_s: int, *, made_here: bool) -> CapLayer:
     )
 
 
-def build_schedule_calls(
-    request: LaunchRequest, candidate: LaunchCandidate, *, number: int, token: str, role: Any
-) -> list[Call]:
+def build_schedule_calls(draft: Draft[Any], *, role: Any) -> list[Call]:
     """Return the call that makes the schedule, and the one that reads it back.
 
     Args:
-        number: Number of the attempt.
-        token: Token of the attempt.
+        draft: The candidate and its attempt.
         role: ARN of the scheduler's role, or a reference to it.
     """
-    name = build_owned_name(request, number)
-    content = _content(candidate, name=name, role=role)
+    name = build_owned_name(draft.request, draft.number)
+    content = _content(draft.candidate, name=name, role=role)
     params = {
         **content,
-        "ClientToken": token,
-        "Description": f"gpuplan run {request.run}, attempt {number}, of {request.owner}",
+        "ClientToken": draft.token,
+        "Description": f"gpuplan run {draft.request.run}, attempt {draft.number}, of {draft.request.owner}",
     }
-    call, expects = partial(build_call, region=candidate.region), _flat({**content, "GroupName": "default"})
-    look = partial(call, service="scheduler", operation="get_schedule", params={"Name": name}, expects=expects)
+    call, expects = partial(draft.call, service="scheduler"), _flat({**content, "GroupName": "default"})
+    look = partial(call, operation="get_schedule", params={"Name": name}, expects=expects)
     read = look("schedule-armed", patience_s=READ_BACK_S, arms="schedule")
     made = call(
         "schedule",
-        "scheduler",
-        "create_schedule",
-        params,
+        operation="create_schedule",
+        params=params,
         makes="resource",
         find=look("schedule"),
-        undo=(call("schedule", "scheduler", "delete_schedule", {"Name": name}),),
+        undo=(call("schedule", operation="delete_schedule", params={"Name": name}),),
         patience_s=ASSUMABLE_S,
     )
     return [made, read]

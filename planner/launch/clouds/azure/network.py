@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from ....errors import UsageError
 from ...core.api_call import Call, build_call
 from ...core.cloud_adapter import MachineRef
-from ..base import require_disk_size, require_known_options, require_narrow_network
+from ..base import Draft, parse_options
 
 # Ubuntu with NVIDIA's driver and CUDA: https://learn.microsoft.com/azure/virtual-machines/azure-hpc-vm-images
 IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"
@@ -42,18 +42,19 @@ class AzureOptions:
     ssh_key: str = ""
 
 
-def parse_options(options: Mapping[str, str], *, subscription: str | None) -> AzureOptions:
+def read_options(options: Mapping[str, str], *, subscription: str) -> AzureOptions:
     """Return validated options.
 
     Args:
         options: Options as typed.
-        subscription: Subscription of the environment.
+        subscription: Subscription of the environment; empty without one.
 
     Raises:
         UsageError: An option is unknown, malformed, or lacks another; or the subscription is missing.
     """
-    require_known_options(options, [field.name for field in fields(AzureOptions)], provider="azure")
-    payer = options.get("subscription") or subscription or ""
+    payer = options.get("subscription") or subscription
+    needs = {"ssh_from": "ssh_key"}
+    chosen = parse_options(AzureOptions, {**options, "subscription": payer.lower()}, provider="azure", needs=needs)
     if not SUBSCRIPTION.fullmatch(payer):
         raise UsageError(
             f"`{payer}` is not the id of a subscription"
@@ -61,14 +62,6 @@ def parse_options(options: Mapping[str, str], *, subscription: str | None) -> Az
             else "no subscription is given to pay for the machine",
             hint="`-O subscription=ID`, or set AZURE_SUBSCRIPTION_ID (`az account show --query id`)",
         )
-    chosen = AzureOptions(**{**options, "subscription": payer.lower()})
-    _require_readable(chosen)
-    return chosen
-
-
-def _require_readable(chosen: AzureOptions) -> None:
-    """Raise UsageError for a malformed option, or one that lacks another."""
-    require_disk_size(chosen.disk_gb)
     if not set(chosen.zones) <= set("123"):
         raise UsageError(f"`--option zones={chosen.zones}`: Azure has the zones 1, 2 and 3", hint="try 123")
     parts = chosen.image.split(":")
@@ -81,10 +74,7 @@ def _require_readable(chosen: AzureOptions) -> None:
         raise UsageError(
             "`--option ssh_key` is not a public key", hint='try `-O ssh_key="$(cat ~/.ssh/id_ed25519.pub)"`'
         )
-    if chosen.ssh_from:
-        if not chosen.ssh_key:
-            raise UsageError("`--option ssh_from` needs `--option ssh_key` too", hint="add `-O ssh_key=…`")
-        require_narrow_network(chosen.ssh_from, option="ssh_from")
+    return chosen
 
 
 READY_S = 180.0
@@ -97,21 +87,21 @@ def build_resource_path(chosen: AzureOptions, group: str, kind: str, name: str) 
     return f"/subscriptions/{chosen.subscription}/resourceGroups/{group}/providers/{kind}/{name}"
 
 
-def build_network_calls(
-    chosen: AzureOptions, *, group: str, region: str, zone: str | None, tags: dict[str, str]
-) -> list[Call]:
+def build_network_calls(draft: Draft[AzureOptions], *, group: str, zone: str | None) -> list[Call]:
     """Return the calls that create a group and a network with the machine's interface.
 
     Args:
+        draft: The attempt.
         group: Name of the group and of its resources.
-        zone: Availability zone of the machine and its address.
+        zone: Number of the availability zone of the machine and its address.
     """
+    chosen, region, tags = draft.chosen, draft.candidate.region, draft.tags
     place = {"subscription": chosen.subscription, "group": group}
 
     def put(step: str, operation: str, properties: dict[str, Any], **more: Any) -> Call:
         body = {"location": region, "tags": tags, **more, "properties": properties}
         params = {**place, "name": group, "body": body}
-        return build_call(step, "network", f"{operation}.createOrUpdate", params, region=region)
+        return draft.call(step, "network", f"{operation}.createOrUpdate", params)
 
     def of(kind: str) -> dict[str, str]:
         return {"id": build_resource_path(chosen, group, f"Microsoft.Network/{kind}", group)}
@@ -128,12 +118,11 @@ def build_network_calls(
         "ipConfigurations": [{"name": "out", "properties": {"subnet": {"id": subnet}, "publicIPAddress": out}}],
     }
     return [
-        build_call(
+        draft.call(
             "group",
             "resources",
             "resourceGroups.createOrUpdate",
             {**place, "body": {"location": region, "tags": tags}},
-            region=region,
             makes="resource",
             undo=build_group_removal(place, region),
         ),
@@ -141,12 +130,11 @@ def build_network_calls(
         put("address", "publicIPAddresses", {"publicIPAllocationMethod": "Static"}, **address),
         put("network", "virtualNetworks", {"addressSpace": {"addressPrefixes": [PRIVATE]}, "subnets": [inside]}),
         put("interface", "networkInterfaces", card),
-        build_call(
+        draft.call(
             "interface-ready",
             "network",
             "networkInterfaces.get",
             {**place, "name": group},
-            region=region,
             expects={"properties.provisioningState": "Succeeded"},
             patience_s=READY_S,
         ),

@@ -14,10 +14,10 @@ from ...core.api_call import CloudError, ErrorKind, look_up
 from ...core.clock import ServerDateClock
 from ...core.cloud_adapter import CloudMachine, Leftover, MachineRef, MachineState
 from ...core.request import TAG_RUN, parse_owner_tags, parse_tags
-from ..base import read_answer
+from ..base import find_status_kind, index_codes, read_answer
+from .caps import DATE
 from .network import build_group_removal
 
-DATE = "%Y-%m-%dT%H:%M:%SZ"
 _CASELESS = {"targetResourceId", "roleDefinitionId", "resourceId", "vmId"}
 _DATES = {"deadline"}
 
@@ -72,7 +72,7 @@ _CODES = {
     ErrorKind.SPENT_TOKEN: "ResourceGroupBeingDeleted ResourceGroupNotFound InvalidResourceReference",
     ErrorKind.EXISTS: "ConditionNotMet PreconditionFailed RoleAssignmentExists",
 }
-_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
+_KIND_OF = index_codes(_CODES)
 _GIVEN_BACK = {"PowerState/deallocating", "PowerState/deallocated", "PowerState/stopping", "PowerState/stopped"}
 
 
@@ -133,15 +133,8 @@ def _named(code: str, message: str) -> ErrorKind | None:
 
 def _by_status(status: int, *, makes: bool) -> ErrorKind:
     """Return the kind of an answer without a known code."""
-    if status in {401, 403}:
-        return ErrorKind.CREDENTIALS
-    if status == 404:
-        return ErrorKind.SPENT_TOKEN if makes else ErrorKind.ABSENT
-    if status == 429:
-        return ErrorKind.THROTTLED
-    if status == 412:
-        return ErrorKind.EXISTS
-    return ErrorKind.INVALID if 400 <= status < 500 else ErrorKind.UNKNOWN
+    absent = ErrorKind.SPENT_TOKEN if makes else ErrorKind.ABSENT
+    return find_status_kind(status, {404: absent, 412: ErrorKind.EXISTS})
 
 
 def _scope(message: str) -> str:

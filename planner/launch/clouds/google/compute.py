@@ -17,17 +17,10 @@ from typing import Any, Literal
 from ...core.api_call import Call, build_call
 from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.request import (
-    TAG_RUN,
-    LaunchCandidate,
-    LaunchRequest,
-    build_resource_name,
-    build_tags,
-    build_token,
-    parse_tags,
-)
+from ...core.request import TAG_RUN, LaunchCandidate, parse_tags
 from ...core.shell import quote
 from ...core.startup import BootConfig, build_startup_script
+from ..base import Draft
 from .options import FETCH, GoogleOptions, build_upload_calls, machine_type, parse_region
 
 SERVICE = "compute.v1"
@@ -47,19 +40,16 @@ _STATES: dict[str, MachineState] = {
 }  # fmt: skip
 
 
-def build_compute_attempt(
-    request: LaunchRequest, candidate: LaunchCandidate, number: int, zone: str, chosen: GoogleOptions
-) -> Attempt:
+def build_compute_attempt(draft: Draft[GoogleOptions]) -> Attempt:
     """Return the calls that start a GPU machine in a zone. Pure."""
-    name, place = build_resource_name(request, number), {"project": chosen.project, "zone": zone}
-    token = build_token(request=request, number=number, candidate=candidate, zone=zone)
-    call = partial(build_call, service=SERVICE, region=zone)
-    get = partial(call, operation="instances.get", params={**place, "instance": name})
-    body = _body(request, candidate, number, zone, chosen)
+    request, token = draft.request, draft.token
+    place = {"project": draft.chosen.project, "zone": draft.zone}
+    call = partial(draft.call, service=SERVICE, region=draft.zone)
+    get = partial(call, operation="instances.get", params={**place, "instance": draft.name})
     insert = call(
         "machine",
         operation="instances.insert",
-        params={**place, "requestId": token, "instanceResource": body},
+        params={**place, "requestId": token, "instanceResource": _body(draft)},
         makes="machine",
         token=token,
         keeps={"id": "targetId", "started": "insertTime"},
@@ -76,37 +66,24 @@ def build_compute_attempt(
         expects={"items.0.status": "DONE"},
         patience_s=MADE_WITHIN_S,
     )
-    armed = _armed(candidate)
-    cap = get("cap", arms="max-run-duration", patience_s=ARMED_WITHIN_S, expects=armed)
-    calls, layers = (insert, operation, cap), _layers(candidate.cap_s)
-    return build_attempt(
-        "compute", calls, layers, request=request, candidate=candidate, number=number, zone=zone, chosen=chosen
-    )
+    cap = get("cap", arms="max-run-duration", patience_s=ARMED_WITHIN_S, expects=_armed(draft.candidate))
+    return build_attempt("compute", draft, [insert, operation, cap], _layers(draft.candidate.cap_s))
 
 
 def build_attempt(
-    kind: Literal["compute", "tpu"],
-    calls: tuple[Call, ...],
-    layers: tuple[CapLayer, ...],
-    *,
-    request: LaunchRequest,
-    candidate: LaunchCandidate,
-    number: int,
-    zone: str,
-    chosen: GoogleOptions,
+    kind: Literal["compute", "tpu"], draft: Draft[GoogleOptions], calls: list[Call], layers: tuple[CapLayer, ...]
 ) -> Attempt:
     """Return the attempt of a GPU machine's or a slice's calls, after the upload of a folder. Pure."""
-    name = build_resource_name(request, number)
     what, force = ("instances", "") if kind == "compute" else ("tpus queued-resources", " --force")
-    return Attempt(
-        number=number,
-        candidate=candidate,
-        zone=zone,
-        calls=(*build_upload_calls(request, zone, chosen), *calls),
-        layers=layers,
-        stop_by_hand=f"gcloud compute {what} delete {quote(name)} --project={quote(chosen.project)} "
-        f"--zone={quote(zone)}{force} --quiet",
-        details={"kind": kind, "project": chosen.project, "name": name},
+    project, zone = quote(draft.chosen.project), quote(draft.zone or "")
+    return draft.attempt(
+        [*build_upload_calls(draft), *calls],
+        layers,
+        stop_by_hand=f"gcloud compute {what} delete {quote(draft.name)} --project={project} --zone={zone}{force} "
+        "--quiet",
+        kind=kind,
+        project=draft.chosen.project,
+        name=draft.name,
     )
 
 
@@ -145,14 +122,11 @@ def build_self_deletion(url: str) -> str:
     return f'curl -sf -X DELETE -H "Authorization: Bearer {token}" {quote(url)} || true'
 
 
-def _body(
-    request: LaunchRequest, candidate: LaunchCandidate, number: int, zone: str, chosen: GoogleOptions
-) -> dict[str, Any]:
+def _body(draft: Draft[GoogleOptions]) -> dict[str, Any]:
     """Return the instance to insert."""
-    name = build_resource_name(request, number)
-    labels = build_tags(request=request, number=number, candidate=candidate)
-    base, attached = machine_type(candidate.instance_type)
-    script = build_startup_script(request, candidate, number, _boot(candidate, name, zone, chosen))
+    chosen, zone, labels = draft.chosen, draft.zone, draft.tags
+    base, attached = machine_type(draft.candidate.instance_type)
+    script = build_startup_script(draft.request, draft.candidate, draft.number, _boot(draft))
     metadata = {  # logins by the project's IAM, never by keys in metadata
         "block-project-ssh-keys": "TRUE",
         "enable-oslogin": "TRUE",
@@ -161,10 +135,10 @@ def _body(
         "startup-script": script,
     }
     body: dict[str, Any] = {
-        "name": name,
+        "name": draft.name,
         "machineType": f"zones/{zone}/machineTypes/{base}",
         "labels": labels,
-        "scheduling": _scheduling(candidate),
+        "scheduling": _scheduling(draft.candidate),
         "disks": [_disk(labels, chosen)],
         "networkInterfaces": [_interface(chosen)],
         "metadata": {"items": [{"key": key, "value": value} for key, value in metadata.items()]},
@@ -208,14 +182,14 @@ def _armed(candidate: LaunchCandidate) -> dict[str, Any]:
 
 def _disk(labels: Mapping[str, str], chosen: GoogleOptions) -> dict[str, Any]:
     """Return the disk, which is deleted with its machine."""
-    start = {"sourceImage": chosen.image, "diskSizeGb": str(chosen.disk_gb), "labels": dict(labels)}
+    start = {"sourceImage": chosen.image, "diskSizeGb": chosen.disk_gb, "labels": dict(labels)}
     return {"boot": True, "autoDelete": True, "initializeParams": start}
 
 
 def _interface(chosen: GoogleOptions) -> dict[str, Any]:
     """Return the network interface; no firewall rule is added."""
     interface: dict[str, Any] = {"network": f"projects/{chosen.project}/global/networks/{chosen.network}"}
-    if chosen.external_ip:
+    if chosen.has_address:
         interface["accessConfigs"] = [{"name": "out", "type": "ONE_TO_ONE_NAT"}]
     return interface
 
@@ -229,10 +203,12 @@ def _identity(chosen: GoogleOptions) -> list[dict[str, Any]]:
     return [{"email": chosen.service_account, "scopes": scopes}]
 
 
-def _boot(candidate: LaunchCandidate, name: str, zone: str, chosen: GoogleOptions) -> BootConfig:
+def _boot(draft: Draft[GoogleOptions]) -> BootConfig:
     """Return the parts of the start-up script for Compute Engine."""
-    minutes = math.ceil((candidate.cap_s + TIMER_AFTER_S) / 60)
-    url = f"https://compute.googleapis.com/compute/v1/projects/{chosen.project}/zones/{zone}/instances/{name}"
+    chosen = draft.chosen
+    minutes = math.ceil((draft.candidate.cap_s + TIMER_AFTER_S) / 60)
+    place = f"projects/{chosen.project}/zones/{draft.zone}/instances/{draft.name}"
+    url = f"https://compute.googleapis.com/compute/v1/{place}"
     delete = f"{build_self_deletion(url)}; " if chosen.service_account else ""
     return BootConfig(
         timer=f"shutdown -P +{minutes}",
