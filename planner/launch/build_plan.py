@@ -30,6 +30,7 @@ from .select_offer import (
     ESTIMATE_LIFE,
     LAUNCH_LIFE,
     EstimateOffers,
+    add_image_problems,
     add_live_prices,
     filter_affordable,
     read_estimate,
@@ -127,6 +128,7 @@ def _of_estimate(
     """Return the request for an estimate's offers, and the recorded plan to continue, if any."""
     now = launcher.clock.now()
     require_fresh(what=str(args.path), made_at=planned.written_at, now=now, life=ESTIMATE_LIFE)
+    planned = add_image_problems(planned, image=args.options.get("image", ""))
     provider, candidates = select_candidates(
         planned, launchable=LAUNCHABLE, rank=args.rank, fallbacks=args.fallbacks
     )

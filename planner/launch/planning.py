@@ -43,7 +43,7 @@ def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
         worst_case_usd=worst,
         stop=(f"gpuplan stop {request.run}", attempts[0].stop_by_hand),
         notes=_notes(request.candidates, adapter, request.options),
-        exposure=describe_exposure(request, attempts[0].details, options_type=adapter.options_type),
+        exposure=describe_exposure(request, attempts[0].details, adapter=adapter),
     )
 
 
@@ -116,21 +116,20 @@ def _notes(candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Map
 _PAYERS = ("project", "subscription")
 
 
-def describe_exposure(
-    request: LaunchRequest, details: Mapping[str, str], *, options_type: type | None
-) -> dict[str, str]:
+def describe_exposure(request: LaunchRequest, details: Mapping[str, str], *, adapter: Adapter) -> dict[str, str]:
     """Return account, image, bucket, open ports and identity of a request's machines; empty for this computer.
 
     Args:
         request: Request with the provider's options.
         details: Details of the first attempt: they name the account where no option does.
-        options_type: Dataclass of the provider's options; None without options.
+        adapter: Adapter of the provider.
     """
-    if options_type is None:
+    if adapter.options_type is None:
         return {}
-    own = fields(options_type)
+    own = fields(adapter.options_type)
     chosen = {**{one.name: str(one.default) for one in own if one.default is not MISSING}, **request.options}
-    image = chosen["image"] + (" (runs a container)" if request.spec.source.startswith("image:") else "")
+    image = adapter.pick_image(request.candidates[0], request.options)
+    image += " (runs a container)" if request.spec.source.startswith("image:") else ""
     identity = chosen.get("profile") or chosen.get("service_account") or "none"
     if request.provider == "azure":
         identity = "its own, with rights on itself only"
@@ -138,10 +137,9 @@ def describe_exposure(
         ports = f"22 from {chosen['ssh_from']}" if chosen["ssh_from"] else "none"
     else:
         ports = f"those of the network `{chosen['network']}`; gpuplan adds none"
-    is_slice = request.candidates[0].instance_type.startswith("tpu-")
     found = {
         "account": next((details[name] for name in _PAYERS if name in details), "from the credentials"),
-        "image": "the slice's own" if is_slice else image,
+        "image": image or "the slice's own",
         "bucket": chosen.get("bucket") or "none",
         "open ports": ports,
         "identity": identity,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from ..errors import NoAnswerError, UsageError
+from ..offers.catalog import find_image, load_catalog
 from ..offers.price_history import require_recent_prices
 from ..offers.rows import Offer
 from ..predict.sharding import Sharding, read_sharding
@@ -287,7 +288,15 @@ def _why_not(
         (offer.get("runs") is False, "does not run Keras 3"),
         (offer["status"] in {"retired", "historical"}, "can no longer be rented"),
     )
-    return next((reason for holds, reason in reasons if holds), "")
+    return next((reason for holds, reason in reasons if holds), offer.get("image_problem", ""))
+
+
+def add_image_problems(planned: EstimateOffers, *, image: str) -> EstimateOffers:
+    """Return the estimate with what keeps each machine from training on its image, or on a given one."""
+    catalog, keys = load_catalog(), ("provider", "instance_type", "accelerator")
+    problems = (find_image(catalog, **{key: one[key] for key in keys}, name=image)[1] for one in planned.offers)
+    marked = ({**one, "image_problem": why} for one, why in zip(planned.offers, problems, strict=True))
+    return replace(planned, offers=tuple(marked))
 
 
 def _first_launchable(planned: EstimateOffers, launchable: Sequence[str]) -> str:

@@ -15,7 +15,8 @@ from decimal import Decimal
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ...errors import UsageError, near_names_hint
+from ...errors import NoAnswerError, UsageError, near_names_hint
+from ...offers.catalog import find_image, load_catalog
 from ..core.api_call import Call, CloudError, ErrorKind, build_call
 from ..core.clock import ServerDateClock
 from ..core.cloud_adapter import Adapter, CloudMachine, Leftover, Listing, LivePrice, RunOutcome, ask_places
@@ -41,6 +42,7 @@ class Draft(Generic[Options]):
         number: Number of the attempt.
         zone: Zone; None: the cloud chooses.
         chosen: Validated options.
+        image: Name of the image; empty for a TPU slice.
     """
 
     request: LaunchRequest
@@ -48,6 +50,7 @@ class Draft(Generic[Options]):
     number: int
     zone: str | None
     chosen: Options
+    image: str
 
     @property
     def name(self) -> str:
@@ -93,6 +96,7 @@ class CloudBase(Adapter, Generic[Options]):
     visibility_s = 60.0  # lists of machines are eventually consistent: seconds, rarely more
     options_type: type[Options]
     slack_s: float  # from the cap to the latest end of billing
+    limits_spot_price = True  # a request for a spot machine has a maximum price
     disk_usd_per_gb_hour: Decimal  # an upper bound
     address_usd_per_hour: Decimal
     threads = 1  # places asked at the same time
@@ -136,6 +140,10 @@ class CloudBase(Adapter, Generic[Options]):
         """Return the result in the bucket; None without one. CloudError of kind ABSENT counts as none."""
         return None
 
+    def find_slack_s(self, candidate: LaunchCandidate) -> float:
+        """Return the time from the cap to the latest end of billing [s]."""
+        return self.slack_s
+
     def compute_kept_usd_per_hour(self, candidate: LaunchCandidate, chosen: Any) -> Decimal:
         """Return the maximum price of disk and address [USD/h]."""
         disk = (int(chosen.disk_gb) * self.disk_usd_per_gb_hour).quantize(CENTS_OF_A_CENT)
@@ -144,11 +152,11 @@ class CloudBase(Adapter, Generic[Options]):
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return the maximum cost, disk and address included."""
         chosen = self.read_options(options)
-        kept = self.compute_kept_usd_per_hour(candidate, chosen)
+        kept, highest = self.compute_kept_usd_per_hour(candidate, chosen), compute_highest_price(candidate)
         return CostBounds(
-            slack_s=self.slack_s,
-            max_usd_per_hour=compute_highest_price(candidate) + kept,
-            notes=self.describe_limits(candidate, chosen),
+            slack_s=self.find_slack_s(candidate),
+            max_usd_per_hour=(highest if self.limits_spot_price else candidate.usd_per_hour) + kept,
+            notes=(*self.describe_limits(candidate, chosen), *self._describe_own_image(chosen)),
         )
 
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
@@ -156,9 +164,50 @@ class CloudBase(Adapter, Generic[Options]):
         chosen = self.read_options(request.options)
         places = [(one, zone) for one in request.candidates for zone in self.list_zones(one, chosen)]
         return tuple(
-            self.build_attempt(Draft(request=request, candidate=one, number=number, zone=zone, chosen=chosen))
+            self.build_attempt(
+                Draft(
+                    request=request,
+                    candidate=one,
+                    number=number,
+                    zone=zone,
+                    chosen=chosen,
+                    image=self.pick_image(one, request.options),
+                )
+            )
             for number, (one, zone) in enumerate(places, start=request.attempt)
         )
+
+    def pick_image(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> str:
+        """Return the image of a machine: the typed one, else the first of the table that serves it.
+
+        Raises:
+            NoAnswerError: No image of the table serves it, or the typed one of the table does not.
+        """
+        chosen: Any = self.read_options(options)
+        image, why = find_image(
+            load_catalog(),
+            provider=self.provider,
+            instance_type=candidate.instance_type,
+            accelerator=candidate.accelerator,
+            name=chosen.image,
+        )
+        if why:
+            raise NoAnswerError(
+                f"{candidate.instance_type} {why}: it would not train",
+                hint="choose another offer, `--rank N`, or bring an image, `-O image=…`",
+            )
+        least_gb = image.min_disk_gb or 0 if image else 0
+        if int(chosen.disk_gb) < least_gb:
+            raise UsageError(
+                f"`--option disk_gb={chosen.disk_gb}` is too small for the image", hint=f"at least {least_gb}"
+            )
+        return image.name if image else str(chosen.image)
+
+    def _describe_own_image(self, chosen: Any) -> tuple[str, ...]:
+        """Return a note on an image that is not in the table; empty for the others."""
+        if chosen.image in {"", *(image.name for image in load_catalog().images.images)}:
+            return ()
+        return (f"nothing is known of the image {chosen.image}: its Python and driver are checked on the machine",)
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once; raise the failure that its reply reports."""

@@ -199,6 +199,10 @@ class Adapter(Protocol):
         """Return the maximum cost of an offer, disk included. Pure; ``cap_s`` of the candidate is not set yet."""
         ...
 
+    def pick_image(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> str:
+        """Return the image that a machine is launched with; empty without one. Pure."""
+        return ""
+
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the calls for every candidate, in order, numbered from ``request.attempt``. Pure.
 

@@ -193,6 +193,7 @@ def test_the_server_holds_requests_against_botocores_model(cloud: Cloud) -> None
         **call.params,
         "ImageId": "ami-12c6146b",
         "SecurityGroupIds": [],
+        "BlockDeviceMappings": [],
         "InstanceInitiatedShutdownBehavior": "terminat",
     }
     with pytest.raises(CloudError, match="terminat"):

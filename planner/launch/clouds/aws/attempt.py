@@ -23,16 +23,13 @@ from .schedule import (
     build_schedule_layer,
 )
 
-# docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html: the name's form, and this one as the example
-DLAMI = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsOptions:
     """Options with safe defaults.
 
     Args:
-        image: Id of an image, or name of a public SSM parameter that contains one.
+        image: Id of an image, or name of a public SSM parameter that contains one; empty: by the table of images.
         disk_gb: Size of the disk [GB].
         zones: Availability zones to try in turn, by their last letter: `abc`; empty: AWS chooses.
         subnet: Subnet of the instance; empty: the default network.
@@ -46,7 +43,7 @@ class AwsOptions:
         ssh_from: Addresses that may reach port 22 (CIDR); empty: no open port.
     """
 
-    image: str = DLAMI
+    image: str = ""
     disk_gb: str = "100"
     zones: str = ""
     subnet: str = ""
@@ -197,11 +194,18 @@ class _CallBuilder:
         return {"Bucket": self.options.bucket, "ExpectedBucketOwner": owner}
 
     def _image(self) -> list[Call]:
-        """Read the image's id, unless it was given."""
-        if self.options.image.startswith("ami-"):
-            return []
-        params = {"Name": self.options.image}
-        return [self._call("image", "ssm", "get_parameter", params, keeps={"id": "Parameter.Value"})]
+        """Read the image's id, unless it was given, and its root device: names differ between images."""
+        name, found = self.draft.image, []
+        if not name.startswith("ami-"):
+            found = [self._call("image", "ssm", "get_parameter", {"Name": name}, keeps={"id": "Parameter.Value"})]
+        params = {"ImageIds": [self._image_id()]}
+        keeps = {"device": "Images.0.RootDeviceName"}
+        expects = dict.fromkeys(keeps.values())
+        return [*found, self._call("root", "ec2", "describe_images", params, keeps=keeps, expects=expects)]
+
+    def _image_id(self) -> Any:
+        """Return the image's id, or a reference to it."""
+        return self.draft.image if self.draft.image.startswith("ami-") else {"$ref": "image.id"}
 
     def _code(self) -> list[Call]:
         """Upload a folder of this computer to the bucket."""
@@ -258,7 +262,6 @@ class _CallBuilder:
 
     def _machine(self) -> Call:
         """Start the instance; its tags, token and shutdown behaviour are part of this call."""
-        image = self.options.image
         spot = self.draft.candidate.purchase == "spot"
         kinds = ("instance", "volume", *(("spot-instances-request",) if spot else ()))
         disk = {
@@ -269,13 +272,13 @@ class _CallBuilder:
         }
         params: dict[str, Any] = {
             "ClientToken": self.draft.token,
-            "ImageId": image if image.startswith("ami-") else {"$ref": "image.id"},
+            "ImageId": self._image_id(),
             "InstanceType": self.draft.candidate.instance_type,
             "MinCount": 1,
             "MaxCount": 1,
             "InstanceInitiatedShutdownBehavior": "terminate",
             "SecurityGroupIds": [{"$ref": "group.id"}],
-            "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": disk}],
+            "BlockDeviceMappings": [{"DeviceName": {"$ref": "root.device"}, "Ebs": disk}],
             "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
             "TagSpecifications": [self._tagged(kind) for kind in kinds],
             "UserData": build_startup_script(self.draft),

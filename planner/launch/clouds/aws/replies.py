@@ -50,6 +50,8 @@ _CODES = {
     """,
 }
 _KIND_OF = index_codes(_CODES)
+# docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html: what a region without a default VPC answers
+_NO_NETWORK = {"VPCIdNotSpecified", "MissingInput", "DefaultVpcDoesNotExist", "DefaultSubnetDoesNotExist"}
 _STATE_KINDS = {
     "Server.InsufficientInstanceCapacity": ErrorKind.CAPACITY,
     "Server.SpotInstanceTermination": ErrorKind.CAPACITY,
@@ -102,7 +104,8 @@ def _of_answer(error: Any) -> CloudError:
         kind = ErrorKind.TRANSIENT  # a new role takes time to propagate
     if kind is None:
         kind = ErrorKind.UNKNOWN if status >= 500 or not code else ErrorKind.INVALID
-    return CloudError(kind, code, message)
+    way_out = "name a network of the region: `-O subnet=ID -O vpc=ID`" if code in _NO_NETWORK else ""
+    return CloudError(kind, code, message, way_out=way_out)
 
 
 def list_security_groups(client: Any, region: str) -> Iterator[Leftover]:

@@ -107,7 +107,7 @@ class _CallBuilder:
         }
         properties: dict[str, Any] = {
             "hardwareProfile": {"vmSize": self.candidate.instance_type},
-            "storageProfile": {"imageReference": _image(self.chosen.image), "osDisk": disk},
+            "storageProfile": {"imageReference": _image(self.draft.image), "osDisk": disk},
             "osProfile": self._login(),
             "networkProfile": {
                 "networkInterfaces": [{"id": card, "properties": {"primary": True, "deleteOption": "Delete"}}]

@@ -12,8 +12,6 @@ from ...core.api_call import Call, build_call
 from ...core.cloud_adapter import MachineRef
 from ..base import Draft, parse_options
 
-# Ubuntu with NVIDIA's driver and CUDA: https://learn.microsoft.com/azure/virtual-machines/azure-hpc-vm-images
-IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"
 # Azure requires a key for Linux machines. This one has no known private key: its point is the first SHA-256 of
 # "gpuplan: nobody's key N" that lies on the curve.
 UNUSABLE_PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEuhoKbu9WB3FgD9fec3LuwZ6XeqNLGPrgzZJ4K2mN4G nobody"
@@ -28,7 +26,7 @@ class AzureOptions:
     Args:
         subscription: Subscription that pays; default `AZURE_SUBSCRIPTION_ID`.
         zones: Availability zones to try in turn, by number: `123`; empty: Azure chooses.
-        image: `PUBLISHER:OFFER:SKU:VERSION`, or the id of a custom image.
+        image: `PUBLISHER:OFFER:SKU:VERSION`, or the id of a custom image; empty: by the table of images.
         disk_gb: Size of the disk [GB].
         ssh_from: Addresses that may reach port 22 (CIDR); empty: no open port.
         ssh_key: Public key of the user `gpuplan`; empty: no login.
@@ -36,7 +34,7 @@ class AzureOptions:
 
     subscription: str
     zones: str = ""
-    image: str = IMAGE
+    image: str = ""
     disk_gb: str = "100"
     ssh_from: str = ""
     ssh_key: str = ""
@@ -64,11 +62,11 @@ def read_options(options: Mapping[str, str], *, subscription: str) -> AzureOptio
         )
     if not set(chosen.zones) <= set("123"):
         raise UsageError(f"`--option zones={chosen.zones}`: Azure has the zones 1, 2 and 3", hint="try 123")
-    parts = chosen.image.split(":")
-    if not chosen.image.startswith("/subscriptions/") and len(parts) != PARTS_OF_AN_IMAGE:
+    custom = chosen.image.startswith("/subscriptions/") or not chosen.image
+    if not custom and len(chosen.image.split(":")) != PARTS_OF_AN_IMAGE:
         raise UsageError(
             f"`--option image={chosen.image}` is neither PUBLISHER:OFFER:SKU:VERSION nor an image's id",
-            hint=f"the default is {IMAGE}",
+            hint="try microsoft-dsvm:ubuntu-hpc:2404:latest",
         )
     if chosen.ssh_key and not chosen.ssh_key.startswith(("ssh-rsa ", "ssh-ed25519 ")):
         raise UsageError(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.api_call import Call, CloudError, ErrorKind
 from ...core.clock import Clock
 from ...core.cloud_adapter import CloudMachine, Leftover, LivePrice, MachineRef
-from ...core.launch_plan import Attempt, CostBounds
+from ...core.launch_plan import Attempt
 from ...core.ledger import KnownAccounts
 from ...core.request import LaunchCandidate, LaunchRequest
 from ..base import CloudBase, Draft, Questions, is_in, none_if_absent, read_price_list
@@ -71,6 +71,7 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
     provider = "gcp"
     options_type = GoogleOptions
     slack_s = SLACK_S
+    limits_spot_price = False
     # Upper bounds, not prices: about twice what a balanced disk and an address usually cost.
     disk_usd_per_gb_hour = Decimal("0.0003")
     address_usd_per_hour = Decimal("0.01")
@@ -88,13 +89,9 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         """Return the validated options."""
         return read_options(options, project=self._project or "")
 
-    def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
-        """Return the maximum cost, at the planned price: Google has no maximum price of a spot machine."""
-        planned = candidate.model_copy(update={"purchase": "on_demand"})
-        slack_s = ENDED_WITHIN_S if is_tpu(candidate.instance_type) else self.slack_s
-        known = super().compute_cost_bounds(planned, options)
-        notes = self.describe_limits(candidate, self.read_options(options))
-        return known.model_copy(update={"slack_s": slack_s, "notes": notes})
+    def find_slack_s(self, candidate: LaunchCandidate) -> float:
+        """Return the time from the cap to the latest end of billing; the cap of a slice starts with it [s]."""
+        return ENDED_WITHIN_S if is_tpu(candidate.instance_type) else self.slack_s
 
     def compute_kept_usd_per_hour(self, candidate: LaunchCandidate, chosen: GoogleOptions) -> Decimal:
         """Return the maximum price of disk and address; a slice has no disk [USD/h]."""
@@ -109,6 +106,10 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         """Return the chosen zones in the candidate's region, else all of its zones."""
         wanted = [zone for zone in chosen.zones.split(",") if zone and parse_region(zone) == candidate.region]
         return wanted or list_zones(candidate.region)
+
+    def pick_image(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> str:
+        """Return the image of a machine; empty for a slice, whose runtime is its own."""
+        return "" if is_tpu(candidate.instance_type) else super().pick_image(candidate, options)
 
     def build_attempt(self, draft: Draft[GoogleOptions]) -> Attempt:
         """Return the calls for one candidate in one zone."""

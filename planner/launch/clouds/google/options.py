@@ -15,7 +15,6 @@ from ...core.startup import build_archive_name, require_fetchable
 from ...core.upload import LEFT_OUT
 from ..base import Draft, parse_options
 
-IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cu128-ubuntu-2204-nvidia-570"
 LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 
 
@@ -26,7 +25,7 @@ class GoogleOptions:
     Args:
         project: Project that pays; default `GOOGLE_CLOUD_PROJECT`.
         zones: Zones in order, separated by commas; default: all of the offer's region.
-        image: Image of a GPU machine.
+        image: Image of a GPU machine; empty: by the table of images.
         disk_gb: Size of its disk [GB].
         network: Network of the project; its rules are not changed.
         external_ip: `false` for a machine without an external address.
@@ -37,7 +36,7 @@ class GoogleOptions:
 
     project: str = ""
     zones: str = ""
-    image: str = IMAGE
+    image: str = ""
     disk_gb: str = "100"
     network: str = "default"
     external_ip: str = "true"
