@@ -271,6 +271,14 @@ class Adapter(Protocol):
         """Return the current price of an offer, read with the credentials that launch it, or raise CloudError."""
         ...
 
+    def find_cap_problem(self, request: LaunchRequest) -> str:
+        """Return what cannot be proven of the cap at the provider by what the user gave for it; empty without.
+
+        Raises:
+            NoAnswerError: It certainly would not work.
+        """
+        return ""
+
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         """Return the result that the supervisor stored with the run's files.
 

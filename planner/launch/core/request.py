@@ -154,6 +154,7 @@ class LaunchRequest(Data):
         options: Provider-specific options by name.
         guest_cap_only: Whether the user accepts a machine without a cap outside it.
         owner_name: Name of the owner; empty without one.
+        cap_problem: What was not proven of means for the cap that the user gave; None: not looked at.
     """
 
     run: str
@@ -168,6 +169,7 @@ class LaunchRequest(Data):
     options: dict[str, str] = Field(default_factory=dict)
     guest_cap_only: bool = False
     owner_name: str = ""
+    cap_problem: str | None = None
 
 
 TAG_RUN = "gpuplan-run"

@@ -20,7 +20,7 @@ from ...core.api_call import Call, CloudError, build_call
 from ...core.clock import Clock, ServerDateClock
 from ...core.cloud_adapter import CloudMachine, Leftover, LivePrice, MachineRef, MachineState
 from ...core.launch_plan import Attempt
-from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, parse_tags
+from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, build_tags, parse_tags
 from ...core.upload import insert_archive
 from ..base import CloudBase, Draft, Questions, none_if_absent
 from .attempt import AwsOptions, build_attempt, read_options
@@ -34,6 +34,7 @@ from .replies import (
     read_spot_usd,
     to_json_types,
 )
+from .schedule import find_role_problem
 
 BOOT_ALLOWANCE_S = 600.0  # from the start of billing until the start-up script sets its timer
 _STATES: dict[str, MachineState] = {
@@ -124,6 +125,20 @@ class AwsAdapter(CloudBase[AwsOptions]):
     def ask_leftovers(self, regions: Sequence[str] | None, failed: dict[str, CloudError]) -> Questions[Leftover]:
         """Return how to list security groups with our tags and schedules with our names, of each region."""
         return {region: partial(self._leftovers_in, region) for region in self._places(regions, failed)}
+
+    def find_cap_problem(self, request: LaunchRequest) -> str:
+        """Return what cannot be proven of a given role; NoAnswerError when it cannot end machines."""
+        role, first = self.read_options(request.options).scheduler_role, request.candidates[0]
+        if not role or request.guest_cap_only:
+            return ""
+        regions = list(dict.fromkeys(one.region for one in request.candidates))
+        tags = build_tags(request=request, number=request.attempt, candidate=first)
+        try:
+            iam = self._client("iam", first.region)
+            found: str = self._answered(lambda: find_role_problem(iam, role, regions=regions, tags=tags))
+        except CloudError as fault:
+            return f"the given role could not be looked at: {fault}"
+        return found
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the price of the instance, without disk and address."""

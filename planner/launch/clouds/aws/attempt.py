@@ -70,6 +70,11 @@ def read_options(options: Mapping[str, str]) -> AwsOptions:
         raise UsageError(
             f"`--option bucket_owner={chosen.bucket_owner}` is not an account number", hint="it has 12 digits"
         )
+    if chosen.scheduler_role and not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+", chosen.scheduler_role):
+        raise UsageError(
+            f"`--option scheduler_role={chosen.scheduler_role}` is not the ARN of a role",
+            hint="try arn:aws:iam::123456789012:role/NAME",
+        )
     return chosen
 
 
@@ -332,10 +337,9 @@ def _build_layers(draft: Draft[AwsOptions], slack_s: float) -> list[CapLayer]:
         name="timer",
         where="machine",
         fires_after_s=cap_s + slack_s,
-        unproven=UNTESTED,
         how="the start-up script's first line sets a timer that powers it off, not verified from outside; only "
-        "that powering off terminates it is read back",
+        f"that powering off terminates it is read back ({UNTESTED})",
     )
     if draft.request.guest_cap_only:
         return [timer]
-    return [timer, build_schedule_layer(cap_s, made_here=not draft.chosen.scheduler_role)]
+    return [timer, build_schedule_layer(draft.request, cap_s, is_given=bool(draft.chosen.scheduler_role))]

@@ -85,16 +85,15 @@ def build_layers(cap_s: int) -> tuple[CapLayer, ...]:
         name="timer",
         where="machine",
         fires_after_s=cap_s + BOOT_ALLOWANCE_S,
-        unproven=UNPROVEN,
         how="set by the start-up script, not verified from outside: the machine deletes itself; only its "
-        "permission to do so is read back",
+        f"permission to do so is read back ({UNPROVEN})",
     )
     order = CapLayer(
         name=name,
         where="cloud",
         fires_after_s=cap_s + 2.0 * MINUTE_S + DEALLOCATION_S,
-        unproven=UNPROVEN,
-        how=f"Azure's {what} deallocates it and keeps disk and address; machine, time and action are read back",
+        how=f"Azure's {what} deallocates it and keeps disk and address; machine, time and action are read back "
+        f"({UNPROVEN})",
     )
     return (timer, order)
 

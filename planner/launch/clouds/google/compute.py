@@ -250,14 +250,14 @@ def _layers(cap_s: int) -> tuple[CapLayer, ...]:
             name="max-run-duration",
             where="cloud",
             fires_after_s=cap_s,
-            unproven=UNPROVEN,
-            how="Compute Engine deletes the machine and its disk; limit, action and time are read back",
+            how="Compute Engine deletes the machine and its disk; limit, action and time are read back "
+            f"({UNPROVEN})",
         ),
         CapLayer(
             name="timer",
             where="machine",
             fires_after_s=timer_s,
-            unproven=UNPROVEN,
-            how="`shutdown` in the first line of the start-up script; a stopped machine and its disk remain",
+            how="`shutdown` in the first line of the start-up script; a stopped machine and its disk remain "
+            f"({UNPROVEN})",
         ),
     )

@@ -78,8 +78,7 @@ def build_tpu_attempt(draft: Draft[GoogleOptions]) -> Attempt:
         name="run-duration",
         where="cloud",
         fires_after_s=candidate.cap_s,
-        unproven=UNPROVEN,
-        how="Cloud TPU deletes the slice; read back before the run counts as started",
+        how=f"Cloud TPU deletes the slice; read back before the run counts as started ({UNPROVEN})",
     )
     return build_attempt("tpu", draft, [create, cap, active], (layer,))
 
