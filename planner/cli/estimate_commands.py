@@ -150,7 +150,7 @@ def next_steps(result: Estimate, output: Path | None) -> list[str]:
     provider = None if offer is None else offer.provider
     starting = _start_commands(output, picked, provider)
     if offer is not None and (why := _find_image_problem(offer)):
-        starting = [f"gpuplan cannot launch the recommended {offer.instance_type}: it {why}"]
+        starting = [f"no image of `gpuplan launch` serves the {offer.instance_type}: it {why}"]
     return [format_command("report", str(output), "--open"), *starting]
 
 

@@ -394,3 +394,15 @@ def test_an_export_takes_the_next_pick_that_its_engine_can_rent(
 
     assert done.code == 0, done.err
     assert "g4dn.xlarge" in done.out
+
+
+def test_a_recommended_machine_that_no_image_serves_is_refused(
+    tmp_path: Path, saved: str, gpuplan: Callable[..., Any]
+) -> None:
+    """Parts of an A10 at Azure need a driver that no image has; the reason is said before anything is asked."""
+    plan = str(tmp_path / "plan.json")
+    machine = ("--provider", "azure", "--accelerator", "A10", "--steps", "1000")
+    assert gpuplan("estimate", saved, *machine, "-o", plan).code == 0
+    refused = gpuplan("launch", plan, "--dry-run")
+    assert refused.code == 3
+    assert "needs the driver GRID, and Ubuntu 24.04 at azure has NVIDIA's open one" in refused.err
