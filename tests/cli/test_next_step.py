@@ -24,7 +24,9 @@ Run = Callable[..., Any]
 ANSWERS = {
     "estimate {saved}": "add `-o plan.json`",
     "estimate {saved} --provider local -o {folder}/new.json": "gpuplan report {folder}/new.json --open",
-    "estimate {saved} --provider azure --accelerator A10 --steps 1000 -o {folder}/a10.json": "gpuplan report {folder}/a10.json --open, or no image of `gpuplan launch` serves the Standard_NV",
+    "estimate {saved} --provider azure --accelerator A10 --steps 1000 -o a.json": (
+        "gpuplan report a.json --open, or no image of `gpuplan launch` serves the Standard_NV"
+    ),
     "estimate {saved} --provider colab -o c.json": "gpuplan report c.json --open, or gpuplan export",
     "breakeven {saved}": "gpuplan estimate {saved} --provider",
     "sweep {saved} --batch-sizes 128 --precisions float32": "gpuplan estimate",

@@ -78,9 +78,8 @@ def read_options(options: Mapping[str, str]) -> AwsOptions:
     return chosen
 
 
-USER_DATA_BYTES = (
-    16 * 1024
-)  # docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html, raw form
+# docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html, raw form
+USER_DATA_BYTES = 16 * 1024
 
 
 def build_startup_script(draft: Draft[AwsOptions]) -> str:
@@ -149,6 +148,10 @@ class _CallBuilder:
         """Return all calls in order."""
         own_bucket = self.options.bucket and not self.options.bucket_owner
         needs_account = self._makes_role() or own_bucket
+        # Powering off must terminate the instance; otherwise the timer would only stop it.
+        behaviour = {"InstanceId": {"$ref": "machine.id"}, "Attribute": "instanceInitiatedShutdownBehavior"}
+        ends = {"expects": {"InstanceInitiatedShutdownBehavior.Value": "terminate"}, "patience_s": READ_BACK_S}
+        runs = {"expects": {"Reservations.0.Instances.0.State.Name": "running"}, "patience_s": RUNNING_S}
         return [
             *([build_account_call(self.draft.candidate.region)] if needs_account else []),
             # created or checked before anything costs money
@@ -159,26 +162,10 @@ class _CallBuilder:
             self._group(),
             *self._door(),
             self._machine(),
-            # Powering off must terminate the instance; otherwise the timer would only stop it.
-            self._call(
-                "timer",
-                "ec2",
-                "describe_instance_attribute",
-                {"InstanceId": {"$ref": "machine.id"}, "Attribute": "instanceInitiatedShutdownBehavior"},
-                expects={"InstanceInitiatedShutdownBehavior.Value": "terminate"},
-                patience_s=READ_BACK_S,
-                arms="timer",
-            ),
+            self._call("timer", "ec2", "describe_instance_attribute", behaviour, arms="timer", **ends),
             *self._schedule(),
             # The instance runs, or has ended while it started.
-            self._call(
-                "running",
-                "ec2",
-                "describe_instances",
-                {"InstanceIds": [{"$ref": "machine.id"}]},
-                expects={"Reservations.0.Instances.0.State.Name": "running"},
-                patience_s=RUNNING_S,
-            ),
+            self._call("running", "ec2", "describe_instances", {"InstanceIds": [{"$ref": "machine.id"}]}, **runs),
         ]
 
     def _makes_role(self) -> bool:
@@ -224,19 +211,11 @@ class _CallBuilder:
 
     def _group(self) -> Call:
         """Create the attempt's security group, without open ports."""
-        ours = [
-            {"Name": "group-name", "Values": [self.name]},
-            {"Name": "tag:gpuplan-owner", "Values": [self.draft.request.owner]},
-        ]
-        find = self._call(
-            "group",
-            "ec2",
-            "describe_security_groups",
-            {"Filters": ours},
-            keeps={"id": "SecurityGroups.0.GroupId"},
-            expects={"SecurityGroups.0.GroupId": None},
-            patience_s=READ_BACK_S,
-        )
+        wanted = {"group-name": self.name, "tag:gpuplan-owner": self.draft.request.owner}
+        ours = [{"Name": name, "Values": [value]} for name, value in wanted.items()]
+        found = "SecurityGroups.0.GroupId"
+        seen = {"keeps": {"id": found}, "expects": {found: None}, "patience_s": READ_BACK_S}
+        find = self._call("group", "ec2", "describe_security_groups", {"Filters": ours}, **seen)
         undo = self._call("group", "ec2", "delete_security_group", {"GroupId": {"$ref": "group.id"}})
         params = {
             "GroupName": self.name,
@@ -245,16 +224,8 @@ class _CallBuilder:
         }
         if self.options.vpc:
             params["VpcId"] = self.options.vpc
-        return self._call(
-            "group",
-            "ec2",
-            "create_security_group",
-            params,
-            makes="resource",
-            keeps={"id": "GroupId"},
-            find=find,
-            undo=(undo,),
-        )
+        more = {"makes": "resource", "keeps": {"id": "GroupId"}, "find": find, "undo": (undo,)}
+        return self._call("group", "ec2", "create_security_group", params, **more)
 
     def _door(self) -> list[Call]:
         """Open port 22 to the addresses of `ssh_from` only."""
@@ -269,12 +240,8 @@ class _CallBuilder:
         """Start the instance; its tags, token and shutdown behaviour are part of this call."""
         spot = self.draft.candidate.purchase == "spot"
         kinds = ("instance", "volume", *(("spot-instances-request",) if spot else ()))
-        disk = {
-            "VolumeSize": int(self.options.disk_gb),
-            "VolumeType": "gp3",
-            "Encrypted": True,
-            "DeleteOnTermination": True,
-        }
+        size = {"VolumeSize": int(self.options.disk_gb), "VolumeType": "gp3"}
+        disk = {**size, "Encrypted": True, "DeleteOnTermination": True}
         params: dict[str, Any] = {
             "ClientToken": self.draft.token,
             "ImageId": self._image_id(),
@@ -290,32 +257,19 @@ class _CallBuilder:
         }
         params |= self._placed()
         if spot:
-            params["InstanceMarketOptions"] = {
-                "MarketType": "spot",
-                "SpotOptions": {
-                    "SpotInstanceType": "one-time",
-                    "InstanceInterruptionBehavior": "terminate",
-                    "MaxPrice": str(compute_highest_price(self.draft.candidate)),
-                },
-            }
+            once = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+            bid = {"MaxPrice": str(compute_highest_price(self.draft.candidate))}
+            params["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": {**once, **bid}}
         keeps = {"id": "Instances.0.InstanceId", "started": "Instances.0.LaunchTime"}
-        return self._call(
-            "machine", "ec2", "run_instances", params, makes="machine", token=self.draft.token, keeps=keeps
-        )
+        token = self.draft.token
+        return self._call("machine", "ec2", "run_instances", params, makes="machine", token=token, keeps=keeps)
 
     def _placed(self) -> dict[str, Any]:
         """Return zone, subnet, profile and key, if given."""
-        chosen = self.options
-        placed: dict[str, Any] = {}
-        if self.draft.zone:
-            placed["Placement"] = {"AvailabilityZone": self.draft.zone}
-        if chosen.subnet:
-            placed["SubnetId"] = chosen.subnet
-        if chosen.profile:
-            placed["IamInstanceProfile"] = {"Name": chosen.profile}
-        if chosen.key:
-            placed["KeyName"] = chosen.key
-        return placed
+        zone, profile = self.draft.zone, self.options.profile
+        named = {"Placement": zone and {"AvailabilityZone": zone}, "SubnetId": self.options.subnet}
+        named |= {"IamInstanceProfile": profile and {"Name": profile}, "KeyName": self.options.key}
+        return {name: value for name, value in named.items() if value}
 
     def _schedule(self) -> list[Call]:
         """Schedule the termination at the cap by EC2's clock, unless it was waived."""

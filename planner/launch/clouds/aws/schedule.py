@@ -86,16 +86,9 @@ def build_schedule_calls(draft: Draft[Any], *, role: Any) -> list[Call]:
     call, expects = partial(draft.call, service="scheduler"), _flat({**content, "GroupName": "default"})
     look = partial(call, operation="get_schedule", params={"Name": name}, expects=expects)
     read = look("schedule-armed", patience_s=READ_BACK_S, arms="schedule")
-    made = call(
-        "schedule",
-        operation="create_schedule",
-        params=params,
-        makes="resource",
-        find=look("schedule"),
-        undo=(call("schedule", operation="delete_schedule", params={"Name": name}),),
-        patience_s=ASSUMABLE_S,
-    )
-    return [made, read]
+    undo = call("schedule", operation="delete_schedule", params={"Name": name})
+    more = {"makes": "resource", "find": look("schedule"), "undo": (undo,), "patience_s": ASSUMABLE_S}
+    return [call("schedule", operation="create_schedule", params=params, **more), read]
 
 
 def _content(candidate: LaunchCandidate, *, name: str, role: Any) -> dict[str, Any]:

@@ -61,12 +61,9 @@ class _CallBuilder:
 
     def _machine(self) -> Call:
         """Create the machine with its tags, never over an existing one."""
-        boot = BootConfig(
-            timer=build_timer_line(self.path, after_s=self.candidate.cap_s),
-            end=build_end_command(self.path),
-            packages=PACKAGES,
-            notices="azure",
-        )
+        timer = build_timer_line(self.path, after_s=self.candidate.cap_s)
+        end = build_end_command(self.path)
+        boot = BootConfig(timer=timer, end=end, packages=PACKAGES, notices="azure")
         script = build_startup_script(self.draft.request, self.candidate, self.draft.number, boot)
         params = {
             "name": self.name,
@@ -74,16 +71,9 @@ class _CallBuilder:
             "custom_data": script,
             "body": self._body(),
         }
-        return self._call(
-            "machine",
-            "compute",
-            "virtualMachines.createOrUpdate",
-            params,
-            makes="machine",
-            token=self.draft.token,
-            find=self._look("machine", **self._ours()),
-            keeps=_KEPT,
-        )
+        more = {"makes": "machine", "token": self.draft.token, "keeps": _KEPT}
+        find = self._look("machine", **self._ours())
+        return self._call("machine", "compute", "virtualMachines.createOrUpdate", params, find=find, **more)
 
     def _look(self, step: str, **more: Any) -> Call:
         """Read the machine."""
@@ -98,7 +88,8 @@ class _CallBuilder:
 
     def _body(self) -> dict[str, Any]:
         """Return the requested machine; the start-up script is inserted when it is sent."""
-        card = build_resource_path(self.chosen, self.name, "Microsoft.Network/networkInterfaces", self.name)
+        path = build_resource_path(self.chosen, self.name, "Microsoft.Network/networkInterfaces", self.name)
+        card = {"id": path, "properties": {"primary": True, "deleteOption": "Delete"}}
         disk = {
             "createOption": "FromImage",
             "deleteOption": "Delete",
@@ -109,9 +100,7 @@ class _CallBuilder:
             "hardwareProfile": {"vmSize": self.candidate.instance_type},
             "storageProfile": {"imageReference": _image(self.draft.image), "osDisk": disk},
             "osProfile": self._login(),
-            "networkProfile": {
-                "networkInterfaces": [{"id": card, "properties": {"primary": True, "deleteOption": "Delete"}}]
-            },
+            "networkProfile": {"networkInterfaces": [card]},
         }
         if self.candidate.purchase == "spot":
             price = float(compute_highest_price(self.candidate))

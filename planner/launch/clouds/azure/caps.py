@@ -131,14 +131,9 @@ class CapCalls:
         )
         role, principal = f"{definitions}/{CONTRIBUTOR}", {"$ref": "created.principal"}
         wanted = {"roleDefinitionId": role, "principalId": principal, "principalType": "ServicePrincipal"}
-        read = self._call(
-            "role-read",
-            "authorization",
-            "roleAssignments.get",
-            names,
-            patience_s=READ_BACK_S,
-            expects={"properties.roleDefinitionId": role.lower(), "properties.principalId": principal},
-        )
+        given = {"properties.roleDefinitionId": role.lower(), "properties.principalId": principal}
+        more = {"expects": given, "patience_s": READ_BACK_S}
+        read = self._call("role-read", "authorization", "roleAssignments.get", names, **more)
         find = read.model_copy(update={"step": "role"})
         body = {**names, "body": {"properties": wanted}}
         return [self._call("role", "authorization", "roleAssignments.create", body, find=find), read]
@@ -163,18 +158,11 @@ class CapCalls:
             "properties.status": "Enabled",
             "properties.taskType": "ComputeVmShutdownTask",
         }
-        service = "devtestlabs"
+        service, step = "devtestlabs", "auto-shutdown"
+        armed = {"arms": step, "patience_s": READ_BACK_S, "expects": made}
         return [
-            self._call("auto-shutdown", service, "globalSchedules.createOrUpdate", {**names, "body": body}),
-            self._call(
-                "auto-shutdown-armed",
-                service,
-                "globalSchedules.get",
-                names,
-                arms="auto-shutdown",
-                patience_s=READ_BACK_S,
-                expects=made,
-            ),
+            self._call(step, service, "globalSchedules.createOrUpdate", {**names, "body": body}),
+            self._call(f"{step}-armed", service, "globalSchedules.get", names, **armed),
         ]
 
     def _scheduled_action(self) -> list[Call]:
@@ -196,25 +184,13 @@ class CapCalls:
             f"{found}.deadlineType": "InitiateAt",
             f"{found}.state": "Scheduled",
         }
-        service = "computeschedule"
+        service, step, path = "computeschedule", "scheduled-action", f"{found}.operationId"
+        kept = {"keeps": {"operation": path}, "expects": {path: None}}
+        armed = {"arms": step, "patience_s": READ_BACK_S, "expects": made}
+        look = {**where, "body": asked}
         return [
-            self._call(
-                "scheduled-action",
-                service,
-                "virtualMachinesSubmitDeallocate",
-                {**where, "body": body},
-                keeps={"operation": f"{found}.operationId"},
-                expects={f"{found}.operationId": None},
-            ),
-            self._call(
-                "scheduled-action-armed",
-                service,
-                "virtualMachinesGetOperationStatus",
-                {**where, "body": asked},
-                arms="scheduled-action",
-                patience_s=READ_BACK_S,
-                expects=made,
-            ),
+            self._call(step, service, "virtualMachinesSubmitDeallocate", {**where, "body": body}, **kept),
+            self._call(f"{step}-armed", service, "virtualMachinesGetOperationStatus", look, **armed),
         ]
 
     def _at(self, form: str) -> dict[str, Any]:

@@ -115,27 +115,16 @@ def build_network_calls(draft: Draft[AzureOptions], *, group: str, zone: str | N
         "networkSecurityGroup": of("networkSecurityGroups"),
         "ipConfigurations": [{"name": "out", "properties": {"subnet": {"id": subnet}, "publicIPAddress": out}}],
     }
+    made = {**place, "body": {"location": region, "tags": tags}}
+    undo = build_group_removal(place, region)
+    ready = {"expects": {"properties.provisioningState": "Succeeded"}, "patience_s": READY_S}
     return [
-        draft.call(
-            "group",
-            "resources",
-            "resourceGroups.createOrUpdate",
-            {**place, "body": {"location": region, "tags": tags}},
-            makes="resource",
-            undo=build_group_removal(place, region),
-        ),
+        draft.call("group", "resources", "resourceGroups.createOrUpdate", made, makes="resource", undo=undo),
         put("firewall", "networkSecurityGroups", {"securityRules": _rules(chosen)}),
         put("address", "publicIPAddresses", {"publicIPAllocationMethod": "Static"}, **address),
         put("network", "virtualNetworks", {"addressSpace": {"addressPrefixes": [PRIVATE]}, "subnets": [inside]}),
         put("interface", "networkInterfaces", card),
-        draft.call(
-            "interface-ready",
-            "network",
-            "networkInterfaces.get",
-            {**place, "name": group},
-            expects={"properties.provisioningState": "Succeeded"},
-            patience_s=READY_S,
-        ),
+        draft.call("interface-ready", "network", "networkInterfaces.get", {**place, "name": group}, **ready),
     ]
 
 

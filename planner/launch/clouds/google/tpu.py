@@ -52,20 +52,11 @@ def build_tpu_attempt(draft: Draft[GoogleOptions]) -> Attempt:
     ours = {f"{node}.labels.{TAG_RUN}": request.run, f"{node}.labels.gpuplan-owner": request.owner}
     call = partial(draft.call, service=SERVICE, region=draft.zone)
     get = partial(call, operation=f"{QUEUED}.get", params={"name": f"{parent}/queuedResources/{draft.name}"})
-    create = call(
-        "machine",
-        operation=f"{QUEUED}.create",
-        params={
-            "parent": parent,
-            "queuedResourceId": draft.name,
-            "requestId": token,
-            "body": _body(draft, parent),
-        },
-        makes="machine",
-        token=token,
-        find=get("machine", expects=ours, keeps={"id": "name", "started": "createTime"}),
-        keeps={"id": "metadata.target", "started": "metadata.createTime"},
-    )
+    find = get("machine", expects=ours, keeps={"id": "name", "started": "createTime"})
+    params = {"parent": parent, "queuedResourceId": draft.name, "requestId": token, "body": _body(draft, parent)}
+    keeps = {"id": "metadata.target", "started": "metadata.createTime"}
+    more = {"makes": "machine", "token": token, "find": find, "keeps": keeps}
+    create = call("machine", operation=f"{QUEUED}.create", params=params, **more)
     armed = {
         "name": {"$ref": "machine.id"},
         "runDuration.maxRunDuration": f"{candidate.cap_s}s",
