@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...errors import NoAnswerError, UsageError, near_names_hint
 from ...offers.catalog import find_image, load_catalog
+from ...offers.images import CUDA_WHEEL
 from ..core.api_call import Call, CloudError, ErrorKind, build_call
 from ..core.clock import ServerDateClock
 from ..core.cloud_adapter import Adapter, CloudMachine, Leftover, Listing, LivePrice, RunOutcome, ask_places
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ...offers.refresh.http import HttpClient
     from ...offers.refresh.source import LeftOut, ListedPrice
 
+PACKAGES = ("keras", CUDA_WHEEL)  # of a machine with a GPU
 Answer = TypeVar("Answer")
 Options = TypeVar("Options")
 Questions = dict[str, Callable[[], Iterable[Answer]]]

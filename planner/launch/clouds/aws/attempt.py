@@ -14,7 +14,7 @@ from ...core.launch_plan import Attempt, CapLayer
 from ...core.startup import BootConfig, build_archive_name, require_fetchable
 from ...core.startup import build_startup_script as build_common_script
 from ...core.upload import LEFT_OUT
-from ..base import Draft, compute_highest_price, parse_options
+from ..base import PACKAGES, Draft, compute_highest_price, parse_options
 from .schedule import (
     build_account_call,
     build_owned_name,
@@ -98,7 +98,7 @@ def build_startup_script(draft: Draft[AwsOptions]) -> str:
     boot = BootConfig(
         timer=f"shutdown -h +{math.floor(draft.candidate.cap_s / 60)} # the cap, before anything can fail",
         end="shutdown -h now",
-        packages=("keras", "jax[cuda12]"),
+        packages=PACKAGES,
         notices="aws",
         copy_="aws s3 sync --only-show-errors {source} {target}",
         unpack="aws s3 cp --only-show-errors {source} -",

@@ -9,12 +9,11 @@ from ...core.launch_plan import Attempt
 from ...core.request import TAG_RUN
 from ...core.shell import quote
 from ...core.startup import BootConfig, build_startup_script, require_fetchable
-from ..base import Draft, compute_highest_price
+from ..base import PACKAGES, Draft, compute_highest_price
 from .caps import CapCalls, build_end_command, build_layers, build_timer_line
 from .network import PARTS_OF_AN_IMAGE, UNUSABLE_PUBLIC_KEY, AzureOptions, build_network_calls, build_resource_path
 
 SEEN_S, RUNNING_S = 120.0, 900.0
-PACKAGES = ("keras", "jax[cuda12]")
 _KEPT = {"id": "properties.vmId", "started": "properties.timeCreated"}
 
 

@@ -289,13 +289,8 @@ class AzureRest:
         named = {name: value for name, value in params.items() if name not in {"body", "headers"}}
         query = {name: value for name, value in named.items() if f"{{{name}}}" not in template}
         url = os.environ.get(ENDPOINT_VARIABLE, ENDPOINT) + template.format(**named)
-        return self._exchange(
-            verb,
-            url,
-            query={"api-version": version, **query},
-            body=params.get("body"),
-            headers=params.get("headers", {}),
-        )
+        asked = {"params": {"api-version": version, **query}, "json": params.get("body")}
+        return self._exchange(verb, url, **asked, headers=params.get("headers", {}))
 
     def pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield all rows of a list, following `nextLink`."""
@@ -306,22 +301,13 @@ class AzureRest:
                 return
             reply = self._exchange("GET", reply["nextLink"])
 
-    def _exchange(
-        self,
-        verb: str,
-        url: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> dict[str, Any]:
+    def _exchange(self, verb: str, url: str, **asked: Any) -> dict[str, Any]:
         """Send a request once; a missing answer is an unknown outcome."""
         from azure.core.exceptions import AzureError, ClientAuthenticationError
         from azure.core.rest import HttpRequest
 
-        request = HttpRequest(verb, url, params=dict(query or {}), headers=dict(headers or {}), json=body)
         try:
-            answer = self._pipeline().send_request(request)
+            answer = self._pipeline().send_request(HttpRequest(verb, url, **asked))
             text = answer.text()
         except ClientAuthenticationError as error:
             raise CloudError(ErrorKind.CREDENTIALS, type(error).__name__, _without_lists(str(error))) from error

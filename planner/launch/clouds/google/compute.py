@@ -20,7 +20,7 @@ from ...core.launch_plan import Attempt, CapLayer
 from ...core.request import TAG_RUN, LaunchCandidate, parse_tags
 from ...core.shell import quote
 from ...core.startup import BootConfig, build_startup_script
-from ..base import Draft
+from ..base import PACKAGES, Draft
 from .options import FETCH, GoogleOptions, build_upload_calls, machine_type, parse_region
 
 SERVICE = "compute.v1"
@@ -31,7 +31,6 @@ START_WITHIN_S = 300  # from the request until the cloud starts counting; a late
 ENDED_WITHIN_S = 300.0  # from the order to end until nothing is billed
 SLACK_S = START_WITHIN_S + ENDED_WITHIN_S
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S+00:00"
-PACKAGES = ("keras", "jax[cuda12]")
 UNPROVEN = "tested against the discovery document only, not against the real cloud"
 _STATES: dict[str, MachineState] = {
     "PENDING": "starting", "PROVISIONING": "starting", "STAGING": "starting", "RUNNING": "running",
