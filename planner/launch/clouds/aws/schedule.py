@@ -87,7 +87,12 @@ def build_schedule_calls(draft: Draft[Any], *, role: Any) -> list[Call]:
     look = partial(call, operation="get_schedule", params={"Name": name}, expects=expects)
     read = look("schedule-armed", patience_s=READ_BACK_S, arms="schedule")
     undo = call("schedule", operation="delete_schedule", params={"Name": name})
-    more = {"makes": "resource", "find": look("schedule"), "undo": (undo,), "patience_s": ASSUMABLE_S}
+    more: dict[str, Any] = {
+        "makes": "resource",
+        "find": look("schedule"),
+        "undo": (undo,),
+        "patience_s": ASSUMABLE_S,
+    }
     return [call("schedule", operation="create_schedule", params=params, **more), read]
 
 

@@ -48,10 +48,14 @@ def build_compute_attempt(draft: Draft[GoogleOptions]) -> Attempt:
     ours = {f"labels.{TAG_RUN}": request.run, "labels.gpuplan-owner": request.owner}
     find = get("machine", keeps={"id": "id", "started": "creationTimestamp"}, expects=ours)
     params = {**place, "requestId": token, "instanceResource": _body(draft)}
-    more = {"makes": "machine", "token": token, "keeps": {"id": "targetId", "started": "insertTime"}}
+    more: dict[str, Any] = {
+        "makes": "machine",
+        "token": token,
+        "keeps": {"id": "targetId", "started": "insertTime"},
+    }
     insert = call("machine", operation="instances.insert", params=params, find=find, **more)
     params = {**place, "filter": f'clientOperationId = "{token}"'}
-    done = {"expects": {"items.0.status": "DONE"}, "patience_s": MADE_WITHIN_S}
+    done: dict[str, Any] = {"expects": {"items.0.status": "DONE"}, "patience_s": MADE_WITHIN_S}
     operation = call("created", operation="zoneOperations.list", params=params, **done)
     cap = get("cap", arms="max-run-duration", patience_s=ARMED_WITHIN_S, expects=_armed(draft.candidate))
     return build_attempt("compute", draft, [insert, operation, cap], _layers(draft.candidate.cap_s))

@@ -55,7 +55,7 @@ def build_tpu_attempt(draft: Draft[GoogleOptions]) -> Attempt:
     find = get("machine", expects=ours, keeps={"id": "name", "started": "createTime"})
     params = {"parent": parent, "queuedResourceId": draft.name, "requestId": token, "body": _body(draft, parent)}
     keeps = {"id": "metadata.target", "started": "metadata.createTime"}
-    more = {"makes": "machine", "token": token, "find": find, "keeps": keeps}
+    more: dict[str, Any] = {"makes": "machine", "token": token, "find": find, "keeps": keeps}
     create = call("machine", operation=f"{QUEUED}.create", params=params, **more)
     armed = {
         "name": {"$ref": "machine.id"},
