@@ -23,6 +23,7 @@ from ..core.clock import ServerDateClock
 from ..core.cloud_adapter import Adapter, CloudMachine, Leftover, Listing, LivePrice, RunOutcome, ask_places
 from ..core.launch_plan import Attempt, CapLayer, CostBounds
 from ..core.request import LaunchCandidate, LaunchRequest, build_resource_name, build_tags, build_token
+from ..core.startup import require_fetchable
 
 if TYPE_CHECKING:
     from ...offers.refresh.http import HttpClient
@@ -91,12 +92,15 @@ class Draft(Generic[Options]):
 class CloudBase(Adapter, Generic[Options]):
     """Common part of the adapters of clouds.
 
-    A subclass sets `provider`, `options_type`, `slack_s`, the two prices, and `_clock`.
+    A subclass sets the names, `options_type`, `sources`, `slack_s`, the two prices, and `_clock`.
     """
 
     remote = True
     visibility_s = 60.0  # lists of machines are eventually consistent: seconds, rarely more
+    title: str  # for messages
     options_type: type[Options]
+    sources: tuple[str, ...]  # kinds of `--source` that its machines fetch
+    bucket_options = ""  # options with which a machine reads an uploaded folder
     slack_s: float  # from the cap to the latest end of billing
     limits_spot_price = True  # a request for a spot machine has a maximum price
     disk_usd_per_gb_hour: Decimal  # an upper bound
@@ -163,7 +167,14 @@ class CloudBase(Adapter, Generic[Options]):
 
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return one attempt for each zone of each candidate."""
-        chosen = self.read_options(request.options)
+        chosen: Any = self.read_options(request.options)
+        source = request.spec.source
+        if source.startswith("folder:") and self.bucket_options and not chosen.bucket:
+            raise UsageError(
+                f"`--source {source}`: a machine at {self.title} cannot read a folder of this computer",
+                hint=f"add `{self.bucket_options}`, or `--source git:URL@REF` or `image:NAME`",
+            )
+        require_fetchable(source, kinds=self.sources, provider=self.title)
         places = [(one, zone) for one in request.candidates for zone in self.list_zones(one, chosen)]
         return tuple(
             self.build_attempt(

@@ -52,7 +52,9 @@ class AwsAdapter(CloudBase[AwsOptions]):
         clock: Unused: the cloud's clock is used.
     """
 
-    provider = "aws"
+    provider, title = "aws", "AWS"
+    sources = ("folder", "git", "s3", "image")
+    bucket_options = "-O bucket=NAME -O profile=NAME"
     options_type = AwsOptions
     threads = 8
     slack_s = BOOT_ALLOWANCE_S

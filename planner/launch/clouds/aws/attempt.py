@@ -11,7 +11,7 @@ from typing import Any
 from ....errors import UsageError
 from ...core.api_call import Call
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.startup import BootConfig, build_archive_name, require_fetchable
+from ...core.startup import BootConfig, build_archive_name
 from ...core.startup import build_startup_script as build_common_script
 from ...core.upload import LEFT_OUT
 from ..base import PACKAGES, Draft, compute_highest_price, parse_options
@@ -83,18 +83,8 @@ USER_DATA_BYTES = 16 * 1024
 
 
 def build_startup_script(draft: Draft[AwsOptions]) -> str:
-    """Return the script.
-
-    Raises:
-        UsageError: The code cannot be fetched from its source, or the script is too long.
-    """
-    bucket, source = draft.chosen.bucket, draft.request.spec.source
-    if source.startswith("folder:") and not bucket:
-        raise UsageError(
-            f"`--source {source}`: a machine at AWS cannot read a folder of this computer",
-            hint="add `-O bucket=NAME -O profile=NAME`, or `--source git:URL@REF` or `image:NAME`",
-        )
-    require_fetchable(source, kinds=("folder", "git", "s3", "image"), provider="AWS")
+    """Return the script; raise UsageError for one that is too long."""
+    bucket = draft.chosen.bucket
     boot = BootConfig(
         timer=f"shutdown -h +{math.floor(draft.candidate.cap_s / 60)} # the cap, before anything can fail",
         end="shutdown -h now",

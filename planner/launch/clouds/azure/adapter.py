@@ -48,7 +48,8 @@ class AzureAdapter(CloudBase[AzureOptions]):
         clock: Unused: the cloud's clock is used.
     """
 
-    provider = "azure"
+    provider, title = "azure", "Azure"
+    sources = ("git", "image")
     options_type = AzureOptions
     slack_s = BOOT_ALLOWANCE_S
     # Upper bounds, not prices: a standard SSD is about $0.08 a GB and month (https://azure.microsoft.com/pricing/

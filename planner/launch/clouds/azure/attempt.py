@@ -8,7 +8,7 @@ from ...core.api_call import Call
 from ...core.launch_plan import Attempt
 from ...core.request import TAG_RUN
 from ...core.shell import quote
-from ...core.startup import BootConfig, build_startup_script, require_fetchable
+from ...core.startup import BootConfig, build_startup_script
 from ..base import PACKAGES, Draft, compute_highest_price
 from .caps import CapCalls, build_end_command, build_layers, build_timer_line
 from .network import PARTS_OF_AN_IMAGE, UNUSABLE_PUBLIC_KEY, AzureOptions, build_network_calls, build_resource_path
@@ -19,7 +19,6 @@ _KEPT = {"id": "properties.vmId", "started": "properties.timeCreated"}
 
 def build_attempt(draft: Draft[AzureOptions]) -> Attempt:
     """Return the calls for one candidate in one place."""
-    require_fetchable(draft.request.spec.source, kinds=("git", "image"), provider="Azure")
     builder = _CallBuilder(draft)
     subscription, name = quote(draft.chosen.subscription), quote(builder.name)
     return draft.attempt(

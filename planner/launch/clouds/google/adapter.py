@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ....errors import UsageError
 from ...core.api_call import Call, CloudError, ErrorKind
 from ...core.clock import Clock
 from ...core.cloud_adapter import CloudMachine, Leftover, LivePrice, MachineRef
@@ -38,6 +39,7 @@ from .compute import (
     parse_compute_machine,
 )
 from .options import (
+    LABEL,
     STORAGE,
     GoogleOptions,
     build_archive_query,
@@ -46,7 +48,6 @@ from .options import (
     parse_archive,
     parse_region,
     read_options,
-    require_launchable,
     split_address,
 )
 from .tpu import QUEUED, build_tpu_attempt, build_tpu_end_calls, is_tpu, parse_tpu_machine
@@ -68,7 +69,9 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         clock: Clock of price readings; everything else uses the cloud's clock.
     """
 
-    provider = "gcp"
+    provider, title = "gcp", "Google Cloud"
+    sources = ("git", "gs", "image", "folder")
+    bucket_options = "-O bucket=gs://NAME -O service_account=EMAIL"
     options_type = GoogleOptions
     slack_s = SLACK_S
     limits_spot_price = False
@@ -100,7 +103,25 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
 
     def describe_limits(self, candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]:
         """Return the price's exclusions and other notes."""
-        return _describe_limits(candidate, chosen)
+        notes = ["the Google adapter has not been run against the real cloud yet"]
+        if chosen.network == "default":
+            notes.append(
+                "the network `default` opens port 22 to the internet; no firewall rule is added or changed"
+            )
+        if not chosen.bucket:
+            notes.append("without `-O bucket=gs://…` checkpoints and logs are lost with the machine")
+        if is_tpu(candidate.instance_type):
+            notes.append("the cap of a TPU starts when it is active; waiting for it is free")
+            if candidate.purchase == "on_demand":
+                notes.append("an on-demand TPU is requested as FLEX_START; the price is that of the on-demand SKU")
+            if not chosen.service_account:
+                notes.append("without a `-O service_account=…` that may delete it, a TPU runs until its cap")
+        elif not chosen.service_account:
+            notes.append(
+                "without a `-O service_account=…` that may delete it, a machine powers off after the run, "
+                "and its disk costs money until `gpuplan stop`"
+            )
+        return tuple(notes)
 
     def list_zones(self, candidate: LaunchCandidate, chosen: GoogleOptions) -> Sequence[str | None]:
         """Return the chosen zones in the candidate's region, else all of its zones."""
@@ -113,7 +134,11 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
 
     def build_attempt(self, draft: Draft[GoogleOptions]) -> Attempt:
         """Return the calls for one candidate in one zone."""
-        require_launchable(draft.request, bucket=draft.chosen.bucket)
+        if not LABEL.fullmatch(draft.request.owner):
+            raise UsageError(
+                f"the owner `{draft.request.owner}` is not a valid label on Google Cloud",
+                hint="set `GPUPLAN_OWNER` to lower case letters, digits and hyphens, 63 at most",
+            )
         build = build_tpu_attempt if is_tpu(draft.candidate.instance_type) else build_compute_attempt
         return build(draft)
 
@@ -264,24 +289,3 @@ def _is_disabled(fault: CloudError) -> bool:
     """Whether an API is not enabled in the project."""
     text = str(fault).lower()
     return "accessnotconfigured" in text or "service_disabled" in text or "has not been used in project" in text
-
-
-def _describe_limits(candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]:
-    """Return the price's exclusions and other notes."""
-    notes = ["the Google adapter has not been run against the real cloud yet"]
-    if chosen.network == "default":
-        notes.append("the network `default` opens port 22 to the internet; no firewall rule is added or changed")
-    if not chosen.bucket:
-        notes.append("without `-O bucket=gs://…` checkpoints and logs are lost with the machine")
-    if is_tpu(candidate.instance_type):
-        notes.append("the cap of a TPU starts when it is active; waiting for it is free")
-        if candidate.purchase == "on_demand":
-            notes.append("an on-demand TPU is requested as FLEX_START; the price is that of the on-demand SKU")
-        if not chosen.service_account:
-            notes.append("without a `-O service_account=…` that may delete it, a TPU runs until its cap")
-    elif not chosen.service_account:
-        notes.append(
-            "without a `-O service_account=…` that may delete it, a machine powers off after the run, "
-            "and its disk costs money until `gpuplan stop`"
-        )
-    return tuple(notes)

@@ -10,8 +10,8 @@ from typing import Any
 from ....errors import UsageError
 from ...core.api_call import Call, build_call, look_up
 from ...core.cloud_adapter import Leftover
-from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
-from ...core.startup import build_archive_name, require_fetchable
+from ...core.request import TAG_RUN, LaunchCandidate
+from ...core.startup import build_archive_name
 from ...core.upload import LEFT_OUT
 from ..base import Draft, parse_options
 
@@ -74,24 +74,6 @@ def read_options(options: Mapping[str, str], *, project: str) -> GoogleOptions:
             hint="give both, or no bucket: then checkpoints are lost with the machine",
         )
     return chosen
-
-
-def require_launchable(request: LaunchRequest, *, bucket: str) -> None:
-    """Raise UsageError unless owner and source are supported."""
-    source = request.spec.source
-    if not LABEL.fullmatch(request.owner):
-        raise UsageError(
-            f"the owner `{request.owner}` is not a valid label on Google Cloud",
-            hint="set `GPUPLAN_OWNER` to lower case letters, digits and hyphens, 63 at most",
-        )
-    if source.startswith("folder:") and not bucket:
-        raise UsageError(
-            f"`--source {source}`: a machine at Google Cloud cannot read a folder of this computer",
-            hint="add `-O bucket=gs://NAME -O service_account=EMAIL`, or `--source git:https://…` or `image:NAME`",
-        )
-    require_fetchable(
-        source, kinds=("git", "gs", "image", *(["folder"] if bucket else [])), provider="Google Cloud"
-    )
 
 
 # Most regions have zones a, b and c (https://cloud.google.com/memorystore/docs/memcached/regions). These have
