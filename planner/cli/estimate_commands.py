@@ -10,6 +10,7 @@ import typer
 
 from ..errors import UsageError
 from ..records import to_plain
+from ..render.progress import say
 from .flags import (
     FitFlag,
     LimitFlags,
@@ -122,7 +123,7 @@ def _show(
         raise why
     if sys.stderr.isatty() and not out.json_:
         for line in notes(result, out.output):
-            typer.echo(line, err=True)
+            say(line)
     suggest_next(*next_steps(result, out.output), as_json=out.json_)
 
 
@@ -213,7 +214,7 @@ def report(
     if show:
         _open(target)
     if sys.stderr.isatty():
-        typer.echo(f"wrote {target} ({len(page.encode()) / 1e6:.1f} MB)", err=True)
+        say(f"wrote {target} ({len(page.encode()) / 1e6:.1f} MB)")
     best = planned["decision"]["recommended"]
     picked = None if best is None else int(best["offer"])
     provider = None if picked is None else planned["offers"][picked]["provider"]
@@ -225,7 +226,7 @@ def _open(page: Path) -> None:
     import webbrowser
 
     if not webbrowser.open(page.resolve().as_uri()):
-        typer.echo(f"no browser could be opened; the page is {page.resolve().as_uri()}", err=True)
+        say(f"no browser could be opened; the page is {page.resolve().as_uri()}")
 
 
 EPOCHS_EPILOG = """Examples:

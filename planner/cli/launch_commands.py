@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..errors import GpuplanError, NoAnswerError, UsageError
+from ..errors import GpuplanError, NoAnswerError, UsageError, escape_controls
 from ..records import to_plain
+from ..render.progress import say
 from .flags import MaxHours, MaxUsd, Rank, Script, ScriptArguments
 from .messages import DRY_RUN, WITHOUT_DRY_RUN, format_command, suggest_next
 
@@ -46,7 +47,7 @@ def plan_launch(
         step = WITHOUT_DRY_RUN if output is None else format_command("launch", str(output))
         suggest_next(step, as_json=as_json)
     elif not as_json:
-        typer.echo(plan_text(made.to_json(), calls=False), err=True, nl=False)
+        say(plan_text(made.to_json(), calls=False).rstrip())
     return made
 
 
@@ -55,6 +56,20 @@ def format_cost_limit(plan: LaunchPlan, launcher: Launcher) -> str:
     if launcher.adapter(plan.request.provider).remote and not plan.is_bounded:
         return f"${plan.worst_case_usd:.2f} if its own timer works, and without a limit outside it"
     return f"${plan.worst_case_usd:.2f} at most"
+
+
+def _warn_of_early_end(plan: LaunchPlan, launcher: Launcher, *, yes: bool) -> None:
+    """Say that the last machine of a run ended before it trained; NoAnswerError if nobody reads it."""
+    from ..launch.build_plan import find_early_end
+
+    reason = find_early_end(plan, launcher)
+    if reason is None:
+        return
+    message = f"the last machine of this run ended before training: {reason}"
+    if yes:
+        hint = "correct the cause, then launch without `--yes`, or as a new run: `--name again`"
+        raise NoAnswerError(message, hint=hint)
+    say(message)
 
 
 def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: bool) -> None:
@@ -67,15 +82,13 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
             launcher.launch(plan)
         if not wait:
             commands = " or ".join(f"`{command}`" for command in plan.stop)
-            typer.echo(f"to end it: {commands}", err=True)
+            say(f"to end it: {commands}")
             suggest_next(format_command("ps"), as_json=as_json)
             return
         with status(f"waiting for run {plan.run} to end (Ctrl-C leaves it running)", wanted=not as_json):
             outcome = wait_for_end(launcher, plan.run)
     except KeyboardInterrupt:
-        typer.echo(
-            f"run {plan.run} keeps running: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it", err=True
-        )
+        say(f"run {plan.run} keeps running: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it")
         raise
     _show_end(launcher, plan.run, outcome, as_json=as_json)
     suggest_next(format_command("reconcile", "PLAN", plan.run), as_json=as_json)
@@ -87,7 +100,7 @@ def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: boo
     from ..render.launch import COMPARISON_COLUMNS
     from ..render.output import emit_json, emit_rows
 
-    rows = [line.to_json() for line in compare_with_plan(launcher.ledger.peek(run), outcome)]
+    rows = compare_with_plan(launcher.ledger.peek(run), outcome)
     if as_json:
         emit_json("gpuplan.launch-end/1", {"run": run, "outcome": outcome.model_dump(mode="json"), "lines": rows})
     else:
@@ -151,7 +164,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
-    from ..launch.arguments import LaunchArgs, build_launch_preferences
+    from ..launch.arguments import LaunchArgs
     from ..render.output import require_writable
     from ..settings import load_settings
 
@@ -167,7 +180,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
         max_hours=max_hours,
         options=_parse_options(option or []),
         name=name,
-        **build_launch_preferences(load_settings()),
+        settings=load_settings(),
     )
     if via is not None:
         from .export_command import hand_over_to_sky
@@ -177,6 +190,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
     launcher = _launcher(as_json=json_)
     made = plan_launch(asked, launcher, dry_run=dry_run, output=output, as_json=json_)
     if not dry_run:
+        _warn_of_early_end(made, launcher, yes=yes)
         _confirm(f"start it, for {format_cost_limit(made, launcher)}?", yes=yes)
         apply_plan(made, launcher, wait=wait, as_json=json_)
 
@@ -256,7 +270,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
         wanted = launcher.to_stop(ids or [], providers=provider or (), regions=None, failures=failures)
     if not wanted:
         failures.raise_any()
-        typer.echo("nothing to stop", err=True)
+        say("nothing to stop")
         return
     _confirm(f"end {', '.join(one.name for one in wanted)}?", yes=yes)
     with status("ending them, and waiting until they are gone", wanted=not json_):
@@ -283,7 +297,7 @@ def reap(provider: Provider = None, json_: AsJson = False) -> None:
         asked = launcher.providers_to_ask(provider or (), cloud=True)
         ended = launcher.reap(asked, regions=None)
     if not json_:
-        typer.echo(f"{len(ended)} machines were past their cap", err=True)
+        say(f"{len(ended)} machines were past their cap")
     suggest_next(format_command("ps", "--cloud"), as_json=json_)
 
 
@@ -293,13 +307,13 @@ def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
     from ..launch.core.launch_plan import LaunchEvent
     from ..owner import require_owner
     from ..render.launch import event_line
-    from ..render.progress import say
+    from ..render.output import emit_text
     from ..settings import load_settings
 
     def tell(event: LaunchEvent) -> None:
         data = event.model_dump(mode="json")
         if as_json:
-            typer.echo(event_line(data, as_json=True))
+            emit_text(f"{event_line(data, as_json=True)}\n")
         else:
             say(event_line(data, as_json=False))
 
@@ -312,7 +326,7 @@ def _confirm(question: str, *, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("confirmation is not possible without a terminal", hint="add `--yes` to confirm")
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(escape_controls(question), err=True):
         raise NoAnswerError("nothing was done")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from decimal import Decimal
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from ..errors import NoAnswerError, UsageError
@@ -12,17 +12,24 @@ from ..files import get_data_folder
 from ..offers.catalog import Catalog
 from ..offers.local import probe_local_offer
 from ..owner import load_or_create_owner, read_user_label
+from ..plan.request import parse_duration_s
 from ..settings import Settings, get_state_folder
 from ..units import SECONDS_PER_HOUR
-from .arguments import LaunchArgs, parse_source
+from .arguments import LaunchArgs
 from .check_plan_file import read_launch_plan, require_as_typed, require_sound
-from .clouds import LAUNCHABLE
+from .core.api_call import refusing
 from .core.clock import SystemClock
-from .core.cloud_adapter import Adapter
 from .core.history import History
 from .core.launch_plan import LaunchEvent, LaunchPlan
 from .core.ledger import Ledger
-from .core.request import CHECKPOINT_EVERY_S, LaunchCandidate, LaunchRequest, RunSpec, StopLoss
+from .core.request import (
+    CHECKPOINT_EVERY_S,
+    SHORTEST_CHECKPOINT_S,
+    LaunchCandidate,
+    LaunchRequest,
+    RunSpec,
+    StopLoss,
+)
 from .core.shell import find_pinned_packages
 from .core.upload import require_sendable
 from .planning import apply_cap, make_plan, rebuild_plan, require_outer_cap
@@ -30,7 +37,7 @@ from .select_offer import (
     ESTIMATE_LIFE,
     LAUNCH_LIFE,
     EstimateOffers,
-    add_image_problems,
+    Renter,
     add_live_prices,
     filter_affordable,
     read_estimate,
@@ -62,6 +69,7 @@ def create_launcher(
     return Launcher(ledger=ledger, state_dir=state_dir, clock=clock, notify=notify, owner=owner)
 
 
+@refusing("this cannot be launched", hint="correct that flag or setting")
 def build_launch_plan(args: LaunchArgs, launcher: Launcher, *, catalog: Catalog, look: bool) -> LaunchPlan:
     """Return the requested launch plan, within the typed limits.
 
@@ -76,43 +84,40 @@ def build_launch_plan(args: LaunchArgs, launcher: Launcher, *, catalog: Catalog,
         UsageError, NoAnswerError: The request cannot be launched; see each check.
     """
     planned = read_estimate(args.path)
-    request, begun = (
-        _of_file(args, launcher) if planned is None else _of_estimate(args, planned, launcher, look=look)
-    )
-    if begun is not None:
-        _require_within(begun, args)
-        current = launcher.ledger.peek(begun.run).current()
-        if current is not None and not current.is_up:  # the cloud may have forgotten the tokens of its calls
-            what, now = f"the plan of run `{begun.run}`", launcher.clock.now()
-            require_fresh(what=what, made_at=begun.made_at, now=now, life=LAUNCH_LIFE)
-        return begun
-    adapter = launcher.adapter(request.provider)
+    request = _of_file(args, launcher) if planned is None else _of_estimate(args, planned, launcher, look=look)
+    if isinstance(request, LaunchPlan):
+        return _continued(request, args, launcher)
+    adapter, options = launcher.adapter(request.provider), request.options
     candidates = request.candidates
+    request = request.changed(cap_problem=adapter.find_cap_problem(request) if look else None)
     if look:
-        request = request.model_copy(update={"cap_problem": adapter.find_cap_problem(request)})
         limited = args.max_usd is not None or request.max_usd is not None
-        candidates = add_live_prices(candidates, adapter, request.options, limited=limited)
+        candidates = add_live_prices(candidates, adapter, options, limited=limited)
         require_known_prices(
             candidates,
             provider=request.provider,
             offers=(*catalog.offers, probe_local_offer(catalog)[0]),
             today=launcher.clock.now().date(),
-            accept_old=args.accept_old_prices,
+            accept_old=args.settings.accept_old_prices,
         )
     most_usd = min((one for one in (args.most_usd, request.max_usd) if one is not None), default=None)
-    fitting = _capped(filter_affordable(candidates), args, request, adapter, most_usd=most_usd)
-    plan = make_plan(
-        request.model_copy(
-            update={"candidates": fitting, "max_usd": most_usd, "guest_cap_only": args.guest_cap_only}
-        ),
-        adapter,
-    )
+    left_usd = None if most_usd is None else most_usd - request.spent_usd
+    fitting: list[LaunchCandidate] = []
+    for one in filter_affordable(candidates):
+        terms = adapter.compute_cost_bounds(one, options)
+        with suppress(NoAnswerError) if fitting else nullcontext():  # fallbacks that exceed the limits are dropped
+            fitting.append(
+                apply_cap(one, terms, max_hours=args.max_hours, max_usd=left_usd, is_planned=planned is None)
+            )
+    guest_cap_only = args.settings.guest_cap_only
+    request = request.changed(candidates=tuple(fitting), max_usd=most_usd, guest_cap_only=guest_cap_only)
+    plan = make_plan(request, adapter)
     require_outer_cap(plan, adapter)
     return plan
 
 
-def _of_file(args: LaunchArgs, launcher: Launcher) -> tuple[LaunchRequest, LaunchPlan | None]:
-    """Return the request of a launch plan's file, and the recorded plan to continue, if any."""
+def _of_file(args: LaunchArgs, launcher: Launcher) -> LaunchRequest | LaunchPlan:
+    """Return the request of a launch plan's file, or the recorded plan to continue."""
     plan = read_launch_plan(args.path)
     now, history = launcher.clock.now(), launcher.ledger.peek(plan.run)
     begun = _begun(history)
@@ -120,41 +125,43 @@ def _of_file(args: LaunchArgs, launcher: Launcher) -> tuple[LaunchRequest, Launc
     require_fresh(what=f"the launch plan {args.path}", made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
     require_as_typed(plan, args)
     rebuild_plan(plan, launcher.adapter(plan.request.provider))
-    return plan.request, begun
+    return begun or plan.request
 
 
 def _of_estimate(
     args: LaunchArgs, planned: EstimateOffers, launcher: Launcher, *, look: bool
-) -> tuple[LaunchRequest, LaunchPlan | None]:
-    """Return the request for an estimate's offers, and the recorded plan to continue, if any."""
-    now = launcher.clock.now()
+) -> LaunchRequest | LaunchPlan:
+    """Return the request for an estimate's offers, or the recorded plan to continue."""
+    now, ledger = launcher.clock.now(), launcher.ledger
     require_fresh(what=str(args.path), made_at=planned.written_at, now=now, life=ESTIMATE_LIFE)
-    planned = add_image_problems(planned, image=args.options.get("image", ""))
-    provider, candidates = select_candidates(
-        planned, launchable=LAUNCHABLE, rank=args.rank, fallbacks=args.fallbacks
-    )
-    spec = build_run_spec(args, planned, candidates[0])
+    renter = Renter(image=args.options.get("image", ""))
+    provider, candidates = select_candidates(planned, renter, rank=args.rank, fallbacks=args.settings.fallbacks)
+    first = candidates[0]
+    spec = build_run_spec(args, planned, first)
     kind, _, place = spec.source.partition(":")
     if kind == "folder" and launcher.adapter(provider).remote:
         require_sendable(Path(place))
-    fingerprint = _fingerprint(args, spec, provider, candidates[0])
-    run = launcher.ledger.next_run(fingerprint)
+    # The identity of a run: its script and machine, not its limits.
+    fingerprint = json.dumps([
+        args.name, provider, spec.script, *spec.arguments, spec.source, first.instance_type, first.region,
+        first.purchase,
+    ])  # fmt: skip
+    run = ledger.next_run(fingerprint)
     if look and launcher.refresh(run):
-        run = launcher.ledger.next_run(fingerprint)
-    history = launcher.ledger.peek(run)
-    request = LaunchRequest(
+        run = ledger.next_run(fingerprint)
+    history = ledger.peek(run)
+    return _begun(history) or LaunchRequest(
         run=run,
         attempt=history.next_attempt,
-        owner=launcher.ledger.owner,
-        owner_name=launcher.ledger.owner_name,
+        owner=ledger.owner,
+        owner_name=ledger.owner_name,
         made_at=now,
         provider=provider,
         candidates=candidates,
         spec=spec,
         spent_usd=history.spent_at_most_usd,
-        options=args.options,
+        options=dict(args.options),
     )
-    return request, _begun(history)
 
 
 def _begun(history: History) -> LaunchPlan | None:
@@ -163,8 +170,8 @@ def _begun(history: History) -> LaunchPlan | None:
     return None if current is None or current.is_over or history.finished else current.plan
 
 
-def _require_within(plan: LaunchPlan, args: LaunchArgs) -> None:
-    """Raise NoAnswerError unless a plan in progress keeps the typed limits: it cannot change."""
+def _continued(plan: LaunchPlan, args: LaunchArgs, launcher: Launcher) -> LaunchPlan:
+    """Return a plan in progress; NoAnswerError unless it keeps the typed limits: it cannot change."""
     request = plan.request
     hint = f"`gpuplan stop {request.run}` ends it; then launch again"
     most = plan.worst_case_usd + request.spent_usd
@@ -180,28 +187,31 @@ def _require_within(plan: LaunchPlan, args: LaunchArgs) -> None:
             f"`--max-hours` is {args.max_hours:g}",
             hint=hint,
         )
+    current = launcher.ledger.peek(plan.run).current()
+    if current is not None and not current.is_up:  # the cloud may have forgotten the tokens of its calls
+        what, now = f"the plan of run `{plan.run}`", launcher.clock.now()
+        require_fresh(what=what, made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
+    return plan
 
 
-def _capped(
-    candidates: tuple[LaunchCandidate, ...],
-    args: LaunchArgs,
-    request: LaunchRequest,
-    adapter: Adapter,
-    *,
-    most_usd: Decimal | None,
-) -> tuple[LaunchCandidate, ...]:
-    """Return the candidates with caps; others than the first are dropped if they exceed the limits."""
-    left = None if most_usd is None else most_usd - request.spent_usd
-    fitting: list[LaunchCandidate] = []
-    for candidate in candidates:
-        try:
-            fitting.append(
-                apply_cap(candidate, adapter, options=request.options, max_hours=args.max_hours, max_usd=left)
+def find_early_end(plan: LaunchPlan, launcher: Launcher) -> str | None:
+    """Return why the last machine of a plan's run, or of the run before it, ended before it trained.
+
+    None if it trained, and while a machine of the run is up.
+    """
+    if _begun(launcher.ledger.peek(plan.run)):
+        return None
+    stem, _, sequence = plan.run.rpartition("-")
+    for run in (plan.run, f"{stem}-{int(sequence or 1) - 1}"):
+        records = launcher.ledger.peek(run).records
+        ended = [found for one in records if isinstance(found := one.get("outcome"), dict)]
+        if ended:
+            lines = str(ended[-1].get("log") or "the reason is unknown").split("\n")
+            reason = (
+                f"{ended[-1].get('stage', 'boot')}: {next((one for one in reversed(lines) if one.strip()), '')}"
             )
-        except NoAnswerError:
-            if not fitting:
-                raise
-    return tuple(fitting)
+            return reason if ended[-1].get("status") == "failed_before_training" else None
+    return None
 
 
 def build_run_spec(args: LaunchArgs, planned: EstimateOffers, first: LaunchCandidate | None = None) -> RunSpec:
@@ -209,36 +219,27 @@ def build_run_spec(args: LaunchArgs, planned: EstimateOffers, first: LaunchCandi
 
     On a spot machine the checkpoint interval is the estimate's unless the user sets one.
     """
-    script = args.script or planned.model
+    script, settings = args.script or planned.model, args.settings
     if not script.endswith(".py"):
         raise UsageError(
             f"{planned.path} is an estimate of `{planned.model}`, which is not a script",
             hint="give a script: `--script train.py`",
         )
-    source = parse_source(args.source)
-    every_s = args.checkpoint_every_s
-    if every_s is None:
-        every_s = first.spot.checkpoint_every_s if first and first.spot else CHECKPOINT_EVERY_S
+    every_s = CHECKPOINT_EVERY_S
+    if settings.checkpoint_every:
+        every_s = parse_duration_s(settings.checkpoint_every, flag="checkpoint_every")
+    elif first and first.spot:
+        every_s = max(SHORTEST_CHECKPOINT_S, first.spot.checkpoint_every_s)
+    source = args.full_source
+    kind, _, place = source.partition(":")
+    if kind == "folder" and Path(script).is_absolute() and Path(script).is_relative_to(place):
+        script = str(Path(script).relative_to(place))
     return RunSpec(
-        script=_within(script, source),
+        script=script,
         arguments=args.arguments,
         source=source,
-        requirements=args.requirements,
+        requirements=settings.requirements or None,
         checkpoint_every_s=every_s,
-        stop_loss=StopLoss(action=args.stop_loss),
+        stop_loss=StopLoss(action=settings.stop_loss),
         packages=find_pinned_packages(planned.versions),
     )
-
-
-def _within(script: str, source: str) -> str:
-    """Return the path of a script relative to its source folder."""
-    kind, _, place = source.partition(":")
-    path = Path(script)
-    inside = kind == "folder" and path.is_absolute() and path.is_relative_to(place)
-    return str(path.relative_to(place)) if inside else script
-
-
-def _fingerprint(args: LaunchArgs, spec: RunSpec, provider: str, first: LaunchCandidate) -> str:
-    """Return the identity of a run: its script and machine, not its limits."""
-    parts = [args.name, provider, spec.script, *spec.arguments, spec.source]
-    return json.dumps([*parts, first.instance_type, first.region, first.purchase])

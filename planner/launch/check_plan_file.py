@@ -6,106 +6,24 @@ Only its request is used; the rest must equal the plan that the request gives on
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
 
 from ..errors import UsageError
 from ..predict.sharding import read_sharding
-from .arguments import LaunchArgs, parse_source
-from .clouds import LAUNCHABLE
+from .arguments import LaunchArgs
+from .core.api_call import refusing
 from .core.history import History
-from .core.launch_plan import SHORTEST_CAP_S, LaunchPlan
-from .core.request import LaunchCandidate, LaunchRequest, RunSpec, Seconds, StopLoss
+from .core.launch_plan import LaunchPlan
 from .core.upload import require_inside, require_sendable
 from .planning import PLAN_AGAIN
 
-LONGEST_CAP_S = 30 * 24 * 3600
 CLOCK_TOLERANCE = timedelta(minutes=5)  # between two computers with NTP, with a margin
-MOST_USD = Decimal(10) ** 6
-
-Run = Annotated[str, StringConstraints(pattern=r"^r[0-9a-f]{8}-[1-9][0-9]{0,5}$")]
-Owner = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
-Label = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9-]{0,62})?$")]
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}$")]
-Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=2000)]
-Place = Annotated[str, StringConstraints(pattern=r"^(folder|git|s3|gs|image):[^\x00-\x20\x7f]+$", max_length=2000)]
-FolderPlace = Annotated[str, StringConstraints(pattern=r"^folder:/[^\x00-\x1f\x7f]*$", max_length=2000)]
-Pinned = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
-Shard = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,20}(:[1-9][0-9]{0,3})?$")]
-Usd = Annotated[Decimal, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
-PastSeconds = Annotated[float, Field(ge=0, le=10**10, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1, le=10**5)]
-
-
-class _CheckedSeconds(Seconds):
-    low: PastSeconds
-    mid: PastSeconds
-    high: PastSeconds
-
-
-class _CheckedCandidate(LaunchCandidate):
-    rank: Count
-    instance_type: Name
-    accelerator: Name
-    devices: Annotated[float, Field(gt=0, le=4096, allow_inf_nan=False)]
-    region: Name
-    usd_per_hour: Usd
-    planned_usd_per_hour: Usd | None = None
-    run_s: _CheckedSeconds | None
-    step_s: _CheckedSeconds | None
-    cap_s: Annotated[int, Field(ge=SHORTEST_CAP_S, le=LONGEST_CAP_S)]
-    shard: Shard = "none"
-    micro_batch_size: Count | None = None
-    gradient_accumulation_steps: Count = 1
-
-
-class _CheckedStopLoss(StopLoss):
-    steps: Count = 50
-    factor: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] = 2.0
-
-
-class _CheckedSpec(RunSpec):
-    script: Line
-    source: Place | FolderPlace
-    requirements: Line | None = None
-    checkpoint_every_s: Annotated[float, Field(ge=1, le=LONGEST_CAP_S, allow_inf_nan=False)]
-    restarts: Annotated[int, Field(ge=0, le=1000)] = 3
-    stop_loss: _CheckedStopLoss = _CheckedStopLoss()
-    packages: tuple[Pinned, ...] = ()
-
-
-class _CheckedRequest(LaunchRequest):
-    run: Run
-    attempt: Annotated[int, Field(ge=1, le=10**4)] = 1
-    owner: Owner
-    owner_name: Label = ""
-    made_at: AwareDatetime
-    provider: Literal[LAUNCHABLE]  # type: ignore[valid-type]
-    candidates: Annotated[tuple[_CheckedCandidate, ...], Field(min_length=1, max_length=100)]
-    spec: _CheckedSpec
-    max_usd: Annotated[Usd, Field(gt=0)] | None = None
-    spent_usd: Usd = Decimal(0)
-    options: dict[Name, Line] = Field(default_factory=dict)
 
 
 def read_launch_plan(path: Path) -> LaunchPlan:
-    """Return a launch plan from its file.
-
-    Raises:
-        UsageError: It is not a launch plan, or a value is not one that gpuplan writes.
-    """
-    try:
+    """Return a launch plan from its file; UsageError unless all of its values are ones that gpuplan writes."""
+    with refusing(f"{path} is not a valid launch plan of this version", hint=PLAN_AGAIN):
         plan = LaunchPlan.model_validate_json(path.read_bytes(), strict=True)
-        _CheckedRequest.model_validate_json(plan.request.model_dump_json(), strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]).encode("unicode_escape").decode()
-        raise UsageError(
-            f"{path} is not a valid launch plan of this version: `{where}`: {first['msg']}", hint=PLAN_AGAIN
-        ) from error
     for one in plan.request.candidates:
         read_sharding(one.shard, where=f"{path}: shard")
     return plan
@@ -145,12 +63,12 @@ def require_sound(
 
 
 def require_as_typed(plan: LaunchPlan, args: LaunchArgs) -> None:
-    """Raise UsageError for a typed flag that contradicts the plan."""
+    """Raise UsageError for a typed flag that contradicts the plan, and for another's bucket that was not typed."""
     request, spec = plan.request, plan.request.spec
     fixed: dict[str, tuple[object, object]] = {
         "--rank": (args.rank, request.candidates[0].rank),
         "--script": (args.script, spec.script),
-        "--source": (args.source and parse_source(args.source), spec.source),
+        "--source": (args.source and args.full_source, spec.source),
         "--name": (args.name or None, None),
         "-- ARGS": (args.arguments or None, spec.arguments),
         **{f"-O {name}": (value, request.options.get(name)) for name, value in args.options.items()},
@@ -161,12 +79,18 @@ def require_as_typed(plan: LaunchPlan, args: LaunchArgs) -> None:
                 f"`{flag}` contradicts the launch plan, which has {planned!r}",
                 hint=f"leave the flag out, or {PLAN_AGAIN}",
             )
+    bucket, foreign = request.options.get("bucket"), request.options.get("bucket_owner")
+    if foreign and "bucket_owner" not in args.options:
+        raise UsageError(
+            f"{args.path} sends code and results to `{bucket}`, a bucket of account {foreign}",
+            hint=f"if you trust that account, add `-O bucket_owner={foreign}`",
+        )
 
 
 def _require_near(folder: Path, args: LaunchArgs) -> None:
     """Raise UsageError unless a folder was typed or is within the current folder, and is not a home folder."""
     require_sendable(folder)
-    typed = args.source is not None and parse_source(args.source) == f"folder:{folder}"
+    typed = args.source is not None and args.full_source == f"folder:{folder}"
     real, here = folder.resolve(), Path.cwd().resolve()
     if real != folder or not (typed or real == here or here in real.parents):
         raise UsageError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,29 +12,13 @@ from typing import Any
 from ..errors import GpuplanError, UsageError
 from ..plan.money import compute_rental_usd
 from ..profile.document import complete_profile, create_profile, create_row
-from ..profile_schema import ProfileDocument, RunRecord, Timing
-from ..records import to_plain
-from ..units import SECONDS_PER_HOUR, Interval
+from ..profile_schema import ProfileDocument, Timing
+from ..units import SECONDS_PER_HOUR
 from ..workload.options import ScriptOptions
 from .core.cloud_adapter import RunOutcome
 from .core.history import AttemptHistory, History
 from .core.request import RunSpec, Seconds
 from .service import Launcher
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanComparison:
-    """Planned and actual value of one quantity; None: unknown."""
-
-    item: str
-    unit: str
-    planned: Interval | None
-    actual: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the row as JSON."""
-        bounds = to_plain(self.planned) if self.planned else dict.fromkeys(("low", "mid", "high"))
-        return {"item": self.item, "unit": self.unit, **bounds, "actual": self.actual}
 
 
 def wait_for_end(launcher: Launcher, run: str) -> RunOutcome:
@@ -54,31 +37,27 @@ def wait_for_end(launcher: Launcher, run: str) -> RunOutcome:
     raise AssertionError("unreachable: the loop has no end of its own")
 
 
-def compare_with_plan(history: History, outcome: RunOutcome) -> list[PlanComparison]:
-    """Return planned and actual time and cost of an ended attempt."""
+def compare_with_plan(history: History, outcome: RunOutcome) -> list[dict[str, Any]]:
+    """Return rows with planned and actual time and cost of an ended attempt; None: unknown."""
     past = next(one for one in history.attempts() if one.attempt.number == outcome.attempt)
     candidate = past.attempt.candidate
     price = candidate.usd_per_hour
     rented = None if outcome.ran_s is None else compute_rental_usd(duration_s=outcome.ran_s, usd_per_hour=price)
+    hourly = float(price) / SECONDS_PER_HOUR
     return [
-        PlanComparison(item="step", unit="s", planned=_interval(candidate.step_s), actual=outcome.step_s),
-        PlanComparison(item="training", unit="s", planned=_interval(candidate.run_s), actual=outcome.train_s),
-        PlanComparison(item="whole machine", unit="s", planned=None, actual=outcome.ran_s),
-        PlanComparison(
-            item="compute",
-            unit="USD",
-            planned=_interval(candidate.run_s, usd_per_hour=price),
-            actual=None if rented is None else float(rented),
-        ),
+        _compare("step", "s", candidate.step_s, outcome.step_s),
+        _compare("training", "s", candidate.run_s, outcome.train_s),
+        _compare("whole machine", "s", None, outcome.ran_s),
+        _compare("compute", "USD", candidate.run_s, None if rented is None else float(rented), scale=hourly),
     ]
 
 
-def _interval(planned: Seconds | None, *, usd_per_hour: Decimal | None = None) -> Interval | None:
-    """Return a planned time [s], or its cost at a price [USD]."""
-    if planned is None:
-        return None
-    times = Interval(low=planned.low, mid=planned.mid, high=planned.high)
-    return times if usd_per_hour is None else times.scaled(float(usd_per_hour) / SECONDS_PER_HOUR)
+def _compare(
+    item: str, unit: str, planned: Seconds | None, actual: float | None, *, scale: float = 1.0
+) -> dict[str, Any]:
+    """Return a row with planned and actual value of one quantity; planned times are scaled to its unit."""
+    bounds = {key: planned and getattr(planned, key) * scale for key in ("low", "mid", "high")}
+    return {"item": item, "unit": unit, **bounds, "actual": actual}
 
 
 def read_outcome(launcher: Launcher, history: History) -> RunOutcome:
@@ -164,7 +143,16 @@ def _document(history: History, current: AttemptHistory, outcome: RunOutcome, *,
         "accelerator": candidate.accelerator,
         "devices": candidate.devices,
         "rows": [row],
-        "run": _run(outcome),
+        "run": {  # the training of the last attempt; validation is included
+            "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "epochs_planned": None,
+            "steps_per_epoch": None,
+            "epochs_s": [outcome.train_s or 0.0],
+            "validation_s": [0.0],
+            "steps": [outcome.steps or 0],
+            "total_s": outcome.train_s,
+            "global_batch_size": outcome.batch_size,
+        },
         "launch": {
             "run": history.run,
             "attempts": sum(one.begun for one in history.attempts()),
@@ -193,20 +181,6 @@ def _timing(outcome: RunOutcome) -> Timing:
         low_s, high_s = compute_median_bounds_s(outcome.step_s_quartiles, steps=outcome.timed_steps)
         found |= {"low_s": low_s, "high_s": high_s, "width": (high_s - low_s) / outcome.step_s_quartiles[1]}
     return found
-
-
-def _run(outcome: RunOutcome) -> RunRecord:
-    """Return the training of the last attempt; validation is included."""
-    return {
-        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "epochs_planned": None,
-        "steps_per_epoch": None,
-        "epochs_s": [outcome.train_s or 0.0],
-        "validation_s": [0.0],
-        "steps": [outcome.steps or 0],
-        "total_s": outcome.train_s,
-        "global_batch_size": outcome.batch_size,
-    }
 
 
 def _lived_s(history: History, outcome: RunOutcome) -> float:

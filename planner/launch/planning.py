@@ -12,8 +12,9 @@ from itertools import chain
 
 from .._version import __version__
 from ..errors import NoAnswerError, UsageError
+from ..plan.money import compute_rental_usd
 from .core.cloud_adapter import Adapter
-from .core.launch_plan import Attempt, LaunchPlan, compute_cap_s, compute_worst_case_usd
+from .core.launch_plan import Attempt, CostBounds, LaunchPlan, compute_cap_s
 from .core.request import LaunchCandidate, LaunchRequest
 
 PLAN_AGAIN = "create it again: `gpuplan launch plan.json --dry-run -o launch.json`"
@@ -49,37 +50,38 @@ def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
 
 def apply_cap(
     candidate: LaunchCandidate,
-    adapter: Adapter,
+    terms: CostBounds,
     *,
-    options: Mapping[str, str],
     max_hours: float | None,
     max_usd: Decimal | None,
+    is_planned: bool = False,
 ) -> LaunchCandidate:
     """Return a candidate with the longest cap that the limits allow.
 
     Args:
-        candidate: The offer; limits only shorten its ``cap_s``; 0: not set yet.
+        candidate: The offer.
+        terms: Its maximum cost.
         max_usd: Money left for this attempt [USD].
+        is_planned: Whether the candidate has a cap already, which limits can only shorten.
 
     Raises:
         NoAnswerError: The run would not finish in that time.
     """
-    terms = adapter.compute_cost_bounds(candidate, options)
     life_s = compute_cap_s(
         run_high_s=candidate.run_s.high if candidate.run_s else None,
         slack_s=terms.slack_s,
         max_usd_per_hour=terms.max_usd_per_hour,
         max_hours=max_hours,
         max_usd=None if max_usd is None else max_usd - terms.left_usd,
-        planned_s=candidate.cap_s or None,
+        planned_s=candidate.cap_s if is_planned else None,
     )
     if candidate.run_s is not None and candidate.run_s.mid > life_s:
         raise NoAnswerError(
             f"the run takes about {candidate.run_s.mid:.0f} s on {candidate.instance_type}, and the limits end it "
             f"after {life_s} s",
-            hint="raise `--max-usd` or `--max-hours`, or launch a faster offer with `--rank N`",
+            hint="raise `--max-usd` or `--max-hours`, or choose a faster offer with `--rank N`",
         )
-    return candidate.model_copy(update={"cap_s": life_s})
+    return candidate.changed(cap_s=life_s)
 
 
 def rebuild_plan(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
@@ -97,13 +99,11 @@ def rebuild_plan(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
 
 
 def _worst_case(attempt: Attempt, adapter: Adapter, request: LaunchRequest) -> Decimal:
-    """Return the maximum cost of an attempt [USD]."""
+    """Return the maximum cost of an attempt, without traffic, tax, and storage that is kept on purpose [USD]."""
     terms, cap_s = adapter.compute_cost_bounds(attempt.candidate, request.options), attempt.candidate.cap_s
-    slowest_s = max((layer.fires_after_s for layer in attempt.layers if layer.where == "cloud"), default=0.0)
-    rented = compute_worst_case_usd(
-        cap_s=cap_s, slack_s=max(terms.slack_s, slowest_s - cap_s), max_usd_per_hour=terms.max_usd_per_hour
-    )
-    return rented + terms.left_usd
+    slowest_s = max((layer.fires_after_s for layer in attempt.outer_layers or attempt.layers), default=0.0)
+    duration_s = float(cap_s) + max(terms.slack_s, slowest_s - cap_s)
+    return compute_rental_usd(duration_s=duration_s, usd_per_hour=terms.max_usd_per_hour) + terms.left_usd
 
 
 def _notes(candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -133,14 +133,13 @@ def describe_exposure(request: LaunchRequest, details: Mapping[str, str], *, ada
     identity = chosen.get("profile") or chosen.get("service_account") or "none"
     if request.provider == "azure":
         identity = "its own, with rights on itself only"
-    if "ssh_from" in chosen:
-        ports = f"22 from {chosen['ssh_from']}" if chosen["ssh_from"] else "none"
-    else:
+    ports = f"22 from {chosen['ssh_from']}" if chosen.get("ssh_from") else "none"
+    if "ssh_from" not in chosen:
         ports = f"those of the network `{chosen['network']}`; gpuplan adds none"
     found = {
         "account": next((details[name] for name in _PAYERS if name in details), "from the credentials"),
         "image": image or "the slice's own",
-        "bucket": chosen.get("bucket") or "none",
+        "bucket": _describe_bucket(chosen),
         "open ports": ports,
         "identity": identity,
     }
@@ -149,27 +148,30 @@ def describe_exposure(request: LaunchRequest, details: Mapping[str, str], *, ada
     return found
 
 
+def _describe_bucket(options: Mapping[str, str]) -> str:
+    """Return the bucket and whose it is."""
+    bucket, owner = options.get("bucket"), options.get("bucket_owner")
+    if not bucket:
+        return "none"
+    if owner is None:
+        return f"{bucket} (whose it is, is not checked)"
+    return f"{bucket} (of account {owner})" if owner else f"{bucket} (of the account that launches)"
+
+
 HOURS_PER_DAY = 24
 
 
 def require_outer_cap(plan: LaunchPlan, adapter: Adapter) -> None:
-    """Raise NoAnswerError when an attempt has no cap at its provider and the user did not consent.
-
-    Args:
-        plan: The plan.
-        adapter: Adapter of its provider.
-    """
-    if not adapter.remote or plan.request.guest_cap_only:
+    """Raise NoAnswerError when an attempt has no cap at its provider and the user did not consent."""
+    bare = [one for one in plan.attempts if all(layer.where == "machine" for layer in one.layers)]
+    if not bare or not adapter.remote or plan.request.guest_cap_only:
         return
-    for attempt in plan.attempts:
-        if any(layer.where == "cloud" for layer in attempt.layers):
-            continue
-        one = attempt.candidate
-        terms = adapter.compute_cost_bounds(one, plan.request.options)
-        hour = terms.max_usd_per_hour
-        raise NoAnswerError(
-            f"no layer outside the machine ends the {one.instance_type} in {attempt.zone or one.region}: if it "
-            f"hangs before its own timer is set, it costs ${hour:.2f} an hour, ${hour * HOURS_PER_DAY:.2f} a day, "
-            "until `gpuplan reap` or `stop`",
-            hint=f"{terms.outer_cap or 'choose another offer'}; or accept this: `GPUPLAN_GUEST_CAP_ONLY=true`",
-        )
+    one, zone = bare[0].candidate, bare[0].zone
+    terms = adapter.compute_cost_bounds(one, plan.request.options)
+    hour = terms.max_usd_per_hour
+    raise NoAnswerError(
+        f"no layer outside the machine ends the {one.instance_type} in {zone or one.region}: if it hangs before "
+        f"its own timer is set, it costs ${hour:.2f} an hour, ${hour * HOURS_PER_DAY:.2f} a day, until "
+        "`gpuplan reap` or `stop`",
+        hint=f"{terms.outer_cap or 'choose another offer'}; or accept this: `GPUPLAN_GUEST_CAP_ONLY=true`",
+    )

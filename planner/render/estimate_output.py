@@ -24,6 +24,7 @@ from .output import (
     JsonText,
     emit_document,
     emit_rows,
+    emit_text,
     emit_tsv,
     format_compact_json,
     format_json,
@@ -160,7 +161,7 @@ def emit_estimate(
         width = get_terminal_width()
         _emit_table(estimate, show_all=show_all, explain=explain or show_all, width=width)
         if breakdown:
-            sys.stdout.write("\n".join([*iter_breakdown_lines(estimate, width=width), ""]))
+            emit_text("\n".join([*iter_breakdown_lines(estimate, width=width), ""]))
     elif breakdown:
         emit_breakdown(estimate)
     else:
@@ -196,7 +197,7 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
     if estimate.has_best_batches:
         columns = add_best_batch_column(columns, width)
     head = [*_wrap(estimate.decision.sentence, width), "", *_wrap_title(format_title(estimate), width)]
-    sys.stdout.write("\n".join([*head, ""]))
+    emit_text("\n".join([*head, ""]))
     emit_rows(columns, build_table_rows(estimate, shown))
     memory_lines = [*_format_memory_note(estimate), *_format_remedies(estimate)]
     if explain:
@@ -206,7 +207,7 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
     else:
         notes = format_footnotes(estimate, shown, short=True)
         lines = _fit_lines([[left_out], *([line] for line in memory_lines), notes], width)
-    sys.stdout.write("\n" + "\n".join(lines) + "\n")
+    emit_text("\n" + "\n".join(lines) + "\n")
 
 
 def _wrap(text: str, width: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from gpuplan.launch.core.cloud_adapter import CloudMachine
 from gpuplan.launch.core.history import AttemptHistory, History
+from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.request import parse_tags
 from launch.conftest import Bench
 from launch.fake_cloud import START
@@ -16,6 +18,37 @@ from launch.fake_cloud import START
 BEGUN = {"event": "intent", "attempt": 1, "step": "machine"}
 MADE = {"event": "done", "attempt": 1, "step": "machine", "kept": {"id": "m-1", "started": START.isoformat()}}
 WORST_USD = Decimal("1.525")  # $1.50 an hour for its cap of an hour and the minute until the cloud has ended it
+
+
+def test_a_plan_of_another_version_is_read_as_far_as_it_is_known(bench: Bench) -> None:
+    """New fields, kinds and limits of a newer one; what an older one had not yet gets its default."""
+    plan = bench.plan()
+    assert LaunchPlan.from_record(json.dumps(plan.to_json()).encode()) == plan
+
+    stored = {**plan.to_json(), "schema": "gpuplan.launch/2", "insurance": {"by": "x"}}
+    attempt, request = stored["attempts"][0], stored["request"]
+    attempt["candidate"] |= {"purchase": "reserved", "cap_s": 90 * 86400, "rank": 0, "colour": "red"}
+    attempt["calls"][0] |= {"retries": 3, "makes": "reservation"}
+    attempt["layers"][0]["where"] = "datacenter"
+    del request["owner_name"], attempt["calls"][0]["patience_s"]
+    newer = LaunchPlan.from_record(json.dumps(stored).encode())
+
+    assert newer.attempts[0].candidate.cap_s == 90 * 86400
+    assert newer.attempts[0].calls[0].undo == plan.attempts[0].calls[0].undo
+    assert (newer.request.owner_name, newer.attempts[0].calls[0].patience_s) == ("", 0.0)
+    assert newer.request.candidates == plan.request.candidates
+
+
+DAMAGED = ["", "{", "[]", "5", "{}", "[" * 9999, b"\xff\xfe", '{"attempts": 5}', "null"]
+WRONG = [("request", []), ("attempts", [5]), ("worst_case_usd", "abc"), ("cap_s", "x"), ("stop", None)]
+
+
+@pytest.mark.parametrize("damage", [*DAMAGED, *WRONG])
+def test_a_damaged_plan_is_an_error_of_one_line(bench: Bench, damage: str | bytes | tuple[str, Any]) -> None:
+    if isinstance(damage, tuple):
+        damage = json.dumps({**bench.plan().to_json(), damage[0]: damage[1]})
+    with pytest.raises(ValueError, match=r"^.+$"):
+        LaunchPlan.from_record(damage if isinstance(damage, bytes) else damage.encode())
 
 
 def ended(lived_s: str | None, attempt: int = 1) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from gpuplan.launch.clouds.google.compute import find_disk_type
 from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.request import LaunchCandidate, LaunchRequest, RunSpec
 from gpuplan.launch.planning import make_plan
-from gpuplan.launch.select_offer import EstimateOffers, add_image_problems, select_candidates
+from gpuplan.launch.select_offer import EstimateOffers, Renter, select_candidates
 from gpuplan.offers.catalog import find_image, load_catalog
 from gpuplan.offers.images import BEFORE_TURING
 from launch.bench_on_sockets import candidate
@@ -152,12 +152,11 @@ def test_a_launch_takes_the_next_offer_that_an_image_serves() -> None:
     planned = EstimateOffers(
         path=Path("plan.json"), model="x", offers=tuple(rows), chosen=(0,), written_at=datetime.now(UTC)
     )
-    marked = add_image_problems(planned, image="")
     with pytest.raises(NoAnswerError, match="needs the driver GRID") as caught:
-        select_candidates(marked, launchable=("azure",), rank=None, fallbacks=0)
+        select_candidates(planned, Renter(image=""), rank=None, fallbacks=0)
     assert "Standard_NC4as_T4_v3" in str(caught.value.hint)
-    own = add_image_problems(planned, image="/subscriptions/s/images/mine")
-    assert select_candidates(own, launchable=("azure",), rank=None, fallbacks=0)[1][0].accelerator == "A10"
+    own = Renter(image="/subscriptions/s/images/mine")
+    assert select_candidates(planned, own, rank=None, fallbacks=0)[1][0].accelerator == "A10"
 
 
 @pytest.mark.parametrize(

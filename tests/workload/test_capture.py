@@ -114,12 +114,13 @@ def test_what_a_script_prints_is_kept_away(tmp_path: Path, capfd: pytest.Capture
 
 
 def test_the_last_lines_of_a_failed_script_are_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """At most twenty lines, on stderr."""
-    fault(tmp_path, "for n in range(50): print(f'line {n} of 50')\n1 / 0")
+    """At most twenty lines, on stderr, without control characters."""
+    fault(tmp_path, "for n in range(50): print(f'\\x1b[2Jline {n} of 50')\n1 / 0")
 
     printed = capfd.readouterr()
     assert "last lines of the output of train.py" in printed.err
     assert "line 49 of 50" in printed.err
+    assert "\x1b" not in printed.err
     assert "line 29 of 50" not in printed.err
     assert printed.out == ""
 

@@ -8,9 +8,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
+from ...plan.money import compute_rental_usd
 from .api_call import RETRIED, ErrorKind
 from .cloud_adapter import CloudMachine, MachineRef
-from .launch_plan import Attempt, LaunchPlan, compute_worst_case_usd
+from .launch_plan import Attempt, LaunchPlan
 
 RunState = Literal["planned", "starting", "unknown", "running", "ending", "ended", "finished"]
 
@@ -133,7 +134,7 @@ class AttemptHistory:
         if self.lived_s is None:
             return worst
         price = self.attempt.candidate.usd_per_hour
-        return min(worst, compute_worst_case_usd(cap_s=float(self.lived_s), slack_s=0.0, max_usd_per_hour=price))
+        return min(worst, compute_rental_usd(duration_s=float(self.lived_s), usd_per_hour=price))
 
     def _all(self, event: str) -> Iterator[dict[str, Any]]:
         """Yield the records of an event."""

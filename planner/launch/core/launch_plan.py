@@ -7,13 +7,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
 from ...errors import NoAnswerError
-from ...plan.money import compute_rental_usd
+from ...records import parse_json
 from ...units import SECONDS_PER_HOUR
 from .api_call import Call, Data
-from .request import LaunchCandidate, LaunchRequest
+from .request import LONGEST_CAP_S, SHORTEST_CAP_S, LaunchCandidate, LaunchRequest
 
 
 class CapLayer(Data):
@@ -24,7 +24,7 @@ class CapLayer(Data):
         where: `machine` works without the client, `cloud` also without the machine.
         fires_after_s: Latest time from the start of billing [s].
         how: Description of the mechanism.
-        unproven: Part that has not been tested against the real cloud; empty without one.
+        unproven: What this launch cannot prove: the layer then counts as absent; empty without anything.
     """
 
     name: str
@@ -73,6 +73,11 @@ class Attempt(Data):
     stop_by_hand: str
     details: dict[str, str] = Field(default_factory=dict)
 
+    @property
+    def outer_layers(self) -> list[CapLayer]:
+        """Proven layers that work without the machine."""
+        return [layer for layer in self.layers if layer.where == "cloud" and not layer.unproven]
+
 
 class LaunchPlan(Data):
     """Attempts, maximum cost and stop commands of a launch.
@@ -82,8 +87,8 @@ class LaunchPlan(Data):
         attempts: Attempts in order; the first that succeeds provides the machine.
         usd_per_hour: Price of the first candidate [USD/h].
         cap_s: Cap of the first candidate [s].
-        worst_case_usd: Maximum remaining cost over all candidates if only the slowest layer at the provider works;
-            without such a layer, if the machine's own works [USD].
+        worst_case_usd: Maximum remaining cost over all candidates if only the slowest proven layer at the provider
+            works; without such a layer, if the machine's own works [USD].
         stop: Commands that end the run.
         notes: Assumptions.
         exposure: Account, image, bucket, open ports and identity.
@@ -102,10 +107,24 @@ class LaunchPlan(Data):
     notes: tuple[str, ...]
     exposure: dict[str, str] = Field(default_factory=dict)
 
+    @classmethod
+    def from_record(cls, data: bytes) -> LaunchPlan:
+        """Return the plan in a record of the ledger, also one that another version of gpuplan wrote.
+
+        Raises:
+            ValueError: It is damaged; the message is one line.
+        """
+        try:
+            return cls.from_stored(parse_json(data))
+        except ValidationError as error:
+            raise ValueError(error.errors()[0]["msg"]) from error
+        except (ArithmeticError, AttributeError) as error:
+            raise ValueError(str(error)) from error
+
     @property
     def is_bounded(self) -> bool:
-        """Whether every attempt has a cap outside its machine."""
-        return all(any(layer.where == "cloud" for layer in one.layers) for one in self.attempts)
+        """Whether every attempt has a proven cap outside its machine."""
+        return all(one.outer_layers for one in self.attempts)
 
     @property
     def run(self) -> str:
@@ -123,32 +142,15 @@ class LaunchPlan(Data):
 
 
 EventName = Literal[
-    "attempt",
-    "sending",
-    "done",
-    "retry",
-    "refused",
-    "adopted",
-    "armed",
-    "up",
-    "ending",
-    "ended",
-    "removed",
+    "attempt", "sending", "done", "retry", "refused", "adopted", "armed", "up", "ending", "ended", "removed",
     "left",
-]
+]  # fmt: skip
 
 
 class LaunchEvent(Data):
-    """Event of a launch.
+    """Event of a launch, at a time by this computer's clock in UTC, as one line of text and values for scripts.
 
-    Args:
-        at: Time by this computer's clock, in UTC.
-        event: Kind of the event.
-        run: Name of the run.
-        attempt: Number of the attempt; 0 for the whole run.
-        step: Step of the attempt; empty for the whole attempt.
-        message: One line of text.
-        details: Values for scripts.
+    Attempt 0 is the whole run, an empty step the whole attempt.
     """
 
     at: datetime
@@ -162,24 +164,6 @@ class LaunchEvent(Data):
 
 HIGH_FACTOR = 1.5  # default cap over the upper end of the planned time [-]
 STARTUP_ALLOWANCE_S = 1800.0  # boot, driver, installation, data, compilation: not predicted
-SHORTEST_CAP_S = 120  # timers count in minutes
-
-
-def compute_worst_case_usd(*, cap_s: float, slack_s: float, max_usd_per_hour: Decimal) -> Decimal:
-    """Return the cost of a machine that ends at its cap: (cap_s + slack_s) * price [USD].
-
-    Args:
-        cap_s: Maximum time until the order to end [s].
-        slack_s: Time from the order to the end of billing [s].
-        max_usd_per_hour: Maximum price, disk included [USD/h].
-
-    Excludes costs that no cap limits: traffic, tax, and storage that is kept on purpose.
-
-    Example:
-        >>> compute_worst_case_usd(cap_s=3000.0, slack_s=600.0, max_usd_per_hour=Decimal("0.526"))
-        Decimal('0.526000000')
-    """
-    return compute_rental_usd(duration_s=cap_s + slack_s, usd_per_hour=max_usd_per_hour)
 
 
 def compute_cap_s(
@@ -191,7 +175,7 @@ def compute_cap_s(
     max_usd: Decimal | None = None,
     planned_s: float | None = None,
 ) -> int:
-    """Return the cap of a machine: the shortest time that the limits allow [s].
+    """Return the cap of a machine: the shortest time that the limits allow, at most 30 days [s].
 
     min(max_hours, max_usd / price - slack_s, planned_s); without any of these 1.5 * run_high_s + 1800 s.
 
@@ -211,13 +195,11 @@ def compute_cap_s(
         >>> compute_cap_s(run_high_s=None, slack_s=600.0, max_usd_per_hour=Decimal(2), max_usd=Decimal(1))
         1200
     """
-    allowed: list[float] = []
+    allowed = [] if planned_s is None else [planned_s]
     if max_hours is not None:
         allowed.append(max_hours * SECONDS_PER_HOUR)
     if max_usd is not None and max_usd_per_hour > 0:
         allowed.append(float(max_usd / max_usd_per_hour) * SECONDS_PER_HOUR - slack_s)
-    if planned_s is not None:
-        allowed.append(planned_s)
     if not allowed and run_high_s is not None:
         allowed.append(run_high_s * HIGH_FACTOR + STARTUP_ALLOWANCE_S)
     if not allowed:
@@ -225,7 +207,7 @@ def compute_cap_s(
             "the run time in the plan is unknown, so no deadline can be derived",
             hint="add a limit: `--max-hours N` or `--max-usd N`",
         )
-    shortest = math.floor(min(allowed))
+    shortest = math.floor(min(*allowed, LONGEST_CAP_S))
     if shortest < SHORTEST_CAP_S:
         raise NoAnswerError(
             f"the limits leave {max(shortest, 0)} s for the machine, and {SHORTEST_CAP_S} s is the minimum",

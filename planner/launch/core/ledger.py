@@ -53,7 +53,7 @@ class RunLog:
         plans = sorted(self.folder.glob("plan-*.json"), key=lambda path: int(path.stem.partition("-")[2]))
         return History(
             run=self.run,
-            plans=tuple(LaunchPlan.model_validate_json(path.read_bytes()) for path in plans),
+            plans=tuple(LaunchPlan.from_record(path.read_bytes()) for path in plans),
             records=tuple(self._records()),
         )
 

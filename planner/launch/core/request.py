@@ -8,10 +8,11 @@ import uuid
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field, StringConstraints
 
+from ...limits import MAX_AMOUNT
 from ...plan.fitting import describe_changes
 from ...predict.sharding import Sharding, describe_sharding, read_sharding
 from ...predict.step_time import join_notes
@@ -19,14 +20,31 @@ from .api_call import Data
 from .shell import find_pinned_packages
 
 CHECKPOINT_EVERY_S = 60.0  # default, unless the user or the plan sets it [s]
+SHORTEST_CHECKPOINT_S = 1.0
+SHORTEST_CAP_S = 120  # timers count in minutes
+LONGEST_CAP_S = 30 * 24 * 3600
+
+_Run = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,15}(-[1-9][0-9]{0,5})?$")]
+_Owner = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
+_Label = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9-]{0,62})?$")]
+_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+:-]{0,99}$")]
+_Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=2000)]
+_Source = Annotated[
+    str, StringConstraints(pattern=r"^(folder:/|(git|s3|gs|image):)[^\x00-\x1f\x7f]*$", max_length=2000)
+]
+_Pin = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
+_Shard = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,20}(:[1-9][0-9]{0,3})?$")]
+_Usd = Annotated[Decimal, Field(ge=0, le=10**6)]
+_Time = Annotated[float, Field(ge=0, le=10**10)]
+_Count = Annotated[int, Field(ge=1, le=10**5)]
 
 
 class Seconds(Data):
     """An 80 % interval of a time [s]."""
 
-    low: float
-    mid: float
-    high: float
+    low: _Time
+    mid: _Time
+    high: _Time
 
 
 class Interruptions(Data):
@@ -42,7 +60,7 @@ class Interruptions(Data):
     """
 
     life_s: float
-    basis: str
+    basis: _Line
     notice_s: float | None
     count: float
     checkpoint_every_s: float
@@ -68,24 +86,24 @@ class LaunchCandidate(Data):
         recomputed: Whether layers have to recompute their activations so that the step fits.
     """
 
-    rank: int
-    instance_type: str
-    accelerator: str
-    devices: float
-    region: str
+    rank: _Count
+    instance_type: _Name
+    accelerator: _Name
+    devices: Annotated[float, Field(gt=0, le=10**5)]
+    region: _Name
     purchase: Literal["on_demand", "spot"]
-    usd_per_hour: Decimal
-    price_as_of: str | None
+    usd_per_hour: _Usd
+    price_as_of: _Line | None
     run_s: Seconds | None
     step_s: Seconds | None
-    cap_s: int
+    cap_s: Annotated[int, Field(ge=SHORTEST_CAP_S, le=LONGEST_CAP_S)]
     spot: Interruptions | None = None
-    planned_usd_per_hour: Decimal | None = None
-    price_source: str = ""
-    price_problem: str = ""
-    shard: str = str(Sharding.NONE)
-    micro_batch_size: int | None = None
-    gradient_accumulation_steps: int = 1
+    planned_usd_per_hour: _Usd | None = None
+    price_source: _Line = ""
+    price_problem: _Line = ""
+    shard: _Shard = str(Sharding.NONE)
+    micro_batch_size: _Count | None = None
+    gradient_accumulation_steps: _Count = 1
     recomputed: bool = False
 
     def describe_layout(self, *, hosts: int = 1) -> str:
@@ -109,8 +127,8 @@ class StopLoss(Data):
     """
 
     action: Literal["off", "warn", "stop"] = "warn"
-    steps: int = 50
-    factor: float = 2.0
+    steps: _Count = 50
+    factor: Annotated[float, Field(ge=1, le=1000)] = 2.0
 
 
 class RunSpec(Data):
@@ -128,14 +146,14 @@ class RunSpec(Data):
         packages: Pinned requirements to install when the source has none.
     """
 
-    script: str
+    script: _Line
     arguments: tuple[str, ...] = ()
-    source: str
-    requirements: str | None = None
-    checkpoint_every_s: float = CHECKPOINT_EVERY_S
-    restarts: int = 3
+    source: _Source
+    requirements: _Line | None = None
+    checkpoint_every_s: Annotated[float, Field(ge=SHORTEST_CHECKPOINT_S, le=LONGEST_CAP_S)] = CHECKPOINT_EVERY_S
+    restarts: Annotated[int, Field(ge=0, le=1000)] = 3
     stop_loss: StopLoss = StopLoss()
-    packages: tuple[str, ...] = Field(default_factory=find_pinned_packages)
+    packages: tuple[_Pin, ...] = Field(default_factory=find_pinned_packages)
 
 
 class LaunchRequest(Data):
@@ -157,19 +175,19 @@ class LaunchRequest(Data):
         cap_problem: What was not proven of means for the cap that the user gave; None: not looked at.
     """
 
-    run: str
-    attempt: int = 1
-    owner: str
-    made_at: datetime
-    provider: str
-    candidates: tuple[LaunchCandidate, ...]
+    run: _Run
+    attempt: Annotated[int, Field(ge=1, le=10**4)] = 1
+    owner: _Owner
+    made_at: AwareDatetime
+    provider: _Name
+    candidates: Annotated[tuple[LaunchCandidate, ...], Field(min_length=1, max_length=10**4)]
     spec: RunSpec
-    max_usd: Decimal | None = None
-    spent_usd: Decimal = Decimal(0)
-    options: dict[str, str] = Field(default_factory=dict)
+    max_usd: Annotated[Decimal, Field(gt=0, le=MAX_AMOUNT)] | None = None
+    spent_usd: _Usd = Decimal(0)
+    options: dict[_Name, _Line] = Field(default_factory=dict)
     guest_cap_only: bool = False
-    owner_name: str = ""
-    cap_problem: str | None = None
+    owner_name: _Label = ""
+    cap_problem: _Line | None = None
 
 
 TAG_RUN = "gpuplan-run"

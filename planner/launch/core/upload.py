@@ -106,35 +106,21 @@ def _below(
     folder: Path, root: Path, left_out: GitIgnoreSpec, ignores: tuple[tuple[Path, GitIgnoreSpec], ...]
 ) -> Iterator[Path]:
     """Yield the files below a folder; `ignores` are the rules of its parents, outermost first."""
-    ignores = (*ignores, *_rules_of(folder))
+    rules = folder / ".gitignore"
+    if rules.is_file():
+        lines = rules.read_text(errors="replace").splitlines()
+        ignores = (*ignores, (folder, type(left_out).from_lines(lines)))
     for path in sorted(folder.iterdir()):
         is_folder = path.is_dir() and not path.is_symlink()
-        if left_out.match_file(_named(path, root, is_folder)) or _is_ignored(path, is_folder, ignores):
+        if left_out.match_file(_named(path, root, is_folder)):
             continue
-        if not is_folder:
-            if path.is_file() or path.is_symlink():
-                yield path
-        elif not (path / ENVIRONMENT).exists():
+        decisions = (one.check_file(_named(path, base, is_folder)).include for base, one in reversed(ignores))
+        if next((decided for decided in decisions if decided is not None), False):  # the innermost rule decides
+            continue
+        if is_folder and not (path / ENVIRONMENT).exists():
             yield from _below(path, root, left_out, ignores)
-
-
-def _rules_of(folder: Path) -> list[tuple[Path, GitIgnoreSpec]]:
-    """Return the rules of a folder's `.gitignore`; empty without one."""
-    from pathspec import GitIgnoreSpec
-
-    file = folder / ".gitignore"
-    if not file.is_file():
-        return []
-    return [(folder, GitIgnoreSpec.from_lines(file.read_text(errors="replace").splitlines()))]
-
-
-def _is_ignored(path: Path, is_folder: bool, ignores: Sequence[tuple[Path, GitIgnoreSpec]]) -> bool:
-    """Whether git ignores a path: the innermost file with a matching rule decides."""
-    for base, rules in reversed(ignores):
-        decided = rules.check_file(_named(path, base, is_folder)).include
-        if decided is not None:
-            return bool(decided)
-    return False
+        elif not is_folder and (path.is_file() or path.is_symlink()):
+            yield path
 
 
 def _named(path: Path, base: Path, is_folder: bool) -> str:

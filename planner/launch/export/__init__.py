@@ -35,7 +35,7 @@ def export_offer(args: LaunchArgs, *, engine: str, file: str) -> dict[str, Any]:
         UsageError, NoAnswerError: The request cannot be exported; see each check.
     """
     chosen = ENGINES[engine]
-    task = build_export_task(args, engine=chosen.title, providers=chosen.providers, joins_hosts=chosen.joins_hosts)
+    task = build_export_task(args, chosen)
     task.require_source(*chosen.sources, engine=chosen.title)
     found = _fill_template(chosen.template, task, chosen.find_values(task))
     return {

@@ -12,9 +12,10 @@ from typing import Any
 
 from ...errors import GpuplanError, NoAnswerError, UsageError
 from ...offers.clouds import CLOUDS, HYPERSCALERS
-from ..clouds.google.options import machine_type, runtime_version
+from ..clouds.google.options import runtime_version
+from ..select_offer import Renter
 from . import kubernetes
-from .names import DSTACK, describe_ambiguity, describe_shared_name, find_engine_name, find_skypilot_name
+from .names import describe_shared_name, find_engine_name, find_skypilot_name
 from .task import BY_ACCELERATOR, ExportTask, build_join_commands, require_gpu_hosts
 
 RENTING = tuple(cloud.name for cloud in CLOUDS if cloud.is_rented)
@@ -30,24 +31,19 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class Engine(Renter):
     """An engine.
 
     Args:
-        title: Name for messages.
         template: Name of its template.
         find_values: Returns the values that the template needs besides the task. Pure.
-        providers: Providers that it can rent from.
         sources: Kinds of source that it can fetch.
-        joins_hosts: Whether it starts several machines for one run.
     """
 
-    title: str
     template: str
     find_values: Callable[[ExportTask], Values]
     providers: tuple[str, ...] = RENTING
     sources: tuple[str, ...] = ("folder", "git", "image")
-    joins_hosts: bool = False
 
 
 def find_skypilot_values(task: ExportTask) -> Values:
@@ -61,29 +57,22 @@ def find_skypilot_values(task: ExportTask) -> Values:
         index='"$SKYPILOT_NODE_RANK"',
     )
     enter = ["cd code"] if task.source[0] == "git" else []
+    by_name, typed = provider in BY_ACCELERATOR or ":" in offer.instance_type, offer.instance_type
+    names: Values = {"instance_type": None, "accelerators": None, "runtime": None}
+    if task.tpu:
+        names |= {"accelerators": f"{typed}:1", "runtime": runtime_version(typed.removeprefix("tpu-"))}
+    elif not by_name:
+        names["instance_type"] = task.machine[0]
+    if not task.tpu and (by_name or (provider == "gcp" and offer.accelerator != "CPU")):
+        name = find_skypilot_name(provider, typed, offer.accelerator)
+        names["accelerators"] = f"{name}:{task.devices}"
     return {
         "infra": provider if offer.region == "any" else f"{provider}/{offer.region}",
-        **_name_skypilot_machine(task),
-        "shared_names": describe_ambiguity(provider, offer.accelerator),
+        **names,
+        "shared_names": describe_shared_name(offer.accelerator, "vast") if provider == "vast" else (),
         "setup": task.setup_commands,
         "run": [*(join if task.hosts > 1 else ()), *enter, task.run_command],
     }
-
-
-def _name_skypilot_machine(task: ExportTask) -> Values:
-    """Return SkyPilot's names of machine, accelerators and TPU runtime, each where it is needed."""
-    offer, provider = task.offer, task.provider
-    by_name = provider in BY_ACCELERATOR or ":" in offer.instance_type
-    names: Values = {"instance_type": None, "accelerators": None, "runtime": None}
-    if task.tpu:
-        runtime = runtime_version(offer.instance_type.removeprefix("tpu-"))
-        return {**names, "accelerators": f"{offer.instance_type}:1", "runtime": runtime}
-    if not by_name:
-        names["instance_type"] = find_machine_name(task)
-    if by_name or (provider == "gcp" and offer.accelerator != "CPU"):
-        name = find_skypilot_name(provider, offer.instance_type, offer.accelerator)
-        names["accelerators"] = f"{name}:{task.devices}"
-    return names
 
 
 def find_dstack_values(task: ExportTask) -> Values:
@@ -99,19 +88,13 @@ def find_dstack_values(task: ExportTask) -> Values:
     if task.tpu:
         gpu = f"{offer.instance_type.removeprefix('tpu-')}:1"
     elif offer.accelerator != "CPU":
-        gpu = f"{find_engine_name(offer.accelerator, DSTACK, engine='dstack')}:{task.devices}"
+        gpu = f"{find_engine_name(offer.accelerator, 'dstack')}:{task.devices}"
     return {
         "gpu": gpu,
-        "instance_type": None if by_name or ":" in offer.instance_type or task.tpu else find_machine_name(task),
-        "shared_names": describe_shared_name(offer.accelerator, DSTACK, engine="dstack") if by_name else (),
+        "instance_type": None if by_name or ":" in offer.instance_type or task.tpu else task.machine[0],
+        "shared_names": describe_shared_name(offer.accelerator, "dstack") if by_name else (),
         "max_usd_per_hour": float(offer.usd_per_hour) * PRICE_ROOM,
     }
-
-
-def find_machine_name(task: ExportTask) -> str:
-    """Return the vendor's name of a machine, without accelerators attached by Google."""
-    name = task.offer.instance_type
-    return machine_type(name)[0] if task.provider == "gcp" else name
 
 
 def find_colab_values(task: ExportTask) -> Values:

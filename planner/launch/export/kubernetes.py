@@ -8,7 +8,6 @@ from importlib.resources import files
 from typing import Any
 
 from ...errors import NoAnswerError
-from ..clouds.google.options import machine_type
 from .task import KILL_AFTER_S, ExportTask, build_join_commands, require_gpu_hosts
 
 RAY_VERSION = "2.46.0"
@@ -76,7 +75,7 @@ def find_rayjob_values(task: ExportTask) -> dict[str, Any]:
 
 def _build_script(task: ExportTask, join: Sequence[str]) -> str:
     """Return the script of a container, with the commands that join several machines."""
-    return "\n".join(["set -e", *(join if task.hosts > 1 else ()), *task.commands])
+    return "\n".join(["set -e", *(join if task.hosts > 1 else ()), *task.setup_commands, task.run_command])
 
 
 def _build_pod(
@@ -86,15 +85,17 @@ def _build_pod(
 
     Pods of several machines never share a node: pods that ask for no devices would.
     """
-    devices = _count_devices(task)
-    if devices:
+    nodes, devices = _select_nodes(task), {}
+    if task.offer.accelerator != "CPU":
+        kind = "google.com/tpu" if task.tpu else "nvidia.com/gpu"
+        devices = {kind: str(task.devices // task.slice_hosts)}
         container = {**container, "resources": {"limits": devices, "requests": devices}}
     taints = [*devices, *(_SPOT_LABELS["azure"] if task.spot and task.provider == "azure" else ())]
     spec = {
         **(restart or {}),
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": KILL_AFTER_S,
-        "nodeSelector": _select_nodes(task),
+        "nodeSelector": nodes,
         "tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints],
         "containers": [container],
     }
@@ -106,40 +107,22 @@ def _build_pod(
     return {"metadata": {"labels": labels}, "spec": {**spec, "affinity": apart}}
 
 
-def _count_devices(task: ExportTask) -> dict[str, str]:
-    """Return the device requests of a container."""
-    if task.offer.accelerator == "CPU":
-        return {}
-    if task.tpu:
-        _find_tpu_nodes(task)
-        return {"google.com/tpu": str(task.devices // task.slice_hosts)}
-    return {"nvidia.com/gpu": str(task.devices)}
-
-
 def _select_nodes(task: ExportTask) -> dict[str, str]:
-    """Return the node selector."""
+    """Return the node selector; raise NoAnswerError for a TPU slice without known nodes of GKE."""
     offer = task.offer
     found = {} if offer.region == "any" else {"topology.kubernetes.io/region": offer.region}
     if task.tpu:
-        found |= _find_tpu_nodes(task)
-    elif task.provider == "gcp":
-        base, attached = machine_type(offer.instance_type)
-        found["node.kubernetes.io/instance-type"] = base
+        label, topologies = _NODES.get(offer.accelerator, ("", {}))
+        if task.devices not in topologies:
+            raise NoAnswerError(
+                f"cannot export {offer.instance_type} to Kubernetes: no known nodes of GKE with "
+                f"{task.devices} chips of {offer.accelerator}",
+                hint=f"choose another offer: `--rank N`; known are slices of {', '.join(_NODES)}",
+            )
+        found["cloud.google.com/gke-tpu-accelerator"] = label
+        found["cloud.google.com/gke-tpu-topology"] = topologies[task.devices]
+    else:
+        found["node.kubernetes.io/instance-type"], attached = task.machine
         if attached:
             found["cloud.google.com/gke-accelerator"] = attached[0]
-    else:
-        found["node.kubernetes.io/instance-type"] = offer.instance_type
     return {**found, **(_SPOT_LABELS[task.provider] if task.spot else {})}
-
-
-def _find_tpu_nodes(task: ExportTask) -> dict[str, str]:
-    """Return GKE's labels of the nodes of a TPU slice; raise NoAnswerError if they are not known."""
-    offer, chips = task.offer, task.devices
-    label, topologies = _NODES.get(offer.accelerator, ("", {}))
-    if chips not in topologies:
-        raise NoAnswerError(
-            f"cannot export {offer.instance_type} to Kubernetes: no known nodes of GKE with {chips} chips of "
-            f"{offer.accelerator}",
-            hint=f"choose another offer: `--rank N`; known are slices of {', '.join(_NODES)}",
-        )
-    return {"cloud.google.com/gke-tpu-accelerator": label, "cloud.google.com/gke-tpu-topology": topologies[chips]}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from ...errors import GpuplanError, UsageError
+from ...errors import GpuplanError, UsageError, escape_controls
 from ..errors import BackendError, CaptureError, is_own_file, suggest_function
 from ..options import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
 from .watch import ASK, STUCK, WHERE
@@ -369,4 +369,4 @@ class ScriptOutput:
             lines = deque((line for line in file if line.strip()), LINES_SHOWN)
         if lines:
             sys.stderr.write(f"last lines of the output of {self._name}:\n")
-            sys.stderr.write("".join(f"  {line.rstrip()}\n" for line in lines))
+            sys.stderr.write("".join(f"  {escape_controls(line.rstrip())}\n" for line in lines))
