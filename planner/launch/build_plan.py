@@ -88,8 +88,9 @@ def build_launch_plan(args: LaunchArgs, launcher: Launcher, *, catalog: Catalog,
         return begun
     adapter = launcher.adapter(request.provider)
     candidates = request.candidates
+    problem = adapter.find_cap_problem(request) if look else None
+    request = request.model_copy(update={"cap_problem": problem})
     if look:
-        request = request.model_copy(update={"cap_problem": adapter.find_cap_problem(request)})
         limited = args.max_usd is not None or request.max_usd is not None
         candidates = add_live_prices(candidates, adapter, request.options, limited=limited)
         require_known_prices(
