@@ -29,6 +29,7 @@ from .flags import (
 from .messages import DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
+    from ..offers.rows import Offer
     from ..plan.estimate import Estimate
     from ..plan.question import Question
     from ..workload.model import Workload
@@ -146,8 +147,20 @@ def next_steps(result: Estimate, output: Path | None) -> list[str]:
     if output is None:
         return ["add `-o plan.json` to keep this estimate with every offer"]
     picked = result.decision.recommended
-    provider = None if picked is None else result.offers[picked].offer.provider
-    return [format_command("report", str(output), "--open"), *_start_commands(output, picked, provider)]
+    offer = None if picked is None else result.offers[picked].offer
+    provider = None if offer is None else offer.provider
+    starting = _start_commands(output, picked, provider)
+    if offer is not None and (why := _find_image_problem(offer)):
+        starting = [f"no image of `gpuplan launch` serves the {offer.instance_type}: it {why}"]
+    return [format_command("report", str(output), "--open"), *starting]
+
+
+def _find_image_problem(offer: Offer) -> str:
+    """Return why no image that `launch` knows serves a machine; empty for the others."""
+    from ..offers.catalog import find_image, load_catalog
+
+    keys = {"provider": offer.provider, "instance_type": offer.instance_type, "accelerator": offer.accelerator}
+    return find_image(load_catalog(), **keys)[1]
 
 
 def _start_commands(plan: Path, picked: int | None, provider: str | None) -> list[str]:

@@ -89,6 +89,7 @@ def build_launch_plan(args: LaunchArgs, launcher: Launcher, *, catalog: Catalog,
         return _continued(request, args, launcher)
     adapter, options = launcher.adapter(request.provider), request.options
     candidates = request.candidates
+    request = request.changed(cap_problem=adapter.find_cap_problem(request) if look else None)
     if look:
         limited = args.max_usd is not None or request.max_usd is not None
         candidates = add_live_prices(candidates, adapter, options, limited=limited)
@@ -133,7 +134,8 @@ def _of_estimate(
     """Return the request for an estimate's offers, or the recorded plan to continue."""
     now, ledger = launcher.clock.now(), launcher.ledger
     require_fresh(what=str(args.path), made_at=planned.written_at, now=now, life=ESTIMATE_LIFE)
-    provider, candidates = select_candidates(planned, Renter(), rank=args.rank, fallbacks=args.settings.fallbacks)
+    renter = Renter(image=args.options.get("image", ""))
+    provider, candidates = select_candidates(planned, renter, rank=args.rank, fallbacks=args.settings.fallbacks)
     first = candidates[0]
     spec = build_run_spec(args, planned, first)
     kind, _, place = spec.source.partition(":")

@@ -13,9 +13,6 @@ from itertools import chain
 from .._version import __version__
 from ..errors import NoAnswerError, UsageError
 from ..plan.money import compute_rental_usd
-from .clouds.aws.attempt import AwsOptions
-from .clouds.azure.network import AzureOptions
-from .clouds.google.options import GoogleOptions
 from .core.cloud_adapter import Adapter
 from .core.launch_plan import Attempt, CostBounds, LaunchPlan, compute_cap_s
 from .core.request import LaunchCandidate, LaunchRequest
@@ -47,7 +44,7 @@ def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
         worst_case_usd=worst,
         stop=(f"gpuplan stop {request.run}", attempts[0].stop_by_hand),
         notes=_notes(request.candidates, adapter, request.options),
-        exposure=describe_exposure(request, attempts[0].details),
+        exposure=describe_exposure(request, attempts[0].details, adapter=adapter),
     )
 
 
@@ -116,36 +113,32 @@ def _notes(candidates: Sequence[LaunchCandidate], adapter: Adapter, options: Map
     return tuple(dict.fromkeys(filter(None, chain(sharded, found))))
 
 
-_OPTIONS: dict[str, type[AwsOptions | GoogleOptions | AzureOptions]] = {
-    "aws": AwsOptions,
-    "gcp": GoogleOptions,
-    "azure": AzureOptions,
-}
 _PAYERS = ("project", "subscription")
 
 
-def describe_exposure(request: LaunchRequest, details: Mapping[str, str]) -> dict[str, str]:
+def describe_exposure(request: LaunchRequest, details: Mapping[str, str], *, adapter: Adapter) -> dict[str, str]:
     """Return account, image, bucket, open ports and identity of a request's machines; empty for this computer.
 
     Args:
         request: Request with the provider's options.
         details: Details of the first attempt: they name the account where no option does.
+        adapter: Adapter of the provider.
     """
-    if request.provider not in _OPTIONS:
+    if adapter.options_type is None:
         return {}
-    own = fields(_OPTIONS[request.provider])
+    own = fields(adapter.options_type)
     chosen = {**{one.name: str(one.default) for one in own if one.default is not MISSING}, **request.options}
-    image = chosen["image"] + (" (runs a container)" if request.spec.source.startswith("image:") else "")
+    image = adapter.pick_image(request.candidates[0], request.options)
+    image += " (runs a container)" if request.spec.source.startswith("image:") else ""
     identity = chosen.get("profile") or chosen.get("service_account") or "none"
     if request.provider == "azure":
         identity = "its own, with rights on itself only"
     ports = f"22 from {chosen['ssh_from']}" if chosen.get("ssh_from") else "none"
     if "ssh_from" not in chosen:
         ports = f"those of the network `{chosen['network']}`; gpuplan adds none"
-    is_slice = request.candidates[0].instance_type.startswith("tpu-")
     found = {
         "account": next((details[name] for name in _PAYERS if name in details), "from the credentials"),
-        "image": "the slice's own" if is_slice else image,
+        "image": image or "the slice's own",
         "bucket": _describe_bucket(chosen),
         "open ports": ports,
         "identity": identity,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NoAnswerError, UsageError
+from ..offers.catalog import find_image, load_catalog
 from ..offers.price_history import require_recent_prices
 from ..offers.rows import Offer
 from ..predict.sharding import Sharding, read_sharding
@@ -135,11 +136,13 @@ class Renter:
         title: Name for messages.
         providers: Providers that it rents from.
         joins_hosts: Whether it starts several machines for one run.
+        image: Image of its machines; empty: the first of the table that serves a machine; None: not of the table.
     """
 
     title: str = "gpuplan"
     providers: tuple[str, ...] = LAUNCHABLE
     joins_hosts: bool = False
+    image: str | None = None
 
     def why_not(self, offer: Mapping[str, Any]) -> str:
         """Return the reason why an offer cannot be launched; empty if it can."""
@@ -154,7 +157,14 @@ class Renter:
             (offer.get("runs") is False, "does not run Keras 3"),
             (offer["status"] in {"retired", "historical"}, "can no longer be rented"),
         )
-        return next((reason for holds, reason in reasons if holds), "")
+        return next((reason for holds, reason in reasons if holds), "") or self._find_image_problem(offer)
+
+    def _find_image_problem(self, offer: Mapping[str, Any]) -> str:
+        """Return what keeps a machine from training on its image; empty for nothing."""
+        if self.image is None:
+            return ""
+        keys = ("provider", "instance_type", "accelerator")
+        return find_image(load_catalog(), **{key: offer[key] for key in keys}, name=self.image)[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..limits import MAX_RUNS, require_count, require_not_negative
+from ..offers.clouds import HYPERSCALERS
 from ..units import SECONDS_PER_HOUR
 from .alternative_costs import AlternativeCost, AlternativeCostModel, Crossover, find_crossovers
-from .alternatives import CLOUDS, DEFAULT_ALTERNATIVES, HOURS_PER_DAY, Alternative, select_alternatives
+from .alternatives import DEFAULT_ALTERNATIVES, HOURS_PER_DAY, Alternative, select_alternatives
 from .estimate_workload import estimate_workload
 from .offer_table import build_preemption_forecaster
 from .question import Question
@@ -171,7 +172,7 @@ def _name_picks(estimate: Estimate) -> list[str]:
     return [
         f"{one.provider}:{one.instance_type.removeprefix(f'{one.provider}:')}:{one.purchase}"
         for one in offers
-        if one.provider not in (*CLOUDS, *NOTEBOOKS)
+        if one.provider not in (*HYPERSCALERS, *NOTEBOOKS)
     ]
 
 

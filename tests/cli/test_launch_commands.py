@@ -76,7 +76,7 @@ def test_a_dry_run_says_what_the_script_has_to_shard(
     """Among the notes of the plan, which is printed before the question; once for all fallbacks."""
     monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("GPUPLAN_OWNER", "me")
-    sharded = {**OFFERS["aws-spot"], "shard": "fsdp", "purchase": "on_demand"}
+    sharded = {**OFFERS["aws-spot"], **SERVED, "shard": "fsdp"}
     path = write_plan(tmp_path, sharded, {**sharded, "region": "us-west-2"})
     done = gpuplan("launch", str(path), *CLOUD, *(["--json"] if as_json else []))
 
@@ -95,7 +95,7 @@ def test_a_dry_run_says_how_the_script_has_to_fit(
     """A plan of `estimate --fit` in four passes with recomputed layers; one in the whole batch says nothing."""
     monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("GPUPLAN_OWNER", "me")
-    whole = {**OFFERS["aws-spot"], "purchase": "on_demand", "batch_size_per_device": 64, "micro_batch_size": 64}
+    whole = {**OFFERS["aws-spot"], **SERVED, "batch_size_per_device": 64, "micro_batch_size": 64}
     fitted = {**whole, "micro_batch_size": 16, "gradient_accumulation_steps": 4, "recomputed": True}
     line = "batches of 16 a device, with `gradient_accumulation_steps=4` of the optimizer, and layers made under"
 
@@ -190,6 +190,7 @@ def test_an_old_plan_is_refused(gpuplan: Callable[..., Any], plan: Path) -> None
 
 GIT = ("--script", "train.py", "--source", "git:https://example.org/me/project@v1")
 CLOUD = (*GIT, "--dry-run")
+SERVED = {"instance_type": "g5.12xlarge", "accelerator": "A10G", "purchase": "on_demand"}
 
 
 @pytest.fixture(autouse=True)
@@ -461,6 +462,18 @@ def test_an_export_takes_the_next_pick_that_its_engine_can_rent(
 
     assert done.code == 0, done.err
     assert "g4dn.xlarge" in done.out
+
+
+def test_a_recommended_machine_that_no_image_serves_is_refused(
+    tmp_path: Path, saved: str, gpuplan: Callable[..., Any]
+) -> None:
+    """Parts of an A10 at Azure need a driver that no image has; the reason is said before anything is asked."""
+    plan = str(tmp_path / "plan.json")
+    machine = ("--provider", "azure", "--accelerator", "A10", "--steps", "1000")
+    assert gpuplan("estimate", saved, *machine, "-o", plan).code == 0
+    refused = gpuplan("launch", plan, "--dry-run")
+    assert refused.code == 3
+    assert "needs the driver GRID, and Ubuntu 24.04 at azure has NVIDIA's open one" in refused.err
 
 
 def recorded(folder: Path, run: str, **outcome: Any) -> None:

@@ -471,6 +471,28 @@ class Layer:
             self.world.roles.made_at[query["RoleName"]] = self.world.now()
         return reply
 
+    def _on_SimulatePrincipalPolicy(  # noqa: N802
+        self, env: Any, body: bytes, region: str, query: dict[str, str]
+    ) -> Answer:
+        """Decide by the role's policies, which moto does not simulate."""
+        entries = {
+            query[key]: query[key.replace("ContextKeyName", "ContextKeyValues.member.1")]
+            for key in query
+            if key.endswith(".ContextKeyName")
+        }
+        tags = {key.partition("/")[2]: value for key, value in entries.items()}
+        may = self.world.roles.may_terminate(query["PolicySourceArn"], instance="i-1", tags=tags)
+        results = "".join(
+            f"<member><EvalActionName>ec2:TerminateInstances</EvalActionName>"
+            f"<EvalDecision>{'allowed' if may else 'implicitDeny'}</EvalDecision></member>"
+            for key in query
+            if key.startswith("ResourceArns.member.")
+        )
+        result = f"<EvaluationResults>{results}</EvaluationResults><IsTruncated>false</IsTruncated>"
+        name = "SimulatePrincipalPolicy"
+        text = f"<{name}Response><{name}Result>{result}</{name}Result></{name}Response>"
+        return "200 OK", [("Content-Type", "text/xml")], text.encode()
+
     def _on_GetProducts(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
         """Return price lists."""
         status, _, data = _json(self.world.prices.products(json.loads(body)))

@@ -6,17 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from gpuplan.launch.core.cloud_adapter import (
+    Adapter,
     CloudMachine,
     Leftover,
     Listing,
     LivePrice,
     MachineRef,
     RunOutcome,
-    collect_machines,
+    ask_places,
 )
 from gpuplan.launch.core.launch_plan import Attempt, CapLayer, CostBounds
 from gpuplan.launch.core.request import (
@@ -123,7 +126,7 @@ class FakeCloud:
         return one
 
 
-class FakeAdapter:
+class FakeAdapter(Adapter):
     """The adapter of the cloud in memory."""
 
     provider = "fake"
@@ -277,7 +280,9 @@ class FakeAdapter:
     def machines(self, regions: Sequence[str] | None) -> Listing:
         """List region by region; those in `down` do not answer."""
         self._asked("list")
-        return collect_machines(regions or self.cloud.regions, self._machines_in)
+        places = {region: partial(self._machines_in, region) for region in regions or self.cloud.regions}
+        answers, failed = ask_places(places)
+        return Listing(machines=tuple(chain(*answers.values())), failed=failed, answered=tuple(answers))
 
     def _machines_in(self, region: str) -> list[CloudMachine]:
         self._require_up(region)

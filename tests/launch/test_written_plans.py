@@ -449,7 +449,7 @@ def test_what_the_machine_gets_is_shown_before_the_question(desk: Desk) -> None:
         "  image        /aws/service/deeplearning/",
         f"  ended by     {ROLE}",
         " if the machine's own timer works; unproven outside the machine: schedule",
-        "; unproven: the permissions of the given role are not checked",
+        "; unproven: the given role has not been looked at",
     ):
         assert line in text
 

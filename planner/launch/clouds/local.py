@@ -10,10 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,14 @@ from ..agent.watchdog import kill_below, read_recorded, send_signal
 from ..core.api_call import Call, CloudError, ErrorKind, build_call
 from ..core.clock import Clock
 from ..core.cloud_adapter import (
+    Adapter,
     CloudMachine,
     Leftover,
     Listing,
     LivePrice,
     MachineRef,
     RunOutcome,
-    collect_machines,
+    ask_places,
 )
 from ..core.launch_plan import Attempt, CapLayer, CostBounds
 from ..core.ledger import locked
@@ -46,7 +47,7 @@ ALARM = "the supervisor's alarm, set before anything else; it saves a checkpoint
 WATCHDOG = "a separate process, which ends all that the run has started"
 
 
-class LocalAdapter:
+class LocalAdapter(Adapter):
     """Runs on this computer; each machine has a folder.
 
     Args:
@@ -130,9 +131,9 @@ class LocalAdapter:
         """Return the machines that are alive."""
         if regions is not None and SERVICE not in regions:
             return Listing()
-        alive = (str(one) for one in sorted(self._folder.glob("local-*")) if _started(one) and _is_alive(one))
-        found = collect_machines(alive, lambda place: [_read(Path(place))])
-        return replace(found, answered=(SERVICE,))
+        alive = [one for one in sorted(self._folder.glob("local-*")) if _started(one) and _is_alive(one)]
+        found, failed = ask_places({str(one): partial(map, _read, [one]) for one in alive})
+        return Listing(machines=tuple(chain(*found.values())), failed=failed, answered=(SERVICE,))
 
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return nothing: a local run has no other resources."""

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from itertools import chain
 from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import Field
@@ -20,23 +19,22 @@ Answer = TypeVar("Answer")
 
 
 def ask_places(
-    places: Iterable[str], ask: Callable[[str], Answer], *, threads: int = 1
-) -> tuple[dict[str, Answer], dict[str, CloudError]]:
+    questions: Mapping[str, Callable[[], Iterable[Answer]]], *, threads: int = 1
+) -> tuple[dict[str, list[Answer]], dict[str, CloudError]]:
     """Query several places; an error of one does not stop the others.
 
     Args:
-        places: Regions, zones, projects or subscriptions.
-        ask: Returns the answer of one place, or raises CloudError.
-        threads: Number of places asked at the same time; above 1, `ask` has to be safe in threads [-].
+        questions: By region, zone, project or subscription: returns what is there, or raises CloudError.
+        threads: Number of places asked at the same time; above 1, questions have to be safe in threads [-].
 
     Returns:
         Answers and errors by place, in the order of the places.
     """
-    answers: dict[str, Answer] = {}
+    answers: dict[str, list[Answer]] = {}
     failed: dict[str, CloudError] = {}
     pool = ThreadPoolExecutor(threads)
     try:
-        for place, reply in [(place, pool.submit(ask, place)) for place in places]:
+        for place, reply in [(place, pool.submit(_ask, question)) for place, question in questions.items()]:
             try:
                 answers[place] = reply.result()
             except CloudError as fault:
@@ -44,6 +42,11 @@ def ask_places(
     finally:
         pool.shutdown(cancel_futures=True)
     return answers, failed
+
+
+def _ask(question: Callable[[], Iterable[Answer]]) -> list[Answer]:
+    """Return everything that a place answers; pages are read here, within the thread of the place."""
+    return list(question())
 
 
 MachineState = Literal["starting", "running", "ending", "stopped", "ended"]
@@ -118,14 +121,6 @@ class Listing:
     answered: tuple[str, ...] = ()
 
 
-def collect_machines(
-    places: Iterable[str], ask: Callable[[str], Iterable[CloudMachine]], *, threads: int = 1
-) -> Listing:
-    """List the machines of several places; arguments as for `ask_places`."""
-    answers, failed = ask_places(places, lambda place: tuple(ask(place)), threads=threads)
-    return Listing(machines=tuple(chain(*answers.values())), failed=failed, answered=tuple(answers))
-
-
 class Leftover(Data):
     """A resource other than a machine that was made for an attempt.
 
@@ -144,14 +139,6 @@ class Leftover(Data):
     attempt: int
     owner: str
     undo: tuple[Call, ...]
-
-
-def collect_leftovers(
-    places: Iterable[str], ask: Callable[[str], Iterable[Leftover]], *, threads: int = 1
-) -> tuple[list[Leftover], dict[str, CloudError]]:
-    """List the leftovers of several places, and the places that failed; arguments as for `ask_places`."""
-    answers, failed = ask_places(places, lambda place: tuple(ask(place)), threads=threads)
-    return list(chain(*answers.values())), failed
 
 
 class LivePrice(Data):
@@ -207,11 +194,16 @@ class Adapter(Protocol):
 
     provider: str
     remote: bool  # False: this computer, which is queried without cost and without credentials
+    options_type: type[Any] | None = None  # dataclass of its options; None: it has none
     visibility_s: float  # after this time, a machine not listed by its tags does not exist [s]
 
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return the maximum cost of an offer, disk included. Pure; ``cap_s`` of the candidate is not set yet."""
         ...
+
+    def pick_image(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> str:
+        """Return the image that a machine is launched with; empty without one. Pure."""
+        return ""
 
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the calls for every candidate, in order, numbered from ``request.attempt``. Pure.
@@ -281,9 +273,21 @@ class Adapter(Protocol):
         """Return the current price of an offer, read with the credentials that launch it, or raise CloudError."""
         ...
 
+    def find_cap_problem(self, request: LaunchRequest) -> str:
+        """Return what cannot be proven of the cap at the provider by what the user gave for it; empty without.
+
+        Raises:
+            NoAnswerError: It certainly would not work.
+        """
+        return ""
+
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         """Return the result that the supervisor stored with the run's files.
 
         None without one, or where the provider has no storage that outlives the machine.
         """
         ...
+
+    def console(self, machine: MachineRef) -> str:
+        """Return the last lines of a machine's console; empty where they are unknown."""
+        return ""

@@ -172,6 +172,7 @@ class LaunchRequest(Data):
         options: Provider-specific options by name.
         guest_cap_only: Whether the user accepts a machine without a cap outside it.
         owner_name: Name of the owner; empty without one.
+        cap_problem: What was not proven of means for the cap that the user gave; None: not looked at.
     """
 
     run: _Run
@@ -186,6 +187,7 @@ class LaunchRequest(Data):
     options: dict[_Name, _Line] = Field(default_factory=dict)
     guest_cap_only: bool = False
     owner_name: _Label = ""
+    cap_problem: _Line | None = None
 
 
 TAG_RUN = "gpuplan-run"

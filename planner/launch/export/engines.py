@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, NoAnswerError, UsageError
+from ...offers.clouds import CLOUDS, HYPERSCALERS
 from ..clouds.google.options import runtime_version
 from ..select_offer import Renter
 from . import kubernetes
 from .names import describe_shared_name, find_engine_name, find_skypilot_name
 from .task import BY_ACCELERATOR, ExportTask, build_join_commands, require_gpu_hosts
 
-RENTING = ("aws", "gcp", "azure", "lambda", "runpod", "vast")
+RENTING = tuple(cloud.name for cloud in CLOUDS if cloud.is_rented)
 PRICE_ROOM = 1.1  # dstack compares with its own prices, read on another day
 # Notebook metadata of Colab's runtimes.
 _RUNTIMES = {
@@ -141,7 +142,7 @@ ENGINES = {
         title="Kubernetes",
         template="jobset",
         find_values=kubernetes.find_jobset_values,
-        providers=kubernetes.PROVIDERS,
+        providers=HYPERSCALERS,
         sources=("git", "image"),
         joins_hosts=True,
     ),
@@ -149,7 +150,7 @@ ENGINES = {
         title="Ray",
         template="rayjob",
         find_values=kubernetes.find_rayjob_values,
-        providers=kubernetes.PROVIDERS,
+        providers=HYPERSCALERS,
         sources=("git", "image"),
         joins_hosts=True,
     ),

@@ -10,7 +10,6 @@ from typing import Any
 from ...errors import NoAnswerError
 from .task import KILL_AFTER_S, ExportTask, build_join_commands, require_gpu_hosts
 
-PROVIDERS = ("aws", "gcp", "azure")
 RAY_VERSION = "2.46.0"
 RAY_IMAGE = f"rayproject/ray:{RAY_VERSION}-py312"  # GPU libraries come with the packages
 RUN_DRIVER = "import os; exec(os.environ['GPUPLAN_DRIVER'])"

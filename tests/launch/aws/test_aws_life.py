@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import GpuplanError, NoAnswerError, UsageError
-from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
+from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind, look_up, resolve
 from launch.aws.bench import REGIONS, ROLE, Cloud
 
 
@@ -213,6 +213,7 @@ def test_the_server_holds_requests_against_botocores_model(cloud: Cloud) -> None
         **call.params,
         "ImageId": "ami-12c6146b",
         "SecurityGroupIds": [],
+        "BlockDeviceMappings": [],
         "InstanceInitiatedShutdownBehavior": "terminat",
     }
     with pytest.raises(CloudError, match="terminat"):
@@ -278,3 +279,24 @@ def test_planning_needs_no_sdk_and_no_credentials(tmp_path: Path) -> None:
         [sys.executable, "-c", probe, str(tmp_path)], env=clean, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("operation", ["CreateSecurityGroup", "RunInstances"])
+def test_a_region_without_a_default_network_names_the_option(cloud: Cloud, operation: str) -> None:
+    """EC2 answers `VPCIdNotSpecified`; the way out is an option, and nothing is left."""
+    cloud.fault(operation, "before", "VPCIdNotSpecified")
+    with pytest.raises(GpuplanError, match="VPCIdNotSpecified") as caught:
+        cloud.launcher.launch(cloud.plan())
+    assert "`-O subnet=ID -O vpc=ID`" in str(caught.value.hint)
+    assert cloud.left() == {}
+
+
+def test_the_disk_is_the_images_root_device(cloud: Cloud) -> None:
+    """Amazon Linux calls it /dev/xvda, Ubuntu /dev/sda1: another name would add a second disk."""
+    calls = {call.step: call for call in cloud.plan().attempts[0].calls}
+    image = {"image": {"id": "ami-12c6146b"}}
+    reply = cloud.adapter.send(calls["root"], resolve(calls["root"].params, image))
+    device = look_up(reply, calls["root"].keeps["device"])
+    assert device.startswith("/dev/")
+    asked = calls["machine"].params["BlockDeviceMappings"]
+    assert resolve(asked, {"root": {"device": device}})[0]["DeviceName"] == device

@@ -145,11 +145,8 @@ class Here:
             provider="local",
             candidates=(candidate("local", "this-machine", "0").model_copy(update=terms),),
             spec=RunSpec(
-                script="train.py",
-                arguments=arguments,
-                source=f"folder:{self.folder}",
-                **{"checkpoint_every_s": 0.0, **spec},
-            ),
+                script="train.py", arguments=arguments, source=f"folder:{self.folder}", **spec
+            ).model_copy(update={} if "checkpoint_every_s" in spec else {"checkpoint_every_s": 0.0}),
         )
         up = self.launcher.launch(make_plan(request, self.adapter))
         assert up.machine_id is not None

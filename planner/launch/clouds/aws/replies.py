@@ -16,7 +16,7 @@ from ....offers.refresh.errors import FetchError
 from ...core.api_call import CloudError, ErrorKind, build_call
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, LaunchCandidate, parse_owner_tags
-from ..base import CENTS_OF_A_CENT, compute_highest_price
+from ..base import index_codes
 from .schedule import PREFIX, parse_owned_name
 
 _CODES = {
@@ -49,7 +49,9 @@ _CODES = {
         NoSuchKey NoSuchBucket NoSuchEntity 404
     """,
 }
-_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
+_KIND_OF = index_codes(_CODES)
+# docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html: what a region without a default VPC answers
+_NO_NETWORK = {"VPCIdNotSpecified", "MissingInput", "DefaultVpcDoesNotExist", "DefaultSubnetDoesNotExist"}
 _STATE_KINDS = {
     "Server.InsufficientInstanceCapacity": ErrorKind.CAPACITY,
     "Server.SpotInstanceTermination": ErrorKind.CAPACITY,
@@ -102,7 +104,8 @@ def _of_answer(error: Any) -> CloudError:
         kind = ErrorKind.TRANSIENT  # a new role takes time to propagate
     if kind is None:
         kind = ErrorKind.UNKNOWN if status >= 500 or not code else ErrorKind.INVALID
-    return CloudError(kind, code, message)
+    way_out = "name a network of the region: `-O subnet=ID -O vpc=ID`" if code in _NO_NETWORK else ""
+    return CloudError(kind, code, message, way_out=way_out)
 
 
 def list_security_groups(client: Any, region: str) -> Iterator[Leftover]:
@@ -181,29 +184,9 @@ def _no_price(candidate: LaunchCandidate) -> str:
     return f"no price of {candidate.instance_type} {how} in {candidate.region}"
 
 
-# gp3 is $0.08 a GB-month in us-east-1 and below $0.16 wherever it is sold (aws.amazon.com/ebs/pricing); a month
-# there has 730 hours. A public IPv4 address is $0.005 an hour (aws.amazon.com/vpc/pricing).
-GP3_USD_PER_GB_MONTH = Decimal("0.16")
-HOURS_PER_MONTH = Decimal(730)
-ADDRESS_USD_PER_HOUR = Decimal("0.005")
-
-
-def max_usd_per_hour(candidate: LaunchCandidate, *, disk_gb: int) -> Decimal:
-    """Return the highest hourly price of an instance, its disk and its address [USD/h]."""
-    disk = (disk_gb * GP3_USD_PER_GB_MONTH / HOURS_PER_MONTH).quantize(CENTS_OF_A_CENT)
-    return compute_highest_price(candidate) + disk + ADDRESS_USD_PER_HOUR
-
-
 def list_instances(reply: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the instances of an answer."""
     return (one for reservation in reply["Reservations"] for one in reservation["Instances"])
-
-
-def require_starting(reply: Mapping[str, Any]) -> None:
-    """Raise CloudError when an instance ended while it started."""
-    for fault in map(parse_state_error, list_instances(reply)):
-        if fault is not None:
-            raise fault
 
 
 def to_json_types(value: Any) -> Any:

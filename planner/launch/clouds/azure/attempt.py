@@ -4,75 +4,48 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.api_call import Call, build_call
+from ...core.api_call import Call
 from ...core.launch_plan import Attempt
-from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, build_resource_name, build_tags, build_token
+from ...core.request import TAG_RUN
 from ...core.shell import quote
 from ...core.startup import BootConfig, build_startup_script
-from ..base import compute_highest_price
+from ..base import PACKAGES, Draft, compute_highest_price
 from .caps import CapCalls, build_end_command, build_layers, build_timer_line
 from .network import PARTS_OF_AN_IMAGE, UNUSABLE_PUBLIC_KEY, AzureOptions, build_network_calls, build_resource_path
 
 SEEN_S, RUNNING_S = 120.0, 900.0
-PACKAGES = ("keras", "jax[cuda12]")
 _KEPT = {"id": "properties.vmId", "started": "properties.timeCreated"}
 
 
-def build_attempt(
-    request: LaunchRequest, candidate: LaunchCandidate, *, number: int, zone: str | None, chosen: AzureOptions
-) -> Attempt:
+def build_attempt(draft: Draft[AzureOptions]) -> Attempt:
     """Return the calls for one candidate in one place."""
-    builder = _CallBuilder(request, candidate, number, zone, chosen)
-    return Attempt(
-        number=number,
-        candidate=candidate,
-        zone=zone,
-        calls=tuple(builder.calls()),
-        layers=build_layers(candidate.cap_s),
-        details={**builder.place, "name": builder.name},
-        stop_by_hand=f"az group delete --yes --subscription {quote(chosen.subscription)} "
-        f"--name {quote(builder.name)}",
+    builder = _CallBuilder(draft)
+    subscription, name = quote(draft.chosen.subscription), quote(builder.name)
+    return draft.attempt(
+        builder.calls(),
+        build_layers(draft.candidate.cap_s),
+        stop_by_hand=f"az group delete --yes --subscription {subscription} --name {name}",
+        **builder.place,
+        name=builder.name,
     )
 
 
 class _CallBuilder:
     """Builds the calls of one attempt."""
 
-    def __init__(
-        self,
-        request: LaunchRequest,
-        candidate: LaunchCandidate,
-        number: int,
-        zone: str | None,
-        chosen: AzureOptions,
-    ) -> None:
-        self.request, self.candidate, self.number = request, candidate, number
-        self.zone, self.chosen = zone, chosen
-        self.token = build_token(request=request, number=number, candidate=candidate, zone=zone)
-        self.name = f"{build_resource_name(request, number)}-{self.token[:8]}"
-        self.tags = build_tags(request=request, number=number, candidate=candidate)
-        self.path = build_resource_path(chosen, self.name, "Microsoft.Compute/virtualMachines", self.name)
-        self.place = {"subscription": chosen.subscription, "group": self.name}
+    def __init__(self, draft: Draft[AzureOptions]) -> None:
+        self.draft, self.candidate, self.chosen = draft, draft.candidate, draft.chosen
+        self.name = f"{draft.name}-{draft.token[:8]}"
+        self.path = build_resource_path(self.chosen, self.name, "Microsoft.Compute/virtualMachines", self.name)
+        self.place = {"subscription": self.chosen.subscription, "group": self.name}
 
     def calls(self) -> list[Call]:
         """Return all calls in order: the machine's permission to end itself is set before any waiting."""
-        region = self.candidate.region
-        network = build_network_calls(
-            self.chosen, group=self.name, region=region, zone=self._zone(), tags=self.tags
-        )
-        apply_cap = CapCalls(
-            subscription=self.chosen.subscription,
-            region=region,
-            name=self.name,
-            path=self.path,
-            tags=self.tags,
-            token=self.token,
-            cap_s=self.candidate.cap_s,
-        )
+        apply_cap = CapCalls(draft=self.draft, name=self.name, path=self.path)
         running = {"properties.provisioningState": "Succeeded"}
         return [
             apply_cap.registered(),
-            *network,
+            *build_network_calls(self.draft, group=self.name, zone=self._zone()),
             self._machine(),
             self._look("created", **self._ours()),
             *apply_cap.right(),
@@ -81,35 +54,24 @@ class _CallBuilder:
         ]
 
     def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
-        """Return a call in the candidate's region."""
-        where = {**self.place, **params}
-        return build_call(step, service, operation, where, region=self.candidate.region, **more)
+        """Return a call in the machine's group."""
+        return self.draft.call(step, service, operation, {**self.place, **params}, **more)
 
     def _machine(self) -> Call:
         """Create the machine with its tags, never over an existing one."""
-        boot = BootConfig(
-            timer=build_timer_line(self.path, after_s=self.candidate.cap_s),
-            end=build_end_command(self.path),
-            packages=PACKAGES,
-            notices="azure",
-        )
-        script = build_startup_script(self.request, self.candidate, self.number, boot)
+        timer = build_timer_line(self.path, after_s=self.candidate.cap_s)
+        end = build_end_command(self.path)
+        boot = BootConfig(timer=timer, end=end, packages=PACKAGES, notices="azure")
+        script = build_startup_script(self.draft.request, self.candidate, self.draft.number, boot)
         params = {
             "name": self.name,
             "headers": {"If-None-Match": "*"},
             "custom_data": script,
             "body": self._body(),
         }
-        return self._call(
-            "machine",
-            "compute",
-            "virtualMachines.createOrUpdate",
-            params,
-            makes="machine",
-            token=self.token,
-            find=self._look("machine", **self._ours()),
-            keeps=_KEPT,
-        )
+        more = {"makes": "machine", "token": self.draft.token, "keeps": _KEPT}
+        find = self._look("machine", **self._ours())
+        return self._call("machine", "compute", "virtualMachines.createOrUpdate", params, find=find, **more)
 
     def _look(self, step: str, **more: Any) -> Call:
         """Read the machine."""
@@ -118,13 +80,14 @@ class _CallBuilder:
 
     def _ours(self) -> dict[str, Any]:
         """Return what a created machine keeps: it must belong to this run and owner and have an identity."""
-        ours = {f"tags.{TAG_RUN}": self.request.run, "tags.gpuplan-owner": self.request.owner}
+        ours = {f"tags.{TAG_RUN}": self.draft.request.run, "tags.gpuplan-owner": self.draft.request.owner}
         kept = {**_KEPT, "principal": "identity.principalId"}
         return {"keeps": kept, "expects": {**ours, **dict.fromkeys(kept.values())}, "patience_s": SEEN_S}
 
     def _body(self) -> dict[str, Any]:
         """Return the requested machine; the start-up script is inserted when it is sent."""
-        card = build_resource_path(self.chosen, self.name, "Microsoft.Network/networkInterfaces", self.name)
+        path = build_resource_path(self.chosen, self.name, "Microsoft.Network/networkInterfaces", self.name)
+        card = {"id": path, "properties": {"primary": True, "deleteOption": "Delete"}}
         disk = {
             "createOption": "FromImage",
             "deleteOption": "Delete",
@@ -133,20 +96,18 @@ class _CallBuilder:
         }
         properties: dict[str, Any] = {
             "hardwareProfile": {"vmSize": self.candidate.instance_type},
-            "storageProfile": {"imageReference": _image(self.chosen.image), "osDisk": disk},
+            "storageProfile": {"imageReference": _image(self.draft.image), "osDisk": disk},
             "osProfile": self._login(),
-            "networkProfile": {
-                "networkInterfaces": [{"id": card, "properties": {"primary": True, "deleteOption": "Delete"}}]
-            },
+            "networkProfile": {"networkInterfaces": [card]},
         }
         if self.candidate.purchase == "spot":
             price = float(compute_highest_price(self.candidate))
             properties |= {"priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": price}}
         return {
             "location": self.candidate.region,
-            "tags": self.tags,
+            "tags": self.draft.tags,
             "identity": {"type": "SystemAssigned"},
-            **({"zones": [self._zone()]} if self.zone else {}),
+            **({"zones": [self._zone()]} if self.draft.zone else {}),
             "properties": properties,
         }
 
@@ -161,7 +122,7 @@ class _CallBuilder:
 
     def _zone(self) -> str | None:
         """Return the number of the availability zone."""
-        return self.zone.rpartition("-")[2] if self.zone else None
+        return self.draft.zone.rpartition("-")[2] if self.draft.zone else None
 
 
 def _image(text: str) -> dict[str, str]:

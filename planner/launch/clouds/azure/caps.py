@@ -11,10 +11,11 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.api_call import Call, build_call
+from ...core.api_call import Call
 from ...core.launch_plan import CapLayer
 from ...core.shell import quote
-from .replies import DATE
+from ..base import Draft
+from .network import AzureOptions
 
 # https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token
 _TOKEN = (
@@ -23,6 +24,7 @@ _TOKEN = (
 )
 _READ = """python3 -c "import json, sys; print(json.load(sys.stdin)['access_token'])" """.strip()
 VERSION = "2026-04-01"
+DATE = "%Y-%m-%dT%H:%M:%SZ"
 AGAIN_S = 15
 
 
@@ -101,21 +103,19 @@ class CapCalls:
     """Calls that arm the cap of a machine; the step `created` keeps its time of creation.
 
     Args:
-        subscription, region: Location of the machine.
+        draft: The attempt.
         name: Name of the machine and its group.
         path: Path at Azure Resource Manager.
-        tags: Tags of its resources.
-        token: Token of its attempt.
-        cap_s: Cap from its creation [s].
     """
 
-    subscription: str
-    region: str
+    draft: Draft[AzureOptions]
     name: str
     path: str
-    tags: dict[str, str]
-    token: str
-    cap_s: int
+
+    @property
+    def cap_s(self) -> int:
+        """Cap from its creation [s]."""
+        return self.draft.candidate.cap_s
 
     def registered(self) -> Call:
         """Check, before anything is made, that the subscription may use the order's service."""
@@ -125,18 +125,15 @@ class CapCalls:
 
     def right(self) -> list[Call]:
         """Assign the machine a role whose scope is only itself, so that it can end itself."""
-        names = {"group": self.name, "vm": self.name, "name": str(uuid.uuid5(uuid.UUID(self.token), "end"))}
-        definitions = f"/subscriptions/{self.subscription}/providers/Microsoft.Authorization/roleDefinitions"
+        names = {"group": self.name, "vm": self.name, "name": str(uuid.uuid5(uuid.UUID(self.draft.token), "end"))}
+        definitions = (
+            f"/subscriptions/{self.draft.chosen.subscription}/providers/Microsoft.Authorization/roleDefinitions"
+        )
         role, principal = f"{definitions}/{CONTRIBUTOR}", {"$ref": "created.principal"}
         wanted = {"roleDefinitionId": role, "principalId": principal, "principalType": "ServicePrincipal"}
-        read = self._call(
-            "role-read",
-            "authorization",
-            "roleAssignments.get",
-            names,
-            patience_s=READ_BACK_S,
-            expects={"properties.roleDefinitionId": role.lower(), "properties.principalId": principal},
-        )
+        given = {"properties.roleDefinitionId": role.lower(), "properties.principalId": principal}
+        more = {"expects": given, "patience_s": READ_BACK_S}
+        read = self._call("role-read", "authorization", "roleAssignments.get", names, **more)
         find = read.model_copy(update={"step": "role"})
         body = {**names, "body": {"properties": wanted}}
         return [self._call("role", "authorization", "roleAssignments.create", body, find=find), read]
@@ -153,7 +150,7 @@ class CapCalls:
             "status": "Enabled", "taskType": "ComputeVmShutdownTask", "dailyRecurrence": {"time": time},
             "timeZoneId": "UTC", "notificationSettings": {"status": "Disabled"}, "targetResourceId": self.path,
         }  # fmt: skip
-        body = {"location": self.region, "tags": self.tags, "properties": wanted}
+        body = {"location": self.draft.candidate.region, "tags": self.draft.tags, "properties": wanted}
         made = {
             "properties.targetResourceId": self.path.lower(),
             "properties.dailyRecurrence.time": time,
@@ -161,24 +158,17 @@ class CapCalls:
             "properties.status": "Enabled",
             "properties.taskType": "ComputeVmShutdownTask",
         }
-        service = "devtestlabs"
+        service, step = "devtestlabs", "auto-shutdown"
+        armed = {"arms": step, "patience_s": READ_BACK_S, "expects": made}
         return [
-            self._call("auto-shutdown", service, "globalSchedules.createOrUpdate", {**names, "body": body}),
-            self._call(
-                "auto-shutdown-armed",
-                service,
-                "globalSchedules.get",
-                names,
-                arms="auto-shutdown",
-                patience_s=READ_BACK_S,
-                expects=made,
-            ),
+            self._call(step, service, "globalSchedules.createOrUpdate", {**names, "body": body}),
+            self._call(f"{step}-armed", service, "globalSchedules.get", names, **armed),
         ]
 
     def _scheduled_action(self) -> list[Call]:
         """Return the calls of a scheduled action at a date; repeating it changes nothing."""
-        where, date = {"location": self.region}, self._at(DATE)
-        correlation = str(uuid.uuid5(uuid.UUID(self.token), "order"))
+        where, date = {"location": self.draft.candidate.region}, self._at(DATE)
+        correlation = str(uuid.uuid5(uuid.UUID(self.draft.token), "order"))
         body = {
             "schedule": {"deadline": date, "deadlineType": "InitiateAt", "timezone": "UTC"},
             "executionParameters": {"retryPolicy": {"retryCount": 7, "retryWindowInMinutes": 120}},
@@ -194,25 +184,13 @@ class CapCalls:
             f"{found}.deadlineType": "InitiateAt",
             f"{found}.state": "Scheduled",
         }
-        service = "computeschedule"
+        service, step, path = "computeschedule", "scheduled-action", f"{found}.operationId"
+        kept = {"keeps": {"operation": path}, "expects": {path: None}}
+        armed = {"arms": step, "patience_s": READ_BACK_S, "expects": made}
+        look = {**where, "body": asked}
         return [
-            self._call(
-                "scheduled-action",
-                service,
-                "virtualMachinesSubmitDeallocate",
-                {**where, "body": body},
-                keeps={"operation": f"{found}.operationId"},
-                expects={f"{found}.operationId": None},
-            ),
-            self._call(
-                "scheduled-action-armed",
-                service,
-                "virtualMachinesGetOperationStatus",
-                {**where, "body": asked},
-                arms="scheduled-action",
-                patience_s=READ_BACK_S,
-                expects=made,
-            ),
+            self._call(step, service, "virtualMachinesSubmitDeallocate", {**where, "body": body}, **kept),
+            self._call(f"{step}-armed", service, "virtualMachinesGetOperationStatus", look, **armed),
         ]
 
     def _at(self, form: str) -> dict[str, Any]:
@@ -220,6 +198,6 @@ class CapCalls:
         return {"$time": {"from": "created.started", "plus_s": self.cap_s + MINUTE_S, "format": form}}
 
     def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
-        """Return a call in the machine's region."""
-        where = {"subscription": self.subscription, **params}
-        return build_call(step, service, operation, where, region=self.region, **more)
+        """Return a call in the machine's subscription."""
+        where = {"subscription": self.draft.chosen.subscription, **params}
+        return self.draft.call(step, service, operation, where, **more)

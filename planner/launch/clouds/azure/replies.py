@@ -14,10 +14,10 @@ from ...core.api_call import CloudError, ErrorKind, look_up
 from ...core.clock import ServerDateClock
 from ...core.cloud_adapter import CloudMachine, Leftover, MachineRef, MachineState
 from ...core.request import TAG_RUN, parse_owner_tags, parse_tags
-from ..base import read_answer
+from ..base import find_status_kind, index_codes, read_answer
+from .caps import DATE
 from .network import build_group_removal
 
-DATE = "%Y-%m-%dT%H:%M:%SZ"
 _CASELESS = {"targetResourceId", "roleDefinitionId", "resourceId", "vmId"}
 _DATES = {"deadline"}
 
@@ -72,7 +72,7 @@ _CODES = {
     ErrorKind.SPENT_TOKEN: "ResourceGroupBeingDeleted ResourceGroupNotFound InvalidResourceReference",
     ErrorKind.EXISTS: "ConditionNotMet PreconditionFailed RoleAssignmentExists",
 }
-_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
+_KIND_OF = index_codes(_CODES)
 _GIVEN_BACK = {"PowerState/deallocating", "PowerState/deallocated", "PowerState/stopping", "PowerState/stopped"}
 
 
@@ -133,15 +133,8 @@ def _named(code: str, message: str) -> ErrorKind | None:
 
 def _by_status(status: int, *, makes: bool) -> ErrorKind:
     """Return the kind of an answer without a known code."""
-    if status in {401, 403}:
-        return ErrorKind.CREDENTIALS
-    if status == 404:
-        return ErrorKind.SPENT_TOKEN if makes else ErrorKind.ABSENT
-    if status == 429:
-        return ErrorKind.THROTTLED
-    if status == 412:
-        return ErrorKind.EXISTS
-    return ErrorKind.INVALID if 400 <= status < 500 else ErrorKind.UNKNOWN
+    absent = ErrorKind.SPENT_TOKEN if makes else ErrorKind.ABSENT
+    return find_status_kind(status, {404: absent, 412: ErrorKind.EXISTS})
 
 
 def _scope(message: str) -> str:
@@ -296,13 +289,8 @@ class AzureRest:
         named = {name: value for name, value in params.items() if name not in {"body", "headers"}}
         query = {name: value for name, value in named.items() if f"{{{name}}}" not in template}
         url = os.environ.get(ENDPOINT_VARIABLE, ENDPOINT) + template.format(**named)
-        return self._exchange(
-            verb,
-            url,
-            query={"api-version": version, **query},
-            body=params.get("body"),
-            headers=params.get("headers", {}),
-        )
+        asked = {"params": {"api-version": version, **query}, "json": params.get("body")}
+        return self._exchange(verb, url, **asked, headers=params.get("headers", {}))
 
     def pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield all rows of a list, following `nextLink`."""
@@ -313,22 +301,13 @@ class AzureRest:
                 return
             reply = self._exchange("GET", reply["nextLink"])
 
-    def _exchange(
-        self,
-        verb: str,
-        url: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> dict[str, Any]:
+    def _exchange(self, verb: str, url: str, **asked: Any) -> dict[str, Any]:
         """Send a request once; a missing answer is an unknown outcome."""
         from azure.core.exceptions import AzureError, ClientAuthenticationError
         from azure.core.rest import HttpRequest
 
-        request = HttpRequest(verb, url, params=dict(query or {}), headers=dict(headers or {}), json=body)
         try:
-            answer = self._pipeline().send_request(request)
+            answer = self._pipeline().send_request(HttpRequest(verb, url, **asked))
             text = answer.text()
         except ClientAuthenticationError as error:
             raise CloudError(ErrorKind.CREDENTIALS, type(error).__name__, _without_lists(str(error))) from error

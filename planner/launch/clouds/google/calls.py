@@ -15,7 +15,7 @@ from typing import Any
 from ...core.api_call import CloudError, ErrorKind, look_up
 from ...core.clock import ServerDateClock
 from ...core.upload import build_archive
-from ..base import read_answer
+from ..base import find_status_kind, index_codes, read_answer
 
 TIMEOUT_S = 60.0
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -130,7 +130,7 @@ _CODES = {  # in upper case
     ErrorKind.EXISTS: "ALREADYEXISTS ALREADY_EXISTS RESOURCE_ALREADY_EXISTS",
     ErrorKind.TRANSIENT: "RESOURCENOTREADY RESOURCE_NOT_READY RESOURCEINUSEBYANOTHERRESOURCE",
 }
-_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
+_KIND_OF = index_codes(_CODES)
 _NOT_HERE = ("does not exist in zone", "acceleratortypes/", "machinetypes/", "unknown zone", "accelerator type")
 _RPC_EXHAUSTED = 8
 # "The resource 'projects/p1/zones/us-east1-b' was not found": the place, not the resource.
@@ -184,17 +184,11 @@ def _named(code: str, message: str) -> ErrorKind | None:
 
 def _by_status(status: int, message: str, *, makes: bool) -> ErrorKind:
     """Return the kind of an answer without a known code."""
-    if status in {401, 403}:
-        return ErrorKind.CREDENTIALS
     if status in {400, 404} and makes and _is_not_here(message):
         return ErrorKind.CAPACITY
-    if status == 404:
-        return ErrorKind.INVALID if makes or _PLACE.search(message) else ErrorKind.ABSENT
-    if status == 409:
-        return ErrorKind.EXISTS if makes else ErrorKind.TRANSIENT
-    if status == 429:
-        return ErrorKind.THROTTLED
-    return ErrorKind.INVALID if 400 <= status < 500 else ErrorKind.UNKNOWN
+    absent = ErrorKind.INVALID if makes or _PLACE.search(message) else ErrorKind.ABSENT
+    taken = ErrorKind.EXISTS if makes else ErrorKind.TRANSIENT
+    return find_status_kind(status, {404: absent, 409: taken})
 
 
 def _in_operation(code: str, message: str) -> ErrorKind:
