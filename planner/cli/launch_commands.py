@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from ..launch.service import Launcher
 
 
-_GO_ON = "repeat the command to continue from the last checkpoint"
-
-
 def plan_launch(
     asked: LaunchArgs, launcher: Launcher, *, dry_run: bool, output: Path | None, as_json: bool
 ) -> LaunchPlan:
@@ -70,8 +67,9 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
             typer.echo(f"to end it: {commands}", err=True)
             suggest_next(format_command("ps"), as_json=as_json)
             return
-        with status(f"waiting for run {plan.run} to end (Ctrl-C leaves it running)", wanted=not as_json):
-            outcome = wait_for_end(launcher, plan.run)
+        live = sys.stderr.isatty() and not as_json
+        with status(f"run {plan.run} (Ctrl-C leaves it running)", wanted=live) as show:
+            outcome = wait_for_end(launcher, plan.run, show=show if live else None)
     except KeyboardInterrupt:
         typer.echo(
             f"run {plan.run} keeps running: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it", err=True
@@ -84,19 +82,36 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
 def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: bool) -> None:
     """Print the result of a run compared with its plan; GpuplanError unless the run is done."""
     from ..launch.outcome import compare_with_plan
+    from ..launch.reports import describe_end
     from ..render.launch import COMPARISON_COLUMNS
     from ..render.output import emit_json, emit_rows
+    from ..render.progress import say
 
     rows = [line.to_json() for line in compare_with_plan(launcher.ledger.peek(run), outcome)]
     if as_json:
         emit_json("gpuplan.launch-end/1", {"run": run, "outcome": outcome.model_dump(mode="json"), "lines": rows})
-    else:
+    elif not outcome.failed:
         emit_rows(COMPARISON_COLUMNS, rows)
     if outcome.status != "done":
-        raise GpuplanError(
-            f"run `{run}` ended as `{outcome.status}` (exit code {outcome.exit_code})",
-            hint="repeat the command to start it again" if outcome.status == "failed" else _GO_ON,
-        )
+        for line in () if as_json else outcome.log.splitlines():
+            say(f"  | {line}")
+        problem, way = describe_end(run, outcome)
+        raise GpuplanError(problem, hint=way)
+
+
+def _say_last_failure(launcher: Launcher, run: str) -> bool:
+    """Say why the last machine of a run failed before training; return whether it did."""
+    from ..launch.reports import describe_end, find_report
+    from ..render.progress import say
+
+    last = launcher.ledger.peek(run).current()
+    report = find_report(last) if last is not None and last.is_over else None
+    if report is None or not report.failed:
+        return False
+    for line in report.log.splitlines():
+        say(f"  | {line}")
+    say(": ".join(describe_end(run, report)))
+    return True
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -177,7 +192,8 @@ def launch(  # noqa: PLR0917 - one argument a flag
     launcher = _launcher(as_json=json_)
     made = plan_launch(asked, launcher, dry_run=dry_run, output=output, as_json=json_)
     if not dry_run:
-        _confirm(f"start it, for {format_cost_limit(made, launcher)}?", yes=yes)
+        failed = _say_last_failure(launcher, made.run)
+        _confirm(f"start {'another' if failed else 'it'}, for {format_cost_limit(made, launcher)}?", yes=yes)
         apply_plan(made, launcher, wait=wait, as_json=json_)
 
 
@@ -200,7 +216,7 @@ def ps(
     from ..launch.listing import listed
     from ..render.launch import MACHINE_COLUMNS
     from ..render.output import emit_json, emit_rows
-    from ..render.progress import status
+    from ..render.progress import say, status
 
     launcher = _launcher(as_json=json_)
     asked = launcher.providers_to_ask(provider or (), cloud=cloud)
@@ -213,6 +229,9 @@ def ps(
             now=datetime.now(tz=UTC),
             failures=failures,
         )
+        ended = launcher.find_failed_runs(asked, failures)
+    for line in ended:
+        say(line)
     rows = to_plain(found)
     if json_:
         parts = [(part.partition(" "), error) for part, error in failures.errors.items()]

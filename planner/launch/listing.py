@@ -112,4 +112,5 @@ def _state(history: History, past: AttemptHistory, adapters: Mapping[str, Adapte
     if adapter is None or adapter.remote:
         return history.state
     outcome = adapter.outcome(request)
-    return outcome.status if outcome and outcome.attempt == past.attempt.number else "gone"
+    ended = outcome and outcome.attempt == past.attempt.number and outcome.status != "running"
+    return outcome.status if outcome and ended else "gone"

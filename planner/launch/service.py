@@ -9,13 +9,14 @@ from itertools import chain
 from ..errors import CredentialsError, UsageError
 from .clouds import LAUNCHABLE
 from .context import LaunchContext, is_past_cap, remove_leftovers
-from .core.cloud_adapter import CloudMachine
+from .core.cloud_adapter import CloudMachine, RunOutcome
 from .core.error_messages import Failures, list_machines
 from .core.history import AttemptHistory
 from .core.launch_plan import LaunchPlan
 from .core.ledger import RunLog
 from .core.request import build_safe_name
 from .engine import apply
+from .reports import describe_end, find_report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +139,28 @@ class Launcher(LaunchContext):
         with log.held():
             self._refresh(log)
         return True
+
+    def watch(self, run: str) -> RunOutcome | None:
+        """Return the last report of a run's machine, or None; one that says how it ended is recorded."""
+        past = self.ledger.peek(run).current()
+        report = self.report(past) if past else None
+        if past and report and report.status != "running" and find_report(past) is None:
+            log = self.ledger.open_run(run)
+            with log.held():
+                self._keep_report(log, past, report)
+        return report
+
+    def find_failed_runs(self, asked: Sequence[str], failures: Failures) -> list[str]:
+        """Describe the open runs whose machine failed before training; without asking, those on record."""
+        found = []
+        for log in self.ledger.runs():
+            for past in log.history().open_attempts():
+                with failures.collect(log.run):
+                    is_asked = past.plan.request.provider in asked
+                    report = self.watch(log.run) if is_asked else find_report(past)
+                    if report is not None and report.failed:
+                        found.append(": ".join(describe_end(log.run, report)))
+        return found
 
     def stop_run(self, run: str, *, why: str = "stopped") -> None:
         """End a run for good: its machine and all its resources."""

@@ -22,6 +22,7 @@ kind of thing that exists now.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -362,7 +363,8 @@ class Layer:
             for key in query
             if re.fullmatch(r"TagSpecification\.1\.Tag\.\d+\.Key", key)
         }
-        script = b64decode(query.get("UserData", "")).decode()
+        packed = b64decode(query.get("UserData", ""))
+        script = (gzip.decompress(packed) if packed.startswith(b"\x1f\x8b") else packed).decode()
         timer = re.match(r"#!/bin/bash\nshutdown -h \+(\d+)", script)
         timer_at = started + timedelta(minutes=int(timer.group(1)), seconds=60) if timer else None
         if self.world.hang or query.get("InstanceInitiatedShutdownBehavior") != "terminate":

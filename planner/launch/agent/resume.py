@@ -121,6 +121,13 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         place.steps += trained
         self.order.trained(trained)
         self._last_logs = dict(logs or {})
+        self.clock.facts |= {
+            "epoch": place.epoch + 1,
+            "epochs": self.params["epochs"],
+            "batch": place.batch,
+            "batches": self._steps_per_epoch,
+            "loss": self._last_logs.get("loss"),
+        }
         self.clock.step(place.steps)
         if place.batch != self._steps_per_epoch:  # `on_epoch_end` follows and stores the history
             self._save_or_leave()

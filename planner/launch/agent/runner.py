@@ -31,7 +31,11 @@ def main(folder: Path) -> None:
     params = json.loads((folder / "params.json").read_text(encoding="utf-8"))
     work = Path(params["work"])
     control = ControlFlags(every_s=params["checkpoint_every_s"])
-    clock = StepClock(on_step=_StopLossMonitor(params, control))
+
+    def report(clock: StepClock) -> None:
+        write_json(work / "steps.json", {"attempt": params["attempt"], **clock.to_json()})
+
+    clock = StepClock(on_step=_StopLossMonitor(params, control), report=report)
 
     def leave(*_: object) -> None:
         control.leave = True
@@ -51,7 +55,7 @@ def main(folder: Path) -> None:
     try:
         runpy.run_path(params["script"], run_name="__main__")
     finally:
-        write_json(work / "steps.json", {"attempt": params["attempt"], **clock.to_json()})
+        report(clock)
 
 
 def die_with_parent() -> None:

@@ -261,7 +261,6 @@ def is_in(region: str, regions: Sequence[str] | None) -> bool:
     """Whether a region is among the requested ones; None: all are."""
     return regions is None or region in regions
 
-
 def none_if_absent(ask: Callable[[], Answer]) -> Answer | None:
     """Return an answer; None for a thing that the cloud does not know."""
     try:

@@ -135,6 +135,8 @@ EventName = Literal[
     "ended",
     "removed",
     "left",
+    "progress",
+    "failed",
 ]
 
 

@@ -92,8 +92,8 @@ def build_clone_commands(place: str, folder: str) -> list[str]:
     return [clone, f"git -C {folder} checkout -q {quote(reference)}"] if reference else [clone]
 
 
-def build_container_commands(image: str, *, home: str, job: str, accelerator: str) -> list[str]:
-    """Return the commands that run the supervisor within a container that has the code and its packages.
+def build_container_command(image: str, *, home: str, job: str, accelerator: str) -> str:
+    """Return the command that runs the supervisor within a container that has the code and its packages.
 
     Args:
         image: Name of the image, which has Python as `python`, Keras, and the script below its working folder.
@@ -104,10 +104,9 @@ def build_container_commands(image: str, *, home: str, job: str, accelerator: st
     The container uses the host's network, where preemption notices are served.
     """
     devices = "--privileged" if accelerator.startswith("TPU") else "" if accelerator == "CPU" else "--gpus all"
-    name = quote(image)
     run = ["docker run --rm --init --network host", devices, f"-v {home}:{home} -e PYTHONPATH={home}"]
-    command = f"--entrypoint python {name} -m gpuplan_agent.supervise {job}"
-    return [f"docker pull -q {name}", " ".join(filter(None, [*run, command]))]
+    command = f"--entrypoint python {quote(image)} -m gpuplan_agent.supervise {job}"
+    return " ".join(filter(None, [*run, command]))
 
 
 PACKAGES = ("keras", "jax")

@@ -21,7 +21,7 @@ from ...core.request import TAG_RUN, LaunchCandidate, parse_tags
 from ...core.shell import quote
 from ...core.startup import BootConfig, build_startup_script
 from ..base import PACKAGES, Draft
-from .options import FETCH, GoogleOptions, build_upload_calls, machine_type, parse_region
+from .options import STREAM, GoogleOptions, build_upload_calls, machine_type, parse_region
 
 SERVICE = "compute.v1"
 MADE_WITHIN_S = 900.0  # from the request to the end of its operation
@@ -228,7 +228,7 @@ def _boot(draft: Draft[GoogleOptions]) -> BootConfig:
         packages=PACKAGES,
         notices="gcp",
         copy_="gcloud storage rsync -r {source} {target}",
-        unpack=FETCH,
+        stream=STREAM,
         bucket=chosen.bucket,
     )
 
