@@ -71,6 +71,7 @@ def require_fetchable(source: str, *, kinds: tuple[str, ...], provider: str) -> 
     require_plain_source(source)
 
 
+HOME = "/opt/gpuplan"
 UV = "0.13.9"  # docs.astral.sh/uv/reference/installer
 PYTHON = "3.12"  # taken from uv where the image has none that the packages run on
 ROOM_GIB = 8  # packages with CUDA, installed, take about 5
@@ -91,7 +92,7 @@ def build_startup_script(request: LaunchRequest, candidate: LaunchCandidate, num
         "set -euo pipefail",
         *_build_reporting(boot, remote, number),
         "trap end EXIT",
-        f"why=$(mkdir -p {HOME}/run {HOME}/work {HOME}/code 2>&1 && touch {HOME}/work/log-{number}.txt 2>&1)",
+        f"why=$({{ mkdir -p {HOME}/run {HOME}/work {HOME}/code && {_PROBE}; }} 2>&1)",
         f"cd {HOME}",
         f"exec >> work/log-{number}.txt 2>&1",
         "stage boot",
@@ -132,7 +133,7 @@ def _build_reporting(boot: BootConfig, remote: str, number: int) -> list[str]:
         f"result() {{ grep -s '\"attempt\": {number},' {HOME}/work/outcome.json; }}",
         "end() {",
         "code=$? r=; set +e",
-        f'log=$({{ echo "${{why:-}}"; cat {HOME}/work/log-{number}.txt; }} 2> /dev/null | {_TAIL})',
+        f'log=$({{ cat {HOME}/work/log-{number}.txt || echo "${{why:-}}"; {_FULL}; }} 2> /dev/null | {_TAIL})',
         f"[ $now = proof ] && r=$(result) || r='{failed}'",
         'say "$r"',
         last,
@@ -141,7 +142,9 @@ def _build_reporting(boot: BootConfig, remote: str, number: int) -> list[str]:
     ]
 
 
+_PROBE = f"head -c 1000000 /dev/zero > {HOME}/run/probe && rm {HOME}/run/probe"
 # The last lines, without control characters, as a JSON string.
+_FULL = f"""df -Pk {HOME} | awk 'NR == 2 && $4 < 9999 {{print "gpuplan: the disk is full"}}'"""
 _TAIL = r"""tail -n 12 | tail -c 1500 | tr -cd '\n -~' | sed 's/[\"]/\\&/g' | awk '{printf "%s\\n", $0}'"""
 
 
@@ -221,8 +224,7 @@ def _build_copy(boot: BootConfig, *, source: str, target: str) -> str:
     return boot.copy_.format(source=quote(source), target=quote(target))
 
 
-HOME = "/opt/gpuplan"
-REPORT_S, LINGER_S = 30, 60
+REPORT_S, LINGER_S = 30, 90
 UNPACKING = (
     "'import base64, io, sys, tarfile;"
     " tarfile.open(fileobj=io.BytesIO(base64.b85decode(sys.stdin.read().strip()))).extractall()'"
