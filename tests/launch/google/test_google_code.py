@@ -47,7 +47,7 @@ def test_the_machine_fetches_what_was_uploaded() -> None:
     plan = build_launch_plan("compute", source="folder:/here", **BUCKET)
     (upload,) = [call for call in plan.attempts[0].calls if call.service == "storage.v1"]
     assert upload.params["body"]["name"] == "below/r1234abcd-1-source.tar.gz"
-    line = "gcloud storage cat gs://mine/below/r1234abcd-1-source.tar.gz | tar xz -C code"
+    line = "gcloud storage cp gs://mine/below/r1234abcd-1-source.tar.gz - | tar xz -C code"
     assert line in script(plan).splitlines()
 
 
