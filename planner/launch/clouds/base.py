@@ -261,6 +261,7 @@ def is_in(region: str, regions: Sequence[str] | None) -> bool:
     """Whether a region is among the requested ones; None: all are."""
     return regions is None or region in regions
 
+
 def none_if_absent(ask: Callable[[], Answer]) -> Answer | None:
     """Return an answer; None for a thing that the cloud does not know."""
     try:
@@ -271,6 +272,7 @@ def none_if_absent(ask: Callable[[], Answer]) -> Answer | None:
         raise
 
 
+CONSOLE_BYTES = 1 << 16  # read from the end of a console
 SPOT_CEILING = Decimal("1.25")  # a spot price above this multiple of the planned one ends the machine
 CENTS_OF_A_CENT = Decimal("0.0001")
 

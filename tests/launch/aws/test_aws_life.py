@@ -16,6 +16,7 @@ from gpuplan.errors import GpuplanError, NoAnswerError, UsageError
 from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind, look_up, resolve
 from gpuplan.launch.core.upload import pack_script
 from launch.aws.bench import REGIONS, ROLE, Cloud
+from launch.consoles import CONSOLE, check_failure_is_read
 
 
 @pytest.mark.parametrize("purchase", ["on_demand", "spot"])
@@ -281,3 +282,13 @@ def test_the_disk_is_the_images_root_device(cloud: Cloud) -> None:
     assert device.startswith("/dev/")
     asked = calls["machine"].params["BlockDeviceMappings"]
     assert resolve(asked, {"root": {"device": device}})[0]["DeviceName"] == device
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_failure_before_training_is_read_from_the_console(cloud: Cloud, old: bool) -> None:
+    """There is no bucket; an instance of an old kind has no latest output, but the one that EC2 has kept."""
+    cloud.launcher.launch(cloud.plan())
+    assert cloud.launcher.watch("r1") is None
+    cloud.server.post("console", text=CONSOLE, old=old)
+
+    check_failure_is_read(cloud.launcher, "aws")
