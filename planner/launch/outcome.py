@@ -42,7 +42,7 @@ class PlanComparison:
 
 
 SHOWN_LINES = 3  # of the log, on a terminal
-SAID_S = 60.0  # between lines of progress within a stage
+SAID_S = 60.0  # between lines of progress, except at a new stage and the first epoch
 END_S = 180.0  # a machine that has reported its end is gone by then, or only powered off
 
 
@@ -57,7 +57,7 @@ def wait_for_end(launcher: Launcher, run: str, *, show: Callable[[str], None] | 
     Raises:
         GpuplanError: The machine is gone without a result: killed, preempted or stopped.
     """
-    clock, said, said_at, ended_at = launcher.clock, "", -math.inf, math.inf
+    clock, said, said_at, ended_at = launcher.clock, ("", False), -math.inf, math.inf
     for looks in itertools.count():
         launcher.refresh(run)
         history = launcher.ledger.peek(run)
@@ -72,9 +72,9 @@ def wait_for_end(launcher: Launcher, run: str, *, show: Callable[[str], None] | 
             text = describe_progress(report, current, now=launcher.adapter(provider).cloud_time() or clock.now())
             if show is not None:
                 show("\n".join((text, *report.log.splitlines()[-SHOWN_LINES:])))
-            elif report.stage != said or now_s - said_at >= SAID_S:
+            elif (state := (report.stage, report.epoch is None)) != said or now_s - said_at >= SAID_S:
                 launcher.tell("progress", text, current)
-                said, said_at = report.stage, now_s
+                said, said_at = state, now_s
             ended_at = min(ended_at, now_s) if report.status != "running" else math.inf
             if now_s - ended_at > END_S:
                 return report
