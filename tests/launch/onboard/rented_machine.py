@@ -88,7 +88,7 @@ def start_machine(
     home = home or folder / f"machine-{number}"
     text = script_of(name, folder, number) if text is None else text
     text = text.replace("/opt/gpuplan", str(home)).replace("/var/log", str(home))
-    text = text.replace("/dev/console", f"{folder}/machine-{number}.console")
+    text = text.replace("> /dev/console", f">> {folder}/machine-{number}.console")
     path = {"PATH": f"{_programs(folder, number, programs or {}, installs=installs)}:{os.environ['PATH']}"}
     backend = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder / "wheels"), "PIP_CONFIG_FILE": os.devnull}

@@ -230,7 +230,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
     text = f"{full}\n{script}"
     process = ["unshare", "-rm", "bash", "-c", 'eval "$TEXT"']
     text = text.replace("/opt/gpuplan", f"{tmp_path}/small/opt").replace(
-        "/dev/console", f"{tmp_path}/machine-1.console"
+        "> /dev/console", f">> {tmp_path}/machine-1.console"
     )
     start_machine(tmp_path, "gcp", 1, {}, text="true").wait(timeout=60)  # writes the programs
     path = f"{tmp_path}/machine-1.programs:{os.environ['PATH']}"
