@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from gpuplan.cli.launch_commands import _say_last_failure, apply_plan
 from gpuplan.errors import GpuplanError
 from gpuplan.launch.core.cloud_adapter import RunOutcome
 from gpuplan.launch.core.request import LaunchRequest
 from gpuplan.launch.outcome import wait_for_end
+from gpuplan.render.launch import event_line
 from launch.conftest import Bench
 from launch.consoles import CONSOLE, SAID
 
+SCHEMAS = Path(__file__).parents[2] / "schemas"
 RUNNING = {"attempt": 1, "status": "running"}
 EPOCHS = {"epoch": 1, "epochs": 2, "batches": 100, "train_s": 50.0}
 TRAINING = {**RUNNING, **EPOCHS, "stage": "training", "log": "a\nb\nc\nd"}
@@ -82,6 +87,27 @@ def test_without_a_terminal_a_line_for_each_stage_and_minute(
     said = [event.message.split(",")[0] for event in launched.events if event.event == "progress"]
     assert said[:2] == ["booting", "training"]
     assert 3 <= len(said) <= 5
+    schema = json.loads((SCHEMAS / "gpuplan.launch-event.json").read_text())
+    for event in launched.events:
+        jsonschema.validate(json.loads(event_line(event.model_dump(mode="json"), as_json=True)), schema)
+
+
+def test_an_interrupt_leaves_the_machine_and_says_how_to_end_it(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while it waits."""
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    plan = bench.plan()
+    bench.launcher.launch(plan)
+    monkeypatch.setattr(bench.clock, "sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        apply_plan(plan, bench.launcher, wait=True, as_json=False)
+
+    assert "run r1 keeps running: `gpuplan ps` shows it, `gpuplan stop r1` ends it" in capsys.readouterr().err
+    assert len(bench.cloud.alive()) == 1
 
 
 def test_a_failure_before_training_is_the_error_of_the_command(

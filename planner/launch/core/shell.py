@@ -36,6 +36,9 @@ def quote_all(words: Iterable[str]) -> str:
     return " ".join(quote(word) for word in words)
 
 
+# Reads the token in an answer of a metadata service; an image may have no Python.
+READ_TOKEN = r"""sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p'"""
+
 _HOW = "`--source git:https://HOST/REPOSITORY@REF`"
 _SCHEMES = ("https://", "http://", "ssh://", "git://")
 _SCP = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:]+")  # user@host:path
