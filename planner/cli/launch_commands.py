@@ -99,21 +99,6 @@ def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: boo
         raise GpuplanError(problem, hint=way)
 
 
-def _say_last_failure(launcher: Launcher, run: str) -> bool:
-    """Say why the last machine of a run failed before training; return whether it did."""
-    from ..launch.reports import describe_end, find_report
-    from ..render.progress import say
-
-    last = launcher.ledger.peek(run).current()
-    report = find_report(last) if last is not None and last.is_over else None
-    if report is None or not report.failed:
-        return False
-    for line in report.log.splitlines():
-        say(f"  | {line}")
-    say(": ".join(describe_end(run, report)))
-    return True
-
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required without a terminal.")]
 Provider = Annotated[list[str] | None, typer.Option(help="Only this provider; repeatable.")]
@@ -192,8 +177,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
     launcher = _launcher(as_json=json_)
     made = plan_launch(asked, launcher, dry_run=dry_run, output=output, as_json=json_)
     if not dry_run:
-        failed = _say_last_failure(launcher, made.run)
-        _confirm(f"start {'another' if failed else 'it'}, for {format_cost_limit(made, launcher)}?", yes=yes)
+        _confirm(f"start it, for {format_cost_limit(made, launcher)}?", yes=yes)
         apply_plan(made, launcher, wait=wait, as_json=json_)
 
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from ..errors import GpuplanError
 from .clouds import create_adapter
-from .core.api_call import CloudError
 from .core.clock import BackoffPolicy, Clock
 from .core.cloud_adapter import Adapter, CloudMachine, Leftover, RunOutcome
 from .core.error_messages import Failures, explain_errors, explain_teardown_errors
 from .core.history import AttemptHistory
 from .core.launch_plan import EventName, LaunchEvent
 from .core.ledger import Ledger, RunLog
-from .core.request import build_safe_name
+from .core.request import LaunchRequest, build_safe_name
 from .core.retry import CallRunner
 from .engine import Teardown
-from .reports import describe_end, find_report, read_console
+from .reports import keep_report, read_report
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,32 +50,18 @@ class LaunchContext:
             self._adapters[provider] = create_adapter(provider, state_dir=self.state_dir, clock=self.clock)
         return self._adapters[provider]
 
-    def report(self, past: AttemptHistory) -> RunOutcome | None:
-        """Return what an attempt's machine reported last, by the ledger, its bucket or its console; else None."""
-        request, number = past.plan.request, past.attempt.number
-        found, adapter = find_report(past), self.adapter(request.provider)
-        if found is not None:
-            return found
-        with (
-            explain_errors(
-                request.provider,
-                what=f"for the result of run `{request.run}`",
-                otherwise="the result is in its bucket",
-            ),
-            suppress(ValidationError),  # not what a supervisor writes
+    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
+        """Return the result of an ended run; None when there is none to read."""
+        with explain_errors(
+            request.provider,
+            what=f"for the result of run `{request.run}`",
+            otherwise="the result is in its bucket",
         ):
-            found = adapter.outcome(request)
-        if found is not None and found.attempt == number:
-            return found
-        if past.ref is not None:
-            with suppress(CloudError):  # gone with its machine, or not permitted
-                return read_console(adapter.console(past.ref), attempt=number)
-        return None
+            return self.adapter(request.provider).outcome(request)
 
-    def _keep_report(self, log: RunLog, past: AttemptHistory, report: RunOutcome | None) -> None:
-        """Record a report that says how the machine of an attempt ended, once."""
-        if report is not None and report.status != "running" and find_report(past) is None:
-            log.record("reported", attempt=past.attempt.number, outcome=report.model_dump(mode="json"))
+    def report(self, past: AttemptHistory) -> RunOutcome | None:
+        """Return the last report of an attempt's machine: on record, in its bucket or on its console; else None."""
+        return read_report(past, outcome=self.outcome, adapter=self.adapter(past.plan.request.provider))
 
     def tell(self, event: EventName, message: str, past: AttemptHistory) -> None:
         """Send an event of an attempt."""
@@ -93,7 +74,7 @@ class LaunchContext:
             with explain_teardown_errors(past):
                 found = None if past.is_ending else self._find(log, past)
             if found is None:
-                self._close(log, past, why="its machine is gone" if past.machine_id else "it never came up")
+                self._end(log, past, why="its machine is gone" if past.machine_id else "it never came up")
             elif reap and is_past_cap(found):
                 self._end(log, past, why="past its cap")
         history = log.history()
@@ -103,10 +84,10 @@ class LaunchContext:
 
     def _note_outcome(self, log: RunLog, past: AttemptHistory) -> None:
         """Record the result of an attempt; until it can be read, the next command tries again."""
-        self._keep_report(log, past, self.report(past))
-        report = find_report(next(one for one in log.history().attempts() if one.attempt == past.attempt))
-        if report is not None and report.status in {"done", "failed"}:
-            log.record("finished", why=report.status)
+        report = self.report(past)
+        keep_report(log, past, report)
+        if report and report.status in {"done", "failed"}:
+            log.record("finished", why=report.status, outcome=report.model_dump(mode="json"))
         log.record("noted", attempt=past.attempt.number)
 
     def _find(self, log: RunLog, past: AttemptHistory) -> CloudMachine | None:
@@ -116,16 +97,7 @@ class LaunchContext:
         return self.teardown(log, past.plan.request.provider, owner=past.plan.request.owner).find(past)
 
     def _end(self, log: RunLog, past: AttemptHistory, *, why: str) -> None:
-        """End an attempt; before that, record what its machine has reported."""
-        with suppress(GpuplanError):  # which must not keep it alive
-            report = self.report(past) if past.may_have_machine else None
-            self._keep_report(log, past, report)
-            if report is not None and report.failed:
-                self.tell("failed", ": ".join(describe_end(log.run, report)), past)
-        self._close(log, past, why=why)
-
-    def _close(self, log: RunLog, past: AttemptHistory, *, why: str) -> None:
-        """End an attempt whose machine is gone, or has reported."""
+        """End an attempt."""
         with explain_teardown_errors(past):
             self.teardown(log, past.plan.request.provider, owner=past.plan.request.owner).end_attempt(
                 past, why=why

@@ -1,15 +1,20 @@
-"""What a machine reports of its run: found on its console, described with its cost and what to do. Pure."""
+"""What a machine reports of its run: read from bucket or console, recorded, described with its cost and advice."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 
 from ..plan.money import compute_rental_usd
-from .core.cloud_adapter import RunOutcome
+from .core.api_call import CloudError
+from .core.cloud_adapter import Adapter, RunOutcome
 from .core.history import AttemptHistory
+from .core.ledger import RunLog
+from .core.request import LaunchRequest
 
 _REPORT = re.compile(r"gpuplan: (\{.*\})\s*$", re.MULTILINE)
 
@@ -52,6 +57,35 @@ def read_console(text: str, *, attempt: int) -> RunOutcome | None:
         if report.attempt == attempt:
             return report
     return None
+
+
+def read_report(
+    past: AttemptHistory, *, outcome: Callable[[LaunchRequest], RunOutcome | None], adapter: Adapter
+) -> RunOutcome | None:
+    """Return what an attempt's machine reported last: on record, in its bucket, or on its console; else None.
+
+    Args:
+        past: The attempt.
+        outcome: Reads the bucket of a request.
+        adapter: Adapter of its provider.
+    """
+    number = past.attempt.number
+    found = find_report(past)
+    if found is None:
+        with suppress(ValidationError):  # not what a supervisor writes
+            found = outcome(past.plan.request)
+    if found is not None and found.attempt == number:
+        return found
+    if past.ref is not None:
+        with suppress(CloudError):  # gone with its machine, or not permitted
+            return read_console(adapter.console(past.ref), attempt=number)
+    return None
+
+
+def keep_report(log: RunLog, past: AttemptHistory, report: RunOutcome | None) -> None:
+    """Record a report that says how the machine of an attempt ended, once."""
+    if report is not None and report.status != "running" and find_report(past) is None:
+        log.record("reported", attempt=past.attempt.number, outcome=report.model_dump(mode="json"))
 
 
 def find_report(past: AttemptHistory) -> RunOutcome | None:

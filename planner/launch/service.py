@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
-from ..errors import CredentialsError, UsageError
+from ..errors import CredentialsError, GpuplanError, UsageError
 from .clouds import LAUNCHABLE
 from .context import LaunchContext, is_past_cap, remove_leftovers
 from .core.cloud_adapter import CloudMachine, RunOutcome
@@ -16,7 +17,7 @@ from .core.launch_plan import LaunchPlan
 from .core.ledger import RunLog
 from .core.request import build_safe_name
 from .engine import apply
-from .reports import describe_end, find_report
+from .reports import describe_end, find_report, keep_report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +148,7 @@ class Launcher(LaunchContext):
         if past and report and report.status != "running" and find_report(past) is None:
             log = self.ledger.open_run(run)
             with log.held():
-                self._keep_report(log, past, report)
+                keep_report(log, past, report)
         return report
 
     def find_failed_runs(self, asked: Sequence[str], failures: Failures) -> list[str]:
@@ -167,6 +168,11 @@ class Launcher(LaunchContext):
         log = self.ledger.run(run)
         with log.held():
             for past in log.history().open_attempts():
+                with suppress(GpuplanError):  # which must not keep the machine alive
+                    report = self.report(past)
+                    keep_report(log, past, report)
+                    if report is not None and report.failed:
+                        self.tell("failed", ": ".join(describe_end(run, report)), past)
                 self._end(log, past, why=why)
             log.record("finished", why=why)
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpuplan.cli.launch_commands import _say_last_failure, apply_plan
+from gpuplan.cli.launch_commands import apply_plan
 from gpuplan.errors import GpuplanError
 from gpuplan.launch.core.cloud_adapter import RunOutcome
 from gpuplan.launch.core.request import LaunchRequest
 from gpuplan.launch.outcome import wait_for_end
+from gpuplan.launch.reports import find_report
 from gpuplan.render.launch import event_line
 from launch.conftest import Bench
-from launch.consoles import CONSOLE, SAID
+from launch.consoles import CONSOLE, REPORT, SAID
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 RUNNING = {"attempt": 1, "status": "running"}
@@ -113,7 +114,7 @@ def test_an_interrupt_leaves_the_machine_and_says_how_to_end_it(
 def test_a_failure_before_training_is_the_error_of_the_command(
     bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a bucket, from the console; the next launch of the plan says it again, before it asks."""
+    """Without a bucket, from the console; it stays on record, where the next launch of the plan finds it."""
     monkeypatch.setattr(bench.clock, "sleep", power_off_at(bench, "failed_before_training"))
     bench.cloud.consoles["m-1"] = CONSOLE
     with pytest.raises(GpuplanError) as caught:
@@ -125,8 +126,9 @@ def test_a_failure_before_training_is_the_error_of_the_command(
     assert "  | ERROR: [31mNo matching distribution\n" in capsys.readouterr().err
     assert bench.launcher.ledger.peek("r1").state == "ended"  # not finished: it goes on, after a question
     bench.cloud.consoles.clear()
-    assert _say_last_failure(bench.launcher, "r1")
-    assert SAID in capsys.readouterr().err
+    last = bench.launcher.ledger.peek("r1").current()
+    assert last is not None
+    assert find_report(last) == RunOutcome.model_validate_json(REPORT)
 
 
 def test_a_machine_that_only_powers_off_is_not_waited_for(
