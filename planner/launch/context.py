@@ -60,7 +60,7 @@ class LaunchContext:
             return self.adapter(request.provider).outcome(request)
 
     def report(self, past: AttemptHistory) -> RunOutcome | None:
-        """Return the last report of an attempt's machine: on record, in its bucket or on its console; else None."""
+        """Return the last report of an attempt: on record, in its bucket, or on its console; else None."""
         return read_report(past, outcome=self.outcome, adapter=self.adapter(past.plan.request.provider))
 
     def tell(self, event: EventName, message: str, past: AttemptHistory) -> None:

@@ -247,10 +247,6 @@ class LocalAdapter(Adapter):
         path = self._work(request) / "outcome.json"
         return RunOutcome.model_validate_json(path.read_bytes()) if path.exists() else None
 
-    def console(self, machine: MachineRef) -> str:
-        """Return an empty text: its result is a file of this computer."""
-        return ""
-
     def _job(self, request: LaunchRequest, candidate: LaunchCandidate, number: int) -> dict[str, Any]:
         """Return the configuration of the supervisor."""
         spec = request.spec
