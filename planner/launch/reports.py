@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 
+from ..errors import GpuplanError
 from ..plan.money import compute_rental_usd
 from .core.api_call import CloudError
 from .core.cloud_adapter import Adapter, RunOutcome
@@ -68,18 +69,27 @@ def read_report(
         past: The attempt.
         outcome: Reads the bucket of a request.
         adapter: Adapter of its provider.
+
+    Raises:
+        GpuplanError: The bucket cannot be read, and the console says nothing.
     """
-    number = past.attempt.number
+    number, problem = past.attempt.number, None
     found = find_report(past)
-    if found is None:
-        with suppress(ValidationError):  # not what a supervisor writes
-            found = outcome(past.plan.request)
+    try:
+        found = found or outcome(past.plan.request)
+    except ValidationError:  # not what a supervisor writes
+        pass
+    except GpuplanError as error:
+        problem = error
     if found is not None and found.attempt == number:
         return found
+    found = None
     if past.ref is not None:
         with suppress(CloudError):  # gone with its machine, or not permitted
-            return read_console(adapter.console(past.ref), attempt=number)
-    return None
+            found = read_console(adapter.console(past.ref), attempt=number)
+    if problem is not None and found is None:
+        raise problem
+    return found
 
 
 def keep_report(log: RunLog, past: AttemptHistory, report: RunOutcome | None) -> None:

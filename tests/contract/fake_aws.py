@@ -360,7 +360,7 @@ class Layer:
     def _on_GetConsoleOutput(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
         """Answer with the console that a test has set; a machine of an old kind refuses the latest one."""
         if self.world.old_console and query.get("Latest") == "true":
-            return _error("ec2", "InvalidParameterValue", "Latest is not supported by this instance type", 400)
+            return _error("ec2", "UnsupportedOperation", "This instance type does not support it", 400)
         text = b64encode(self.world.console.encode()).decode()
         reply = f"<GetConsoleOutputResponse><output>{text}</output></GetConsoleOutputResponse>"
         return "200 OK", [("Content-Type", "text/xml")], reply.encode()

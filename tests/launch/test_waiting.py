@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from gpuplan.cli.launch_commands import apply_plan
 from gpuplan.errors import GpuplanError
+from gpuplan.launch.core.api_call import CloudError, ErrorKind
 from gpuplan.launch.core.cloud_adapter import RunOutcome
 from gpuplan.launch.core.request import LaunchRequest
 from gpuplan.launch.outcome import wait_for_end
@@ -166,6 +167,21 @@ def test_a_machine_that_is_gone_without_a_result(launched: Bench, console: str, 
     assert str(caught.value) == said
     assert "paid for again" in str(caught.value.hint)
     assert "repeat" not in str(caught.value.hint)
+
+
+def test_a_bucket_that_cannot_be_read_from_here_is_no_silence(launched: Bench) -> None:
+    """The console has the report too; with neither, the bucket's refusal is the error."""
+
+    def refuse(request: LaunchRequest) -> RunOutcome:
+        raise CloudError(ErrorKind.CREDENTIALS, "AccessDenied", "no")
+
+    launched.adapter.outcome = refuse  # type: ignore[method-assign]
+    with pytest.raises(GpuplanError, match="AccessDenied"):
+        launched.launcher.watch("r1")
+    launched.cloud.consoles["m-1"] = CONSOLE
+    report = launched.launcher.watch("r1")
+    assert report is not None
+    assert report.failed
 
 
 def test_what_a_script_has_written_into_its_result_is_data(launched: Bench) -> None:
