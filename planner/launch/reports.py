@@ -120,6 +120,7 @@ def describe_progress(report: RunOutcome, past: AttemptHistory, *, now: datetime
     parts = [STAGES.get(report.stage, (report.stage, ""))[0]]
     if report.epoch is not None:
         parts.append(f"epoch {report.epoch} of {report.epochs}")
+    if report.batch is not None:
         parts.append(f"batch {report.batch}{f' of {report.batches}' if report.batches else ''}")
     if report.loss is not None:
         parts.append(f"loss {report.loss}")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -92,6 +95,31 @@ def test_without_a_terminal_a_line_for_each_stage_and_minute(
     schema = json.loads((SCHEMAS / "gpuplan.launch-event.json").read_text())
     for event in launched.events:
         jsonschema.validate(json.loads(event_line(event.model_dump(mode="json"), as_json=True)), schema)
+
+
+def test_a_terminal_has_one_region_that_changes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No lines of progress beside it."""
+    shown: list[str] = []
+
+    @contextmanager
+    def status(label: str, *, wanted: bool = True) -> Iterator[Callable[[str], None]]:
+        yield lambda text: shown.append(f"{label}: {text}")
+
+    monkeypatch.setattr("gpuplan.render.progress.status", status)
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True, write=lambda text: None))
+    monkeypatch.setattr(
+        bench.adapter, "outcome", reports({**TRAINING, "batch": 1}, {**TRAINING, "status": "done"})
+    )
+    monkeypatch.setattr(bench.clock, "sleep", power_off_at(bench, "done"))
+    apply_plan(bench.plan(), bench.launcher, wait=True, as_json=True)
+
+    assert shown == []
+    assert "progress" in bench.happened()
+    bench.events.clear()
+    apply_plan(bench.plan(run="r2"), bench.launcher, wait=True, as_json=False)
+
+    assert shown[0].startswith("run r2 (Ctrl-C leaves it running): training, epoch 1 of 2, $0.0")
+    assert "progress" not in bench.happened()
 
 
 def test_an_interrupt_leaves_the_machine_and_says_how_to_end_it(
