@@ -14,6 +14,7 @@ import signal
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +34,8 @@ def main(folder: Path) -> None:
     control = ControlFlags(every_s=params["checkpoint_every_s"])
 
     def report(clock: StepClock) -> None:
-        write_json(work / "steps.json", {"attempt": params["attempt"], **clock.to_json()})
+        with suppress(OSError):  # a full disk ends no training
+            write_json(work / "steps.json", {"attempt": params["attempt"], **clock.to_json()})
 
     clock = StepClock(on_step=_StopLossMonitor(params, control), report=report)
 

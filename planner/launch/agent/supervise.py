@@ -28,6 +28,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -132,9 +133,11 @@ class Supervisor:
 
     def _once(self) -> tuple[str, int | None]:
         """Run the script once; return its status and exit code."""
-        code = None if self.reason else self._run("runner")
-        if self.reason or code is None:
-            return self.reason or "stopped", code
+        if self.reason:
+            return self.reason, None
+        code = self._run("runner")
+        if self.reason:
+            return self.reason, code
         if _read_json(self.work / "stop_loss.json", {"stopped": False})["stopped"]:
             return "stopped", code
         if code == 0:
@@ -151,12 +154,12 @@ class Supervisor:
             env=environment,
             close_fds=False,
         )
-        began, asked_at = time.monotonic(), math.inf
-        reported = -math.inf
+        began, asked_at, reported = time.monotonic(), math.inf, -math.inf
         while True:
             now = time.monotonic()
             if now - reported >= REPORT_S:
-                self._write_outcome("running", None)
+                with suppress(OSError):  # a full disk ends no training
+                    self._write_outcome("running", None)
                 reported = now
             try:
                 return child.wait(timeout=TICK_S)
