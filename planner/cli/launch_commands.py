@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from ..launch.service import Launcher
 
 
-_GO_ON = "repeat the command to continue from the last checkpoint"
-
-
 def plan_launch(
     asked: LaunchArgs, launcher: Launcher, *, dry_run: bool, output: Path | None, as_json: bool
 ) -> LaunchPlan:
@@ -88,8 +85,9 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
             say(f"to end it: {commands}")
             suggest_next(format_command("ps"), as_json=as_json)
             return
-        with status(f"waiting for run {plan.run} to end (Ctrl-C leaves it running)", wanted=not as_json):
-            outcome = wait_for_end(launcher, plan.run)
+        live = sys.stderr.isatty() and not as_json
+        with status(f"run {plan.run} (Ctrl-C leaves it running)", wanted=live) as show:
+            outcome = wait_for_end(launcher, plan.run, show=show if live else None)
     except KeyboardInterrupt:
         say(f"run {plan.run} keeps running: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it")
         raise
@@ -100,19 +98,21 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
 def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: bool) -> None:
     """Print the result of a run compared with its plan; GpuplanError unless the run is done."""
     from ..launch.outcome import compare_with_plan
+    from ..launch.reports import describe_end
     from ..render.launch import COMPARISON_COLUMNS
     from ..render.output import emit_json, emit_rows
+    from ..render.progress import say
 
     rows = compare_with_plan(launcher.ledger.peek(run), outcome)
     if as_json:
         emit_json("gpuplan.launch-end/1", {"run": run, "outcome": outcome.model_dump(mode="json"), "lines": rows})
-    else:
+    elif not outcome.failed:
         emit_rows(COMPARISON_COLUMNS, rows)
     if outcome.status != "done":
-        raise GpuplanError(
-            f"run `{run}` ended as `{outcome.status}` (exit code {outcome.exit_code})",
-            hint="repeat the command to start it again" if outcome.status == "failed" else _GO_ON,
-        )
+        for line in () if as_json else outcome.log.splitlines():
+            say(f"  | {line}")
+        problem, way = describe_end(run, outcome)
+        raise GpuplanError(problem, hint=way)
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -217,7 +217,7 @@ def ps(
     from ..launch.listing import listed
     from ..render.launch import MACHINE_COLUMNS
     from ..render.output import emit_json, emit_rows
-    from ..render.progress import status
+    from ..render.progress import say, status
 
     launcher, failures = _launcher(as_json=json_), Failures()
     providers = launcher.providers_to_ask(provider or (), cloud=cloud)
@@ -230,6 +230,9 @@ def ps(
             now=datetime.now(tz=UTC),
             failures=failures,
         )
+        ended = launcher.find_failed_runs(asked, failures)
+    for line in ended:
+        say(line)
     rows = to_plain(found)
     not_asked = {name: why for name, why in providers.items() if why}
     if json_:

@@ -132,4 +132,5 @@ def _state(history: History, past: AttemptHistory, adapters: Mapping[str, Adapte
     outcome = None
     with failures.collect(f"{past.provider} {past.run}"):
         outcome = read_outcome(adapter, plan.request)
-    return outcome.status if outcome and outcome.attempt == past.attempt.number else "gone"
+    ended = outcome and outcome.attempt == past.attempt.number and outcome.status != "running"
+    return outcome.status if outcome and ended else "gone"

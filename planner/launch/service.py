@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from ..errors import CredentialsError, UsageError
+from ..errors import CredentialsError, GpuplanError, UsageError
 from .clouds import LAUNCHABLE, create_adapter
 from .core.api_call import CloudError
 from .core.clock import BackoffPolicy, Clock
 from .core.cloud_adapter import Adapter, CloudMachine, Leftover, RunOutcome
 from .core.error_messages import Failures, explain_errors, explain_teardown_errors, list_machines, read_outcome
 from .core.history import AttemptHistory
-from .core.launch_plan import LaunchEvent, LaunchPlan
+from .core.launch_plan import EventName, LaunchEvent, LaunchPlan
 from .core.ledger import Ledger, RunLog
 from .core.request import LaunchRequest, build_safe_name
 from .core.retry import CallRunner
 from .engine import Teardown, apply
+from .reports import describe_end, find_report, keep_report, read_report
 
 LONGEST_NAME = 100  # of a run in a tag, as a name of a folder
 
@@ -120,6 +122,36 @@ class Launcher:
         """Return the result of an ended run; None when there is none to read."""
         return read_outcome(self.adapter(request.provider), request)
 
+    def report(self, past: AttemptHistory) -> RunOutcome | None:
+        """Return the last report of an attempt: on record, in its bucket, or on its console; else None."""
+        return read_report(past, outcome=self.outcome, adapter=self.adapter(past.provider))
+
+    def watch(self, run: str) -> RunOutcome | None:
+        """Return the last report of a run's machine, or None; one that says how it ended is recorded."""
+        past = self.ledger.peek(run).current()
+        report = self.report(past) if past else None
+        if past and report and report.status != "running" and find_report(past) is None:
+            log = self.ledger.open_run(run)
+            with log.held():
+                keep_report(log, past, report)
+        return report
+
+    def find_failed_runs(self, asked: Sequence[str], failures: Failures) -> list[str]:
+        """Describe the open runs whose machine failed before training; without asking, those on record."""
+        found = []
+        for history in self.ledger.histories(Failures()):
+            for past in history.open_attempts():
+                with failures.collect(past.run):
+                    report = self.watch(past.run) if past.provider in asked else find_report(past)
+                    if report is not None and report.failed:
+                        found.append(": ".join(describe_end(past.run, report)))
+        return found
+
+    def tell(self, event: EventName, message: str, past: AttemptHistory) -> None:
+        """Send an event of an attempt."""
+        number, run = past.attempt.number, past.run
+        self.notify(LaunchEvent(at=self.clock.now(), event=event, run=run, attempt=number, message=message))
+
     def to_stop(
         self, ids: Sequence[str], *, providers: Sequence[str], regions: Sequence[str] | None, failures: Failures
     ) -> dict[str, CloudMachine | None]:
@@ -175,6 +207,11 @@ class Launcher:
         log, failures = self.ledger.run(run), Failures()
         with log.held(to_end=True):
             for past in log.history().open_attempts():
+                with suppress(GpuplanError):  # which must not keep the machine alive
+                    report = self.report(past)
+                    keep_report(log, past, report)
+                    if report is not None and report.failed:
+                        self.tell("failed", ": ".join(describe_end(run, report)), past)
                 with failures.collect(str(past.attempt.number)):
                     self._end(log, past, why="stopped")
             failures.raise_any()
@@ -258,9 +295,10 @@ class Launcher:
 
     def _note_outcome(self, log: RunLog, past: AttemptHistory) -> None:
         """Record the result of an attempt; until it can be read, the next command tries again."""
-        outcome = self.outcome(past.plan.request)
-        if outcome and outcome.attempt == past.attempt.number and outcome.status in {"done", "failed"}:
-            log.record("finished", why=outcome.status, outcome=outcome.model_dump(mode="json"))
+        report = self.report(past)
+        keep_report(log, past, report)
+        if report and report.status in {"done", "failed"}:
+            log.record("finished", why=report.status, outcome=report.model_dump(mode="json"))
         log.record("noted", attempt=past.attempt.number)
 
     def _end(self, log: RunLog, past: AttemptHistory, *, why: str) -> None:

@@ -22,6 +22,7 @@ kind of thing that exists now.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -30,7 +31,7 @@ import socket
 import struct
 import sys
 import threading
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -93,6 +94,7 @@ class World:
         self.log: list[str] = []
         self.offset_s = 0.0
         self.invisible_s = 0.0
+        self.console, self.old_console = "", False
         self.hang = False  # guests never run their start-up script
         self.out_of_reach: set[str] = set()  # regions whose connections are reset
 
@@ -355,6 +357,18 @@ class Layer:
             self.world.meter[identity] = self._metered(identity, region, query, started)
         return reply
 
+    def _on_GetConsoleOutput(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
+        """Answer with the console that a test has set; a machine of an old kind refuses the latest one."""
+        if self.world.old_console and query.get("Latest") == "true":
+            return _error("ec2", "UnsupportedOperation", "This instance type does not support it", 400)
+        text = b64encode(self.world.console.encode()).decode()
+        reply = f"<GetConsoleOutputResponse><output>{text}</output></GetConsoleOutputResponse>"
+        return "200 OK", [("Content-Type", "text/xml")], reply.encode()
+
+    def _ask_console(self, data: dict[str, Any]) -> None:
+        """Set what any instance's console says."""
+        self.world.console, self.world.old_console = data["text"], data.get("old", False)
+
     def _metered(self, identity: str, region: str, query: dict[str, str], started: datetime) -> dict[str, Any]:
         """Return the meter's record of an instance."""
         tags = {
@@ -362,7 +376,8 @@ class Layer:
             for key in query
             if re.fullmatch(r"TagSpecification\.1\.Tag\.\d+\.Key", key)
         }
-        script = b64decode(query.get("UserData", "")).decode()
+        packed = b64decode(query.get("UserData", ""))
+        script = (gzip.decompress(packed) if packed.startswith(b"\x1f\x8b") else packed).decode()
         timer = re.match(r"#!/bin/bash\nshutdown -h \+(\d+)", script)
         timer_at = started + timedelta(minutes=int(timer.group(1)), seconds=60) if timer else None
         if self.world.hang or query.get("InstanceInitiatedShutdownBehavior") != "terminate":

@@ -97,6 +97,7 @@ class FakeCloud:
     down: set[str] = field(default_factory=set)
     out_of_reach: set[str] = field(default_factory=set)
     prices: dict[str, Decimal] = field(default_factory=dict)
+    consoles: dict[str, str] = field(default_factory=dict)
 
     def alive(self) -> list[Rented]:
         """Return the machines that cost money now, after everything that was due has happened."""
@@ -343,6 +344,9 @@ class FakeAdapter(Adapter):
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         return None
+
+    def console(self, machine: MachineRef) -> str:
+        return self.cloud.consoles.get(machine.id, "")
 
 
 MACHINE = {"$ref": "machine.id"}

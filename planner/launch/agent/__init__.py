@@ -6,7 +6,7 @@
     order          position in the data: trained batches are skipped, or the epoch is restarted
     checkpoint     files of a checkpoint, requests to the training process, and its exit code
     state          weights, seeds, metrics and random states as files; fingerprints of batches
-    callback       Keras callback: saves, times steps, leaves on request
+    proof          Keras, the plan's accelerators and the disk, before the script runs
     timing         step times, compared with the plan; batch size, precision and backend of a `fit`
     watchdog       ends a hanging run on this computer, where no cloud does
 

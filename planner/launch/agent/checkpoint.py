@@ -130,9 +130,9 @@ class Checkpoints:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file under a temporary name, sync it to disk, and rename it."""
+    """Write a JSON file of one line under a temporary name, sync it to disk, and rename it."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.write_text(json.dumps(value, indent=1), encoding="utf-8")
+    new.write_text(json.dumps(value), encoding="utf-8")
     _sync(new)
     new.replace(path)
     _sync(path.parent)

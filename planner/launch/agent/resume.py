@@ -10,7 +10,6 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import GeneratorType
 from typing import Any
@@ -29,16 +28,6 @@ from .state import (
     save_model,
 )
 from .timing import StepClock, collect_fit_info, find_epoch_iterator
-
-
-@dataclass
-class _Position:
-    """Position of training."""
-
-    epoch: int
-    batch: int
-    steps: int
-    history: dict[str, list[float]] = field(default_factory=dict)
 
 
 class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -70,7 +59,8 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.partial = False
         self._monotonic = monotonic
         self.start, self._state = start, state
-        self._place = _Position(start.epoch, start.batch, start.steps, dict(start.history))
+        self._epoch, self._batch, self._steps = start.epoch, start.batch, start.steps
+        self._history = dict(start.history)
         self._steps_per_epoch = start.steps_per_epoch
         self._saved_at = monotonic()
         self._saved_within = False
@@ -79,15 +69,14 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
     @property
     def progress(self) -> Progress:
         """Progress of training."""
-        place = self._place
         return Progress(
-            epoch=place.epoch,
-            batch=place.batch,
-            steps=place.steps,
+            epoch=self._epoch,
+            batch=self._batch,
+            steps=self._steps,
             steps_per_epoch=self._steps_per_epoch,
-            history=place.history,
+            history=self._history,
             order=self.order.to_json(),
-            logs={name: float(value) for name, value in self._last_logs.items()} if place.batch else {},
+            logs={name: float(value) for name, value in self._last_logs.items()} if self._batch else {},
         )
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -105,9 +94,8 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Start counting at the epoch's beginning, or at its saved position with restored metrics."""
-        place = self._place
-        place.epoch, place.batch = epoch, self.start.batch if epoch == self.start.epoch else 0
-        if place.batch and self._state is not None:
+        self._epoch, self._batch = epoch, self.start.batch if epoch == self.start.epoch else 0
+        if self._batch and self._state is not None:
             self.partial = not restore_metrics(self.model, self._state)
         self._saved_within = False
         self.clock.pause()
@@ -116,41 +104,45 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Count and time the batch; save or leave if due."""
         if self.order.dry:
             return
-        place = self._place
-        trained, place.batch = batch + 1 - place.batch, batch + 1
-        place.steps += trained
+        trained, self._batch = batch + 1 - self._batch, batch + 1
+        self._steps += trained
         self.order.trained(trained)
         self._last_logs = dict(logs or {})
-        self.clock.step(place.steps)
-        if place.batch != self._steps_per_epoch:  # `on_epoch_end` follows and stores the history
+        self.clock.facts |= {
+            "epoch": self._epoch + 1,
+            "epochs": self.params["epochs"],
+            "batch": self._batch,
+            "batches": self._steps_per_epoch,
+            "loss": self._last_logs.get("loss"),
+        }
+        self.clock.step(self._steps)
+        if self._batch != self._steps_per_epoch:  # `on_epoch_end` follows and stores the history
             self._save_or_leave()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         """Leave during validation: the epoch is trained, and its validation is repeated after the resume."""
         if self.control.leave:
-            self._steps_per_epoch = self._place.batch
+            self._steps_per_epoch = self._batch
             self._save_or_leave()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Count the epoch; save its end if there are checkpoints within epochs."""
-        place = self._place
-        self._steps_per_epoch = place.batch or self._steps_per_epoch
+        self._steps_per_epoch = self._batch or self._steps_per_epoch
         for name, value in (logs or {}).items():
             unknown = self.partial and not name.startswith("val_")
-            place.history.setdefault(name, []).append(math.nan if unknown else float(value))
-        place.epoch, place.batch, self.partial = place.epoch + 1, 0, False
+            self._history.setdefault(name, []).append(math.nan if unknown else float(value))
+        self._epoch, self._batch, self.partial = epoch + 1, 0, False
         self._save_or_leave(due=self._saved_within)
 
     def finish(self) -> None:
         """Save the end, so that a restart does not train again."""
-        place = self._place
         done = Progress(
-            epoch=place.epoch,
+            epoch=self._epoch,
             batch=0,
-            steps=place.steps,
+            steps=self._steps,
             steps_per_epoch=self._steps_per_epoch,
             finished=True,
-            history=place.history,
+            history=self._history,
             drawn=self.order.drawn,
         )
         self._save(done)

@@ -14,6 +14,7 @@ import signal
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -31,7 +32,12 @@ def main(folder: Path) -> None:
     params = json.loads((folder / "params.json").read_text(encoding="utf-8"))
     work = Path(params["work"])
     control = ControlFlags(every_s=params["checkpoint_every_s"])
-    clock = StepClock(on_step=_StopLossMonitor(params, control))
+
+    def report(clock: StepClock) -> None:
+        with suppress(OSError):  # a full disk ends no training
+            write_json(work / "steps.json", {"attempt": params["attempt"], **clock.to_json()})
+
+    clock = StepClock(on_step=_StopLossMonitor(params, control), report=report)
 
     def leave(*_: object) -> None:
         control.leave = True
@@ -51,7 +57,7 @@ def main(folder: Path) -> None:
     try:
         runpy.run_path(params["script"], run_name="__main__")
     finally:
-        write_json(work / "steps.json", {"attempt": params["attempt"], **clock.to_json()})
+        report(clock)
 
 
 def die_with_parent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 WARM_UP_STEPS = 5  # compilation and allocation
 KEPT_STEPS = 10_000
+REPORT_S = 5.0
 
 
 class StepClock:
@@ -17,19 +19,22 @@ class StepClock:
 
     Args:
         on_step: Receives the step times so far [s].
+        report: Called at the end of a batch, at most every `REPORT_S`.
         monotonic: Monotonic clock [s].
     """
 
     def __init__(
         self,
         on_step: Callable[[list[float]], None] = lambda times_s: None,
+        report: Callable[[StepClock], None] = lambda clock: None,
         monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.times_s: list[float] = []
         self.steps = 0
         self.train_s = 0.0
         self.facts: dict[str, Any] = {}
-        self._on_step, self._monotonic = on_step, monotonic
+        self._on_step, self._report, self._monotonic = on_step, report, monotonic
+        self._reported = -math.inf
         self._last: tuple[int, float] | None = None
         self._seen = 0
         self._began: float | None = None
@@ -54,10 +59,13 @@ class StepClock:
             self.times_s.append((now - self._last[1]) / max(1, steps - self._last[0]))
             self._on_step(self.times_s)
         self._last = (steps, now)
+        if now - self._reported >= REPORT_S:
+            self._reported = now
+            self._report(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Return step count, training time and step times."""
-        times = self.times_s
+        """Return step count, training time, step times and facts; the loss as text: it may be no number."""
+        times, loss = self.times_s, self.facts.get("loss")
         return {
             "steps": self.steps,
             "train_s": self.train_s,
@@ -65,6 +73,7 @@ class StepClock:
             "step_s": statistics.median(times) if times else None,
             "step_s_quartiles": statistics.quantiles(times, n=4) if len(times) > 1 else None,
             **self.facts,
+            "loss": None if loss is None else f"{float(loss):.4g}",
         }
 
 

@@ -272,6 +272,7 @@ def none_if_absent(ask: Callable[[], Answer]) -> Answer | None:
         raise
 
 
+CONSOLE_BYTES = 1 << 16  # read from the end of a console
 SPOT_CEILING = Decimal("1.25")  # a spot price above this multiple of the planned one ends the machine
 CENTS_OF_A_CENT = Decimal("0.0001")
 

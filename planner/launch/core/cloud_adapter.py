@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, Protocol, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from .api_call import Call, CloudError, Data
 from .launch_plan import Attempt, CostBounds
@@ -156,11 +156,14 @@ class LivePrice(Data):
 
 
 class RunOutcome(Data):
-    """Result of an ended run, as its supervisor stored it.
+    """Result of a run so far, as its machine reported it: untrusted, so control characters are removed.
 
     Args:
         attempt: Attempt that wrote it.
-        status: `done`, `failed` (error in the script), `preempted`, `capped` or `stopped`.
+        status: `running`, `failed_before_training`, `done`, `failed` (error in the script), `preempted`, `capped`
+            or `stopped`.
+        stage: `boot`, `python`, `files`, `packages`, `proof` or `training`.
+        log: Last lines of the log.
         exit_code: Exit code of the script; None when it did not end by itself.
         ran_s: Time from the start of the machine to the end of the run [s].
         train_s: Time within `fit` in this attempt [s]; None without a `fit`.
@@ -172,10 +175,15 @@ class RunOutcome(Data):
         precision: Name of the model's Keras dtype policy.
         backend: Keras backend.
         resumed: One sentence for each interruption of the run: how training resumed.
+        epoch, epochs: Current epoch from 1, and their number, of the present `fit` [-].
+        batch, batches: Trained batches of the epoch, and their number; None: unknown [-].
+        loss: Loss after the last batch, as text.
     """
 
     attempt: int
-    status: Literal["done", "failed", "preempted", "capped", "stopped"]
+    status: Literal["running", "failed_before_training", "done", "failed", "preempted", "capped", "stopped"]
+    stage: str = "training"
+    log: str = ""
     exit_code: int | None = None
     ran_s: float | None = None
     train_s: float | None = None
@@ -187,6 +195,25 @@ class RunOutcome(Data):
     precision: str | None = None
     backend: str | None = None
     resumed: tuple[str, ...] = ()
+    epoch: int | None = None
+    epochs: int | None = None
+    batch: int | None = None
+    batches: int | None = None
+    loss: str | None = None
+
+    @field_validator("stage", "log", "loss")
+    @classmethod
+    def _without_codes(cls, text: str | None) -> str | None:
+        """Remove control characters, and all but the end of a long text."""
+        return text and "".join(one for one in text[-LONGEST_TEXT:] if one.isprintable() or one == "\n")
+
+    @property
+    def failed(self) -> bool:
+        """Whether the machine ended before it trained."""
+        return self.status == "failed_before_training"
+
+
+LONGEST_TEXT = 4000
 
 
 class Adapter(Protocol):

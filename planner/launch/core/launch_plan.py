@@ -143,7 +143,7 @@ class LaunchPlan(Data):
 
 EventName = Literal[
     "attempt", "sending", "done", "retry", "refused", "adopted", "armed", "up", "ending", "ended", "removed",
-    "left",
+    "left", "progress", "failed",
 ]  # fmt: skip
 
 

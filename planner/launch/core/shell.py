@@ -36,6 +36,9 @@ def quote_all(words: Iterable[str]) -> str:
     return " ".join(quote(word) for word in words)
 
 
+# Reads the token in an answer of a metadata service; an image may have no Python.
+READ_TOKEN = r"""sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p'"""
+
 _HOW = "`--source git:https://HOST/REPOSITORY@REF`"
 _SCHEMES = ("https://", "http://", "ssh://", "git://")
 _SCP = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:]+")  # user@host:path
@@ -92,8 +95,8 @@ def build_clone_commands(place: str, folder: str) -> list[str]:
     return [clone, f"git -C {folder} checkout -q {quote(reference)}"] if reference else [clone]
 
 
-def build_container_commands(image: str, *, home: str, job: str, accelerator: str) -> list[str]:
-    """Return the commands that run the supervisor within a container that has the code and its packages.
+def build_container_command(image: str, *, home: str, job: str, accelerator: str) -> str:
+    """Return the command that runs the supervisor within a container that has the code and its packages.
 
     Args:
         image: Name of the image, which has Python as `python`, Keras, and the script below its working folder.
@@ -104,10 +107,9 @@ def build_container_commands(image: str, *, home: str, job: str, accelerator: st
     The container uses the host's network, where preemption notices are served.
     """
     devices = "--privileged" if accelerator.startswith("TPU") else "" if accelerator == "CPU" else "--gpus all"
-    name = quote(image)
     run = ["docker run --rm --init --network host", devices, f"-v {home}:{home} -e PYTHONPATH={home}"]
-    command = f"--entrypoint python {name} -m gpuplan_agent.supervise {job}"
-    return [f"docker pull -q {name}", " ".join(filter(None, [*run, command]))]
+    command = f"--entrypoint python {quote(image)} -m gpuplan_agent.supervise {job}"
+    return " ".join(filter(None, [*run, command]))
 
 
 PACKAGES = ("keras", "jax")

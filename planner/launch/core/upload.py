@@ -7,6 +7,7 @@ Symbolic links are stored as links and never followed.
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 import tarfile
@@ -85,11 +86,17 @@ ENVIRONMENT = "pyvenv.cfg"  # marks a virtual environment (PEP 405)
 
 
 def insert_archive(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters with `{"tar_gz_of": FOLDER, "except": [...]}` replaced by the archive."""
-    body = params.get("Body")
-    if not isinstance(body, Mapping):
-        return dict(params)
-    return {**params, "Body": build_archive(body)}
+    """Return parameters with `{"tar_gz_of": FOLDER, "except": [...]}` replaced by the archive, a script packed."""
+    if isinstance(body := params.get("Body"), Mapping):
+        return {**params, "Body": build_archive(body)}
+    if "UserData" in params:
+        return {**params, "UserData": pack_script(params["UserData"])}
+    return dict(params)
+
+
+def pack_script(script: str) -> bytes:
+    """Return a start-up script compressed, as cloud-init unpacks it (docs.cloud-init.io, user data formats)."""
+    return gzip.compress(script.encode(), mtime=0)
 
 
 def build_archive(body: Mapping[str, Any]) -> bytes:

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from gpuplan.errors import GpuplanError, NoAnswerError, UsageError
 from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind, look_up, resolve
+from gpuplan.launch.core.upload import pack_script
 from launch.aws.bench import REGIONS, ROLE, Cloud
+from launch.consoles import CONSOLE, check_failure_is_read
 
 
 @pytest.mark.parametrize("purchase", ["on_demand", "spot"])
@@ -225,13 +227,13 @@ def test_the_start_up_script_is_a_script(cloud: Cloud, tmp_path: Path) -> None:
     call = next(call for call in cloud.plan().attempts[0].calls if call.makes == "machine")
     script = call.params["UserData"]
     assert script.splitlines()[1].startswith("shutdown -h +60 ")
-    assert len(script) < 15_000
+    assert len(pack_script(script)) < 14_000
     (tmp_path / "script.sh").write_text(script.replace("/opt/gpuplan", str(tmp_path / "opt")))
     assert subprocess.run(["bash", "-n", str(tmp_path / "script.sh")], check=False).returncode == 0
 
     commands = tmp_path / "bin"
     commands.mkdir()
-    for name, text in {"shutdown": f'echo "$@" >> {tmp_path}/calls', "git": "exit 1", "tee": "cat"}.items():
+    for name, text in {"shutdown": f'echo "$@" >> {tmp_path}/calls', "git": "exit 1", "sleep": "true"}.items():
         (commands / name).write_text(f"#!/bin/bash\n{text}\n")
         (commands / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}
@@ -300,3 +302,13 @@ def test_the_disk_is_the_images_root_device(cloud: Cloud) -> None:
     assert device.startswith("/dev/")
     asked = calls["machine"].params["BlockDeviceMappings"]
     assert resolve(asked, {"root": {"device": device}})[0]["DeviceName"] == device
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_failure_before_training_is_read_from_the_console(cloud: Cloud, old: bool) -> None:
+    """There is no bucket; an instance of an old kind has no latest output, but the one that EC2 has kept."""
+    cloud.launcher.launch(cloud.plan())
+    assert cloud.launcher.watch("r1") is None
+    cloud.server.post("console", text=CONSOLE, old=old)
+
+    check_failure_is_read(cloud.launcher, "aws")

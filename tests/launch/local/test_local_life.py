@@ -378,3 +378,13 @@ def test_a_run_slower_than_planned_is_stopped_when_asked(here: Here) -> None:
 
     assert wait_for_end(here.launcher, "r1").status == "stopped"
     assert "times the upper end of the plan" in here.log(machine)
+
+
+def test_a_disk_that_is_full_ends_no_training(here: Here) -> None:
+    """Reports need a disk, training does not: a folder is where each of them must be written."""
+    work = here.folder / "runs" / "r1" / "work"
+    (work / "steps.json").mkdir(parents=True)
+    machine = here.launch(TRAIN, "0", checkpoint_every_s=600)
+
+    eventually(lambda: not here.alive())
+    assert "iterations 40" in here.log(machine)

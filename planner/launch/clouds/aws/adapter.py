@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from ....offers.refresh.aws_sdk import PRICING_REGION
-from ...core.api_call import Call, CloudError, build_call
+from ...core.api_call import Call, CloudError, ErrorKind, build_call
 from ...core.clock import Clock, ServerDateClock
 from ...core.cloud_adapter import CloudMachine, Leftover, LivePrice, MachineRef, MachineState
 from ...core.launch_plan import Attempt
@@ -117,6 +117,17 @@ class AwsAdapter(CloudBase[AwsOptions]):
         page = none_if_absent(lambda: self._answered(lambda: client.describe_instances(InstanceIds=[machine.id])))
         found = next(list_instances(page), None) if page else None
         return self._machine(found, machine.region) if found else None
+
+    def console(self, machine: MachineRef) -> str:
+        """Return EC2's copy of the serial console, 64 KiB at most; older machines have none that is current."""
+        ask = partial(self._client("ec2", machine.region).get_console_output, InstanceId=machine.id)
+        try:
+            reply = self._answered(partial(ask, Latest=True))
+        except CloudError as fault:
+            if fault.kind is not ErrorKind.INVALID:
+                raise
+            reply = self._answered(ask)
+        return str(reply.get("Output", ""))
 
     def ask_machines(
         self, regions: Sequence[str] | None, failed: dict[str, CloudError]

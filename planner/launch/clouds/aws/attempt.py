@@ -13,7 +13,7 @@ from ...core.api_call import Call
 from ...core.launch_plan import Attempt, CapLayer
 from ...core.startup import BootConfig, build_archive_name
 from ...core.startup import build_startup_script as build_common_script
-from ...core.upload import LEFT_OUT
+from ...core.upload import LEFT_OUT, pack_script
 from ..base import PACKAGES, Draft, compute_highest_price, parse_options
 from .schedule import (
     build_account_call,
@@ -91,13 +91,13 @@ def build_startup_script(draft: Draft[AwsOptions]) -> str:
         packages=PACKAGES,
         notices="aws",
         copy_="aws s3 sync --only-show-errors {source} {target}",
-        unpack="aws s3 cp --only-show-errors {source} -",
+        stream="aws s3 cp --only-show-errors {source} {target}",
         bucket=f"s3://{bucket}" if bucket else "",
     )
     script = build_common_script(draft.request, draft.candidate, draft.number, boot)
-    if len(script.encode()) > USER_DATA_BYTES:
+    if len(pack_script(script)) > USER_DATA_BYTES:
         raise UsageError(
-            f"the start-up script has {len(script.encode())} bytes, and EC2 takes {USER_DATA_BYTES}",
+            f"the start-up script has {len(pack_script(script))} bytes, and EC2 takes {USER_DATA_BYTES}",
             hint="shorten the script's arguments",
         )
     return script

@@ -131,6 +131,12 @@ class AzureAdapter(CloudBase[AzureOptions]):
         row = self._row(where)
         return None if row is None or not is_same(machine, row) else parse_machine(row, seen_at=self._now())
 
+    def console(self, machine: MachineRef) -> str:
+        """Return the end of the serial console in the machine's boot diagnostics."""
+        where = {key: machine.details[key] for key in ("subscription", "group", "name")}
+        found = self._rest.send("compute", "virtualMachines.retrieveBootDiagnosticsData", where)
+        return self._rest.read_end(str(found.get("serialConsoleLogBlobUri", "")))
+
     def ask_machines(
         self, regions: Sequence[str] | None, failed: dict[str, CloudError]
     ) -> Questions[CloudMachine]:

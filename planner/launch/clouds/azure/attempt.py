@@ -98,6 +98,7 @@ class _CallBuilder:
             "hardwareProfile": {"vmSize": self.candidate.instance_type},
             "storageProfile": {"imageReference": _image(self.draft.image), "osDisk": disk},
             "osProfile": self._login(),
+            "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},  # its console, in Azure's own storage
             "networkProfile": {"networkInterfaces": [card]},
         }
         if self.candidate.purchase == "spot":

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...core.api_call import Call
 from ...core.launch_plan import CapLayer
-from ...core.shell import quote
+from ...core.shell import READ_TOKEN, quote
 from ..base import Draft
 from .network import AzureOptions
 
@@ -22,7 +22,6 @@ _TOKEN = (
     "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"
     "&resource=https%3A%2F%2Fmanagement.azure.com%2F"
 )
-_READ = """python3 -c "import json, sys; print(json.load(sys.stdin)['access_token'])" """.strip()
 VERSION = "2026-04-01"
 DATE = "%Y-%m-%dT%H:%M:%SZ"
 AGAIN_S = 15
@@ -48,7 +47,7 @@ def _loop(resource: str) -> str:
     url = f"https://management.azure.com{resource}"
     ask = 'curl -s -f -m 30 -H "Authorization: Bearer $t"'
     return (
-        f"while :; do t=$(curl -s -m 30 -H Metadata:true '{_TOKEN}' | {_READ}); "
+        f"while :; do t=$(curl -s -m 30 -H Metadata:true '{_TOKEN}' | {READ_TOKEN}); "
         f"{ask} -X DELETE '{url}?api-version={VERSION}' || "
         f"{ask} -X POST -d '' '{url}/deallocate?api-version={VERSION}'; sleep {AGAIN_S}; done"
     )

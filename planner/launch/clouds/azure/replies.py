@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import logging
 import os
 import shutil
@@ -14,7 +15,7 @@ from ...core.api_call import CloudError, ErrorKind, look_up
 from ...core.clock import ServerDateClock
 from ...core.cloud_adapter import CloudMachine, Leftover, MachineRef, MachineState
 from ...core.request import TAG_RUN, parse_owner_tags, parse_tags
-from ..base import find_status_kind, index_codes, read_answer
+from ..base import CONSOLE_BYTES, find_status_kind, index_codes, read_answer
 from .caps import DATE
 from .network import build_group_removal
 
@@ -223,6 +224,7 @@ NO_CREDENTIALS = (
     "no credentials for Azure: `az login`, or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 )
 CONNECT_S, READ_S = 10.0, 60.0
+MOST_PARTS = 4096  # of a console, of 4 KiB
 _GROUP = "/subscriptions/{subscription}/resourceGroups/{group}"
 _VM = f"{_GROUP}/providers/Microsoft.Compute/virtualMachines"
 _NETWORK = f"{_GROUP}/providers/Microsoft.Network"
@@ -246,6 +248,9 @@ METHODS = {
     "network.networkInterfaces.get": ("GET", f"{_NETWORK}/networkInterfaces/{{name}}", _NET),
     "compute.virtualMachines.createOrUpdate": ("PUT", f"{_VM}/{{name}}", _COMPUTE),
     "compute.virtualMachines.get": ("GET", f"{_VM}/{{name}}", _COMPUTE),
+    "compute.virtualMachines.retrieveBootDiagnosticsData": (
+        "POST", f"{_VM}/{{name}}/retrieveBootDiagnosticsData", _COMPUTE,
+    ),
     "compute.virtualMachines.delete": ("DELETE", f"{_VM}/{{name}}", _COMPUTE),
     "compute.virtualMachines.listAll": (
         "GET", "/subscriptions/{subscription}/providers/Microsoft.Compute/virtualMachines", _COMPUTE,
@@ -300,6 +305,27 @@ class AzureRest:
             if not reply.get("nextLink"):
                 return
             reply = self._exchange("GET", reply["nextLink"])
+
+    def read_end(self, url: str) -> str:
+        """Return the end of a file in storage, read without credentials: its address is signed."""
+        from azure.core import PipelineClient
+        from azure.core.exceptions import AzureError
+        from azure.core.pipeline.transport import RequestsTransport
+        from azure.core.rest import HttpRequest
+
+        if not url.startswith("https://"):
+            raise CloudError(ErrorKind.UNKNOWN, "Address", "the console's address is not HTTPS")
+        transport = RequestsTransport(connection_timeout=CONNECT_S, read_timeout=READ_S)
+        end = b""
+        try:
+            with PipelineClient(url, policies=[], transport=transport) as client:
+                answer = client.send_request(HttpRequest("GET", url), stream=True)
+                answer.raise_for_status()
+                for part in itertools.islice(answer.iter_bytes(), MOST_PARTS):
+                    end = (end + part)[-CONSOLE_BYTES:]
+        except AzureError as error:
+            raise CloudError(ErrorKind.UNKNOWN, type(error).__name__, str(error)) from error
+        return end.decode(errors="replace")
 
     def _exchange(self, verb: str, url: str, **asked: Any) -> dict[str, Any]:
         """Send a request once; a missing answer is an unknown outcome."""

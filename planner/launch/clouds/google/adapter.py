@@ -21,7 +21,7 @@ from ...core.cloud_adapter import CloudMachine, Leftover, LivePrice, MachineRef
 from ...core.launch_plan import Attempt
 from ...core.ledger import KnownAccounts
 from ...core.request import LaunchCandidate, LaunchRequest
-from ..base import CloudBase, Draft, Questions, is_in, none_if_absent, read_price_list
+from ..base import CONSOLE_BYTES, CloudBase, Draft, Questions, is_in, none_if_absent, read_price_list
 from .calls import (
     CLIENT_METHODS,
     GoogleAccess,
@@ -180,6 +180,14 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
             params = {"project": project, "zone": machine.zone, "instance": machine.id}
         row = none_if_absent(lambda: self._ask(service, operation, params))
         return None if row is None else parse(row, project=project, seen_at=self._now())
+
+    def console(self, machine: MachineRef) -> str:
+        """Return the end of a machine's serial port; a slice has none."""
+        if machine.details["kind"] == "tpu":
+            return ""
+        where = {"project": machine.details["project"], "zone": machine.zone, "instance": machine.id}
+        reply = self._ask(SERVICE, "instances.getSerialPortOutput", {**where, "start": str(-CONSOLE_BYTES)})
+        return str(reply.get("contents", ""))
 
     def ask_machines(self, regions: Sequence[str] | None, failed: Failed) -> Questions[CloudMachine]:
         """Return how to list machines and slices; each API of each project may fail separately."""

@@ -231,6 +231,9 @@ CLIENT_METHODS = {
     "compute.v1.instances.insert": ("compute_v1", "Instances", "insert_unary", "InsertInstanceRequest"),
     "compute.v1.instances.get": ("compute_v1", "Instances", "get", "GetInstanceRequest"),
     "compute.v1.instances.delete": ("compute_v1", "Instances", "delete_unary", "DeleteInstanceRequest"),
+    "compute.v1.instances.getSerialPortOutput": (
+        "compute_v1", "Instances", "get_serial_port_output", "GetSerialPortOutputInstanceRequest",
+    ),
     "compute.v1.instances.aggregatedList": (
         "compute_v1", "Instances", "aggregated_list", "AggregatedListInstancesRequest",
     ),

@@ -18,10 +18,10 @@ from ...core.api_call import Call, build_call
 from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
 from ...core.launch_plan import Attempt, CapLayer
 from ...core.request import TAG_RUN, LaunchCandidate, parse_tags
-from ...core.shell import quote
+from ...core.shell import READ_TOKEN, quote
 from ...core.startup import BootConfig, build_startup_script
 from ..base import PACKAGES, Draft
-from .options import FETCH, GoogleOptions, build_upload_calls, machine_type, parse_region
+from .options import STREAM, GoogleOptions, build_upload_calls, machine_type, parse_region
 
 SERVICE = "compute.v1"
 MADE_WITHIN_S = 900.0  # from the request to the end of its operation
@@ -108,8 +108,7 @@ def parse_compute_machine(row: Mapping[str, Any], *, project: str, seen_at: date
 def build_self_deletion(url: str) -> str:
     """Return the command with which a machine deletes itself, as its service account."""
     metadata = "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token"
-    read = """python3 -c 'import json, sys; print(json.load(sys.stdin)["access_token"])'"""
-    token = f"$(curl -sf -H 'Metadata-Flavor: Google' {metadata} | {read})"
+    token = f"$(curl -sf -H 'Metadata-Flavor: Google' {metadata} | {READ_TOKEN})"
     return f'curl -sf -X DELETE -H "Authorization: Bearer {token}" {quote(url)} || true'
 
 
@@ -228,7 +227,7 @@ def _boot(draft: Draft[GoogleOptions]) -> BootConfig:
         packages=PACKAGES,
         notices="gcp",
         copy_="gcloud storage rsync -r {source} {target}",
-        unpack=FETCH,
+        stream=STREAM,
         bucket=chosen.bucket,
     )
 

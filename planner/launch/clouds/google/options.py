@@ -153,7 +153,7 @@ def runtime_version(slice_name: str) -> str:
 
 
 STORAGE = "storage.v1"
-FETCH = "gcloud storage cat {source}"
+STREAM = "gcloud storage cp {source} {target}"
 
 
 def build_upload_calls(draft: Draft[GoogleOptions]) -> list[Call]:

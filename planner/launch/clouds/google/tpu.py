@@ -20,7 +20,7 @@ from ...core.request import TAG_RUN, LaunchCandidate, parse_tags
 from ...core.startup import BootConfig, build_startup_script
 from ..base import Draft
 from .compute import ARMED_WITHIN_S, UNPROVEN, build_attempt, build_self_deletion
-from .options import FETCH, GoogleOptions, accelerator_type, parse_region, runtime_version
+from .options import STREAM, GoogleOptions, accelerator_type, parse_region, runtime_version
 
 SERVICE = "tpu.v2alpha1"
 DELETES = "tpu.v2"  # deletion goes through google-cloud-tpu
@@ -145,7 +145,7 @@ def _boot(draft: Draft[GoogleOptions], parent: str) -> BootConfig:
         packages=PACKAGES,
         notices="gcp",
         copy_="gcloud storage rsync -r {source} {target}",
-        unpack=FETCH,
+        stream=STREAM,
         bucket=chosen.bucket,
     )
 
