@@ -159,7 +159,7 @@ chmod +x "$4/bin/python\""""
         "shutdown": "true",
         "git": f"mkdir -p code; cp -r {folder / 'code'}/. code",
         "df": "echo; echo disk 0 0 99999999",
-        "sleep": '[ "$1" = 90 ] || kill -9 $PPID',  # whoever waits is at its end
+        "sleep": '[ "$1" = 90 ] || kill -PIPE $PPID',  # bash says nothing of this signal
         **others,
     }
     for name, text in texts.items():
