@@ -3,7 +3,7 @@
 A sequence launches, stops and reaps two runs while answers are lost, processes are killed, clocks are wrong,
 guests hang, places are out of reach, spot machines are reclaimed and the owner changes. Each is played with both
 cap layers, the guest's timer alone, or the cloud's cap alone. The laws are judged by the provider's meter,
-never by the ledger; they are listed in `docs/launching.md`.
+never by the ledger; they are listed in `docs/launching-reference.md`.
 """
 
 from __future__ import annotations
