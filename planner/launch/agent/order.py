@@ -28,7 +28,6 @@ class BatchOrder:
     """Position of a `fit` in its data.
 
     Args:
-        start: Progress at the start.
         first: First epoch of the script's `fit`.
         states: Random states by moment (`fit`, `end`, `begin`) in the checkpoint; None: no resume.
     """
@@ -125,7 +124,6 @@ class BatchOrder:
                 return
 
     def _begin_stream(self) -> BatchStream:
-        """Begin the stream of a new iterator over the data."""
         self.streams += 1
         self.position, self.stream = 0, BatchStream()
         return self.stream
