@@ -78,13 +78,7 @@ _GIVEN_BACK = {"PowerState/deallocating", "PowerState/deallocated", "PowerState/
 
 
 def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
-    """Return the CloudError of an error response.
-
-    Args:
-        status: HTTP status.
-        body: Parsed JSON, or None.
-        makes: Whether the call makes something: then "not found" is about a dependency.
-    """
+    """Return the CloudError of an error response; if the call `makes` a thing, a dependency of it is not found."""
     error = look_up(body, "error") if isinstance(body, Mapping) else None
     if not isinstance(error, Mapping):
         return CloudError(_by_status(status, makes=makes), f"HTTP {status}", "")
@@ -133,7 +127,6 @@ def _named(code: str, message: str) -> ErrorKind | None:
 
 
 def _by_status(status: int, *, makes: bool) -> ErrorKind:
-    """Return the kind of an answer without a known code."""
     absent = ErrorKind.SPENT_TOKEN if makes else ErrorKind.ABSENT
     return find_status_kind(status, {404: absent, 412: ErrorKind.EXISTS})
 
@@ -189,7 +182,6 @@ def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
 
 
 def parse_leftover(row: Mapping[str, Any]) -> Leftover:
-    """Return a resource group as a leftover resource."""
     tags: Mapping[str, str] = row["tags"]
     region = str(row["location"]).replace(" ", "").lower()
     place = {"subscription": str(row["id"]).split("/")[2].lower(), "group": str(row["name"]).lower()}
@@ -226,9 +218,10 @@ NO_CREDENTIALS = (
 CONNECT_S, READ_S = 10.0, 60.0
 MOST_PARTS = 4096  # of a console, of 4 KiB
 _GROUP = "/subscriptions/{subscription}/resourceGroups/{group}"
-_VM = f"{_GROUP}/providers/Microsoft.Compute/virtualMachines"
+_VMS = "providers/Microsoft.Compute/virtualMachines"
+_VM = f"{_GROUP}/{_VMS}/{{name}}"
 _NETWORK = f"{_GROUP}/providers/Microsoft.Network"
-_ROLE = f"{_VM}/{{vm}}/providers/Microsoft.Authorization/roleAssignments/{{name}}"
+_ROLE = f"{_GROUP}/{_VMS}/{{vm}}/providers/Microsoft.Authorization/roleAssignments/{{name}}"
 _SCHEDULE = f"{_GROUP}/providers/Microsoft.DevTestLab/schedules/{{name}}"
 _ORDERS = "/subscriptions/{subscription}/providers/Microsoft.ComputeSchedule/locations/{location}"
 _COMPUTE, _NET, _RESOURCES = "2026-04-01", "2026-03-01", "2025-04-01"
@@ -246,15 +239,13 @@ METHODS = {
     "network.virtualNetworks.createOrUpdate": ("PUT", f"{_NETWORK}/virtualNetworks/{{name}}", _NET),
     "network.networkInterfaces.createOrUpdate": ("PUT", f"{_NETWORK}/networkInterfaces/{{name}}", _NET),
     "network.networkInterfaces.get": ("GET", f"{_NETWORK}/networkInterfaces/{{name}}", _NET),
-    "compute.virtualMachines.createOrUpdate": ("PUT", f"{_VM}/{{name}}", _COMPUTE),
-    "compute.virtualMachines.get": ("GET", f"{_VM}/{{name}}", _COMPUTE),
+    "compute.virtualMachines.createOrUpdate": ("PUT", _VM, _COMPUTE),
+    "compute.virtualMachines.get": ("GET", _VM, _COMPUTE),
     "compute.virtualMachines.retrieveBootDiagnosticsData": (
-        "POST", f"{_VM}/{{name}}/retrieveBootDiagnosticsData", _COMPUTE,
+        "POST", f"{_VM}/retrieveBootDiagnosticsData", _COMPUTE,
     ),
-    "compute.virtualMachines.delete": ("DELETE", f"{_VM}/{{name}}", _COMPUTE),
-    "compute.virtualMachines.listAll": (
-        "GET", "/subscriptions/{subscription}/providers/Microsoft.Compute/virtualMachines", _COMPUTE,
-    ),
+    "compute.virtualMachines.delete": ("DELETE", _VM, _COMPUTE),
+    "compute.virtualMachines.listAll": ("GET", f"/subscriptions/{{subscription}}/{_VMS}", _COMPUTE),
     "authorization.roleAssignments.create": ("PUT", _ROLE, _ROLES),
     "authorization.roleAssignments.get": ("GET", _ROLE, _ROLES),
     "devtestlabs.globalSchedules.createOrUpdate": ("PUT", _SCHEDULE, _LAB),
@@ -285,11 +276,7 @@ class AzureRest:
         return ""
 
     def send(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once and return its reply.
-
-        Raises:
-            CloudError: The call failed.
-        """
+        """Send one call once and return its reply, or raise CloudError."""
         verb, template, version = METHODS[f"{service}.{operation}"]
         named = {name: value for name, value in params.items() if name not in {"body", "headers"}}
         query = {name: value for name, value in named.items() if f"{{{name}}}" not in template}
