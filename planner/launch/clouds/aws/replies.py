@@ -95,7 +95,6 @@ def parse_state_error(instance: dict[str, Any]) -> CloudError | None:
 
 
 def _of_answer(error: Any) -> CloudError:
-    """Return the CloudError of an error response."""
     code = error.response.get("Error", {}).get("Code", "Unknown")
     message = " ".join(error.response.get("Error", {}).get("Message", "").split())
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -131,12 +130,7 @@ def list_schedules(client: Any, region: str) -> Iterator[Leftover]:
 
 
 def read_on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
-    """Return the price of Linux on shared hardware; the highest of several [USD/h].
-
-    Args:
-        client: boto3 client for `pricing`.
-        candidate: Type and region.
-    """
+    """Return the price of Linux on shared hardware; the highest of several [USD/h]."""
     asked = {**FILTERS, "instanceType": candidate.instance_type, "regionCode": candidate.region}
     pages = client.get_paginator("get_products").paginate(
         ServiceCode="AmazonEC2",
@@ -157,8 +151,7 @@ def read_spot_usd(client: Any, candidate: LaunchCandidate, *, zones: str, now: d
     """Return the highest current spot price of the usable zones [USD/h].
 
     Args:
-        client: boto3 client for `ec2` in the candidate's region.
-        candidate: Type and region.
+        client: boto3's, for `ec2` in the candidate's region.
         zones: Last letters of the zones; empty: any.
         now: Time by the cloud's clock.
     """
@@ -179,7 +172,6 @@ def read_spot_usd(client: Any, candidate: LaunchCandidate, *, zones: str, now: d
 
 
 def _no_price(candidate: LaunchCandidate) -> str:
-    """Return the message for an offer without a price."""
     how = candidate.purchase.replace("_", " ")
     return f"no price of {candidate.instance_type} {how} in {candidate.region}"
 
