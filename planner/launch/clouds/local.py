@@ -48,12 +48,7 @@ WATCHDOG = "a separate process, which ends all that the run has started"
 
 
 class LocalAdapter(Adapter):
-    """Runs on this computer; each machine has a folder.
-
-    Args:
-        state_dir: Folder of machines and the runs' files.
-        clock: Unused: the operating system's clock is used.
-    """
+    """Runs on this computer; each machine and each run has a folder in `state_dir`."""
 
     provider = "local"
     remote = False
@@ -103,11 +98,9 @@ class LocalAdapter(Adapter):
         return (attempt,)
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
-        """Return the call that ends a machine."""
         return (build_call("end", SERVICE, "end", {"id": machine.id}, region=machine.region),)
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Execute a call."""
         operation = {"start": _start, "describe": _describe, "end": _end}[call.operation]
         try:
             return {"id": params["id"], **operation(self._folder / params["id"], params)}
@@ -115,15 +108,12 @@ class LocalAdapter(Adapter):
             raise CloudError(ErrorKind.INVALID, type(error).__name__, str(error)) from error
 
     def missing(self) -> str:
-        """Return an empty text: nothing is required."""
         return ""
 
     def cloud_time(self) -> datetime | None:
-        """Return the time of this computer."""
         return datetime.now(tz=UTC)
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
-        """Return a machine of this computer; None for an unknown id."""
         place = self._folder / machine.id
         return _read(place) if place.parent == self._folder and _started(place) else None
 
@@ -140,7 +130,6 @@ class LocalAdapter(Adapter):
         return [], {}
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
-        """Return the price of this computer: zero."""
         return LivePrice(usd_per_hour=Decimal(0), source="this computer", read_at=datetime.now(tz=UTC))
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
@@ -165,11 +154,7 @@ class LocalAdapter(Adapter):
 
 
 def _start(place: Path, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Start a machine; the same token again returns the same machine.
-
-    Raises:
-        CloudError: The token was used with other parameters, or its machine has ended.
-    """
+    """Start a machine; the same token again returns the same machine, with other parameters a CloudError."""
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(place / "starting", wait=True):
         asked, state = place / "asked.json", place / "started.json"
