@@ -37,15 +37,11 @@ WEIGHTS = "model.weights.h5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Progress of a `fit`.
-
-    Args:
-        batch, steps: Trained batches of that epoch, and of all epochs [-].
-    """
+    """Progress of a `fit`."""
 
     epoch: int  # current or next epoch, counted as Keras does [-]
-    batch: int
-    steps: int
+    batch: int  # trained batches of that epoch [-]
+    steps: int  # trained batches of all epochs [-]
     steps_per_epoch: int | None = None  # batches of an epoch; None: unknown [-]
     finished: bool = False
     history: dict[str, list[float]] = field(default_factory=dict)

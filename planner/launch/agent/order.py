@@ -25,10 +25,9 @@ class OrderChangedError(Exception):
 
 
 class BatchOrder:
-    """Position of a `fit` in its data.
+    """Position of a `fit`, from epoch `first`, in its data.
 
     Args:
-        first: First epoch of the script's `fit`.
         states: Random states by moment (`fit`, `end`, `begin`) in the checkpoint; None: no resume.
     """
 

@@ -26,7 +26,7 @@ from .state import (
     restore_random_states,
     save_model,
 )
-from .timing import StepClock, collect_fit_info, find_epoch_iterator
+from .timing import StepClock, find_batch_size, find_epoch_iterator
 
 
 class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -60,14 +60,16 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     @property
     def progress(self) -> Progress:
+        logs = {name: float(value) for name, value in self._last_logs.items()} if self._batch else {}
+        return self._build_progress(batch=self._batch, order=self.order.to_json(), logs=logs)
+
+    def _build_progress(self, **more: Any) -> Progress:
         return Progress(
             epoch=self._epoch,
-            batch=self._batch,
             steps=self._steps,
             steps_per_epoch=self._steps_per_epoch,
             history=self._history,
-            order=self.order.to_json(),
-            logs={name: float(value) for name, value in self._last_logs.items()} if self._batch else {},
+            **more,
         )
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -79,7 +81,8 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
                 self._save(Progress(epoch=self.start.epoch, batch=0, steps=0))
             restore_model(self.model, self._state)
         self.order.attach(iterator, self.model)
-        self.clock.facts = collect_fit_info(self.model)
+        precision, backend = str(self.model.dtype_policy.name), str(keras.backend.backend())
+        self.clock.facts = {"batch_size": find_batch_size(), "precision": precision, "backend": backend}
         if self._steps_per_epoch is None:
             self._steps_per_epoch = self.params.get("steps")
 
@@ -127,16 +130,7 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def finish(self) -> None:
         """Save the end, so that a restart does not train again."""
-        done = Progress(
-            epoch=self._epoch,
-            batch=0,
-            steps=self._steps,
-            steps_per_epoch=self._steps_per_epoch,
-            finished=True,
-            history=self._history,
-            drawn=self.order.drawn,
-        )
-        self._save(done)
+        self._save(self._build_progress(batch=0, finished=True, drawn=self.order.drawn))
 
     def _save(self, progress: Progress) -> None:
         random = self.order.states_now(within_epoch=bool(progress.batch))

@@ -112,14 +112,3 @@ def find_batch_size() -> int | None:
     """Return the batch size of the calling `fit()`."""
     size = getattr(getattr(find_epoch_iterator(), "data_adapter", None), "batch_size", None)
     return int(size) if size else None
-
-
-def collect_fit_info(model: Any) -> dict[str, Any]:
-    """Return batch size, precision and backend of the calling `fit()`."""
-    import keras
-
-    return {
-        "batch_size": find_batch_size(),
-        "precision": str(model.dtype_policy.name),
-        "backend": str(keras.backend.backend()),
-    }
