@@ -23,7 +23,7 @@ from ..core.clock import ServerDateClock
 from ..core.cloud_adapter import Adapter, CloudMachine, Leftover, Listing, LivePrice, RunOutcome, ask_places
 from ..core.launch_plan import Attempt, CapLayer, CostBounds
 from ..core.request import LaunchCandidate, LaunchRequest, build_resource_name, build_tags, build_token
-from ..core.startup import require_fetchable
+from ..core.shell import require_plain_source
 
 if TYPE_CHECKING:
     from ...offers.refresh.http import HttpClient
@@ -33,6 +33,7 @@ PACKAGES = ("keras", CUDA_WHEEL)  # of a machine with a GPU
 Answer = TypeVar("Answer")
 Options = TypeVar("Options")
 Questions = dict[str, Callable[[], Iterable[Answer]]]
+Failed = dict[str, CloudError]  # by place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +121,11 @@ class CloudBase(Adapter, Generic[Options]):
         return None
 
     @abstractmethod
-    def ask_machines(
-        self, regions: Sequence[str] | None, failed: dict[str, CloudError]
-    ) -> Questions[CloudMachine]:
+    def ask_machines(self, regions: Sequence[str] | None, failed: Failed) -> Questions[CloudMachine]:
         """Return how to list the machines of each place; errors within an answer are added to `failed`."""
 
     @abstractmethod
-    def ask_leftovers(self, regions: Sequence[str] | None, failed: dict[str, CloudError]) -> Questions[Leftover]:
+    def ask_leftovers(self, regions: Sequence[str] | None, failed: Failed) -> Questions[Leftover]:
         """Return how to list the other resources of each place."""
 
     def read_outcome(self, request: LaunchRequest, chosen: Options) -> bytes | None:
@@ -163,7 +162,13 @@ class CloudBase(Adapter, Generic[Options]):
                 f"`--source {source}`: a machine at {self.title} cannot read a folder of this computer",
                 hint=f"add `{self.bucket_options}`, or `--source git:URL@REF` or `image:NAME`",
             )
-        require_fetchable(source, kinds=self.sources, provider=self.title)
+        if source.partition(":")[0] not in self.sources:
+            raise UsageError(
+                f"`--source {source}`: a machine of {self.title} fetches its code from "
+                + " or ".join(f"`{one}:`" for one in self.sources),
+                hint="push the code, then use `--source git:https://…`",
+            )
+        require_plain_source(source)
         places = [(one, zone) for one in request.candidates for zone in self.list_zones(one, chosen)]
         attempts = []
         for number, (one, zone) in enumerate(places, start=request.attempt):
@@ -263,7 +268,6 @@ def parse_options(
     Args:
         kind: Dataclass of the options, all of them text.
         needs: Name of an option to the name of the option that it needs.
-        defaults: Defaults that the environment gives.
     """
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
     for name in typed:
@@ -321,11 +325,7 @@ def read_price_list(
     name: str,
     read_at: datetime,
 ) -> LivePrice:
-    """Return the price of an offer; raise CloudError unless its list has exactly one, in US dollars.
-
-    Args:
-        code, name: Name of the list in the code of an error, and in its message.
-    """
+    """Return the price of an offer; raise CloudError unless its list has exactly one, in US dollars."""
     from ...offers.refresh.errors import FetchError
     from ...offers.refresh.http import HttpClient, RetryPolicy
     from ...offers.refresh.source import ListedPrice
@@ -350,12 +350,7 @@ def read_price_list(
 
 
 def read_answer(status: int, text: str, *, error_of: Callable[..., CloudError], makes: bool) -> dict[str, Any]:
-    """Return the JSON of an answer; raise CloudError for an error or an incomplete answer.
-
-    Args:
-        error_of: Returns the error of an error response: status, parsed JSON or None, and `makes`.
-        makes: Whether the call makes something.
-    """
+    """Return the JSON of an answer; raise CloudError, that of `error_of` for an error response."""
     try:
         body = json.loads(text) if text else {}
     except ValueError:

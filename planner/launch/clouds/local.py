@@ -22,16 +22,7 @@ from ...files import write_atomically
 from ..agent.watchdog import kill_below, read_recorded, send_signal
 from ..core.api_call import Call, CloudError, ErrorKind, build_call
 from ..core.clock import Clock
-from ..core.cloud_adapter import (
-    Adapter,
-    CloudMachine,
-    Leftover,
-    Listing,
-    LivePrice,
-    MachineRef,
-    RunOutcome,
-    ask_places,
-)
+from ..core.cloud_adapter import Adapter, CloudMachine, Listing, LivePrice, MachineRef, RunOutcome, ask_places
 from ..core.launch_plan import Attempt, CapLayer, CostBounds
 from ..core.ledger import locked
 from ..core.request import LaunchCandidate, LaunchRequest, build_tags, build_token, parse_tags
@@ -107,9 +98,6 @@ class LocalAdapter(Adapter):
         except OSError as error:
             raise CloudError(ErrorKind.INVALID, type(error).__name__, str(error)) from error
 
-    def missing(self) -> str:
-        return ""
-
     def cloud_time(self) -> datetime | None:
         return datetime.now(tz=UTC)
 
@@ -124,10 +112,6 @@ class LocalAdapter(Adapter):
         alive = [one for one in sorted(self._folder.glob("local-*")) if _started(one) and _is_alive(one)]
         found, failed = ask_places({str(one): partial(map, _read, [one]) for one in alive})
         return Listing(machines=tuple(chain(*found.values())), failed=failed, answered=(SERVICE,))
-
-    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """Return nothing: a local run has no other resources."""
-        return [], {}
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         return LivePrice(usd_per_hour=Decimal(0), source="this computer", read_at=datetime.now(tz=UTC))

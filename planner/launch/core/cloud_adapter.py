@@ -47,26 +47,16 @@ MachineState = Literal["starting", "running", "ending", "stopped", "ended"]
 
 
 class MachineRef(Data):
-    """Identity of a machine: enough to query it and to end it.
-
-    Args:
-        details: The provider's own (`Attempt.details`), such as a project or a resource group.
-    """
+    """Identity of a machine: enough to query it and to end it."""
 
     id: str
     region: str
-    zone: str | None = None  # zone within the region; None when the provider chose it
-    details: dict[str, str] = Field(default_factory=dict)
+    zone: str | None = None  # None when the provider chose it
+    details: dict[str, str] = Field(default_factory=dict)  # `Attempt.details`, such as a project or a group
 
 
 class CloudMachine(Data):
-    """A machine as its cloud describes it; run, owner and price are read from its tags.
-
-    Args:
-        state: A `stopped` machine still pays for its disk; `ended` is returned by ``look`` only, never listed.
-        started_at, seen_at: Times by the cloud's clock.
-        run, attempt, owner, owner_name: From its tags; empty or 0 without them.
-    """
+    """A machine as its cloud describes it, at times of its clock; run, owner and price are read from its tags."""
 
     id: str
     provider: str
@@ -74,7 +64,7 @@ class CloudMachine(Data):
     zone: str | None = None
     instance_type: str
     purchase: Literal["on_demand", "spot"]
-    state: MachineState
+    state: MachineState  # `stopped` still pays for a disk; `ended` is returned by ``look`` only, never listed
     started_at: datetime
     seen_at: datetime
     cap_at: datetime | None  # time of the cap; None when its tags have none
@@ -93,11 +83,7 @@ class CloudMachine(Data):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Machines of all places that answered.
-
-    Args:
-        failed: Error by place (region, zone, project or subscription) that did not answer.
-    """
+    """Machines of all places that answered, and errors of the others (region, zone, project or subscription)."""
 
     machines: tuple[CloudMachine, ...] = ()
     failed: Mapping[str, CloudError] = field(default_factory=dict)
@@ -105,11 +91,7 @@ class Listing:
 
 
 class Leftover(Data):
-    """A resource other than a machine that was made for an attempt.
-
-    Args:
-        run, attempt, owner: From its tags or name; empty or 0 without them.
-    """
+    """A resource other than a machine that was made for an attempt, which its tags or name tell, if known."""
 
     kind: str  # `security group`, `schedule`, `resource group` or `uploaded archive`
     id: str
@@ -129,14 +111,7 @@ class LivePrice(Data):
 
 
 class RunOutcome(Data):
-    """Result of a run so far, as its machine reported it: untrusted, so control characters are removed.
-
-    Args:
-        status: `running`, `failed_before_training`, `done`, `failed` (error in the script), `preempted`,
-            `capped` or `stopped`.
-        epoch, epochs: Current epoch from 1, and their number, of the present `fit` [-].
-        batch, batches: Trained batches of the epoch, and their number; None: unknown [-].
-    """
+    """Result of a run so far, as its machine reported it: untrusted, so control characters are removed."""
 
     attempt: int  # attempt that wrote it
     status: Literal["running", "failed_before_training", "done", "failed", "preempted", "capped", "stopped"]
@@ -153,10 +128,10 @@ class RunOutcome(Data):
     precision: str | None = None  # name of the model's Keras dtype policy
     backend: str | None = None
     resumed: tuple[str, ...] = ()  # one sentence for each interruption of the run: how training resumed
-    epoch: int | None = None
+    epoch: int | None = None  # current epoch of the present `fit`, from 1 [-]
     epochs: int | None = None
-    batch: int | None = None
-    batches: int | None = None
+    batch: int | None = None  # trained batches of the epoch [-]
+    batches: int | None = None  # of an epoch; None: unknown [-]
     loss: str | None = None  # loss after the last batch, as text
 
     @field_validator("stage", "log", "loss")
@@ -217,6 +192,7 @@ class Adapter(Protocol):
 
     def missing(self) -> str:
         """Return why the provider cannot be used (no SDK, no credentials), without a request; else empty."""
+        return ""
 
     def cloud_time(self) -> datetime | None:
         """Return the cloud's time: its last answer's `Date` plus monotonic time since; None before the first.
@@ -240,6 +216,7 @@ class Adapter(Protocol):
 
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return resources other than machines with our tags or names, and the places that did not answer."""
+        return [], {}
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the current price of an offer, read with the credentials that launch it, or raise CloudError."""

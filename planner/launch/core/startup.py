@@ -18,30 +18,18 @@ import tarfile
 from importlib.resources import files
 from typing import Any
 
-from ...errors import UsageError
 from ...offers.aliases import get_chip_name
 from .api_call import Data
 from .request import LaunchCandidate, LaunchRequest
-from .shell import (
-    build_clone_commands,
-    build_container_command,
-    pin_versions,
-    quote,
-    quote_all,
-    require_plain_source,
-)
+from .shell import build_clone_commands, build_container_command, pin_versions, quote, quote_all
 
 
 class BootConfig(Data):
-    """Provider-specific parts of the script.
-
-    Args:
-        packages: Names with extras, installed in the plan's versions unless the user gives requirements.
-    """
+    """Provider-specific parts of the script."""
 
     timer: str  # first line: sets the timer that ends the machine
     end: str  # command that ends the machine when the run is over
-    packages: tuple[str, ...]
+    packages: tuple[str, ...]  # with extras; in the plan's versions, unless the user gives requirements
     notices: str | None  # provider whose preemption notices are polled; None without preemption
     copy_: str = ""  # command that copies a folder to or from the bucket, with `{source}` and `{target}`
     stream: str = ""  # command that copies an object of the bucket, with `{source}` and `{target}`; `-` is a pipe
@@ -50,18 +38,6 @@ class BootConfig(Data):
 
 def build_archive_name(run: str) -> str:
     return f"{run}-source.tar.gz"
-
-
-def require_fetchable(source: str, *, kinds: tuple[str, ...], provider: str) -> None:
-    """Raise UsageError unless a machine of a provider can fetch the code without a secret."""
-    kind = source.partition(":")[0]
-    if kind not in kinds:
-        allowed = " or ".join(f"`{one}:`" for one in kinds)
-        raise UsageError(
-            f"`--source {source}`: a machine of {provider} fetches its code from {allowed}",
-            hint="push the code, then use `--source git:https://…`",
-        )
-    require_plain_source(source)
 
 
 HOME = "/opt/gpuplan"
@@ -258,7 +234,10 @@ def build_job(
         folder: Folder in which the script runs; None: the current one.
         notices: Provider whose preemption notices are polled on a spot machine; None: no polling.
     """
-    spec = request.spec
+    spec, name = request.spec, candidate.accelerator
+    chip = "" if name.startswith(("TPU", "MI", "CPU")) else re.sub(r"[^a-z0-9]", "", get_chip_name(name).lower())
+    devices = 0 if name == "CPU" else math.ceil(candidate.devices)  # a part of a device is one
+    expected = {"accelerator": name, "devices": devices, "chip": chip}
     return {
         "attempt": number,
         "cap_s": candidate.cap_s,
@@ -271,13 +250,5 @@ def build_job(
         "stop_loss": spec.stop_loss.model_dump(mode="json"),
         "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
         "notices": notices if candidate.purchase == "spot" else None,
-        "expects": None if request.provider == "local" else _build_expected(candidate),
+        "expects": None if request.provider == "local" else expected,
     }
-
-
-def _build_expected(candidate: LaunchCandidate) -> dict[str, Any]:
-    """Return the accelerators that the machine must see; part of a part's name is one, as of a fraction's."""
-    name = candidate.accelerator
-    chip = "" if name.startswith(("TPU", "MI")) else re.sub(r"[^a-z0-9]", "", get_chip_name(name).lower())
-    devices = 0 if name == "CPU" else math.ceil(candidate.devices)
-    return {"accelerator": name, "devices": devices, "chip": "" if name == "CPU" else chip}

@@ -23,7 +23,7 @@ from ...core.cloud_adapter import CloudMachine, Leftover, LivePrice, MachineRef,
 from ...core.launch_plan import Attempt
 from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, build_tags, parse_tags
 from ...core.upload import insert_archive
-from ..base import CloudBase, Draft, Questions, none_if_absent
+from ..base import CloudBase, Draft, Failed, Questions, none_if_absent
 from .attempt import AwsOptions, build_attempt, read_options
 from .replies import (
     list_instances,
@@ -117,12 +117,10 @@ class AwsAdapter(CloudBase[AwsOptions]):
             reply = self._answered(ask)
         return str(reply.get("Output", ""))
 
-    def ask_machines(
-        self, regions: Sequence[str] | None, failed: dict[str, CloudError]
-    ) -> Questions[CloudMachine]:
+    def ask_machines(self, regions: Sequence[str] | None, failed: Failed) -> Questions[CloudMachine]:
         return {region: partial(self._machines_in, region) for region in self._places(regions, failed)}
 
-    def ask_leftovers(self, regions: Sequence[str] | None, failed: dict[str, CloudError]) -> Questions[Leftover]:
+    def ask_leftovers(self, regions: Sequence[str] | None, failed: Failed) -> Questions[Leftover]:
         """Return how to list security groups with our tags and schedules with our names, of each region."""
         return {region: partial(self._leftovers_in, region) for region in self._places(regions, failed)}
 
@@ -193,7 +191,7 @@ class AwsAdapter(CloudBase[AwsOptions]):
         listed = chain(list_security_groups(ec2, region), list_schedules(scheduler, region))
         return list(self._answered(lambda: list(listed)))
 
-    def _places(self, regions: Sequence[str] | None, failed: dict[str, CloudError]) -> list[str]:
+    def _places(self, regions: Sequence[str] | None, failed: Failed) -> list[str]:
         """Return the regions to query: the given ones, else all of the account, else the session's."""
         if regions:
             return list(regions)
@@ -229,8 +227,6 @@ class AwsAdapter(CloudBase[AwsOptions]):
         """Return an answer and note its time; raise CloudError for a failure."""
         try:
             reply = ask()
-        except CloudError:
-            raise
         except Exception as error:
             fault = parse_sdk_error(error)
             if fault is None:

@@ -20,24 +20,16 @@ from .schedule import build_owned_name, build_role_calls, build_schedule_calls, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsOptions:
-    """Options with safe defaults.
+    """Options with safe defaults."""
 
-    Args:
-        image: Id of an image, or name of a public SSM parameter that contains one; empty: by the table of
-            images.
-        scheduler_role: ARN of the role with which EventBridge Scheduler ends the instance; empty:
-            `gpuplan-scheduler` of the account, created if needed.
-        bucket: S3 bucket for code, checkpoints and the result; empty: checkpoints are lost with the instance.
-    """
-
-    image: str = ""
+    image: str = ""  # id of an image, or a public SSM parameter that contains one; empty: by the table of images
     disk_gb: str = "100"  # size of the disk [GB]
     zones: str = ""  # availability zones to try in turn, by their last letter: `abc`; empty: AWS chooses
     subnet: str = ""  # subnet of the instance; empty: the default network
     vpc: str = ""  # VPC of the subnet; empty: the default network
     profile: str = ""  # IAM instance profile; required for a bucket and for access through SSM
-    scheduler_role: str = ""
-    bucket: str = ""
+    scheduler_role: str = ""  # ARN of EventBridge Scheduler's role; empty: the account's `gpuplan-scheduler`
+    bucket: str = ""  # S3 bucket for code, checkpoints and the result; empty: they are lost with the instance
     bucket_owner: str = ""  # number of the account that owns the bucket; empty: the launching account
     key: str = ""  # name of a key pair for SSH
     ssh_from: str = ""  # addresses that may reach port 22 (CIDR); empty: no open port

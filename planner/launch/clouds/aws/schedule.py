@@ -101,12 +101,7 @@ def _content(candidate: LaunchCandidate, *, name: str, role: Any) -> dict[str, A
 
 
 def _flat(content: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested content as dotted paths, references as values.
-
-    Example:
-        >>> _flat({"Target": {"Arn": "a", "Input": {"$json": {}}}})
-        {'Target.Arn': 'a', 'Target.Input': {'$json': {}}}
-    """
+    """Return nested content as dotted paths, references as values."""
     flat: dict[str, Any] = {}
     for key, value in content.items():
         if isinstance(value, dict) and not any(inner.startswith("$") for inner in value):
@@ -177,12 +172,7 @@ def _build_policy() -> dict[str, Any]:
 
 
 def find_role_problem(client: Any, role: str, *, regions: Sequence[str], tags: Mapping[str, str]) -> str:
-    """Return what cannot be proven of a given role; empty when the scheduler can end machines with it.
-
-    Args:
-        client: boto3's, for `iam`.
-        role: ARN of the role.
-        regions, tags: Those of the machines.
+    """Return what cannot be proven of a given role; empty when the scheduler can end such machines with it.
 
     Raises:
         NoAnswerError: The role certainly cannot.

@@ -19,7 +19,7 @@ from ...core.cloud_adapter import CloudMachine, Leftover, LivePrice, MachineRef
 from ...core.launch_plan import Attempt, CostBounds
 from ...core.ledger import KnownAccounts
 from ...core.request import TAG_RUN, LaunchCandidate
-from ..base import CloudBase, Draft, Questions, is_in, none_if_absent, read_price_list
+from ..base import CloudBase, Draft, Failed, Questions, is_in, none_if_absent, read_price_list
 from .attempt import build_attempt
 from .caps import BOOT_ALLOWANCE_S
 from .network import AzureOptions, build_end_calls, read_options
@@ -129,12 +129,10 @@ class AzureAdapter(CloudBase[AzureOptions]):
         found = self._rest.send("compute", "virtualMachines.retrieveBootDiagnosticsData", machine.details)
         return self._rest.read_end(str(found.get("serialConsoleLogBlobUri", "")))
 
-    def ask_machines(
-        self, regions: Sequence[str] | None, failed: dict[str, CloudError]
-    ) -> Questions[CloudMachine]:
+    def ask_machines(self, regions: Sequence[str] | None, failed: Failed) -> Questions[CloudMachine]:
         return {one: partial(self._machines_in, one) for one in self._accounts.names()}
 
-    def ask_leftovers(self, regions: Sequence[str] | None, failed: dict[str, CloudError]) -> Questions[Leftover]:
+    def ask_leftovers(self, regions: Sequence[str] | None, failed: Failed) -> Questions[Leftover]:
         """Return how to list resource groups with our tags but without a machine, of each known subscription."""
         return {one: partial(self._empty_groups, one, regions) for one in self._accounts.names()}
 

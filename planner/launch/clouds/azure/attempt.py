@@ -112,12 +112,7 @@ class _CallBuilder(CapCalls):
 
 
 def _image(text: str) -> dict[str, str]:
-    """Return an image as Azure names it.
-
-    Example:
-        >>> _image("publisher:offer:sku:latest")
-        {'publisher': 'publisher', 'offer': 'offer', 'sku': 'sku', 'version': 'latest'}
-    """
+    """Return an image as Azure names it: the parts of `publisher:offer:sku:version`, or an id."""
     parts = text.split(":")
     if len(parts) != PARTS_OF_AN_IMAGE:
         return {"id": text}

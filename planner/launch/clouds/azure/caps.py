@@ -27,12 +27,7 @@ AGAIN_S = 15
 
 
 def build_end_commands(resource: str, *, after_s: int) -> dict[str, str]:
-    """Return the commands that end a machine: after some time, whatever became of the script, and now.
-
-    Args:
-        resource: Path of the machine at Azure Resource Manager.
-        after_s: Time from now [s].
-    """
+    """Return the commands that end a machine: after some time [s], whatever became of the script, and now."""
     url = f"https://management.azure.com{resource}"
     ask = 'curl -s -f -m 30 -H "Authorization: Bearer $t"'
     loop = (
@@ -55,12 +50,7 @@ CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
 
 
 def has_auto_shutdown(cap_s: int) -> bool:
-    """Whether Azure's daily auto-shutdown can implement a cap: 30 minutes to 23 hours.
-
-    Example:
-        >>> has_auto_shutdown(3600), has_auto_shutdown(30 * 3600)
-        (True, False)
-    """
+    """Whether Azure's daily auto-shutdown can implement a cap: 30 minutes to 23 hours."""
     return SHORTEST_S <= cap_s <= LONGEST_S
 
 

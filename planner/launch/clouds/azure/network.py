@@ -69,12 +69,7 @@ def build_resource_path(chosen: AzureOptions, group: str, kind: str, name: str) 
 
 
 def build_network_calls(draft: Draft[AzureOptions], *, group: str, zone: str | None) -> list[Call]:
-    """Return the calls that create a group and a network with the machine's interface.
-
-    Args:
-        group: Name of the group and of its resources.
-        zone: Number of the availability zone of the machine and its address.
-    """
+    """Return the calls that create a group, and in it a network with the machine's interface, all of its name."""
     chosen, region, tags = draft.chosen, draft.candidate.region, draft.tags
     place = {"subscription": chosen.subscription, "group": group}
 

@@ -22,7 +22,7 @@ from ...core.launch_plan import Attempt
 from ...core.ledger import KnownAccounts
 from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.startup import build_archive_name
-from ..base import CONSOLE_BYTES, CloudBase, Draft, Questions, is_in, none_if_absent, read_price_list
+from ..base import CONSOLE_BYTES, CloudBase, Draft, Failed, Questions, is_in, none_if_absent, read_price_list
 from .calls import GoogleAccess, parse_operation_error, parse_tpu_state_error
 from .compute import ENDED_WITHIN_S, SERVICE, SLACK_S, build_compute_attempt, parse_compute_machine
 from .options import (
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 
 UNREACHABLE = "UNREACHABLE"
-Failed = dict[str, CloudError]
 
 
 class GoogleAdapter(CloudBase[GoogleOptions]):
