@@ -47,11 +47,7 @@ class BatchOrder:
         self._taken: Any = None
 
     def attach(self, iterator: Any, model: Any) -> None:
-        """Wrap a Keras `EpochIterator` that has not drawn a training batch yet.
-
-        Raises:
-            OrderChangedError: Part of an epoch must be skipped, but the kind of iterator is unknown.
-        """
+        """Wrap a Keras `EpochIterator` before its first batch; OrderChangedError if it cannot skip batches."""
         dataset = getattr(iterator, "_distributed_dataset", None)
         known = hasattr(iterator, "_enumerate_iterator") and (dataset is None or hasattr(dataset, "map"))
         if not known:

@@ -78,10 +78,7 @@ class Draft(Generic[Options]):
 
 
 class CloudBase(Adapter, Generic[Options]):
-    """Common part of the adapters of clouds.
-
-    A subclass sets the names, `options_type`, `sources`, `slack_s`, the two prices, and `_clock`.
-    """
+    """Common part of the adapters of clouds, which set the attributes without a value."""
 
     remote = True
     visibility_s = 60.0  # lists of machines are eventually consistent: seconds, rarely more
@@ -178,11 +175,7 @@ class CloudBase(Adapter, Generic[Options]):
         return tuple(attempts)
 
     def pick_image(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> str:
-        """Return the image of a machine: the typed one, else the first of the table that serves it.
-
-        Raises:
-            NoAnswerError: No image of the table serves it, or the typed one of the table does not.
-        """
+        """Return the typed image, else the first of the table that serves a machine; or raise NoAnswerError."""
         chosen: Any = self.read_options(options)
         image, why = find_image(
             load_catalog(),

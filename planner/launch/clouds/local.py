@@ -25,9 +25,10 @@ from ..core.clock import Clock
 from ..core.cloud_adapter import Adapter, CloudMachine, Listing, LivePrice, MachineRef, RunOutcome, ask_places
 from ..core.launch_plan import Attempt, CapLayer, CostBounds
 from ..core.ledger import locked
-from ..core.request import LaunchCandidate, LaunchRequest, build_tags, build_token, parse_tags
+from ..core.request import LaunchCandidate, LaunchRequest, parse_tags
 from ..core.shell import quote
 from ..core.startup import build_job
+from .base import Draft
 
 ENDING_GRACE_S = 25.0  # the supervisor's grace time for a checkpoint, with a margin
 SLACK_S = 30.0  # grace time of a checkpoint, then the watchdog
@@ -60,12 +61,12 @@ class LocalAdapter(Adapter):
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the only attempt: start, and check that both timers are set."""
         candidate, number = request.candidates[0], request.attempt
-        token = build_token(request=request, number=number, candidate=candidate, zone=None)
-        identity = f"local-{token[:8]}"
+        draft = Draft(request=request, candidate=candidate, number=number, zone=None, chosen=None, image="")
+        token, identity = draft.token, f"local-{draft.token[:8]}"
         params = {
             "id": identity,
             "token": token,
-            "tags": build_tags(request=request, number=number, candidate=candidate),
+            "tags": draft.tags,
             "program": [sys.executable, "-m", "gpuplan.launch.agent.watchdog", str(candidate.cap_s + SLACK_S)],
             "job": self._job(request, candidate, number),
         }
@@ -75,18 +76,12 @@ class LocalAdapter(Adapter):
         look = partial(call, operation="describe", params={"id": identity}, patience_s=ARMING_S)
         layer = partial(CapLayer, where="machine")
         checks = [look(one, expects={f"armed.{one}": True}, arms=one) for one in ("alarm", "watchdog")]
-        attempt = Attempt(
-            number=number,
-            candidate=candidate,
-            zone=None,
-            calls=(start, *checks),
-            layers=(
-                layer(name="alarm", fires_after_s=candidate.cap_s, how=ALARM),
-                layer(name="watchdog", fires_after_s=candidate.cap_s + SLACK_S, how=WATCHDOG),
-            ),
-            stop_by_hand=f"fuser -k -TERM {quote(f'{self._folder / identity}/alive')}",
+        layers = (
+            layer(name="alarm", fires_after_s=candidate.cap_s, how=ALARM),
+            layer(name="watchdog", fires_after_s=candidate.cap_s + SLACK_S, how=WATCHDOG),
         )
-        return (attempt,)
+        by_hand = f"fuser -k -TERM {quote(f'{self._folder / identity}/alive')}"
+        return (draft.attempt([start, *checks], layers, stop_by_hand=by_hand),)
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         return (build_call("end", SERVICE, "end", {"id": machine.id}, region=machine.region),)

@@ -197,15 +197,11 @@ class Adapter(Protocol):
     def cloud_time(self) -> datetime | None:
         """Return the cloud's time: its last answer's `Date` plus monotonic time since; None before the first.
 
-        Whether a machine that cannot be seen may still show up, and whether one is past its cap, is never decided
-        by the clock of this computer.
+        This computer's clock never decides whether a machine may still show up, or is past its cap.
         """
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
-        """Return the current description of a machine; only this decides that one on record is gone.
-
-        State `ended` when the cloud says so; None when the id is unknown; CloudError when neither can be read.
-        """
+        """Return a machine, `ended` ones too; None, an unknown id, alone decides that one on record is gone."""
 
     def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return all machines with our tags that still cost money, of every owner, and the places that failed.
@@ -222,18 +218,11 @@ class Adapter(Protocol):
         """Return the current price of an offer, read with the credentials that launch it, or raise CloudError."""
 
     def find_cap_problem(self, request: LaunchRequest) -> str:
-        """Return what cannot be proven of the cap at the provider by what the user gave for it; empty without.
-
-        Raises:
-            NoAnswerError: It certainly would not work.
-        """
+        """Return what the user gave for the cap and cannot be proven, or ""; NoAnswerError: it would not work."""
         return ""
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return the result that the supervisor stored with the run's files.
-
-        None without one, or where the provider has no storage that outlives the machine.
-        """
+        """Return the result that the supervisor stored with the run's files, if any outlives the machine."""
 
     def console(self, machine: MachineRef) -> str:
         """Return the last lines of a machine's console; empty where they are unknown."""

@@ -23,11 +23,12 @@ _CODES = {
     ErrorKind.CAPACITY: """
         InsufficientInstanceCapacity InsufficientHostCapacity InsufficientReservedInstanceCapacity
         InsufficientCapacity SpotMaxPriceTooLow UnfulfillableCapacity Unsupported
-        InsufficientAddressCapacity InsufficientFreeAddressesInSubnet
-    """,
+        InsufficientAddressCapacity InsufficientFreeAddressesInSubnet Server.InsufficientInstanceCapacity
+        Server.SpotInstanceTermination Server.InternalError
+    """,  # the last three: reasons of an instance's state
     ErrorKind.QUOTA: """
         VcpuLimitExceeded InstanceLimitExceeded MaxSpotInstanceCountExceeded SecurityGroupLimitExceeded
-        VolumeLimitExceeded MaxIOPSLimitExceeded ServiceQuotaExceededException
+        VolumeLimitExceeded Client.VolumeLimitExceeded MaxIOPSLimitExceeded ServiceQuotaExceededException
     """,
     # S3 answers HEAD without a body: the code is the status
     ErrorKind.CREDENTIALS: """
@@ -52,12 +53,6 @@ _CODES = {
 _KIND_OF = index_codes(_CODES)
 # docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html: what a region without a default VPC answers
 _NO_NETWORK = {"VPCIdNotSpecified", "MissingInput", "DefaultVpcDoesNotExist", "DefaultSubnetDoesNotExist"}
-_STATE_KINDS = {
-    "Server.InsufficientInstanceCapacity": ErrorKind.CAPACITY,
-    "Server.SpotInstanceTermination": ErrorKind.CAPACITY,
-    "Server.InternalError": ErrorKind.CAPACITY,
-    "Client.VolumeLimitExceeded": ErrorKind.QUOTA,
-}
 
 
 def parse_sdk_error(error: Exception) -> CloudError | None:
@@ -92,7 +87,7 @@ def parse_state_error(instance: dict[str, Any]) -> CloudError | None:
         return None
     reason = instance.get("StateReason") or {}
     code = reason.get("Code") or "Terminated"
-    kind = _STATE_KINDS.get(code, ErrorKind.SPENT_TOKEN)
+    kind = _KIND_OF.get(code, ErrorKind.SPENT_TOKEN)
     return CloudError(kind, code, reason.get("Message") or f"{instance['InstanceId']} has ended")
 
 

@@ -32,10 +32,7 @@ ASSUMABLE_S = 180.0  # a new role propagates within seconds, rarely a minute
 
 
 def build_owned_name(request: LaunchRequest, number: int) -> str:
-    """Return the name of an attempt's security group and schedule: prefix, owner, run and attempt.
-
-    A list of schedules has no tags: only names identify the owner.
-    """
+    """Return the name of a security group and schedule, whose list has no tags: prefix, owner, run and attempt."""
     return f"{PREFIX}{_UNFIT.sub('-', request.owner)}.{request.run}.{number}"
 
 
@@ -172,11 +169,7 @@ def _build_policy() -> dict[str, Any]:
 
 
 def find_role_problem(client: Any, role: str, *, regions: Sequence[str], tags: Mapping[str, str]) -> str:
-    """Return what cannot be proven of a given role; empty when the scheduler can end such machines with it.
-
-    Raises:
-        NoAnswerError: The role certainly cannot.
-    """
+    """Return what cannot be proven of a role; empty if it can end such machines, NoAnswerError if it cannot."""
     account = role.split(":")[4]
     found = client.get_role(RoleName=role.rpartition("/")[2])["Role"]
     statements = _as_list(found["AssumeRolePolicyDocument"].get("Statement"))

@@ -117,10 +117,7 @@ class AzureAdapter(CloudBase[AzureOptions]):
         return self._rest.missing()
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
-        """Return the recorded machine, never another of the same name; None when Azure does not know it.
-
-        A deallocated machine is `stopped`: its disk and address still cost money.
-        """
+        """Return the recorded machine, never another of its name; a deallocated one is `stopped`."""
         row = self._row(machine.details)
         return None if row is None or not is_same(machine, row) else parse_machine(row, seen_at=self._now())
 

@@ -80,10 +80,16 @@ class _CallBuilder(CapCalls):
             "diskSizeGB": int(self.chosen.disk_gb),
             "managedDisk": {"storageAccountType": "StandardSSD_LRS"},
         }
+        # Without a key of the user's, logins are impossible.
+        key = {"path": "/home/gpuplan/.ssh/authorized_keys", "keyData": self.chosen.ssh_key or UNUSABLE_PUBLIC_KEY}
         properties: dict[str, Any] = {
             "hardwareProfile": {"vmSize": self.candidate.instance_type},
             "storageProfile": {"imageReference": _image(self.draft.image), "osDisk": disk},
-            "osProfile": self._login(),
+            "osProfile": {
+                "computerName": self.name,
+                "adminUsername": "gpuplan",
+                "linuxConfiguration": {"disablePasswordAuthentication": True, "ssh": {"publicKeys": [key]}},
+            },
             "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},  # its console, in Azure's own storage
             "networkProfile": {"networkInterfaces": [card]},
         }
@@ -96,15 +102,6 @@ class _CallBuilder(CapCalls):
             "identity": {"type": "SystemAssigned"},
             **({"zones": [self._zone()]} if self.draft.zone else {}),
             "properties": properties,
-        }
-
-    def _login(self) -> dict[str, Any]:
-        """Return the login by public key; without a key, logins are impossible."""
-        key = {"path": "/home/gpuplan/.ssh/authorized_keys", "keyData": self.chosen.ssh_key or UNUSABLE_PUBLIC_KEY}
-        return {
-            "computerName": self.name,
-            "adminUsername": "gpuplan",
-            "linuxConfiguration": {"disablePasswordAuthentication": True, "ssh": {"publicKeys": [key]}},
         }
 
     def _zone(self) -> str | None:

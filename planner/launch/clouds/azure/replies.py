@@ -90,10 +90,7 @@ def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
 
 
 def parse_machine_error(reply: Mapping[str, Any]) -> CloudError | None:
-    """Return the CloudError of a machine that failed or ended while it started, or None.
-
-    The reason is in the status `ProvisioningState/failed/REASON` of its instance view.
-    """
+    """Return the CloudError of a machine that failed (`ProvisioningState/failed/REASON`) or ended, or None."""
     statuses = look_up(reply, "properties.instanceView.statuses") or []
     codes = {str(one.get("code")): one for one in statuses}
     failed = next((code for code in codes if code.startswith("ProvisioningState/failed")), None)
@@ -150,18 +147,12 @@ def is_ours(row: Mapping[str, Any]) -> bool:
 
 
 def is_same(machine: MachineRef, row: Mapping[str, Any]) -> bool:
-    """Whether a row is the recorded machine, not another of the same name.
-
-    Older records use the machine's name as its id.
-    """
+    """Whether a row is the recorded machine, not another of its name, which is the id in older records."""
     return machine.id in {_id(row), str(row["name"]).lower()}
 
 
 def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
-    """Return a machine; without an instance view, its state is the provisioning state.
-
-    Its id is `vmId`, which is unique, unlike names.
-    """
+    """Return a machine by its `vmId`, which is unique, unlike names; without a view, in its provisioning state."""
     tags: Mapping[str, str] = row.get("tags") or {}
     parts = str(row["id"]).split("/")
     started_at = datetime.fromisoformat(str(look_up(row, "properties.timeCreated"))).astimezone(UTC)

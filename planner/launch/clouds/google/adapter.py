@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 
 UNREACHABLE = "UNREACHABLE"
+_DISABLED = ("accessnotconfigured", "service_disabled", "has not been used in project")
 
 
 class GoogleAdapter(CloudBase[GoogleOptions]):
@@ -216,7 +217,7 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
                 for row in page.get("queuedResources", []):
                     yield parse_tpu_machine(row, project=project, seen_at=self._now())
         except CloudError as fault:
-            if not _is_disabled(fault):
+            if not any(part in str(fault).lower() for part in _DISABLED):
                 raise
 
     def _archives(self, address: str) -> Iterator[Leftover]:
@@ -261,8 +262,3 @@ def _note_unreachable(places: Iterable[str], *, regions: Sequence[str] | None, f
         zone = place.rpartition("/")[2]
         if is_in(parse_region(zone), regions):
             failed[zone] = CloudError(ErrorKind.UNKNOWN, UNREACHABLE, f"{zone} did not answer")
-
-
-def _is_disabled(fault: CloudError) -> bool:
-    text = str(fault).lower()
-    return "accessnotconfigured" in text or "service_disabled" in text or "has not been used in project" in text

@@ -75,10 +75,7 @@ def build_tpu_attempt(draft: Draft[GoogleOptions]) -> Attempt:
 
 
 def parse_tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
-    """Return a slice from the cloud's description; its run is empty without our labels.
-
-    Waiting for capacity is free and limited by the queueing policy: the cap starts after the maximum wait.
-    """
+    """Return a slice; its cap starts after the longest wait for capacity, which is free."""
     node = look_up(row, "tpu.nodeSpec.0.node") or {}
     labels = node.get("labels", {})
     zone = str(row["name"]).split("/")[3]
