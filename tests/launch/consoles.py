@@ -25,4 +25,4 @@ def check_failure_is_read(launcher: Launcher, provider: str) -> None:
     report = launcher.watch("r1")
     assert report is not None
     assert report.log == "ERROR: [31mNo matching distribution\n"
-    assert [record["event"] for record in launcher.ledger.peek("r1").records].count("reported") == 1
+    assert [record.event for record in launcher.ledger.peek("r1").records].count("reported") == 1

@@ -6,7 +6,6 @@ its own: it leaves no memory of the accelerator in use, and the script may still
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .checkpoint import read_json
 from .runner import choose_backend
 
 ROOM_GIB = 1.0  # left for checkpoints and the log
@@ -22,7 +22,7 @@ _SET_BACKEND = re.compile(r"""KERAS_BACKEND["']\W+(jax|tensorflow|torch)\b""")
 
 def main(folder: Path) -> None:
     """Exit with the first problem; without one, return."""
-    params = json.loads((folder / "params.json").read_text(encoding="utf-8"))
+    params = read_json(folder / "params.json")
     problem = find_disk_problem(Path(params["work"]))
     if not problem:
         chosen = _SET_BACKEND.search(Path(params["script"]).read_text(encoding="utf-8", errors="replace"))
@@ -71,7 +71,6 @@ def find_device_problem(found: list[str], *, backend: str, expected: dict[str, A
 
     Args:
         found: Their names.
-        backend: Keras backend.
         expected: `accelerator`, `devices` (more are no problem), and `chip`: a part of every name; empty: any.
 
     Example:

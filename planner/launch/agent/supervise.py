@@ -33,7 +33,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .checkpoint import LEAVE, write_json
+from .checkpoint import LEAVE, read_json, write_json
 
 POLL_S = 5.0
 LINK_LOCAL = "http://169.254.169.254"
@@ -105,7 +105,7 @@ class Supervisor:
         self.stage = "proof"
         signal.signal(signal.SIGALRM, self._because("capped"))
         self.folder = folder.resolve()  # training runs in another folder
-        self.params: dict[str, Any] = json.loads((folder / "params.json").read_text(encoding="utf-8"))
+        self.params: dict[str, Any] = read_json(folder / "params.json")
         signal.setitimer(signal.ITIMER_REAL, self.params["cap_s"])
         signal.signal(signal.SIGTERM, self._because("stopped"))
         (folder / "armed-alarm").touch()
@@ -136,7 +136,7 @@ class Supervisor:
         code = self._run("runner")
         if self.reason:
             return self.reason, code
-        if _read_json(self.work / "stop_loss.json", {"stopped": False})["stopped"]:
+        if read_json(self.work / "stop_loss.json", {"stopped": False})["stopped"]:
             return "stopped", code
         if code == 0:
             return "done", code
@@ -193,7 +193,7 @@ class Supervisor:
 
     def _write_outcome(self, status: str, code: int | None) -> None:
         """Write the result so far: status, progress and step times if known, and the last lines of the log."""
-        steps = _read_json(self.work / "steps.json", {})
+        steps = read_json(self.work / "steps.json", {})
         own = steps if steps.get("attempt") == self.params["attempt"] else {}
         outcome = {
             "attempt": self.params["attempt"],
@@ -203,7 +203,7 @@ class Supervisor:
             "exit_code": code,
             "ran_s": time.monotonic() - self.began,
             **{name: own.get(name) for name in OF_STEPS},
-            "resumed": _read_json(self.work / "checkpoints" / "resumed.json", []),  # a line per interruption
+            "resumed": read_json(self.work / "checkpoints" / "resumed.json", []),  # a line per interruption
         }
         write_json(self.work / "outcome.json", outcome)
 
@@ -218,11 +218,6 @@ class Supervisor:
             text = _CODES.sub("", file.read().decode(errors="replace").replace("\r", "\n"))
         lines = ["".join(filter(str.isprintable, line)) for line in text.splitlines() if line.strip()]
         return "\n".join(lines[-LINES:])[-LETTERS:]
-
-
-def _read_json(path: Path, missing: Any) -> Any:
-    """Return the content of a JSON file, or a default if it is missing."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else missing
 
 
 def _search_path() -> dict[str, str]:

@@ -20,20 +20,18 @@ class StepClock:
     Args:
         on_step: Receives the step times so far [s].
         report: Called at the end of a batch, at most every `REPORT_S`.
-        monotonic: Monotonic clock [s].
     """
 
     def __init__(
         self,
         on_step: Callable[[list[float]], None] = lambda times_s: None,
         report: Callable[[StepClock], None] = lambda clock: None,
-        monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.times_s: list[float] = []
         self.steps = 0
         self.train_s = 0.0
         self.facts: dict[str, Any] = {}
-        self._on_step, self._report, self._monotonic = on_step, report, monotonic
+        self._on_step, self._report = on_step, report
         self._reported = -math.inf
         self._last: tuple[int, float] | None = None
         self._seen = 0
@@ -43,15 +41,11 @@ class StepClock:
         """Exclude the time until the next end of a batch; the first call marks the beginning of training."""
         self._last = None
         if self._began is None:
-            self._began = self._monotonic()
+            self._began = time.perf_counter()
 
     def step(self, steps: int) -> None:
-        """Record the end of one or several batches.
-
-        Args:
-            steps: Steps of the whole run so far [-].
-        """
-        now = self._monotonic()
+        """Record the end of one or several batches; `steps` are those of the whole run so far [-]."""
+        now = time.perf_counter()
         self._seen += 1
         self.steps += 1 if self._last is None else steps - self._last[0]
         self.train_s = now - (now if self._began is None else self._began)
@@ -81,7 +75,6 @@ def check_step_times(times_s: list[float], *, low_s: float, high_s: float, facto
     """Describe step times outside the planned interval; empty if they are within.
 
     Args:
-        times_s: Step times [s].
         low_s, high_s: Planned interval [s].
         factor: Tolerated factor outside the interval [-].
 
@@ -119,14 +112,3 @@ def find_batch_size() -> int | None:
     """Return the batch size of the calling `fit()`."""
     size = getattr(getattr(find_epoch_iterator(), "data_adapter", None), "batch_size", None)
     return int(size) if size else None
-
-
-def collect_fit_info(model: Any) -> dict[str, Any]:
-    """Return batch size, precision and backend of the calling `fit()`."""
-    import keras
-
-    return {
-        "batch_size": find_batch_size(),
-        "precision": str(model.dtype_policy.name),
-        "backend": str(keras.backend.backend()),
-    }

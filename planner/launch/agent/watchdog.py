@@ -8,8 +8,6 @@ killed, the supervisor ends the script.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import json
 import os
 import signal
 import subprocess
@@ -19,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from .checkpoint import write_json
+from .checkpoint import read_json, write_json
+from .runner import PR_SET_PDEATHSIG, set_process
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_CHILD_SUBREAPER = 36
 TICK_S = 0.05
 
 
@@ -57,12 +56,6 @@ def main(cap_s: float, folder: Path) -> None:
         time.sleep(TICK_S)
 
 
-def set_process(option: int, value: int) -> None:
-    """Set a property of this process, on Linux: prctl(2)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
-
-
 def send_signal(process: Process, number: int) -> bool:
     """Send a signal to a process unless it has ended, whoever has its id now; return whether it was sent."""
     try:
@@ -95,8 +88,7 @@ def kill_below(root: Process) -> bool:
 
 def read_recorded(folder: Path) -> list[Process]:
     """Return the watchdog and the supervisor of a machine; empty before they are recorded."""
-    path = folder / "processes"
-    return [Process(*one) for one in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
+    return [Process(*one) for one in read_json(folder / "processes", [])]
 
 
 def read_processes(pid: int | None = None) -> dict[int, tuple[int, str]]:

@@ -14,13 +14,7 @@ LAUNCHABLE = tuple(cloud.name for cloud in CLOUDS if cloud.adapter)
 
 
 def create_adapter(provider: str, *, state_dir: Path, clock: Clock) -> Adapter:
-    """Return a new adapter of a provider.
-
-    Args:
-        provider: Name of the provider in offers.
-        state_dir: Folder of the adapter's state on this computer.
-        clock: Clock.
-    """
+    """Return a new adapter of a provider, by its name in offers; `state_dir` keeps its state on this computer."""
     home = next((cloud.adapter for cloud in CLOUDS if cloud.name == provider), "")
     if not home:
         hint = near_names_hint(provider, LAUNCHABLE, see_all="gpuplan launch --help", aliases=PROVIDER_ALIASES)

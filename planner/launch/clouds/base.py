@@ -23,7 +23,7 @@ from ..core.clock import ServerDateClock
 from ..core.cloud_adapter import Adapter, CloudMachine, Leftover, Listing, LivePrice, RunOutcome, ask_places
 from ..core.launch_plan import Attempt, CapLayer, CostBounds
 from ..core.request import LaunchCandidate, LaunchRequest, build_resource_name, build_tags, build_token
-from ..core.startup import require_fetchable
+from ..core.shell import require_plain_source
 
 if TYPE_CHECKING:
     from ...offers.refresh.http import HttpClient
@@ -33,41 +33,30 @@ PACKAGES = ("keras", CUDA_WHEEL)  # of a machine with a GPU
 Answer = TypeVar("Answer")
 Options = TypeVar("Options")
 Questions = dict[str, Callable[[], Iterable[Answer]]]
+Failed = dict[str, CloudError]  # by place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft(Generic[Options]):
-    """One candidate in one place, from which a cloud builds the calls of an attempt.
-
-    Args:
-        request: The request.
-        candidate: The offer.
-        number: Number of the attempt.
-        zone: Zone; None: the cloud chooses.
-        chosen: Validated options.
-        image: Name of the image; empty for a TPU slice.
-    """
+    """One candidate in one place, from which a cloud builds the calls of an attempt."""
 
     request: LaunchRequest
     candidate: LaunchCandidate
     number: int
-    zone: str | None
-    chosen: Options
-    image: str
+    zone: str | None  # zone; None: the cloud chooses
+    chosen: Options  # validated options
+    image: str  # name of the image; empty for a TPU slice
 
     @property
     def name(self) -> str:
-        """Name of the attempt's resources."""
         return build_resource_name(self.request, self.number)
 
     @property
     def tags(self) -> dict[str, str]:
-        """Tags of the attempt's resources."""
         return build_tags(request=self.request, number=self.number, candidate=self.candidate)
 
     @property
     def token(self) -> str:
-        """Idempotency token of the attempt."""
         return build_token(request=self.request, number=self.number, candidate=self.candidate, zone=self.zone)
 
     def call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
@@ -77,7 +66,6 @@ class Draft(Generic[Options]):
     def attempt(
         self, calls: Iterable[Call], layers: Iterable[CapLayer], *, stop_by_hand: str, **details: str
     ) -> Attempt:
-        """Return the attempt with its calls and layers."""
         return Attempt(
             number=self.number,
             candidate=self.candidate,
@@ -90,10 +78,7 @@ class Draft(Generic[Options]):
 
 
 class CloudBase(Adapter, Generic[Options]):
-    """Common part of the adapters of clouds.
-
-    A subclass sets the names, `options_type`, `sources`, `slack_s`, the two prices, and `_clock`.
-    """
+    """Common part of the adapters of clouds, which set the attributes without a value."""
 
     remote = True
     visibility_s = 60.0  # lists of machines are eventually consistent: seconds, rarely more
@@ -133,13 +118,11 @@ class CloudBase(Adapter, Generic[Options]):
         return None
 
     @abstractmethod
-    def ask_machines(
-        self, regions: Sequence[str] | None, failed: dict[str, CloudError]
-    ) -> Questions[CloudMachine]:
+    def ask_machines(self, regions: Sequence[str] | None, failed: Failed) -> Questions[CloudMachine]:
         """Return how to list the machines of each place; errors within an answer are added to `failed`."""
 
     @abstractmethod
-    def ask_leftovers(self, regions: Sequence[str] | None, failed: dict[str, CloudError]) -> Questions[Leftover]:
+    def ask_leftovers(self, regions: Sequence[str] | None, failed: Failed) -> Questions[Leftover]:
         """Return how to list the other resources of each place."""
 
     def read_outcome(self, request: LaunchRequest, chosen: Options) -> bytes | None:
@@ -156,17 +139,19 @@ class CloudBase(Adapter, Generic[Options]):
         return disk + self.address_usd_per_hour
 
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
-        """Return the maximum cost, disk and address included."""
-        chosen = self.read_options(options)
+        chosen: Any = self.read_options(options)
+        notes = self.describe_limits(candidate, chosen)
+        if chosen.image not in {"", *(image.name for image in load_catalog().images.images)}:
+            own = f"nothing is known of the image {chosen.image}: its Python and driver are checked on the machine"
+            notes = (*notes, own)
         kept, highest = self.compute_kept_usd_per_hour(candidate, chosen), compute_highest_price(candidate)
         return CostBounds(
             slack_s=self.find_slack_s(candidate),
             max_usd_per_hour=(highest if self.limits_spot_price else candidate.usd_per_hour) + kept,
-            notes=(*self.describe_limits(candidate, chosen), *self._describe_own_image(chosen)),
+            notes=notes,
         )
 
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
-        """Return one attempt for each zone of each candidate."""
         chosen: Any = self.read_options(request.options)
         source = request.spec.source
         if source.startswith("folder:") and self.bucket_options and not chosen.bucket:
@@ -174,28 +159,23 @@ class CloudBase(Adapter, Generic[Options]):
                 f"`--source {source}`: a machine at {self.title} cannot read a folder of this computer",
                 hint=f"add `{self.bucket_options}`, or `--source git:URL@REF` or `image:NAME`",
             )
-        require_fetchable(source, kinds=self.sources, provider=self.title)
-        places = [(one, zone) for one in request.candidates for zone in self.list_zones(one, chosen)]
-        return tuple(
-            self.build_attempt(
-                Draft(
-                    request=request,
-                    candidate=one,
-                    number=number,
-                    zone=zone,
-                    chosen=chosen,
-                    image=self.pick_image(one, request.options),
-                )
+        if source.partition(":")[0] not in self.sources:
+            raise UsageError(
+                f"`--source {source}`: a machine of {self.title} fetches its code from "
+                + " or ".join(f"`{one}:`" for one in self.sources),
+                hint="push the code, then use `--source git:https://…`",
             )
-            for number, (one, zone) in enumerate(places, start=request.attempt)
-        )
+        require_plain_source(source)
+        places = [(one, zone) for one in request.candidates for zone in self.list_zones(one, chosen)]
+        attempts = []
+        for number, (one, zone) in enumerate(places, start=request.attempt):
+            image = self.pick_image(one, request.options)
+            draft = Draft(request=request, candidate=one, number=number, zone=zone, chosen=chosen, image=image)
+            attempts.append(self.build_attempt(draft))
+        return tuple(attempts)
 
     def pick_image(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> str:
-        """Return the image of a machine: the typed one, else the first of the table that serves it.
-
-        Raises:
-            NoAnswerError: No image of the table serves it, or the typed one of the table does not.
-        """
+        """Return the typed image, else the first of the table that serves a machine; or raise NoAnswerError."""
         chosen: Any = self.read_options(options)
         image, why = find_image(
             load_catalog(),
@@ -216,12 +196,6 @@ class CloudBase(Adapter, Generic[Options]):
             )
         return image.name if image else str(chosen.image)
 
-    def _describe_own_image(self, chosen: Any) -> tuple[str, ...]:
-        """Return a note on an image that is not in the table; empty for the others."""
-        if chosen.image in {"", *(image.name for image in load_catalog().images.images)}:
-            return ()
-        return (f"nothing is known of the image {chosen.image}: its Python and driver are checked on the machine",)
-
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once; raise the failure that its reply reports."""
         reply = self.exchange(call, params)
@@ -231,24 +205,20 @@ class CloudBase(Adapter, Generic[Options]):
         return reply
 
     def cloud_time(self) -> datetime | None:
-        """Return the last answer's `Date` plus monotonic time since; None before the first."""
         return self._clock.now()
 
     def machines(self, regions: Sequence[str] | None) -> Listing:
-        """Return every machine with our tags in the places that answer."""
         failed: dict[str, CloudError] = {}
         answers, silent = ask_places(self.ask_machines(regions, failed), threads=self.threads)
         found = (one for one in chain(*answers.values()) if one.run and is_in(one.region, regions))
         return Listing(machines=tuple(found), failed={**failed, **silent}, answered=tuple(answers))
 
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """Return other resources with our tags or names, and the places that did not answer."""
         failed: dict[str, CloudError] = {}
         answers, silent = ask_places(self.ask_leftovers(regions, failed), threads=self.threads)
         return list(chain(*answers.values())), {**failed, **silent}
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return the result that the supervisor stored in the bucket, or None."""
         data = none_if_absent(lambda: self.read_outcome(request, self.read_options(request.options)))
         return None if data is None else RunOutcome.model_validate_json(data)
 
@@ -286,17 +256,11 @@ def compute_highest_price(candidate: LaunchCandidate) -> Decimal:
 def parse_options(
     kind: type[Options], typed: Mapping[str, str], *, provider: str, needs: Mapping[str, str], **defaults: str
 ) -> Options:
-    """Return validated options: all are known, the disk has a size, a port is opened to few.
+    """Return validated options: all are known, the disk has a size, a port is opened to few; or raise UsageError.
 
     Args:
         kind: Dataclass of the options, all of them text.
-        typed: Options as typed.
-        provider: Name of the provider, for messages.
         needs: Name of an option to the name of the option that it needs.
-        defaults: Defaults that the environment gives.
-
-    Raises:
-        UsageError: An option is unknown or malformed, or lacks another that it needs.
     """
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
     for name in typed:
@@ -354,18 +318,7 @@ def read_price_list(
     name: str,
     read_at: datetime,
 ) -> LivePrice:
-    """Return the price of an offer from a vendor's list.
-
-    Args:
-        read: Reads the list with an HTTP client.
-        candidate: The offer.
-        code: Name of the list as the code of an error.
-        name: Name of the list, for messages.
-        read_at: Time of reading, in UTC.
-
-    Raises:
-        CloudError: The list cannot be read, or has not exactly one price in US dollars.
-    """
+    """Return the price of an offer; raise CloudError unless its list has exactly one, in US dollars."""
     from ...offers.refresh.errors import FetchError
     from ...offers.refresh.http import HttpClient, RetryPolicy
     from ...offers.refresh.source import ListedPrice
@@ -377,13 +330,6 @@ def read_price_list(
         raise CloudError(_KINDS.get(error.kind, ErrorKind.TRANSIENT), code, str(error)) from error
     finally:
         http.close()
-    return _find_exact_price(candidate, rows, name=name, read_at=read_at)
-
-
-def _find_exact_price(
-    candidate: LaunchCandidate, rows: Iterable[ListedPrice], *, name: str, read_at: datetime
-) -> LivePrice:
-    """Return the price of an offer; raise CloudError unless the list has exactly one, in US dollars."""
     key = (candidate.instance_type, candidate.region, candidate.purchase)
     found = {(row.usd_per_hour, row.currency): row for row in rows if row.key == key}
     what = f"{candidate.instance_type} in {candidate.region} ({candidate.purchase.replace('_', ' ')})"
@@ -397,13 +343,7 @@ def _find_exact_price(
 
 
 def read_answer(status: int, text: str, *, error_of: Callable[..., CloudError], makes: bool) -> dict[str, Any]:
-    """Return the JSON of an answer; raise CloudError for an error or an incomplete answer.
-
-    Args:
-        status, text: HTTP status and content.
-        error_of: Returns the error of an error response: status, parsed JSON or None, and `makes`.
-        makes: Whether the call makes something.
-    """
+    """Return the JSON of an answer; raise CloudError, that of `error_of` for an error response."""
     try:
         body = json.loads(text) if text else {}
     except ValueError:

@@ -22,21 +22,13 @@ from ...files import write_atomically
 from ..agent.watchdog import kill_below, read_recorded, send_signal
 from ..core.api_call import Call, CloudError, ErrorKind, build_call
 from ..core.clock import Clock
-from ..core.cloud_adapter import (
-    Adapter,
-    CloudMachine,
-    Leftover,
-    Listing,
-    LivePrice,
-    MachineRef,
-    RunOutcome,
-    ask_places,
-)
+from ..core.cloud_adapter import Adapter, CloudMachine, Listing, LivePrice, MachineRef, RunOutcome, ask_places
 from ..core.launch_plan import Attempt, CapLayer, CostBounds
 from ..core.ledger import locked
-from ..core.request import LaunchCandidate, LaunchRequest, build_tags, build_token, parse_tags
+from ..core.request import LaunchCandidate, LaunchRequest, parse_tags
 from ..core.shell import quote
 from ..core.startup import build_job
+from .base import Draft
 
 ENDING_GRACE_S = 25.0  # the supervisor's grace time for a checkpoint, with a margin
 SLACK_S = 30.0  # grace time of a checkpoint, then the watchdog
@@ -48,12 +40,7 @@ WATCHDOG = "a separate process, which ends all that the run has started"
 
 
 class LocalAdapter(Adapter):
-    """Runs on this computer; each machine has a folder.
-
-    Args:
-        state_dir: Folder of machines and the runs' files.
-        clock: Unused: the operating system's clock is used.
-    """
+    """Runs on this computer; each machine and each run has a folder in `state_dir`."""
 
     provider = "local"
     remote = False
@@ -74,12 +61,12 @@ class LocalAdapter(Adapter):
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the only attempt: start, and check that both timers are set."""
         candidate, number = request.candidates[0], request.attempt
-        token = build_token(request=request, number=number, candidate=candidate, zone=None)
-        identity = f"local-{token[:8]}"
+        draft = Draft(request=request, candidate=candidate, number=number, zone=None, chosen=None, image="")
+        token, identity = draft.token, f"local-{draft.token[:8]}"
         params = {
             "id": identity,
             "token": token,
-            "tags": build_tags(request=request, number=number, candidate=candidate),
+            "tags": draft.tags,
             "program": [sys.executable, "-m", "gpuplan.launch.agent.watchdog", str(candidate.cap_s + SLACK_S)],
             "job": self._job(request, candidate, number),
         }
@@ -89,41 +76,27 @@ class LocalAdapter(Adapter):
         look = partial(call, operation="describe", params={"id": identity}, patience_s=ARMING_S)
         layer = partial(CapLayer, where="machine")
         checks = [look(one, expects={f"armed.{one}": True}, arms=one) for one in ("alarm", "watchdog")]
-        attempt = Attempt(
-            number=number,
-            candidate=candidate,
-            zone=None,
-            calls=(start, *checks),
-            layers=(
-                layer(name="alarm", fires_after_s=candidate.cap_s, how=ALARM),
-                layer(name="watchdog", fires_after_s=candidate.cap_s + SLACK_S, how=WATCHDOG),
-            ),
-            stop_by_hand=f"fuser -k -TERM {quote(f'{self._folder / identity}/alive')}",
+        layers = (
+            layer(name="alarm", fires_after_s=candidate.cap_s, how=ALARM),
+            layer(name="watchdog", fires_after_s=candidate.cap_s + SLACK_S, how=WATCHDOG),
         )
-        return (attempt,)
+        by_hand = f"fuser -k -TERM {quote(f'{self._folder / identity}/alive')}"
+        return (draft.attempt([start, *checks], layers, stop_by_hand=by_hand),)
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
-        """Return the call that ends a machine."""
         return (build_call("end", SERVICE, "end", {"id": machine.id}, region=machine.region),)
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Execute a call."""
         operation = {"start": _start, "describe": _describe, "end": _end}[call.operation]
         try:
             return {"id": params["id"], **operation(self._folder / params["id"], params)}
         except OSError as error:
             raise CloudError(ErrorKind.INVALID, type(error).__name__, str(error)) from error
 
-    def missing(self) -> str:
-        """Return an empty text: nothing is required."""
-        return ""
-
     def cloud_time(self) -> datetime | None:
-        """Return the time of this computer."""
         return datetime.now(tz=UTC)
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
-        """Return a machine of this computer; None for an unknown id."""
         place = self._folder / machine.id
         return _read(place) if place.parent == self._folder and _started(place) else None
 
@@ -135,12 +108,7 @@ class LocalAdapter(Adapter):
         found, failed = ask_places({str(one): partial(map, _read, [one]) for one in alive})
         return Listing(machines=tuple(chain(*found.values())), failed=failed, answered=(SERVICE,))
 
-    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """Return nothing: a local run has no other resources."""
-        return [], {}
-
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
-        """Return the price of this computer: zero."""
         return LivePrice(usd_per_hour=Decimal(0), source="this computer", read_at=datetime.now(tz=UTC))
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
@@ -165,11 +133,7 @@ class LocalAdapter(Adapter):
 
 
 def _start(place: Path, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Start a machine; the same token again returns the same machine.
-
-    Raises:
-        CloudError: The token was used with other parameters, or its machine has ended.
-    """
+    """Start a machine; the same token again returns the same machine, with other parameters a CloudError."""
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(place / "starting", wait=True):
         asked, state = place / "asked.json", place / "started.json"

@@ -18,57 +18,26 @@ import tarfile
 from importlib.resources import files
 from typing import Any
 
-from ...errors import UsageError
 from ...offers.aliases import get_chip_name
 from .api_call import Data
 from .request import LaunchCandidate, LaunchRequest
-from .shell import (
-    build_clone_commands,
-    build_container_command,
-    pin_versions,
-    quote,
-    quote_all,
-    require_plain_source,
-)
+from .shell import build_clone_commands, build_container_command, pin_versions, quote, quote_all
 
 
 class BootConfig(Data):
-    """Provider-specific parts of the script.
+    """Provider-specific parts of the script."""
 
-    Args:
-        timer: First line: sets the timer that ends the machine.
-        end: Command that ends the machine when the run is over.
-        packages: Names with extras, installed in the plan's versions unless the user gives requirements.
-        notices: Provider whose preemption notices are polled; None without preemption.
-        copy_: Command that copies a folder to or from the bucket, with `{source}` and `{target}`.
-        stream: Command that copies an object of the bucket, with `{source}` and `{target}`; `-` is a pipe.
-        bucket: Bucket of checkpoints and logs; empty without one.
-    """
-
-    timer: str
-    end: str
-    packages: tuple[str, ...]
-    notices: str | None
-    copy_: str = ""
-    stream: str = ""
-    bucket: str = ""
+    timer: str  # first line: sets the timer that ends the machine
+    end: str  # command that ends the machine when the run is over
+    packages: tuple[str, ...]  # with extras; in the plan's versions, unless the user gives requirements
+    notices: str | None  # provider whose preemption notices are polled; None without preemption
+    copy_: str = ""  # command that copies a folder to or from the bucket, with `{source}` and `{target}`
+    stream: str = ""  # command that copies an object of the bucket, with `{source}` and `{target}`; `-` is a pipe
+    bucket: str = ""  # bucket of checkpoints and logs; empty without one
 
 
 def build_archive_name(run: str) -> str:
-    """Return the name of the uploaded source archive in the bucket."""
     return f"{run}-source.tar.gz"
-
-
-def require_fetchable(source: str, *, kinds: tuple[str, ...], provider: str) -> None:
-    """Raise UsageError unless a machine of a provider can fetch the code without a secret."""
-    kind = source.partition(":")[0]
-    if kind not in kinds:
-        allowed = " or ".join(f"`{one}:`" for one in kinds)
-        raise UsageError(
-            f"`--source {source}`: a machine of {provider} fetches its code from {allowed}",
-            hint="push the code, then use `--source git:https://…`",
-        )
-    require_plain_source(source)
 
 
 HOME = "/opt/gpuplan"
@@ -86,6 +55,8 @@ def build_startup_script(request: LaunchRequest, candidate: LaunchCandidate, num
     folder = None if is_in_container(request) else f"{HOME}/code"
     job = build_job(request, candidate, number, work=f"{HOME}/work", folder=folder, notices=boot.notices)
     remote = f"{boot.bucket}/{request.run}" if boot.bucket else ""
+    every_s, copy = max(1, int(request.spec.checkpoint_every_s)), _build_copy(boot, source="work", target=remote)
+    install, train = _build_training(request, candidate, boot)
     lines = [
         "#!/bin/bash",
         boot.timer,
@@ -105,10 +76,11 @@ def build_startup_script(request: LaunchRequest, candidate: LaunchCandidate, num
         "stage files",
         *_build_fetching(request, boot, remote),
         "stage packages",
-        *_build_installing(request, boot),
+        install,
         "stage proof",
-        *_build_copying(request, boot, remote),
-        *_build_running(request, candidate),
+        f'(while sleep {REPORT_S}; do r=$(result) && say "$r" || true; done) &',
+        *([f"(while sleep {every_s}; do {copy} || true; done) &"] if remote else []),
+        train,
     ]
     return "\n".join(lines) + "\n"
 
@@ -162,15 +134,6 @@ def _build_python(request: LaunchRequest) -> list[str]:
     ]
 
 
-def _build_copying(request: LaunchRequest, boot: BootConfig, remote: str) -> list[str]:
-    """Return the loops that report the result so far, and copy checkpoints and log to the bucket."""
-    lines = [f'(while sleep {REPORT_S}; do r=$(result) && say "$r" || true; done) &']
-    if remote:
-        copy = _build_copy(boot, source="work", target=remote)
-        lines.append(f"(while sleep {max(1, int(request.spec.checkpoint_every_s))}; do {copy} || true; done) &")
-    return lines
-
-
 def _build_fetching(request: LaunchRequest, boot: BootConfig, remote: str) -> list[str]:
     """Return the commands that fetch the code and the checkpoints of an earlier attempt."""
     kind, _, place = request.spec.source.partition(":")
@@ -191,36 +154,24 @@ def _build_fetching(request: LaunchRequest, boot: BootConfig, remote: str) -> li
 
 
 def _address(kind: str, place: str) -> str:
-    """Return the address of an object as the cloud's CLI expects it.
-
-    Example:
-        >>> _address("gs", "bucket/code"), _address("s3", "//bucket/code")
-        ('gs://bucket/code', 's3://bucket/code')
-    """
+    """Return the address of an object as the cloud's CLI expects it; a place may begin with `//`."""
     return f"{kind}:{place}" if place.startswith("//") else f"{kind}://{place}"
 
 
-def _build_installing(request: LaunchRequest, boot: BootConfig) -> list[str]:
-    """Return the commands that install packages, or get the container's image."""
-    if is_in_container(request):
-        return [f"docker pull -q {quote(request.spec.source.partition(':')[2])}"]
+def _build_training(request: LaunchRequest, candidate: LaunchCandidate, boot: BootConfig) -> tuple[str, str]:
+    """Return the command that installs packages, or gets the container's image, and the one that trains."""
+    kind, _, place = request.spec.source.partition(":")
+    if kind == "image":
+        run = build_container_command(place, home=HOME, job=f"{HOME}/run", accelerator=candidate.accelerator)
+        return f"docker pull -q {quote(place)}", run
     if request.spec.requirements:
         what = f"-r {quote(f'code/{request.spec.requirements}')}"
     else:
         what = quote_all(pin_versions(boot.packages, request.spec.packages))
-    return [f"$py -m pip install -q --no-cache-dir {what}"]
-
-
-def _build_running(request: LaunchRequest, candidate: LaunchCandidate) -> list[str]:
-    """Return the commands that run the script under the supervisor."""
-    if not is_in_container(request):
-        return ["$py -m gpuplan_agent.supervise run"]
-    image = request.spec.source.partition(":")[2]
-    return [build_container_command(image, home=HOME, job=f"{HOME}/run", accelerator=candidate.accelerator)]
+    return f"$py -m pip install -q --no-cache-dir {what}", "$py -m gpuplan_agent.supervise run"
 
 
 def _build_copy(boot: BootConfig, *, source: str, target: str) -> str:
-    """Return the command that copies a folder."""
     return boot.copy_.format(source=quote(source), target=quote(target))
 
 
@@ -240,7 +191,7 @@ def is_in_container(request: LaunchRequest) -> bool:
 def build_agent_archive() -> str:
     """Return the supervisor's files without docstrings and comments, compressed and base85-encoded. Deterministic.
 
-    The result is cached: a plan has one script for every zone of every candidate. `UNPACKING` extracts it.
+    Cached: a plan has one script for every zone of every candidate.
     """
     packed = io.BytesIO()
     folder = files("gpuplan.launch.agent")
@@ -255,12 +206,7 @@ def build_agent_archive() -> str:
 
 
 def _without_texts(source: str) -> str:
-    """Return a module's code without docstrings, comments and argument types, to fit the size limit of user data.
-
-    Example:
-        >>> _without_texts('def f(x: int) -> int:\\n    "A text."\\n    return x # x')
-        'def f(x):\\n    return x'
-    """
+    """Return a module without docstrings, comments and types of arguments, to fit the size limit of user data."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
@@ -284,12 +230,14 @@ def build_job(
     """Return the configuration of the supervisor.
 
     Args:
-        request, candidate, number: The attempt.
         work: Folder of checkpoints, log and outcome.
         folder: Folder in which the script runs; None: the current one.
         notices: Provider whose preemption notices are polled on a spot machine; None: no polling.
     """
-    spec = request.spec
+    spec, name = request.spec, candidate.accelerator
+    chip = "" if name.startswith(("TPU", "MI", "CPU")) else re.sub(r"[^a-z0-9]", "", get_chip_name(name).lower())
+    devices = 0 if name == "CPU" else math.ceil(candidate.devices)  # a part of a device is one
+    expected = {"accelerator": name, "devices": devices, "chip": chip}
     return {
         "attempt": number,
         "cap_s": candidate.cap_s,
@@ -302,13 +250,5 @@ def build_job(
         "stop_loss": spec.stop_loss.model_dump(mode="json"),
         "step_s": candidate.step_s.model_dump(mode="json") if candidate.step_s else None,
         "notices": notices if candidate.purchase == "spot" else None,
-        "expects": None if request.provider == "local" else _build_expected(candidate),
+        "expects": None if request.provider == "local" else expected,
     }
-
-
-def _build_expected(candidate: LaunchCandidate) -> dict[str, Any]:
-    """Return the accelerators that the machine must see; part of a part's name is one, as of a fraction's."""
-    name = candidate.accelerator
-    chip = "" if name.startswith(("TPU", "MI")) else re.sub(r"[^a-z0-9]", "", get_chip_name(name).lower())
-    devices = 0 if name == "CPU" else math.ceil(candidate.devices)
-    return {"accelerator": name, "devices": devices, "chip": "" if name == "CPU" else chip}

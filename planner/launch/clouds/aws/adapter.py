@@ -11,18 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC
 from decimal import Decimal
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from ....offers.refresh.aws_sdk import PRICING_REGION
-from ...core.api_call import Call, CloudError, ErrorKind, build_call
+from ...core.api_call import Call, CloudError, ErrorKind, build_call, look_up
 from ...core.clock import Clock, ServerDateClock
 from ...core.cloud_adapter import CloudMachine, Leftover, LivePrice, MachineRef, MachineState
 from ...core.launch_plan import Attempt
 from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, build_tags, parse_tags
 from ...core.upload import insert_archive
-from ..base import CloudBase, Draft, Questions, none_if_absent
+from ..base import CloudBase, Draft, Failed, Questions, none_if_absent
 from .attempt import AwsOptions, build_attempt, read_options
 from .replies import (
     list_instances,
@@ -45,12 +46,7 @@ _LISTED = [name for name, state in _STATES.items() if state != "ended"]
 
 
 class AwsAdapter(CloudBase[AwsOptions]):
-    """Rents from Amazon EC2.
-
-    Args:
-        state_dir: Unused: all state is in the ledger and in tags.
-        clock: Unused: the cloud's clock is used.
-    """
+    """Rents from Amazon EC2; all state is in the ledger and in tags."""
 
     provider, title = "aws", "AWS"
     sources = ("folder", "git", "s3", "image")
@@ -69,36 +65,28 @@ class AwsAdapter(CloudBase[AwsOptions]):
         self._lock = Lock()
 
     def read_options(self, options: Mapping[str, str]) -> AwsOptions:
-        """Return the validated options."""
         return read_options(options)
 
     def describe_limits(self, candidate: LaunchCandidate, chosen: AwsOptions) -> tuple[str, ...]:
-        """Return what the price excludes, and what is lost without a bucket."""
         excluded = "traffic, bucket storage and tax are not included; the disk counts as $0.16 per GB and month"
         lost = "without `-O bucket=NAME` checkpoints and logs are lost with the machine"
         return (excluded,) if chosen.bucket else (excluded, lost)
 
     def list_zones(self, candidate: LaunchCandidate, chosen: AwsOptions) -> Sequence[str | None]:
-        """Return the chosen zones."""
         return [f"{candidate.region}{letter}" for letter in chosen.zones] or [None]
 
     def build_attempt(self, draft: Draft[AwsOptions]) -> Attempt:
-        """Return the calls for one candidate in one place."""
         return build_attempt(draft, slack_s=self.slack_s)
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
-        """Return the call that terminates the instance."""
         params = {"InstanceIds": [machine.id]}
         return (build_call("end", "ec2", "terminate_instances", params, region=machine.region),)
 
     def exchange(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call of boto3's, once."""
         operation = getattr(self._client(call.service, call.region), call.operation)
-        answer: dict[str, Any] = to_json_types(self._answered(lambda: operation(**insert_archive(params))))
-        return answer
+        return dict(to_json_types(self._answered(lambda: operation(**insert_archive(params)))))
 
     def find_fault(self, call: Call, reply: Mapping[str, Any]) -> CloudError | None:
-        """Return the failure of an instance that ended while it started."""
         if call.operation != "describe_instances":
             return None
         return next(filter(None, map(parse_state_error, list_instances(reply))), None)
@@ -129,13 +117,10 @@ class AwsAdapter(CloudBase[AwsOptions]):
             reply = self._answered(ask)
         return str(reply.get("Output", ""))
 
-    def ask_machines(
-        self, regions: Sequence[str] | None, failed: dict[str, CloudError]
-    ) -> Questions[CloudMachine]:
-        """Return how to list the instances of each region."""
+    def ask_machines(self, regions: Sequence[str] | None, failed: Failed) -> Questions[CloudMachine]:
         return {region: partial(self._machines_in, region) for region in self._places(regions, failed)}
 
-    def ask_leftovers(self, regions: Sequence[str] | None, failed: dict[str, CloudError]) -> Questions[Leftover]:
+    def ask_leftovers(self, regions: Sequence[str] | None, failed: Failed) -> Questions[Leftover]:
         """Return how to list security groups with our tags and schedules with our names, of each region."""
         return {region: partial(self._leftovers_in, region) for region in self._places(regions, failed)}
 
@@ -148,10 +133,9 @@ class AwsAdapter(CloudBase[AwsOptions]):
         tags = build_tags(request=request, number=request.attempt, candidate=first)
         try:
             iam = self._client("iam", first.region)
-            found: str = self._answered(lambda: find_role_problem(iam, role, regions=regions, tags=tags))
+            return str(self._answered(lambda: find_role_problem(iam, role, regions=regions, tags=tags)))
         except CloudError as fault:
             return f"the given role could not be looked at: {fault}"
-        return found
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the price of the instance, without disk and address."""
@@ -177,24 +161,16 @@ class AwsAdapter(CloudBase[AwsOptions]):
             where = {"Bucket": chosen.bucket, "Key": f"{request.run}/outcome.json", "ExpectedBucketOwner": owner}
             return self._client("s3", region).get_object(**where)
 
-        found: bytes = self._answered(ask)["Body"].read()
-        return found
+        return bytes(self._answered(ask)["Body"].read())
 
     def _machines_in(self, region: str) -> Iterator[CloudMachine]:
-        """Yield a region's instances with our tags."""
         wanted = [{"Name": "tag-key", "Values": [TAG_RUN]}, {"Name": "instance-state-name", "Values": _LISTED}]
-        token: dict[str, str] = {}
-        while True:
-            client = self._client("ec2", region)
-            page = self._answered(lambda: client.describe_instances(Filters=wanted, **token))  # noqa: B023
-            for instance in list_instances(page):
-                yield self._machine(instance, region)
-            if not page.get("NextToken"):
-                return
-            token = {"NextToken": page["NextToken"]}
+        pages = self._client("ec2", region).get_paginator("describe_instances").paginate(Filters=wanted)
+        for page in self._answered(lambda: list(pages)):
+            self._note_time(page)
+            yield from (self._machine(instance, region) for instance in list_instances(page))
 
     def _machine(self, instance: Mapping[str, Any], region: str) -> CloudMachine:
-        """Return an instance in the common form."""
         tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
         started = instance["LaunchTime"].astimezone(UTC)
         return CloudMachine(
@@ -211,14 +187,11 @@ class AwsAdapter(CloudBase[AwsOptions]):
         )
 
     def _leftovers_in(self, region: str) -> list[Leftover]:
-        """Return a region's leftover resources."""
         ec2, scheduler = self._client("ec2", region), self._client("scheduler", region)
-        found: list[Leftover] = self._answered(
-            lambda: [*list_security_groups(ec2, region), *list_schedules(scheduler, region)]
-        )
-        return found
+        listed = chain(list_security_groups(ec2, region), list_schedules(scheduler, region))
+        return list(self._answered(lambda: list(listed)))
 
-    def _places(self, regions: Sequence[str] | None, failed: dict[str, CloudError]) -> list[str]:
+    def _places(self, regions: Sequence[str] | None, failed: Failed) -> list[str]:
         """Return the regions to query: the given ones, else all of the account, else the session's."""
         if regions:
             return list(regions)
@@ -236,9 +209,8 @@ class AwsAdapter(CloudBase[AwsOptions]):
 
         with self._lock:  # a session makes one client at a time; the clients themselves are safe in threads
             if (service, region) not in self._clients:
-                config = Config(
-                    retries={"total_max_attempts": 1, "mode": "standard"}, connect_timeout=10, read_timeout=60
-                )
+                once = {"total_max_attempts": 1, "mode": "standard"}
+                config = Config(retries=once, connect_timeout=10, read_timeout=60)
                 self._clients[service, region] = self._answered(
                     lambda: self._session.client(service, region_name=region, config=config)
                 )
@@ -255,8 +227,6 @@ class AwsAdapter(CloudBase[AwsOptions]):
         """Return an answer and note its time; raise CloudError for a failure."""
         try:
             reply = ask()
-        except CloudError:
-            raise
         except Exception as error:
             fault = parse_sdk_error(error)
             if fault is None:
@@ -267,7 +237,4 @@ class AwsAdapter(CloudBase[AwsOptions]):
         return reply
 
     def _note_time(self, reply: object) -> None:
-        """Take the cloud's time from an answer's `Date`."""
-        if not isinstance(reply, Mapping):
-            return
-        self._clock.note(reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
+        self._clock.note(look_up(reply, "ResponseMetadata.HTTPHeaders.date"))

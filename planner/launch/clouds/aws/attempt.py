@@ -15,56 +15,31 @@ from ...core.startup import BootConfig, build_archive_name
 from ...core.startup import build_startup_script as build_common_script
 from ...core.upload import LEFT_OUT, pack_script
 from ..base import PACKAGES, Draft, compute_highest_price, parse_options
-from .schedule import (
-    build_account_call,
-    build_owned_name,
-    build_role_calls,
-    build_schedule_calls,
-    build_schedule_layer,
-)
+from .schedule import build_owned_name, build_role_calls, build_schedule_calls, build_schedule_layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsOptions:
-    """Options with safe defaults.
+    """Options with safe defaults."""
 
-    Args:
-        image: Id of an image, or name of a public SSM parameter that contains one; empty: by the table of images.
-        disk_gb: Size of the disk [GB].
-        zones: Availability zones to try in turn, by their last letter: `abc`; empty: AWS chooses.
-        subnet: Subnet of the instance; empty: the default network.
-        vpc: VPC of the subnet; empty: the default network.
-        profile: IAM instance profile; required for a bucket and for access through SSM.
-        scheduler_role: ARN of the role with which EventBridge Scheduler ends the instance; empty:
-            `gpuplan-scheduler` of the account, created if needed.
-        bucket: S3 bucket for code, checkpoints and the result; empty: checkpoints are lost with the instance.
-        bucket_owner: Number of the account that owns the bucket; empty: the launching account.
-        key: Name of a key pair for SSH.
-        ssh_from: Addresses that may reach port 22 (CIDR); empty: no open port.
-    """
-
-    image: str = ""
-    disk_gb: str = "100"
-    zones: str = ""
-    subnet: str = ""
-    vpc: str = ""
-    profile: str = ""
-    scheduler_role: str = ""
-    bucket: str = ""
-    bucket_owner: str = ""
-    key: str = ""
-    ssh_from: str = ""
+    image: str = ""  # id of an image, or a public SSM parameter that contains one; empty: by the table of images
+    disk_gb: str = "100"  # size of the disk [GB]
+    zones: str = ""  # availability zones to try in turn, by their last letter: `abc`; empty: AWS chooses
+    subnet: str = ""  # subnet of the instance; empty: the default network
+    vpc: str = ""  # VPC of the subnet; empty: the default network
+    profile: str = ""  # IAM instance profile; required for a bucket and for access through SSM
+    scheduler_role: str = ""  # ARN of EventBridge Scheduler's role; empty: the account's `gpuplan-scheduler`
+    bucket: str = ""  # S3 bucket for code, checkpoints and the result; empty: they are lost with the instance
+    bucket_owner: str = ""  # number of the account that owns the bucket; empty: the launching account
+    key: str = ""  # name of a key pair for SSH
+    ssh_from: str = ""  # addresses that may reach port 22 (CIDR); empty: no open port
 
 
 _NEEDS = {"bucket": "profile", "bucket_owner": "bucket", "ssh_from": "key", "subnet": "vpc"}
 
 
 def read_options(options: Mapping[str, str]) -> AwsOptions:
-    """Return validated options.
-
-    Raises:
-        UsageError: An option is unknown, malformed, or lacks another that it needs.
-    """
+    """Return validated options, or raise UsageError."""
     chosen = parse_options(AwsOptions, options, provider="aws", needs=_NEEDS)
     if chosen.bucket_owner and not re.fullmatch(r"\d{12}", chosen.bucket_owner):
         raise UsageError(
@@ -109,12 +84,7 @@ UNTESTED = "not run against the real cloud yet"
 
 
 def build_attempt(draft: Draft[AwsOptions], *, slack_s: float) -> Attempt:
-    """Return the calls for one candidate in one place.
-
-    Args:
-        draft: The candidate, its place and its options.
-        slack_s: Maximum delay of the machine's own timer [s].
-    """
+    """Return the calls for one candidate in one place; `slack_s`: longest delay of the machine's timer [s]."""
     region = draft.candidate.region
     return draft.attempt(
         _CallBuilder(draft).calls(),
@@ -135,15 +105,15 @@ class _CallBuilder:
         self.name = build_owned_name(draft.request, draft.number)
 
     def calls(self) -> list[Call]:
-        """Return all calls in order."""
         own_bucket = self.options.bucket and not self.options.bucket_owner
         needs_account = self._makes_role() or own_bucket
+        account = self._call("account", "sts", "get_caller_identity", {}, keeps={"id": "Account"})
         # Powering off must terminate the instance; otherwise the timer would only stop it.
         behaviour = {"InstanceId": {"$ref": "machine.id"}, "Attribute": "instanceInitiatedShutdownBehavior"}
         ends = {"expects": {"InstanceInitiatedShutdownBehavior.Value": "terminate"}, "patience_s": READ_BACK_S}
         runs = {"expects": {"Reservations.0.Instances.0.State.Name": "running"}, "patience_s": RUNNING_S}
         return [
-            *([build_account_call(self.draft.candidate.region)] if needs_account else []),
+            *([account] if needs_account else []),
             # created or checked before anything costs money
             *(build_role_calls(self.draft.candidate.region) if self._makes_role() else []),
             *self._bucket(),
@@ -159,7 +129,6 @@ class _CallBuilder:
         ]
 
     def _makes_role(self) -> bool:
-        """Whether the schedule uses the role that gpuplan makes."""
         return not (self.options.scheduler_role or self.draft.request.guest_cap_only)
 
     def _bucket(self) -> list[Call]:
@@ -171,7 +140,6 @@ class _CallBuilder:
         return [self._call("bucket", "s3", "head_bucket", self._in_bucket(), way_out=way_out)]
 
     def _in_bucket(self) -> dict[str, Any]:
-        """Return the bucket and its required owner."""
         owner = self.options.bucket_owner or {"$ref": "account.id"}
         return {"Bucket": self.options.bucket, "ExpectedBucketOwner": owner}
 
@@ -186,7 +154,6 @@ class _CallBuilder:
         return [*found, self._call("root", "ec2", "describe_images", params, keeps=keeps, expects=expects)]
 
     def _image_id(self) -> Any:
-        """Return the image's id, or a reference to it."""
         return self.draft.image if self.draft.image.startswith("ami-") else {"$ref": "image.id"}
 
     def _code(self) -> list[Call]:
@@ -255,7 +222,6 @@ class _CallBuilder:
         return self._call("machine", "ec2", "run_instances", params, makes="machine", token=token, keeps=keeps)
 
     def _placed(self) -> dict[str, Any]:
-        """Return zone, subnet, profile and key, if given."""
         zone, profile = self.draft.zone, self.options.profile
         named = {"Placement": zone and {"AvailabilityZone": zone}, "SubnetId": self.options.subnet}
         named |= {"IamInstanceProfile": profile and {"Name": profile}, "KeyName": self.options.key}
@@ -275,7 +241,6 @@ class _CallBuilder:
 
 
 def _build_layers(draft: Draft[AwsOptions], slack_s: float) -> list[CapLayer]:
-    """Return the cap layers."""
     cap_s = draft.candidate.cap_s
     timer = CapLayer(
         name="timer",

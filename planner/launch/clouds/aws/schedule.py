@@ -32,10 +32,7 @@ ASSUMABLE_S = 180.0  # a new role propagates within seconds, rarely a minute
 
 
 def build_owned_name(request: LaunchRequest, number: int) -> str:
-    """Return the name of an attempt's security group and schedule: prefix, owner, run and attempt.
-
-    A list of schedules has no tags: only names identify the owner.
-    """
+    """Return the name of a security group and schedule, whose list has no tags: prefix, owner, run and attempt."""
     return f"{PREFIX}{_UNFIT.sub('-', request.owner)}.{request.run}.{number}"
 
 
@@ -51,13 +48,7 @@ def parse_owned_name(name: str) -> dict[str, Any] | None:
 
 
 def build_schedule_layer(request: LaunchRequest, cap_s: int, *, is_given: bool) -> CapLayer:
-    """Return the layer that the calls arm.
-
-    Args:
-        request: Request, with what was found about a given role.
-        cap_s: Cap of the machine [s].
-        is_given: Whether the role is given; that of `build_role_calls` is read back.
-    """
+    """Return the layer that the calls arm; the role of `build_role_calls`, not a given one, is read back."""
     problem = NOT_LOOKED_AT if request.cap_problem is None else request.cap_problem
     return CapLayer(
         name="schedule",
@@ -70,12 +61,7 @@ def build_schedule_layer(request: LaunchRequest, cap_s: int, *, is_given: bool) 
 
 
 def build_schedule_calls(draft: Draft[Any], *, role: Any) -> list[Call]:
-    """Return the call that makes the schedule, and the one that reads it back.
-
-    Args:
-        draft: The candidate and its attempt.
-        role: ARN of the scheduler's role, or a reference to it.
-    """
+    """Return the call that makes the schedule, and the one that reads it back."""
     name = build_owned_name(draft.request, draft.number)
     content = _content(draft.candidate, name=name, role=role)
     params = {
@@ -87,13 +73,9 @@ def build_schedule_calls(draft: Draft[Any], *, role: Any) -> list[Call]:
     look = partial(call, operation="get_schedule", params={"Name": name}, expects=expects)
     read = look("schedule-armed", patience_s=READ_BACK_S, arms="schedule")
     undo = call("schedule", operation="delete_schedule", params={"Name": name})
-    more: dict[str, Any] = {
-        "makes": "resource",
-        "find": look("schedule"),
-        "undo": (undo,),
-        "patience_s": ASSUMABLE_S,
-    }
-    return [call("schedule", operation="create_schedule", params=params, **more), read]
+    more: dict[str, Any] = {"makes": "resource", "find": look("schedule"), "undo": (undo,)}
+    create = call("schedule", operation="create_schedule", params=params, patience_s=ASSUMABLE_S, **more)
+    return [create, read]
 
 
 def _content(candidate: LaunchCandidate, *, name: str, role: Any) -> dict[str, Any]:
@@ -116,12 +98,7 @@ def _content(candidate: LaunchCandidate, *, name: str, role: Any) -> dict[str, A
 
 
 def _flat(content: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested content as dotted paths, references as values.
-
-    Example:
-        >>> _flat({"Target": {"Arn": "a", "Input": {"$json": {}}}})
-        {'Target.Arn': 'a', 'Target.Input': {'$json': {}}}
-    """
+    """Return nested content as dotted paths, references as values."""
     flat: dict[str, Any] = {}
     for key, value in content.items():
         if isinstance(value, dict) and not any(inner.startswith("$") for inner in value):
@@ -139,11 +116,6 @@ WAY_OUT = (
     f"ask an administrator to create the role `{ROLE}`, give another with `-O scheduler_role=ARN`, or accept that "
     "nothing outside the machine ends it with `GPUPLAN_GUEST_CAP_ONLY=true`"
 )
-
-
-def build_account_call(region: str) -> Call:
-    """Return the call that reads the account's number."""
-    return build_call("account", "sts", "get_caller_identity", {}, region=region, keeps={"id": "Account"})
 
 
 def build_role_calls(region: str) -> list[Call]:
@@ -187,7 +159,6 @@ def _build_trust_policy() -> dict[str, Any]:
 
 
 def _build_policy() -> dict[str, Any]:
-    """Return the permission policy."""
     statement = {
         "Effect": "Allow",
         "Action": "ec2:TerminateInstances",
@@ -198,17 +169,7 @@ def _build_policy() -> dict[str, Any]:
 
 
 def find_role_problem(client: Any, role: str, *, regions: Sequence[str], tags: Mapping[str, str]) -> str:
-    """Return what cannot be proven of a given role; empty when the scheduler can end machines with it.
-
-    Args:
-        client: boto3's, for `iam`.
-        role: ARN of the role.
-        regions: Regions of the machines.
-        tags: Tags of the machines.
-
-    Raises:
-        NoAnswerError: The role certainly cannot.
-    """
+    """Return what cannot be proven of a role; empty if it can end such machines, NoAnswerError if it cannot."""
     account = role.split(":")[4]
     found = client.get_role(RoleName=role.rpartition("/")[2])["Role"]
     statements = _as_list(found["AssumeRolePolicyDocument"].get("Statement"))
@@ -234,7 +195,6 @@ def find_role_problem(client: Any, role: str, *, regions: Sequence[str], tags: M
 
 
 def _refuse(role: str, why: str) -> NoReturn:
-    """Raise NoAnswerError for a role that cannot end a machine."""
     hint = "leave `-O scheduler_role` out: gpuplan makes one; or give that role these rights"
     raise NoAnswerError(f"{role} cannot end a machine: {why}", hint=hint)
 
@@ -250,5 +210,4 @@ def _is_about_scheduler(statement: Mapping[str, Any]) -> bool:
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Return a policy's value, which may be one or several, as a list."""
     return value if isinstance(value, list) else [] if value is None else [value]

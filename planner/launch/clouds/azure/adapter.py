@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -19,7 +19,7 @@ from ...core.cloud_adapter import CloudMachine, Leftover, LivePrice, MachineRef
 from ...core.launch_plan import Attempt, CostBounds
 from ...core.ledger import KnownAccounts
 from ...core.request import TAG_RUN, LaunchCandidate
-from ..base import CloudBase, Draft, Questions, is_in, none_if_absent, read_price_list
+from ..base import CloudBase, Draft, Failed, Questions, is_in, none_if_absent, read_price_list
 from .attempt import build_attempt
 from .caps import BOOT_ALLOWANCE_S
 from .network import AzureOptions, build_end_calls, read_options
@@ -35,18 +35,11 @@ from .replies import (
 )
 
 CUSTOM_DATA_BYTES = 64 * 1024  # https://learn.microsoft.com/azure/virtual-machines/custom-data
-
-
 LEFT_HOURS = 24  # time of disk and address after the cap that the maximum cost includes
 
 
 class AzureAdapter(CloudBase[AzureOptions]):
-    """Rents from Azure.
-
-    Args:
-        state_dir: Folder with the list of used subscriptions.
-        clock: Unused: the cloud's clock is used.
-    """
+    """Rents from Azure; `state_dir` has the list of used subscriptions."""
 
     provider, title = "azure", "Azure"
     sources = ("git", "image")
@@ -66,7 +59,6 @@ class AzureAdapter(CloudBase[AzureOptions]):
         self._clock = self._rest.clock
 
     def read_options(self, options: Mapping[str, str]) -> AzureOptions:
-        """Return the validated options."""
         return read_options(options, subscription=self._accounts.current or "")
 
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
@@ -83,7 +75,6 @@ class AzureAdapter(CloudBase[AzureOptions]):
         )
 
     def describe_limits(self, candidate: LaunchCandidate, chosen: AzureOptions) -> tuple[str, ...]:
-        """Return what a launch on Azure needs and lacks."""
         return (
             "the Azure adapter has not been run against the real cloud yet",
             "the role assignment that lets the machine end itself needs Owner or User Access Administrator",
@@ -95,21 +86,25 @@ class AzureAdapter(CloudBase[AzureOptions]):
         return [f"{candidate.region}-{number}" for number in chosen.zones] or [None]
 
     def build_attempt(self, draft: Draft[AzureOptions]) -> Attempt:
-        """Return the calls for one candidate in one place."""
         return build_attempt(draft)
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
-        """Return the calls that delete a machine."""
         return build_end_calls(machine)
 
     def exchange(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one request; its reply has one spelling of paths and dates."""
+        """Send one request, with the start-up script in base64; its reply has one spelling of paths and dates."""
         if call.makes:
             self._accounts.add(params["subscription"])
-        reply: dict[str, Any] = normalize_reply(
-            self._rest.send(call.service, call.operation, _with_script(params))
-        )
-        return reply
+        sent = deepcopy(dict(params))
+        if "custom_data" in sent:
+            data = base64.b64encode(sent.pop("custom_data").encode()).decode()
+            if len(data) > CUSTOM_DATA_BYTES:
+                raise UsageError(
+                    f"the start-up script has {len(data)} bytes, and Azure takes {CUSTOM_DATA_BYTES}",
+                    hint="shorten the script's arguments",
+                )
+            sent["body"]["properties"]["osProfile"]["customData"] = data
+        return dict(normalize_reply(self._rest.send(call.service, call.operation, sent)))
 
     def find_fault(self, call: Call, reply: Mapping[str, Any]) -> CloudError | None:
         """Return the failure of a machine that did not start, or of a service that is not registered."""
@@ -117,33 +112,24 @@ class AzureAdapter(CloudBase[AzureOptions]):
         return reads[call.operation](reply) if call.operation in reads else None
 
     def missing(self) -> str:
-        """Return the reason why Azure cannot be queried; empty if it can."""
         if not self._accounts.names():
             return "no known subscription: set AZURE_SUBSCRIPTION_ID"
         return self._rest.missing()
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
-        """Return the recorded machine, never another of the same name; None when Azure does not know it.
-
-        A deallocated machine is `stopped`: its disk and address still cost money.
-        """
-        where = {key: machine.details[key] for key in ("subscription", "group", "name")}
-        row = self._row(where)
+        """Return the recorded machine, never another of its name; a deallocated one is `stopped`."""
+        row = self._row(machine.details)
         return None if row is None or not is_same(machine, row) else parse_machine(row, seen_at=self._now())
 
     def console(self, machine: MachineRef) -> str:
         """Return the end of the serial console in the machine's boot diagnostics."""
-        where = {key: machine.details[key] for key in ("subscription", "group", "name")}
-        found = self._rest.send("compute", "virtualMachines.retrieveBootDiagnosticsData", where)
+        found = self._rest.send("compute", "virtualMachines.retrieveBootDiagnosticsData", machine.details)
         return self._rest.read_end(str(found.get("serialConsoleLogBlobUri", "")))
 
-    def ask_machines(
-        self, regions: Sequence[str] | None, failed: dict[str, CloudError]
-    ) -> Questions[CloudMachine]:
-        """Return how to list the machines of each known subscription."""
+    def ask_machines(self, regions: Sequence[str] | None, failed: Failed) -> Questions[CloudMachine]:
         return {one: partial(self._machines_in, one) for one in self._accounts.names()}
 
-    def ask_leftovers(self, regions: Sequence[str] | None, failed: dict[str, CloudError]) -> Questions[Leftover]:
+    def ask_leftovers(self, regions: Sequence[str] | None, failed: Failed) -> Questions[Leftover]:
         """Return how to list resource groups with our tags but without a machine, of each known subscription."""
         return {one: partial(self._empty_groups, one, regions) for one in self._accounts.names()}
 
@@ -163,13 +149,10 @@ class AzureAdapter(CloudBase[AzureOptions]):
             read_at=now,
         )
 
-    def _machines_in(self, subscription: str) -> list[CloudMachine]:
-        """Return the machines of a subscription with our tags."""
-        found = [self._described(row) for row in self._rows(subscription) if is_ours(row)]
-        return [one for one in found if one is not None]
+    def _machines_in(self, subscription: str) -> Iterator[CloudMachine]:
+        return filter(None, map(self._described, filter(is_ours, self._rows(subscription))))
 
     def _rows(self, subscription: str) -> list[dict[str, Any]]:
-        """Return all machines of a subscription, without their instance views."""
         return list(self._rest.pages("compute", "virtualMachines.listAll", {"subscription": subscription}))
 
     def _described(self, row: Mapping[str, Any]) -> CloudMachine | None:
@@ -193,28 +176,7 @@ class AzureAdapter(CloudBase[AzureOptions]):
         full = {str(row["id"]).split("/")[4].lower() for row in self._rows(subscription)}
         found = [
             parse_leftover(row)
-            for row in groups
-            if is_ours(row)
-            and str(row["name"]).lower() not in full
-            and look_up(row, "properties.provisioningState") != "Deleting"
+            for row in filter(is_ours, groups)
+            if str(row["name"]).lower() not in full and look_up(row, "properties.provisioningState") != "Deleting"
         ]
         return [one for one in found if is_in(one.region, regions)]
-
-
-def _with_script(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters with the start-up script as `osProfile.customData` in base64.
-
-    Raises:
-        UsageError: It is too long.
-    """
-    sent = deepcopy(dict(params))
-    if "custom_data" not in sent:
-        return sent
-    data = base64.b64encode(sent.pop("custom_data").encode()).decode()
-    if len(data) > CUSTOM_DATA_BYTES:
-        raise UsageError(
-            f"the start-up script has {len(data)} bytes, and Azure takes {CUSTOM_DATA_BYTES}",
-            hint="shorten the script's arguments",
-        )
-    sent["body"]["properties"]["osProfile"]["customData"] = data
-    return sent

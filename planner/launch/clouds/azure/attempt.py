@@ -10,7 +10,7 @@ from ...core.request import TAG_RUN
 from ...core.shell import quote
 from ...core.startup import BootConfig, build_startup_script
 from ..base import PACKAGES, Draft, compute_highest_price
-from .caps import CapCalls, build_end_command, build_layers, build_timer_line
+from .caps import CapCalls, build_end_commands, build_layers
 from .network import PARTS_OF_AN_IMAGE, UNUSABLE_PUBLIC_KEY, AzureOptions, build_network_calls, build_resource_path
 
 SEEN_S, RUNNING_S = 120.0, 900.0
@@ -18,7 +18,6 @@ _KEPT = {"id": "properties.vmId", "started": "properties.timeCreated"}
 
 
 def build_attempt(draft: Draft[AzureOptions]) -> Attempt:
-    """Return the calls for one candidate in one place."""
     builder = _CallBuilder(draft)
     subscription, name = quote(draft.chosen.subscription), quote(builder.name)
     return draft.attempt(
@@ -30,38 +29,26 @@ def build_attempt(draft: Draft[AzureOptions]) -> Attempt:
     )
 
 
-class _CallBuilder:
+class _CallBuilder(CapCalls):
     """Builds the calls of one attempt."""
-
-    def __init__(self, draft: Draft[AzureOptions]) -> None:
-        self.draft, self.candidate, self.chosen = draft, draft.candidate, draft.chosen
-        self.name = f"{draft.name}-{draft.token[:8]}"
-        self.path = build_resource_path(self.chosen, self.name, "Microsoft.Compute/virtualMachines", self.name)
-        self.place = {"subscription": self.chosen.subscription, "group": self.name}
 
     def calls(self) -> list[Call]:
         """Return all calls in order: the machine's permission to end itself is set before any waiting."""
-        apply_cap = CapCalls(draft=self.draft, name=self.name, path=self.path)
         running = {"properties.provisioningState": "Succeeded"}
         return [
-            apply_cap.registered(),
+            self.registered(),
             *build_network_calls(self.draft, group=self.name, zone=self._zone()),
             self._machine(),
             self._look("created", **self._ours()),
-            *apply_cap.right(),
+            *self.right(),
             self._look("running", expects=running, patience_s=RUNNING_S),  # raises if it failed or ended
-            *apply_cap.order(),
+            *self.order(),
         ]
-
-    def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
-        """Return a call in the machine's group."""
-        return self.draft.call(step, service, operation, {**self.place, **params}, **more)
 
     def _machine(self) -> Call:
         """Create the machine with its tags, never over an existing one."""
-        timer = build_timer_line(self.path, after_s=self.candidate.cap_s)
-        end = build_end_command(self.path)
-        boot = BootConfig(timer=timer, end=end, packages=PACKAGES, notices="azure")
+        ends = build_end_commands(self.path, after_s=self.cap_s)
+        boot = BootConfig(**ends, packages=PACKAGES, notices="azure")
         script = build_startup_script(self.draft.request, self.candidate, self.draft.number, boot)
         params = {
             "name": self.name,
@@ -74,7 +61,6 @@ class _CallBuilder:
         return self._call("machine", "compute", "virtualMachines.createOrUpdate", params, find=find, **more)
 
     def _look(self, step: str, **more: Any) -> Call:
-        """Read the machine."""
         params = {"name": self.name, "$expand": "instanceView"}
         return self._call(step, "compute", "virtualMachines.get", params, **more)
 
@@ -94,10 +80,16 @@ class _CallBuilder:
             "diskSizeGB": int(self.chosen.disk_gb),
             "managedDisk": {"storageAccountType": "StandardSSD_LRS"},
         }
+        # Without a key of the user's, logins are impossible.
+        key = {"path": "/home/gpuplan/.ssh/authorized_keys", "keyData": self.chosen.ssh_key or UNUSABLE_PUBLIC_KEY}
         properties: dict[str, Any] = {
             "hardwareProfile": {"vmSize": self.candidate.instance_type},
             "storageProfile": {"imageReference": _image(self.draft.image), "osDisk": disk},
-            "osProfile": self._login(),
+            "osProfile": {
+                "computerName": self.name,
+                "adminUsername": "gpuplan",
+                "linuxConfiguration": {"disablePasswordAuthentication": True, "ssh": {"publicKeys": [key]}},
+            },
             "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},  # its console, in Azure's own storage
             "networkProfile": {"networkInterfaces": [card]},
         }
@@ -112,27 +104,12 @@ class _CallBuilder:
             "properties": properties,
         }
 
-    def _login(self) -> dict[str, Any]:
-        """Return the login by public key; without a key, logins are impossible."""
-        key = {"path": "/home/gpuplan/.ssh/authorized_keys", "keyData": self.chosen.ssh_key or UNUSABLE_PUBLIC_KEY}
-        return {
-            "computerName": self.name,
-            "adminUsername": "gpuplan",
-            "linuxConfiguration": {"disablePasswordAuthentication": True, "ssh": {"publicKeys": [key]}},
-        }
-
     def _zone(self) -> str | None:
-        """Return the number of the availability zone."""
         return self.draft.zone.rpartition("-")[2] if self.draft.zone else None
 
 
 def _image(text: str) -> dict[str, str]:
-    """Return an image as Azure names it.
-
-    Example:
-        >>> _image("publisher:offer:sku:latest")
-        {'publisher': 'publisher', 'offer': 'offer', 'sku': 'sku', 'version': 'latest'}
-    """
+    """Return an image as Azure names it: the parts of `publisher:offer:sku:version`, or an id."""
     parts = text.split(":")
     if len(parts) != PARTS_OF_AN_IMAGE:
         return {"id": text}

@@ -21,35 +21,18 @@ SUBSCRIPTION = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureOptions:
-    """Options and their defaults.
+    """Options and their defaults."""
 
-    Args:
-        subscription: Subscription that pays; default `AZURE_SUBSCRIPTION_ID`.
-        zones: Availability zones to try in turn, by number: `123`; empty: Azure chooses.
-        image: `PUBLISHER:OFFER:SKU:VERSION`, or the id of a custom image; empty: by the table of images.
-        disk_gb: Size of the disk [GB].
-        ssh_from: Addresses that may reach port 22 (CIDR); empty: no open port.
-        ssh_key: Public key of the user `gpuplan`; empty: no login.
-    """
-
-    subscription: str
-    zones: str = ""
-    image: str = ""
-    disk_gb: str = "100"
-    ssh_from: str = ""
-    ssh_key: str = ""
+    subscription: str  # subscription that pays; default `AZURE_SUBSCRIPTION_ID`
+    zones: str = ""  # availability zones to try in turn, by number: `123`; empty: Azure chooses
+    image: str = ""  # `PUBLISHER:OFFER:SKU:VERSION`, or the id of a custom image; empty: by the table of images
+    disk_gb: str = "100"  # size of the disk [GB]
+    ssh_from: str = ""  # addresses that may reach port 22 (CIDR); empty: no open port
+    ssh_key: str = ""  # public key of the user `gpuplan`; empty: no login
 
 
 def read_options(options: Mapping[str, str], *, subscription: str) -> AzureOptions:
-    """Return validated options.
-
-    Args:
-        options: Options as typed.
-        subscription: Subscription of the environment; empty without one.
-
-    Raises:
-        UsageError: An option is unknown, malformed, or lacks another; or the subscription is missing.
-    """
+    """Return validated options, or raise UsageError; `subscription` is that of the environment, or empty."""
     payer = options.get("subscription") or subscription
     needs = {"ssh_from": "ssh_key"}
     chosen = parse_options(AzureOptions, {**options, "subscription": payer.lower()}, provider="azure", needs=needs)
@@ -86,13 +69,7 @@ def build_resource_path(chosen: AzureOptions, group: str, kind: str, name: str) 
 
 
 def build_network_calls(draft: Draft[AzureOptions], *, group: str, zone: str | None) -> list[Call]:
-    """Return the calls that create a group and a network with the machine's interface.
-
-    Args:
-        draft: The attempt.
-        group: Name of the group and of its resources.
-        zone: Number of the availability zone of the machine and its address.
-    """
+    """Return the calls that create a group, and in it a network with the machine's interface, all of its name."""
     chosen, region, tags = draft.chosen, draft.candidate.region, draft.tags
     place = {"subscription": chosen.subscription, "group": group}
 
@@ -144,7 +121,6 @@ def _rules(chosen: AzureOptions) -> list[dict[str, Any]]:
 
 
 def _rule(name: str, access: str, protocol: str, *, source: str, port: str, priority: int) -> dict[str, Any]:
-    """Return an inbound rule."""
     return {
         "name": name,
         "properties": {

@@ -78,13 +78,7 @@ _GIVEN_BACK = {"PowerState/deallocating", "PowerState/deallocated", "PowerState/
 
 
 def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
-    """Return the CloudError of an error response.
-
-    Args:
-        status: HTTP status.
-        body: Parsed JSON, or None.
-        makes: Whether the call makes something: then "not found" is about a dependency.
-    """
+    """Return the CloudError of an error response; if the call `makes` a thing, a dependency of it is not found."""
     error = look_up(body, "error") if isinstance(body, Mapping) else None
     if not isinstance(error, Mapping):
         return CloudError(_by_status(status, makes=makes), f"HTTP {status}", "")
@@ -96,10 +90,7 @@ def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
 
 
 def parse_machine_error(reply: Mapping[str, Any]) -> CloudError | None:
-    """Return the CloudError of a machine that failed or ended while it started, or None.
-
-    The reason is in the status `ProvisioningState/failed/REASON` of its instance view.
-    """
+    """Return the CloudError of a machine that failed (`ProvisioningState/failed/REASON`) or ended, or None."""
     statuses = look_up(reply, "properties.instanceView.statuses") or []
     codes = {str(one.get("code")): one for one in statuses}
     failed = next((code for code in codes if code.startswith("ProvisioningState/failed")), None)
@@ -133,7 +124,6 @@ def _named(code: str, message: str) -> ErrorKind | None:
 
 
 def _by_status(status: int, *, makes: bool) -> ErrorKind:
-    """Return the kind of an answer without a known code."""
     absent = ErrorKind.SPENT_TOKEN if makes else ErrorKind.ABSENT
     return find_status_kind(status, {404: absent, 412: ErrorKind.EXISTS})
 
@@ -157,18 +147,12 @@ def is_ours(row: Mapping[str, Any]) -> bool:
 
 
 def is_same(machine: MachineRef, row: Mapping[str, Any]) -> bool:
-    """Whether a row is the recorded machine, not another of the same name.
-
-    Older records use the machine's name as its id.
-    """
+    """Whether a row is the recorded machine, not another of its name, which is the id in older records."""
     return machine.id in {_id(row), str(row["name"]).lower()}
 
 
 def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
-    """Return a machine; without an instance view, its state is the provisioning state.
-
-    Its id is `vmId`, which is unique, unlike names.
-    """
+    """Return a machine by its `vmId`, which is unique, unlike names; without a view, in its provisioning state."""
     tags: Mapping[str, str] = row.get("tags") or {}
     parts = str(row["id"]).split("/")
     started_at = datetime.fromisoformat(str(look_up(row, "properties.timeCreated"))).astimezone(UTC)
@@ -189,7 +173,6 @@ def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
 
 
 def parse_leftover(row: Mapping[str, Any]) -> Leftover:
-    """Return a resource group as a leftover resource."""
     tags: Mapping[str, str] = row["tags"]
     region = str(row["location"]).replace(" ", "").lower()
     place = {"subscription": str(row["id"]).split("/")[2].lower(), "group": str(row["name"]).lower()}
@@ -226,9 +209,10 @@ NO_CREDENTIALS = (
 CONNECT_S, READ_S = 10.0, 60.0
 MOST_PARTS = 4096  # of a console, of 4 KiB
 _GROUP = "/subscriptions/{subscription}/resourceGroups/{group}"
-_VM = f"{_GROUP}/providers/Microsoft.Compute/virtualMachines"
+_VMS = "providers/Microsoft.Compute/virtualMachines"
+_VM = f"{_GROUP}/{_VMS}/{{name}}"
 _NETWORK = f"{_GROUP}/providers/Microsoft.Network"
-_ROLE = f"{_VM}/{{vm}}/providers/Microsoft.Authorization/roleAssignments/{{name}}"
+_ROLE = f"{_GROUP}/{_VMS}/{{vm}}/providers/Microsoft.Authorization/roleAssignments/{{name}}"
 _SCHEDULE = f"{_GROUP}/providers/Microsoft.DevTestLab/schedules/{{name}}"
 _ORDERS = "/subscriptions/{subscription}/providers/Microsoft.ComputeSchedule/locations/{location}"
 _COMPUTE, _NET, _RESOURCES = "2026-04-01", "2026-03-01", "2025-04-01"
@@ -246,15 +230,13 @@ METHODS = {
     "network.virtualNetworks.createOrUpdate": ("PUT", f"{_NETWORK}/virtualNetworks/{{name}}", _NET),
     "network.networkInterfaces.createOrUpdate": ("PUT", f"{_NETWORK}/networkInterfaces/{{name}}", _NET),
     "network.networkInterfaces.get": ("GET", f"{_NETWORK}/networkInterfaces/{{name}}", _NET),
-    "compute.virtualMachines.createOrUpdate": ("PUT", f"{_VM}/{{name}}", _COMPUTE),
-    "compute.virtualMachines.get": ("GET", f"{_VM}/{{name}}", _COMPUTE),
+    "compute.virtualMachines.createOrUpdate": ("PUT", _VM, _COMPUTE),
+    "compute.virtualMachines.get": ("GET", _VM, _COMPUTE),
     "compute.virtualMachines.retrieveBootDiagnosticsData": (
-        "POST", f"{_VM}/{{name}}/retrieveBootDiagnosticsData", _COMPUTE,
+        "POST", f"{_VM}/retrieveBootDiagnosticsData", _COMPUTE,
     ),
-    "compute.virtualMachines.delete": ("DELETE", f"{_VM}/{{name}}", _COMPUTE),
-    "compute.virtualMachines.listAll": (
-        "GET", "/subscriptions/{subscription}/providers/Microsoft.Compute/virtualMachines", _COMPUTE,
-    ),
+    "compute.virtualMachines.delete": ("DELETE", _VM, _COMPUTE),
+    "compute.virtualMachines.listAll": ("GET", f"/subscriptions/{{subscription}}/{_VMS}", _COMPUTE),
     "authorization.roleAssignments.create": ("PUT", _ROLE, _ROLES),
     "authorization.roleAssignments.get": ("GET", _ROLE, _ROLES),
     "devtestlabs.globalSchedules.createOrUpdate": ("PUT", _SCHEDULE, _LAB),
@@ -285,11 +267,7 @@ class AzureRest:
         return ""
 
     def send(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once and return its reply.
-
-        Raises:
-            CloudError: The call failed.
-        """
+        """Send one call once and return its reply, or raise CloudError."""
         verb, template, version = METHODS[f"{service}.{operation}"]
         named = {name: value for name, value in params.items() if name not in {"body", "headers"}}
         query = {name: value for name, value in named.items() if f"{{{name}}}" not in template}

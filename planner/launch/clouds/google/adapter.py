@@ -15,42 +15,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....errors import UsageError
-from ...core.api_call import Call, CloudError, ErrorKind
+from ...core.api_call import Call, CloudError, ErrorKind, build_call
 from ...core.clock import Clock
 from ...core.cloud_adapter import CloudMachine, Leftover, LivePrice, MachineRef
 from ...core.launch_plan import Attempt
 from ...core.ledger import KnownAccounts
 from ...core.request import LaunchCandidate, LaunchRequest
-from ..base import CONSOLE_BYTES, CloudBase, Draft, Questions, is_in, none_if_absent, read_price_list
-from .calls import (
-    CLIENT_METHODS,
-    GoogleAccess,
-    GoogleClients,
-    GoogleRest,
-    parse_operation_error,
-    parse_tpu_state_error,
-)
-from .compute import (
-    ENDED_WITHIN_S,
-    SERVICE,
-    SLACK_S,
-    build_compute_attempt,
-    build_compute_end_calls,
-    parse_compute_machine,
-)
+from ...core.startup import build_archive_name
+from ..base import CONSOLE_BYTES, CloudBase, Draft, Failed, Questions, is_in, none_if_absent, read_price_list
+from .calls import GoogleAccess, parse_operation_error, parse_tpu_state_error
+from .compute import ENDED_WITHIN_S, SERVICE, SLACK_S, build_compute_attempt, parse_compute_machine
 from .options import (
     LABEL,
     STORAGE,
     GoogleOptions,
-    build_archive_query,
-    build_folder_address,
     list_zones,
     parse_archive,
     parse_region,
     read_options,
     split_address,
 )
-from .tpu import QUEUED, build_tpu_attempt, build_tpu_end_calls, is_tpu, parse_tpu_machine
+from .tpu import DELETES, QUEUED, build_tpu_attempt, is_tpu, parse_tpu_machine
 from .tpu import SERVICE as TPU_SERVICE
 
 if TYPE_CHECKING:
@@ -58,16 +43,11 @@ if TYPE_CHECKING:
 
 
 UNREACHABLE = "UNREACHABLE"
-Failed = dict[str, CloudError]
+_DISABLED = ("accessnotconfigured", "service_disabled", "has not been used in project")
 
 
 class GoogleAdapter(CloudBase[GoogleOptions]):
-    """Rents from Google Cloud.
-
-    Args:
-        state_dir: Folder with the lists of used projects and buckets.
-        clock: Clock of price readings; everything else uses the cloud's clock.
-    """
+    """Rents from Google Cloud; `state_dir` has the lists of used projects and buckets, `clock` dates prices."""
 
     provider, title = "gcp", "Google Cloud"
     sources = ("git", "gs", "image", "folder")
@@ -85,11 +65,9 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         self._projects = KnownAccounts(state_dir / "gcp-projects.txt", current=self._project)
         self._buckets = KnownAccounts(state_dir / "gcp-buckets.txt", current=None)
         self._access = GoogleAccess()
-        self._clock = self._access.clock
-        self._rest, self._clients = GoogleRest(self._access), GoogleClients(self._access)
+        self._ask, self._clock = self._access.send, self._access.clock
 
     def read_options(self, options: Mapping[str, str]) -> GoogleOptions:
-        """Return the validated options."""
         return read_options(options, project=self._project or "")
 
     def find_slack_s(self, candidate: LaunchCandidate) -> float:
@@ -102,7 +80,6 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         return disk + (self.address_usd_per_hour if chosen.has_address else 0)
 
     def describe_limits(self, candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]:
-        """Return the price's exclusions and other notes."""
         notes = ["the Google adapter has not been run against the real cloud yet"]
         if chosen.network == "default":
             notes.append(
@@ -125,7 +102,7 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
 
     def list_zones(self, candidate: LaunchCandidate, chosen: GoogleOptions) -> Sequence[str | None]:
         """Return the chosen zones in the candidate's region, else all of its zones."""
-        wanted = [zone for zone in chosen.zones.split(",") if zone and parse_region(zone) == candidate.region]
+        wanted = [zone for zone in chosen.zones.split(",") if parse_region(zone) == candidate.region]
         return wanted or list_zones(candidate.region)
 
     def pick_image(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> str:
@@ -133,7 +110,6 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         return "" if is_tpu(candidate.instance_type) else super().pick_image(candidate, options)
 
     def build_attempt(self, draft: Draft[GoogleOptions]) -> Attempt:
-        """Return the calls for one candidate in one zone."""
         if not LABEL.fullmatch(draft.request.owner):
             raise UsageError(
                 f"the owner `{draft.request.owner}` is not a valid label on Google Cloud",
@@ -143,16 +119,18 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         return build(draft)
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
-        """Return the call that deletes a machine or slice."""
-        is_slice = machine.details["kind"] == "tpu"
-        return build_tpu_end_calls(machine) if is_slice else build_compute_end_calls(machine)
+        if machine.details["kind"] == "tpu":  # with its queued resource, in any state
+            service, operation, params = DELETES, f"{QUEUED}.delete", {"name": machine.id, "force": True}
+        else:
+            service, operation, params = SERVICE, "instances.delete", _identify(machine)
+        return (build_call("end", service, operation, params, region=machine.region),)
 
     def exchange(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once; its project or bucket is recorded before."""
         if call.makes == "machine":
             self._projects.add(params.get("project") or str(params["parent"]).split("/")[1])
         elif call.makes == "resource":
-            self._buckets.add(build_folder_address(params))
+            self._buckets.add(f"gs://{params['bucket']}/{params['body']['name']}".rpartition("/")[0])
         return self._ask(call.service, call.operation, params)
 
     def find_fault(self, call: Call, reply: Mapping[str, Any]) -> CloudError | None:
@@ -164,30 +142,24 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         return parse_operation_error(reply)
 
     def missing(self) -> str:
-        """Return the reason why Google Cloud cannot be queried; empty if it can."""
         if not self._projects.names():
             return "no known project: set GOOGLE_CLOUD_PROJECT"
         return self._access.missing()
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
-        """Return a machine or a slice by its identity; None when Google does not know it."""
-        project = machine.details["project"]
-        params: dict[str, Any] = {"name": machine.id}
         if machine.details["kind"] == "tpu":
-            service, operation, parse = TPU_SERVICE, f"{QUEUED}.get", parse_tpu_machine
+            parse, ask = parse_tpu_machine, partial(self._ask, TPU_SERVICE, f"{QUEUED}.get", {"name": machine.id})
         else:
-            service, operation, parse = SERVICE, "instances.get", parse_compute_machine
-            params = {"project": project, "zone": machine.zone, "instance": machine.id}
-        row = none_if_absent(lambda: self._ask(service, operation, params))
-        return None if row is None else parse(row, project=project, seen_at=self._now())
+            parse, ask = parse_compute_machine, partial(self._ask, SERVICE, "instances.get", _identify(machine))
+        row = none_if_absent(ask)
+        return None if row is None else parse(row, project=machine.details["project"], seen_at=self._now())
 
     def console(self, machine: MachineRef) -> str:
         """Return the end of a machine's serial port; a slice has none."""
         if machine.details["kind"] == "tpu":
             return ""
-        where = {"project": machine.details["project"], "zone": machine.zone, "instance": machine.id}
-        reply = self._ask(SERVICE, "instances.getSerialPortOutput", {**where, "start": str(-CONSOLE_BYTES)})
-        return str(reply.get("contents", ""))
+        params = {**_identify(machine), "start": str(-CONSOLE_BYTES)}
+        return str(self._ask(SERVICE, "instances.getSerialPortOutput", params).get("contents", ""))
 
     def ask_machines(self, regions: Sequence[str] | None, failed: Failed) -> Questions[CloudMachine]:
         """Return how to list machines and slices; each API of each project may fail separately."""
@@ -219,7 +191,6 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         )
 
     def read_outcome(self, request: LaunchRequest, chosen: GoogleOptions) -> bytes | None:
-        """Return the result in the bucket."""
         if not chosen.bucket:
             return None
         bucket, folder = split_address(chosen.bucket)
@@ -228,13 +199,7 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
             self._ask(STORAGE, "objects.get", {"bucket": bucket, "object": path, "alt": "media"})
         ).encode()
 
-    def _ask(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once: through Google's client, or over HTTPS."""
-        via = self._clients if f"{service}.{operation}" in CLIENT_METHODS else self._rest
-        return via.send(service, operation, params)
-
     def _instances(self, project: str, note: Callable[[Iterable[str]], None]) -> Iterator[CloudMachine]:
-        """Yield the GPU machines of a project with our labels."""
         params = {"project": project, "filter": "labels.gpuplan-run:*"}
         for page in self._pages(SERVICE, "instances.aggregatedList", params):
             note(page.get("unreachables", []))
@@ -252,12 +217,13 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
                 for row in page.get("queuedResources", []):
                     yield parse_tpu_machine(row, project=project, seen_at=self._now())
         except CloudError as fault:
-            if not _is_disabled(fault):
+            if not any(part in str(fault).lower() for part in _DISABLED):
                 raise
 
-    def _archives(self, bucket: str) -> Iterator[Leftover]:
-        """Yield the uploaded archives of a bucket."""
-        for page in self._pages(STORAGE, "objects.list", build_archive_query(bucket)):
+    def _archives(self, address: str) -> Iterator[Leftover]:
+        bucket, below = split_address(address)
+        params = {"bucket": bucket, "matchGlob": "/".join(filter(None, (below, build_archive_name("*"))))}
+        for page in self._pages(STORAGE, "objects.list", params):
             yield from filter(None, map(parse_archive, page.get("items", [])))
 
     def _pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -285,15 +251,14 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         return GcpBilling(build_instance_specs("gcp", catalog.offers, catalog.names))
 
 
+def _identify(machine: MachineRef) -> dict[str, Any]:
+    """Return the parameters of a GPU machine by its numeric id, never of another of the same name."""
+    return {"project": machine.details["project"], "zone": machine.zone, "instance": machine.id}
+
+
 def _note_unreachable(places: Iterable[str], *, regions: Sequence[str] | None, failed: Failed) -> None:
     """Record zones that did not answer: their content is unknown."""
     for place in places:
         zone = place.rpartition("/")[2]
         if is_in(parse_region(zone), regions):
             failed[zone] = CloudError(ErrorKind.UNKNOWN, UNREACHABLE, f"{zone} did not answer")
-
-
-def _is_disabled(fault: CloudError) -> bool:
-    """Whether an API is not enabled in the project."""
-    text = str(fault).lower()
-    return "accessnotconfigured" in text or "service_disabled" in text or "has not been used in project" in text

@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 
-from ...core.api_call import Call, build_call
-from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
+from ...core.api_call import Call
+from ...core.cloud_adapter import CloudMachine, MachineState
 from ...core.launch_plan import Attempt, CapLayer
 from ...core.request import TAG_RUN, LaunchCandidate, parse_tags
 from ...core.shell import READ_TOKEN, quote
 from ...core.startup import BootConfig, build_startup_script
 from ..base import PACKAGES, Draft
-from .options import STREAM, GoogleOptions, build_upload_calls, machine_type, parse_region
+from .options import COPYING, GoogleOptions, build_upload_calls, machine_type, parse_region
 
 SERVICE = "compute.v1"
 MADE_WITHIN_S = 900.0  # from the request to the end of its operation
@@ -48,11 +48,8 @@ def build_compute_attempt(draft: Draft[GoogleOptions]) -> Attempt:
     ours = {f"labels.{TAG_RUN}": request.run, "labels.gpuplan-owner": request.owner}
     find = get("machine", keeps={"id": "id", "started": "creationTimestamp"}, expects=ours)
     params = {**place, "requestId": token, "instanceResource": _body(draft)}
-    more: dict[str, Any] = {
-        "makes": "machine",
-        "token": token,
-        "keeps": {"id": "targetId", "started": "insertTime"},
-    }
+    keeps = {"id": "targetId", "started": "insertTime"}
+    more: dict[str, Any] = {"makes": "machine", "token": token, "keeps": keeps}
     insert = call("machine", operation="instances.insert", params=params, find=find, **more)
     params = {**place, "filter": f'clientOperationId = "{token}"'}
     done: dict[str, Any] = {"expects": {"items.0.status": "DONE"}, "patience_s": MADE_WITHIN_S}
@@ -76,12 +73,6 @@ def build_attempt(
         project=draft.chosen.project,
         name=draft.name,
     )
-
-
-def build_compute_end_calls(machine: MachineRef) -> tuple[Call, ...]:
-    """Return the call that deletes a machine by its numeric id, never another of the same name."""
-    params = {"project": machine.details["project"], "zone": machine.zone, "instance": machine.id}
-    return (build_call("end", SERVICE, "instances.delete", params, region=machine.region),)
 
 
 def parse_compute_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
@@ -113,7 +104,6 @@ def build_self_deletion(url: str) -> str:
 
 
 def _body(draft: Draft[GoogleOptions]) -> dict[str, Any]:
-    """Return the instance to insert."""
     chosen, zone = draft.chosen, draft.zone
     base, attached = machine_type(draft.candidate.instance_type)
     script = build_startup_script(draft.request, draft.candidate, draft.number, _boot(draft))
@@ -124,17 +114,25 @@ def _body(draft: Draft[GoogleOptions]) -> dict[str, Any]:
         "install-nvidia-driver": "True",
         "startup-script": script,
     }
+    # No firewall rule is added.
+    interface: dict[str, Any] = {"network": f"projects/{chosen.project}/global/networks/{chosen.network}"}
+    if chosen.has_address:
+        interface["accessConfigs"] = [{"name": "out", "type": "ONE_TO_ONE_NAT"}]
     body: dict[str, Any] = {
         "name": draft.name,
         "machineType": f"zones/{zone}/machineTypes/{base}",
         "labels": draft.tags,
         "scheduling": _scheduling(draft.candidate),
         "disks": [_disk(draft, base)],
-        "networkInterfaces": [_interface(chosen)],
+        "networkInterfaces": [interface],
         "metadata": {"items": [{"key": key, "value": value} for key, value in metadata.items()]},
         "shieldedInstanceConfig": {"enableVtpm": True, "enableIntegrityMonitoring": True},
-        "serviceAccounts": _identity(chosen),
+        "serviceAccounts": [],
     }
+    if chosen.service_account:
+        names = ("devstorage.read_write", "compute")  # bucket access, self-deletion, within its IAM permissions
+        scopes = [f"https://www.googleapis.com/auth/{name}" for name in names]
+        body["serviceAccounts"] = [{"email": chosen.service_account, "scopes": scopes}]
     if attached:
         kind, count = attached
         accelerator = f"zones/{zone}/acceleratorTypes/{kind}"
@@ -197,25 +195,7 @@ def _disk(draft: Draft[GoogleOptions], machine: str) -> dict[str, Any]:
     return {"boot": True, "autoDelete": True, "initializeParams": start}
 
 
-def _interface(chosen: GoogleOptions) -> dict[str, Any]:
-    """Return the network interface; no firewall rule is added."""
-    interface: dict[str, Any] = {"network": f"projects/{chosen.project}/global/networks/{chosen.network}"}
-    if chosen.has_address:
-        interface["accessConfigs"] = [{"name": "out", "type": "ONE_TO_ONE_NAT"}]
-    return interface
-
-
-def _identity(chosen: GoogleOptions) -> list[dict[str, Any]]:
-    """Return the service account of the machine, if one is given."""
-    if not chosen.service_account:
-        return []
-    names = ("devstorage.read_write", "compute")  # bucket access, self-deletion, within its IAM permissions
-    scopes = [f"https://www.googleapis.com/auth/{name}" for name in names]
-    return [{"email": chosen.service_account, "scopes": scopes}]
-
-
 def _boot(draft: Draft[GoogleOptions]) -> BootConfig:
-    """Return the parts of the start-up script for Compute Engine."""
     chosen = draft.chosen
     minutes = math.ceil((draft.candidate.cap_s + TIMER_AFTER_S) / 60)
     place = f"projects/{chosen.project}/zones/{draft.zone}/instances/{draft.name}"
@@ -225,15 +205,12 @@ def _boot(draft: Draft[GoogleOptions]) -> BootConfig:
         timer=f"shutdown -P +{minutes}",
         end=f"{delete}shutdown -P now",
         packages=PACKAGES,
-        notices="gcp",
-        copy_="gcloud storage rsync -r {source} {target}",
-        stream=STREAM,
         bucket=chosen.bucket,
+        **COPYING,
     )
 
 
 def _layers(cap_s: int) -> tuple[CapLayer, ...]:
-    """Return the cap layers."""
     timer_s = math.ceil((cap_s + TIMER_AFTER_S) / 60) * 60.0
     return (
         CapLayer(

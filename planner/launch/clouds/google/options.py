@@ -10,7 +10,7 @@ from typing import Any
 from ....errors import UsageError
 from ...core.api_call import Call, build_call, look_up
 from ...core.cloud_adapter import Leftover
-from ...core.request import TAG_RUN, LaunchCandidate
+from ...core.request import TAG_RUN
 from ...core.startup import build_archive_name
 from ...core.upload import LEFT_OUT
 from ..base import Draft, parse_options
@@ -20,46 +20,25 @@ LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoogleOptions:
-    """Options and their defaults.
+    """Options and their defaults."""
 
-    Args:
-        project: Project that pays; default `GOOGLE_CLOUD_PROJECT`.
-        zones: Zones in order, separated by commas; default: all of the offer's region.
-        image: Image of a GPU machine; empty: by the table of images.
-        disk_gb: Size of its disk [GB].
-        network: Network of the project; its rules are not changed.
-        external_ip: `false` for a machine without an external address.
-        service_account: Service account of the machine; none by default.
-        bucket: `gs://…` for checkpoints and logs.
-        wait_s: Maximum time to wait for a TPU [s].
-    """
-
-    project: str = ""
-    zones: str = ""
-    image: str = ""
-    disk_gb: str = "100"
-    network: str = "default"
-    external_ip: str = "true"
-    service_account: str = ""
-    bucket: str = ""
-    wait_s: str = "900"
+    project: str = ""  # project that pays; default `GOOGLE_CLOUD_PROJECT`
+    zones: str = ""  # zones in order, separated by commas; default: all of the offer's region
+    image: str = ""  # image of a GPU machine; empty: by the table of images
+    disk_gb: str = "100"  # size of its disk [GB]
+    network: str = "default"  # network of the project; its rules are not changed
+    external_ip: str = "true"  # `false` for a machine without an external address
+    service_account: str = ""  # service account of the machine; none by default
+    bucket: str = ""  # `gs://…` for checkpoints and logs
+    wait_s: str = "900"  # maximum time to wait for a TPU [s]
 
     @property
     def has_address(self) -> bool:
-        """Whether the machine has an external address."""
         return self.external_ip != "false"
 
 
 def read_options(options: Mapping[str, str], *, project: str) -> GoogleOptions:
-    """Return validated options.
-
-    Args:
-        options: Options as typed.
-        project: Project of the environment; empty without one.
-
-    Raises:
-        UsageError: An option is unknown or malformed, or the project is missing.
-    """
+    """Return validated options, or raise UsageError; `project` is that of the environment, or empty."""
     typed = {name: text.rstrip("/") if name == "bucket" else text for name, text in options.items()}
     chosen = parse_options(GoogleOptions, typed, provider="gcp", needs={}, project=project)
     if not chosen.project:
@@ -108,12 +87,7 @@ def list_zones(region: str) -> tuple[str, ...]:
 
 
 def parse_region(zone: str) -> str:
-    """Return the region of a zone.
-
-    Example:
-        >>> parse_region("us-east1-b")
-        'us-east1'
-    """
+    """Return the region of a zone, such as `us-east1-b`."""
     return zone.rpartition("-")[0]
 
 
@@ -137,11 +111,6 @@ def machine_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
     return base, (_ATTACHED[name], int(count))
 
 
-def accelerator_type(candidate: LaunchCandidate) -> str:
-    """Return the API's name of a TPU slice: the catalog's, without `tpu-`."""
-    return candidate.instance_type.removeprefix("tpu-")
-
-
 def runtime_version(slice_name: str) -> str:
     """Return the runtime version of a TPU slice.
 
@@ -153,7 +122,11 @@ def runtime_version(slice_name: str) -> str:
 
 
 STORAGE = "storage.v1"
-STREAM = "gcloud storage cp {source} {target}"
+COPYING = {  # parts of the start-up script
+    "notices": "gcp",
+    "copy_": "gcloud storage rsync -r {source} {target}",
+    "stream": "gcloud storage cp {source} {target}",
+}
 
 
 def build_upload_calls(draft: Draft[GoogleOptions]) -> list[Call]:
@@ -174,17 +147,6 @@ def build_upload_calls(draft: Draft[GoogleOptions]) -> list[Call]:
     return [draft.call("code", STORAGE, "objects.insert", params, region=draft.zone, makes="resource", undo=undo)]
 
 
-def build_archive_query(address: str) -> dict[str, Any]:
-    """Return the parameters that list the archives of a bucket.
-
-    Example:
-        >>> build_archive_query("gs://mine/below")
-        {'bucket': 'mine', 'matchGlob': 'below/*-source.tar.gz'}
-    """
-    bucket, below = split_address(address)
-    return {"bucket": bucket, "matchGlob": "/".join(filter(None, (below, build_archive_name("*"))))}
-
-
 def parse_archive(row: Mapping[str, Any]) -> Leftover | None:
     """Return an uploaded archive as a leftover resource; None for another object."""
     run, bucket, name = look_up(row, f"metadata.{TAG_RUN}"), str(row["bucket"]), str(row["name"])
@@ -201,18 +163,7 @@ def parse_archive(row: Mapping[str, Any]) -> Leftover | None:
     )
 
 
-def build_folder_address(params: Mapping[str, Any]) -> str:
-    """Return the `gs://` address of an upload's folder.
-
-    Example:
-        >>> build_folder_address({"bucket": "mine", "body": {"name": "below/r1-source.tar.gz"}})
-        'gs://mine/below'
-    """
-    return f"gs://{params['bucket']}/{params['body']['name']}".rpartition("/")[0]
-
-
 def _removal(bucket: str, name: str, *, region: str) -> Call:
-    """Return the call that removes an object."""
     params = {"bucket": bucket, "object": name.replace("/", "%2F")}
     return build_call("code", STORAGE, "objects.delete", params, region=region)
 

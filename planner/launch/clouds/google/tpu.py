@@ -13,14 +13,14 @@ from functools import partial
 from typing import Any
 
 from ....errors import UsageError
-from ...core.api_call import Call, build_call, look_up
-from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
+from ...core.api_call import look_up
+from ...core.cloud_adapter import CloudMachine, MachineState
 from ...core.launch_plan import Attempt, CapLayer
 from ...core.request import TAG_RUN, LaunchCandidate, parse_tags
 from ...core.startup import BootConfig, build_startup_script
 from ..base import Draft
 from .compute import ARMED_WITHIN_S, UNPROVEN, build_attempt, build_self_deletion
-from .options import STREAM, GoogleOptions, accelerator_type, parse_region, runtime_version
+from .options import COPYING, GoogleOptions, parse_region, runtime_version
 
 SERVICE = "tpu.v2alpha1"
 DELETES = "tpu.v2"  # deletion goes through google-cloud-tpu
@@ -74,17 +74,8 @@ def build_tpu_attempt(draft: Draft[GoogleOptions]) -> Attempt:
     return build_attempt("tpu", draft, [create, cap, active], (layer,))
 
 
-def build_tpu_end_calls(machine: MachineRef) -> tuple[Call, ...]:
-    """Return the call that deletes a slice with its queued resource in any state."""
-    params = {"name": machine.id, "force": True}
-    return (build_call("end", DELETES, f"{QUEUED}.delete", params, region=machine.region),)
-
-
 def parse_tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
-    """Return a slice from the cloud's description; its run is empty without our labels.
-
-    Waiting for capacity is free and limited by the queueing policy: the cap starts after the maximum wait.
-    """
+    """Return a slice; its cap starts after the longest wait for capacity, which is free."""
     node = look_up(row, "tpu.nodeSpec.0.node") or {}
     labels = node.get("labels", {})
     zone = str(row["name"]).split("/")[3]
@@ -107,9 +98,8 @@ def parse_tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime
 
 
 def _body(draft: Draft[GoogleOptions], parent: str) -> dict[str, Any]:
-    """Return the queued resource to create."""
     candidate, chosen = draft.candidate, draft.chosen
-    slice_name = accelerator_type(candidate)
+    slice_name = candidate.instance_type.removeprefix("tpu-")
     script = build_startup_script(draft.request, candidate, draft.number, _boot(draft, parent))
     node: dict[str, Any] = {
         "acceleratorType": slice_name,
@@ -131,7 +121,6 @@ def _body(draft: Draft[GoogleOptions], parent: str) -> dict[str, Any]:
 
 
 def _provisioning_model(candidate: LaunchCandidate) -> str:
-    """Return Cloud TPU's name of the purchase option."""
     return "SPOT" if candidate.purchase == "spot" else "FLEX_START"
 
 
@@ -143,17 +132,14 @@ def _boot(draft: Draft[GoogleOptions], parent: str) -> BootConfig:
         timer=": runDuration is the timer, a shutdown does not end the billing of a TPU",
         end=delete if chosen.service_account else "true",
         packages=PACKAGES,
-        notices="gcp",
-        copy_="gcloud storage rsync -r {source} {target}",
-        stream=STREAM,
         bucket=chosen.bucket,
+        **COPYING,
     )
 
 
 def _require_startable(candidate: LaunchCandidate) -> None:
     """Raise UsageError for slices of several hosts and for too long caps."""
-    slice_name = accelerator_type(candidate)
-    generation, _, size = slice_name.partition("-")
+    generation, _, size = candidate.instance_type.removeprefix("tpu-").partition("-")
     if int(size or 0) > _SINGLE_HOST.get(generation, 0):
         raise UsageError(
             f"{candidate.instance_type} has several hosts, and gpuplan launches single machines",
