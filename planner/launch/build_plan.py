@@ -188,7 +188,7 @@ def _continued(plan: LaunchPlan, args: LaunchArgs, launcher: Launcher) -> Launch
             hint=hint,
         )
     current = launcher.ledger.peek(plan.run).current()
-    if current is not None and not current.is_up:  # the cloud may have forgotten the tokens of its calls
+    if current is not None and not current.has("up"):  # the cloud may have forgotten the tokens of its calls
         what, now = f"the plan of run `{plan.run}`", launcher.clock.now()
         require_fresh(what=what, made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
     return plan

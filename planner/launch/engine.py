@@ -22,16 +22,10 @@ CLOCK_TICK_S = 0.001  # shorter waits count as over: a sum of floats may never r
 
 
 class Teardown:
-    """Ends machines and removes their resources.
+    """Ends machines and removes their resources, by the call runner of a run."""
 
-    Args:
-        runner: Call runner of the run.
-        owner: Owner whose machines may be ended by their tags; machines on record belong to their plan's owner.
-    """
-
-    def __init__(self, runner: CallRunner, *, owner: str) -> None:
+    def __init__(self, runner: CallRunner) -> None:
         self.runner = runner
-        self.owner = owner
 
     def end_attempt(self, past: AttemptHistory, *, why: str) -> None:
         """End an attempt's machine, wait for its end, remove its resources, and record the end.
@@ -51,14 +45,14 @@ class Teardown:
         runner.log.record("ended", attempt=number, why=why, lived_s=lived_s)
         runner.notify("ended", f"all resources of attempt {number} are gone", number=number)
 
-    def end_machine(self, machine: CloudMachine, *, number: int) -> None:
+    def end_machine(self, machine: CloudMachine, *, owner: str) -> None:
         """End a machine that was found by its tags, if it belongs to the owner."""
-        if machine.owner != self.owner:
+        if machine.owner != owner:
             raise GpuplanError(
-                f"{machine.id} belongs to `{machine.owner}`, not to `{self.owner}`: not ended",
+                f"{machine.id} belongs to `{machine.owner}`, not to `{owner}`: not ended",
                 hint=f"if it is yours: `gpuplan stop {machine.id} --owner {machine.owner or 'ID'}`",
             )
-        self._end(machine.ref, started_at=machine.started_at, number=number)
+        self._end(machine.ref, started_at=machine.started_at, number=machine.attempt)
 
     def find(self, past: AttemptHistory) -> CloudMachine | None:
         """Return an attempt's machine while it costs money.
@@ -177,31 +171,22 @@ class Teardown:
 _NEXT_CANDIDATE = {ErrorKind.CAPACITY, ErrorKind.QUOTA, ErrorKind.SPENT_TOKEN}
 
 
-def apply(plan: LaunchPlan, runner: CallRunner) -> AttemptHistory:
-    """Apply a plan and return the attempt that succeeded.
-
-    Args:
-        plan: The plan that `--dry-run` prints.
-        runner: Call runner of the run, for the plan's provider.
-
-    Raises:
-        NoAnswerError: No candidate is available.
-        CredentialsError: The provider denied access; the message names what exists and how to end it by hand.
-        GpuplanError: Refused for another reason (resources are removed), or the outcome is unknown.
-    """
-    return _Run(plan, runner).go()
-
-
-class _Run:
-    """Application of one plan."""
+class Application:
+    """Application of one plan, the one that `--dry-run` prints, by a call runner for its provider."""
 
     def __init__(self, plan: LaunchPlan, runner: CallRunner) -> None:
         self.plan = plan
         self.runner = runner
-        self.teardown = Teardown(runner, owner=plan.request.owner)
+        self.teardown = Teardown(runner)
 
-    def go(self) -> AttemptHistory:
-        """Try the attempts in order."""
+    def apply(self) -> AttemptHistory:
+        """Try the attempts in order; return the one that succeeded.
+
+        Raises:
+            NoAnswerError: No candidate is available.
+            CredentialsError: The provider denied access; the message names what exists and how to end it by hand.
+            GpuplanError: Refused for another reason (resources are removed), or the outcome is unknown.
+        """
         self.runner.log.save_plan(self.plan)
         refusals: list[CloudError] = []
         skipped_scopes: set[str] = set()
@@ -209,7 +194,7 @@ class _Run:
             past = self._past(attempt)
             if past.is_over or {"account", f"region {attempt.candidate.region}"} & skipped_scopes:
                 continue
-            if past.is_ending or (past.begun and past.machine_refused):  # a crash during its clean-up
+            if past.has("ending") or (past.begun and past.machine_refused):  # a crash during its clean-up
                 with explain_teardown_errors(past):
                     self.teardown.end_attempt(past, why="cleaned up after an interruption")
                 continue
@@ -285,13 +270,11 @@ class _Run:
 
     def _is_let_in(self, past: AttemptHistory) -> bool:
         """Whether the account can read the machine, and can therefore end one whose cap cannot be armed."""
-        if past.ref is None:
-            return False
-        try:
-            self.runner.adapter.look(past.ref)
-        except CloudError:
-            return False
-        return True
+        with suppress(CloudError):
+            if past.ref is not None:
+                self.runner.adapter.look(past.ref)
+                return True
+        return False
 
     def _past(self, attempt: Attempt) -> AttemptHistory:
         """Return the recorded history of an attempt."""
