@@ -51,13 +51,7 @@ from .service import Launcher
 def create_launcher(
     settings: Settings, *, notify: Callable[[LaunchEvent], None], owner: str | None = None
 ) -> Launcher:
-    """Return the launcher of this installation.
-
-    Args:
-        settings: Folders, and the owner's name.
-        notify: Receives each event.
-        owner: Owner whose machines are ended by their tags; None: this installation.
-    """
+    """Return the launcher of this installation, or of one that ends another owner's machines."""
     state_dir = get_state_folder(settings)
     clock = SystemClock()
     ledger = Ledger(
@@ -73,12 +67,7 @@ def create_launcher(
 def build_launch_plan(args: LaunchArgs, launcher: Launcher, *, catalog: Catalog, look: bool) -> LaunchPlan:
     """Return the requested launch plan, within the typed limits.
 
-    Args:
-        args: The flags.
-        launcher: The ledger and the adapters.
-        catalog: Catalog with refreshed and committed prices, by the user's settings.
-        look: Whether to query the provider: for a recorded machine of the same run, and for current prices.
-            A dry run does not.
+    With `look`, the provider is queried: for a recorded machine of the same run, and for current prices.
 
     Raises:
         UsageError, NoAnswerError: The request cannot be launched; see each check.

@@ -63,12 +63,7 @@ class Data(BaseModel):
 
 @contextmanager
 def refusing(what: str, *, hint: str) -> Iterator[None]:
-    """Raise UsageError, in one line, for values that are not valid.
-
-    Args:
-        what: What cannot be done with them.
-        hint: The way out.
-    """
+    """Raise UsageError, in one line, for values that are not valid: `what` cannot be done with them."""
     try:
         yield
     except ValidationError as error:
@@ -96,12 +91,10 @@ def _read_stored(kind: Any, value: Any) -> Any:
 
 
 class Call(Data):
-    """One call of a provider's API.
+    """One call of a provider's API; `service` and `operation` are names in the provider's own library.
 
     Args:
         step: Name of the call within the attempt; later calls refer to it.
-        service, operation: Names in the provider's own library.
-        region: Region that it is sent to.
         params: Parameters; may hold references, never a secret.
         makes: `machine` for the one call that starts billing, `resource` for a thing that must be removed later.
         arms: Cap layer that is in force once this call is done and its expectations hold.
@@ -237,14 +230,9 @@ _TAG = re.compile(r"<(style|script)\b.*?</\1>|<[^<>]*>", re.IGNORECASE | re.DOTA
 
 
 class CloudError(GpuplanError):
-    """An API call failed.
+    """An API call failed, with the cloud's code and message; of HTML or a long text, the beginning is one line.
 
-    Args:
-        kind: Kind of the error.
-        code: The cloud's error code.
-        message: The cloud's message; of a page of HTML or a long text, the beginning is shown in one line.
-        scope: Scope of a quota: `region` or `account`.
-        way_out: Advice for the user (`Call.way_out`).
+    `scope` is that of a quota: `region` or `account`; `way_out` is advice for the user (`Call.way_out`).
     """
 
     def __init__(

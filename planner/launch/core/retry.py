@@ -28,12 +28,7 @@ Answer = TypeVar("Answer")
 
 
 def find_unmet_expectation(expects: Mapping[str, Any], reply: Mapping[str, Any], known: StepOutputs) -> str:
-    """Describe the first expectation that does not hold; empty when all hold.
-
-    Args:
-        expects: Expectations of a call; references are resolved.
-        reply: Reply to the call.
-        known: Values that earlier calls kept.
+    """Describe the first expectation of a call that its reply does not meet; empty when all hold.
 
     Example:
         >>> find_unmet_expectation({"State": "ENABLED"}, {"State": "DISABLED"}, {})
@@ -133,12 +128,7 @@ class CallRunner:
     ) -> dict[str, Any] | None:
         """Return the values that a call keeps, read from its existing result.
 
-        Args:
-            call, known, number: As for `settle_quietly`.
-            absent: Errors that mean that there is no result.
-
-        Returns:
-            None without a result, and for a call whose result cannot be looked up.
+        None without a result (the kinds of `absent`), and for a call whose result cannot be looked up.
         """
         if call.find is None:
             return None
