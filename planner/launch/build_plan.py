@@ -19,6 +19,7 @@ from .arguments import LaunchArgs
 from .check_plan_file import read_launch_plan, require_as_typed, require_sound
 from .core.api_call import refusing
 from .core.clock import SystemClock
+from .core.cloud_adapter import RunOutcome
 from .core.history import History
 from .core.launch_plan import LaunchEvent, LaunchPlan
 from .core.ledger import Ledger
@@ -192,14 +193,11 @@ def find_early_end(plan: LaunchPlan, launcher: Launcher) -> str | None:
         return None
     stem, _, sequence = plan.run.rpartition("-")
     for run in (plan.run, f"{stem}-{int(sequence or 1) - 1}"):
-        records = launcher.ledger.peek(run).records
-        ended = [one.outcome for one in records if one.outcome]
-        if ended:
-            lines = str(ended[-1].get("log") or "the reason is unknown").split("\n")
-            reason = (
-                f"{ended[-1].get('stage', 'boot')}: {next((one for one in reversed(lines) if one.strip()), '')}"
-            )
-            return reason if ended[-1].get("status") == "failed_before_training" else None
+        outcomes = [record.outcome for record in launcher.ledger.peek(run).records if record.outcome]
+        if outcomes:
+            report = RunOutcome.model_validate(outcomes[-1])
+            lines = [line for line in report.log.split("\n") if line.strip()]
+            return f"{report.stage}: {(lines or ['the reason is unknown'])[-1]}" if report.failed else None
     return None
 
 

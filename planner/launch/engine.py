@@ -120,10 +120,17 @@ class Teardown:
         return (now - started_at).total_seconds() if now and started_at else None
 
     def _tagged(self, past: AttemptHistory) -> list[CloudMachine]:
-        """Return the machines that carry an attempt's tags and its plan's owner."""
+        """Return the machines that carry an attempt's tags and its plan's owner; a silent place is an error."""
         attempt = past.attempt
-        listed = self._listed([attempt.candidate.region], number=attempt.number)
+
+        def ask() -> tuple[CloudMachine, ...]:
+            listing = self.runner.adapter.machines([attempt.candidate.region])
+            for fault in listing.failed.values():
+                raise fault
+            return listing.machines
+
         wanted = (past.run, attempt.number, past.owner)
+        listed = self.runner.retry(ask, what="listing", number=attempt.number)
         return [one for one in listed if (one.run, one.attempt, one.owner) == wanted]
 
     def _seen(self, ref: MachineRef, *, number: int) -> list[CloudMachine]:
@@ -131,17 +138,6 @@ class Teardown:
         look = self.runner.adapter.look
         machine = self.runner.retry(lambda: look(ref), what=f"look at {ref.id}", number=number)
         return [] if machine is None else [machine]
-
-    def _listed(self, regions: list[str], *, number: int) -> tuple[CloudMachine, ...]:
-        """Return the machines of regions; raise the error of a place that does not answer."""
-
-        def ask() -> tuple[CloudMachine, ...]:
-            listing = self.runner.adapter.machines(regions)
-            for fault in listing.failed.values():
-                raise fault
-            return listing.machines
-
-        return self.runner.retry(ask, what="listing", number=number)
 
     def _remove_resources(self, past: AttemptHistory) -> None:
         """Undo every call that may have made something, in reverse order."""
@@ -243,14 +239,10 @@ class Application:
                     f"{fault}",
                     hint=f"repeat the command, it uses the same token; `gpuplan stop {self.plan.run}` ends it",
                 ) from fault
-            return self._adopted(attempt, call, machine)
-
-    def _adopted(self, attempt: Attempt, call: Call, machine: CloudMachine) -> dict[str, Any]:
-        """Record a machine that was found by its tags as the result of a call without an answer."""
-        kept = {"id": machine.id, "started": machine.started_at.isoformat()}
-        self.runner.log.record("done", attempt=attempt.number, step=call.step, kept=kept)
-        self.runner.notify("adopted", f"found {machine.id} by its tags", number=attempt.number, step=call.step)
-        return kept
+            kept = {"id": machine.id, "started": machine.started_at.isoformat()}
+            self.runner.log.record("done", attempt=attempt.number, step=call.step, kept=kept)
+            self.runner.notify("adopted", f"found {machine.id} by its tags", number=attempt.number, step=call.step)
+            return kept
 
     def _give_up(self, attempt: Attempt, fault: CloudError) -> None:
         """Remove the resources of an attempt, then raise unless another candidate may succeed."""

@@ -15,15 +15,12 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the time of this computer in UTC: for records, never for deadlines at a cloud."""
-        ...
 
     def monotonic(self) -> float:
         """Return the value of a monotonic clock [s]."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait [s]."""
-        ...
 
 
 class SystemClock:
