@@ -19,6 +19,7 @@ from .arguments import LaunchArgs
 from .check_plan_file import read_launch_plan, require_as_typed, require_sound
 from .core.api_call import refusing
 from .core.clock import SystemClock
+from .core.cloud_adapter import RunOutcome
 from .core.history import History
 from .core.launch_plan import LaunchEvent, LaunchPlan
 from .core.ledger import Ledger
@@ -51,13 +52,7 @@ from .service import Launcher
 def create_launcher(
     settings: Settings, *, notify: Callable[[LaunchEvent], None], owner: str | None = None
 ) -> Launcher:
-    """Return the launcher of this installation.
-
-    Args:
-        settings: Folders, and the owner's name.
-        notify: Receives each event.
-        owner: Owner whose machines are ended by their tags; None: this installation.
-    """
+    """Return the launcher of this installation, or of one that ends another owner's machines."""
     state_dir = get_state_folder(settings)
     clock = SystemClock()
     ledger = Ledger(
@@ -73,12 +68,7 @@ def create_launcher(
 def build_launch_plan(args: LaunchArgs, launcher: Launcher, *, catalog: Catalog, look: bool) -> LaunchPlan:
     """Return the requested launch plan, within the typed limits.
 
-    Args:
-        args: The flags.
-        launcher: The ledger and the adapters.
-        catalog: Catalog with refreshed and committed prices, by the user's settings.
-        look: Whether to query the provider: for a recorded machine of the same run, and for current prices.
-            A dry run does not.
+    With `look`, the provider is queried: for a recorded machine of the same run, and for current prices.
 
     Raises:
         UsageError, NoAnswerError: The request cannot be launched; see each check.
@@ -188,7 +178,7 @@ def _continued(plan: LaunchPlan, args: LaunchArgs, launcher: Launcher) -> Launch
             hint=hint,
         )
     current = launcher.ledger.peek(plan.run).current()
-    if current is not None and not current.is_up:  # the cloud may have forgotten the tokens of its calls
+    if current is not None and not current.has("up"):  # the cloud may have forgotten the tokens of its calls
         what, now = f"the plan of run `{plan.run}`", launcher.clock.now()
         require_fresh(what=what, made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
     return plan
@@ -203,14 +193,11 @@ def find_early_end(plan: LaunchPlan, launcher: Launcher) -> str | None:
         return None
     stem, _, sequence = plan.run.rpartition("-")
     for run in (plan.run, f"{stem}-{int(sequence or 1) - 1}"):
-        records = launcher.ledger.peek(run).records
-        ended = [one.outcome for one in records if one.outcome]
-        if ended:
-            lines = str(ended[-1].get("log") or "the reason is unknown").split("\n")
-            reason = (
-                f"{ended[-1].get('stage', 'boot')}: {next((one for one in reversed(lines) if one.strip()), '')}"
-            )
-            return reason if ended[-1].get("status") == "failed_before_training" else None
+        outcomes = [record.outcome for record in launcher.ledger.peek(run).records if record.outcome]
+        if outcomes:
+            report = RunOutcome.model_validate(outcomes[-1])
+            lines = [line for line in report.log.split("\n") if line.strip()]
+            return f"{report.stage}: {(lines or ['the reason is unknown'])[-1]}" if report.failed else None
     return None
 
 

@@ -34,12 +34,7 @@ def require_sound(
 ) -> None:
     """Raise UsageError unless this installation can have made a plan's request for its present state.
 
-    Args:
-        plan: The plan as read.
-        args: The typed flags.
-        owner: Owner of this installation.
-        history: History of the plan's run; None when the plan is the recorded one that is continued.
-        now: Time by this computer's clock.
+    `history` is that of the plan's run; None when the plan is the recorded one that is continued.
     """
     request, spec = plan.request, plan.request.spec
     if request.owner != owner:

@@ -22,7 +22,6 @@ class ListedMachine:
         state: State by its cloud, or the last one in the ledger.
         spent_usd: Cost so far at the planned price; None when price or start are unknown [USD].
         source: `cloud` if it was listed now, else `ledger`.
-        in_ledger: False for a machine found by its tags: started from elsewhere, or the ledger was lost.
         changed_tags: What the tags of a machine in the ledger say otherwise: `run`, `attempt`, `owner`, `cap`.
     """
 
@@ -51,14 +50,9 @@ def listed(
     now: datetime,
     failures: Failures,
 ) -> list[ListedMachine]:
-    """Return machines and open attempts from the ledger and the given providers.
+    """Return machines and open attempts from the ledger and the given providers, of all or the given regions.
 
-    Args:
-        histories: Histories of all runs of the ledger.
-        adapters: Adapters to query, by name.
-        regions: Regions to query; None: all that the account can use.
-        now: Time by this computer's clock, for rows of the ledger.
-        failures: Collects errors of providers that do not answer; their rows come from the ledger.
+    `now` is the time of this computer, for rows of the ledger; they also replace those of a provider that fails.
     """
     seen = [one for adapter in adapters.values() for one in list_machines(adapter, regions, failures)]
     known = [one for history in histories for one in history.attempts() if one.begun]

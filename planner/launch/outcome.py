@@ -31,10 +31,7 @@ END_S = 180.0  # a machine that has reported its end is gone by then, or only po
 def wait_for_end(launcher: Launcher, run: str, *, show: Callable[[str], None] | None = None) -> RunOutcome:
     """Wait until a run has ended and return its result.
 
-    Args:
-        launcher: The ledger and the adapters.
-        run: Name of the run.
-        show: Shows the present state, over the last one; None: events `progress`, a line at most every minute.
+    `show` shows the present state, over the last one; without it, events `progress`, a line at most every minute.
 
     Raises:
         GpuplanError: The machine is gone without a result: killed, preempted or stopped.
@@ -107,13 +104,7 @@ NOTCH = 1.57  # R. McGill, J. W. Tukey, W. A. Larsen: Variations of Box Plots, T
 def profile_of_run(
     launcher: Launcher, run: str, *, model: str, terms: ScriptOptions | None = None
 ) -> ProfileDocument:
-    """Return the profile of a run that has ended.
-
-    Args:
-        launcher: The ledger and the adapters.
-        run: Its name in the ledger.
-        model: MODEL argument of its estimate.
-        terms: Terms of tracing a script; None: the defaults.
+    """Return the profile of an ended run, by the MODEL argument of its estimate and the terms of its tracing.
 
     Raises:
         UsageError: The run is unknown or has not ended.

@@ -56,13 +56,9 @@ def apply_cap(
     max_usd: Decimal | None,
     is_planned: bool = False,
 ) -> LaunchCandidate:
-    """Return a candidate with the longest cap that the limits allow.
+    """Return a candidate with the longest cap that the limits allow: hours, and dollars left for this attempt.
 
-    Args:
-        candidate: The offer.
-        terms: Its maximum cost.
-        max_usd: Money left for this attempt [USD].
-        is_planned: Whether the candidate has a cap already, which limits can only shorten.
+    The cap of a planned candidate can only be shortened.
 
     Raises:
         NoAnswerError: The run would not finish in that time.
@@ -119,10 +115,7 @@ _PAYERS = ("project", "subscription")
 def describe_exposure(request: LaunchRequest, details: Mapping[str, str], *, adapter: Adapter) -> dict[str, str]:
     """Return account, image, bucket, open ports and identity of a request's machines; empty for this computer.
 
-    Args:
-        request: Request with the provider's options.
-        details: Details of the first attempt: they name the account where no option does.
-        adapter: Adapter of the provider.
+    The details of the first attempt name the account where no option does.
     """
     if adapter.options_type is None:
         return {}

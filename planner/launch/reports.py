@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -13,9 +12,9 @@ from ..errors import GpuplanError
 from ..plan.money import compute_rental_usd
 from .core.api_call import CloudError
 from .core.cloud_adapter import Adapter, RunOutcome
+from .core.error_messages import read_outcome
 from .core.history import AttemptHistory
 from .core.ledger import RunLog
-from .core.request import LaunchRequest
 
 _REPORT = re.compile(r"gpuplan: (\{.*\})\s*$", re.MULTILINE)
 
@@ -60,15 +59,8 @@ def read_console(text: str, *, attempt: int) -> RunOutcome | None:
     return None
 
 
-def read_report(
-    past: AttemptHistory, *, outcome: Callable[[LaunchRequest], RunOutcome | None], adapter: Adapter
-) -> RunOutcome | None:
+def read_report(past: AttemptHistory, adapter: Adapter) -> RunOutcome | None:
     """Return what an attempt's machine reported last: on record, in its bucket, or on its console; else None.
-
-    Args:
-        past: The attempt.
-        outcome: Reads the bucket of a request.
-        adapter: Adapter of its provider.
 
     Raises:
         GpuplanError: The bucket cannot be read, and the console says nothing.
@@ -76,9 +68,7 @@ def read_report(
     number, problem = past.attempt.number, None
     found = find_report(past)
     try:
-        found = found or outcome(past.plan.request)
-    except ValidationError:  # not what a supervisor writes
-        pass
+        found = found or read_outcome(adapter, past.plan.request)
     except GpuplanError as error:
         problem = error
     if found is not None and found.attempt == number:

@@ -39,14 +39,8 @@ def add_live_prices(
 ) -> tuple[LaunchCandidate, ...]:
     """Return the candidates with current prices; a price that cannot be read is kept.
 
-    Args:
-        candidates: The estimated candidates.
-        adapter: Adapter of their provider.
-        options: Provider-specific options.
-        limited: Whether the cost of the whole run is limited.
-
     Raises:
-        NoAnswerError: The first costs over 10 % more than planned, and there is no limit.
+        NoAnswerError: The first costs over 10 % more than planned, and the cost of the whole run is not limited.
     """
     priced = tuple(one.changed(**_read_price(one, adapter, options)) for one in candidates)
     planned, now = candidates[0].usd_per_hour, priced[0].usd_per_hour
@@ -78,15 +72,7 @@ def _read_price(candidate: LaunchCandidate, adapter: Adapter, options: Mapping[s
 def require_known_prices(
     candidates: Sequence[LaunchCandidate], *, provider: str, offers: Sequence[Offer], today: date, accept_old: bool
 ) -> None:
-    """Raise NoAnswerError when a price that was not read now has changed in the catalog, or is old.
-
-    Args:
-        candidates: Candidates; those with a price read now are skipped.
-        provider: Provider of all candidates.
-        offers: Offers of the catalog.
-        today: Date for the age of prices.
-        accept_old: Whether the user accepts prices older than 90 days.
-    """
+    """Raise NoAnswerError when a price that was not read now changed in the catalog, or is over 90 days old."""
     unread = [one for one in candidates if not one.price_source]
     prices = {
         (offer.instance_type, offer.region, offer.purchase): offer.usd_per_hour
@@ -133,8 +119,6 @@ class Renter:
     """What rents a machine of an estimate.
 
     Args:
-        title: Name for messages.
-        providers: Providers that it rents from.
         joins_hosts: Whether it starts several machines for one run.
         image: Image of its machines; empty: the first of the table that serves a machine; None: not of the table.
     """
@@ -169,12 +153,10 @@ class Renter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateOffers:
-    """Offers of an estimate's file.
+    """Offers of an estimate's file: the rows of `offers[]`.
 
     Args:
-        path: Path of the file.
         model: MODEL argument of the estimate.
-        offers: Rows of `offers[]`.
         chosen: Indices of the recommended offer and of the next picks; empty without a recommended one.
         written_at: Modification time of the file.
         versions: Versions of the packages with which the model was traced.
@@ -189,11 +171,7 @@ class EstimateOffers:
 
 
 def read_estimate(path: Path) -> EstimateOffers | None:
-    """Read an estimate's file; return None for a launch plan.
-
-    Raises:
-        UsageError: It is neither.
-    """
+    """Read an estimate's file; return None for a launch plan; UsageError for anything else."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -221,8 +199,6 @@ def select_candidates(
     """Return the provider and its candidates in the estimate's order, without caps.
 
     Args:
-        planned: The estimate.
-        renter: What rents them.
         rank: Rank of the first in `offers[]`, from 1; None: what the estimate's decision recommends.
         fallbacks: Maximum number of further offers of the same provider and accelerator.
         only_recommended: Whether to raise an error rather than take the next pick of the decision.

@@ -13,13 +13,13 @@ from .clouds import LAUNCHABLE, create_adapter
 from .core.api_call import CloudError
 from .core.clock import BackoffPolicy, Clock
 from .core.cloud_adapter import Adapter, CloudMachine, Leftover, RunOutcome
-from .core.error_messages import Failures, explain_errors, explain_teardown_errors, list_machines, read_outcome
+from .core.error_messages import Failures, explain_errors, explain_teardown_errors, list_machines
 from .core.history import AttemptHistory
 from .core.launch_plan import EventName, LaunchEvent, LaunchPlan
 from .core.ledger import Ledger, RunLog
-from .core.request import LaunchRequest, build_safe_name
+from .core.request import build_safe_name
 from .core.retry import CallRunner
-from .engine import Teardown, apply
+from .engine import Application, Teardown
 from .reports import describe_end, find_report, keep_report, read_report
 
 LONGEST_NAME = 100  # of a run in a tag, as a name of a folder
@@ -27,13 +27,10 @@ LONGEST_NAME = 100  # of a run in a tag, as a name of a folder
 
 @dataclass(slots=True, kw_only=True)
 class Launcher:
-    """Launches, stops and reaps.
+    """Launches, stops and reaps; `notify` receives each event.
 
     Args:
-        ledger: All runs.
         state_dir: Folder of the adapters' state on this computer.
-        clock, backoff: Clock and retry policy.
-        notify: Receives each event.
         owner: Owner whose machines are ended by their tags; None: the ledger's owner.
     """
 
@@ -88,8 +85,7 @@ class Launcher:
         """Apply a plan, or continue the plan that was begun for its run.
 
         Raises:
-            GpuplanError: See `engine.apply`; also when the run has changed since the plan was made, or its record
-                is damaged.
+            GpuplanError: See `Application.apply`; also when the run has changed since, or its record is damaged.
         """
         log = self.ledger.open_run(plan.run)
         with log.held():
@@ -105,26 +101,24 @@ class Launcher:
                 )
             if current is not None and not current.is_over:
                 plan = current.plan  # an interrupted launch is continued by the same plan
-            return apply(plan, self.runner(log, plan.request.provider))
+            return Application(plan, self.runner(log, plan.request.provider)).apply()
 
     def refresh(self, run: str) -> bool:
         """Close the attempt of a run if its machine is gone; return whether there was anything to check."""
         history = self.ledger.peek(run)
         current = history.current()
-        if history.finished or current is None or not current.is_up or (current.is_over and current.is_noted):
+        if history.finished or current is None or not current.has("up"):
+            return False
+        if current.is_over and current.has("noted"):
             return False
         log = self.ledger.open_run(run)
         with log.held():
             self._refresh(log)
         return True
 
-    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return the result of an ended run; None when there is none to read."""
-        return read_outcome(self.adapter(request.provider), request)
-
     def report(self, past: AttemptHistory) -> RunOutcome | None:
         """Return the last report of an attempt: on record, in its bucket, or on its console; else None."""
-        return read_report(past, outcome=self.outcome, adapter=self.adapter(past.provider))
+        return read_report(past, self.adapter(past.provider))
 
     def watch(self, run: str) -> RunOutcome | None:
         """Return the last report of a run's machine, or None; one that says how it ended is recorded."""
@@ -158,9 +152,7 @@ class Launcher:
         """Return the runs and machines that ids name; without ids, all open runs and machines with our tags.
 
         Args:
-            ids: Ids of runs or machines.
-            providers: Providers to query; empty: all that can be queried.
-            regions: Regions to query; None: all that the account can use.
+            providers, regions: Those to query; empty or None: all that can be queried.
             failures: Collects errors of providers that do not answer and of records that cannot be read.
 
         Returns:
@@ -229,10 +221,7 @@ class Launcher:
         """End machines past their cap and remove what ended machines left; return the machines ended.
 
         A machine on record is found by its id and has the cap on record, whatever its tags say.
-
-        Args:
-            providers: Providers to query. Errors are raised at the end, after the other providers.
-            regions: Regions to query; None: all that the account can use.
+        Errors of a provider are raised at the end, after the other providers.
         """
         ended: list[CloudMachine] = []
         failures = Failures()
@@ -244,7 +233,8 @@ class Launcher:
                 with failures.collect(machine.id):
                     self._end_by_tags(machine)
                     ended.append(machine)
-        silent = {name for name in providers if isinstance(_get_cause(failures, name), CloudError)}
+        causes = {name: error.__cause__ for name, error in failures.errors.items()}
+        silent = {name for name in providers if isinstance(causes.get(name), CloudError)}
         for run in dict.fromkeys(one.run for one in opened):
             with failures.collect(run):
                 asked = {self.adapter(one.provider).provider for one in opened if one.run == run}
@@ -257,28 +247,21 @@ class Launcher:
         failures.raise_any()
         return ended
 
-    def teardown(self, log: RunLog, provider: str, *, owner: str) -> Teardown:
-        """Return the teardown of a run."""
-        return Teardown(self.runner(log, provider), owner=owner)
-
     def runner(self, log: RunLog, provider: str) -> CallRunner:
         """Return the call runner of a run."""
-        adapter, clock = self.adapter(provider), self.clock
-        return CallRunner(adapter=adapter, log=log, clock=clock, backoff=self.backoff, notify=self.notify)
+        return CallRunner(self.adapter(provider), log, self.clock, self.backoff, self.notify)
 
     def _refresh(self, log: RunLog, *, reaped: list[CloudMachine] | None = None) -> None:
         """Close the attempts whose machines are gone, and record the result of the last one.
 
-        Args:
-            log: Journal of the run.
-            reaped: Receives machines past their cap, which are ended then; None: they are not.
+        With `reaped`, machines past their cap are ended, and added to it.
         """
         failures = Failures()
         for past in log.history().open_attempts():
             with failures.collect(str(past.attempt.number)), explain_teardown_errors(past):
                 found = None
-                if past.may_have_machine and not past.is_ending:
-                    found = self.teardown(log, past.provider, owner=past.owner).find(past)
+                if past.may_have_machine and not past.has("ending"):
+                    found = Teardown(self.runner(log, past.provider)).find(past)
                 if found is None:
                     self._end(log, past, why="its machine is gone" if past.machine_id else "it never came up")
                 elif reaped is not None and is_past_cap(past.correct(found)):
@@ -286,25 +269,22 @@ class Launcher:
                     reaped.append(found)
                 elif reaped is not None and (changed := past.find_changed_tags(found)):
                     message = f"the tags of {found.id} differ from its record, which counts: {', '.join(changed)}"
-                    self.runner(log, past.provider).notify("left", message, number=past.attempt.number)
+                    self.tell("left", message, past)
         failures.raise_any()
         history = log.history()
         last = history.current()
-        if not history.finished and last is not None and last.is_over and not last.is_noted and last.recorded_plan:
-            self._note_outcome(log, last)
-
-    def _note_outcome(self, log: RunLog, past: AttemptHistory) -> None:
-        """Record the result of an attempt; until it can be read, the next command tries again."""
-        report = self.report(past)
-        keep_report(log, past, report)
+        if history.finished or last is None or not last.is_over or last.has("noted") or not last.recorded_plan:
+            return
+        report = self.report(last)  # until it can be read, the next command tries again
+        keep_report(log, last, report)
         if report and report.status in {"done", "failed"}:
             log.record("finished", why=report.status, outcome=report.model_dump(mode="json"))
-        log.record("noted", attempt=past.attempt.number)
+        log.record("noted", attempt=last.attempt.number)
 
     def _end(self, log: RunLog, past: AttemptHistory, *, why: str) -> None:
         """End an attempt."""
         with explain_teardown_errors(past):
-            self.teardown(log, past.provider, owner=past.owner).end_attempt(past, why=why)
+            Teardown(self.runner(log, past.provider)).end_attempt(past, why=why)
 
     def _end_by_tags(self, machine: CloudMachine, *, finished: str = "") -> None:
         """End a machine that is not in the ledger, in the journal of its run.
@@ -318,8 +298,7 @@ class Launcher:
         way = f"its cap is {machine.cap_at:%Y-%m-%d %H:%M} UTC" if machine.cap_at else "its tags have no cap"
         with log.held(to_end=True):
             with explain_errors(machine.provider, what=f"to end {machine.id}", otherwise=way):
-                teardown = self.teardown(log, machine.provider, owner=self.acting)
-                teardown.end_machine(machine, number=machine.attempt)
+                Teardown(self.runner(log, machine.provider)).end_machine(machine, owner=self.acting)
             if finished:
                 log.record("finished", why=finished)
 
@@ -334,11 +313,6 @@ def _find_past(machine: CloudMachine, opened: Iterable[AttemptHistory]) -> Attem
     return next((one for one in opened if one.made(machine)), None)
 
 
-def _get_cause(failures: Failures, part: str) -> BaseException | None:
-    """Return what the error of a part was raised from."""
-    return failures.errors[part].__cause__ if part in failures.errors else None
-
-
 def remove_leftovers(
     launcher: Launcher,
     provider: str,
@@ -347,14 +321,7 @@ def remove_leftovers(
     failures: Failures,
     of: tuple[str, int] | None = None,
 ) -> list[Leftover]:
-    """Remove an owner's leftover resources at a provider and return them.
-
-    Args:
-        launcher: Ledger, adapters and owner.
-        provider: Provider to query.
-        regions: Regions to query; None: all that the account can use.
-        failures: Collects errors of places that do not answer and of resources that cannot be removed.
-        of: Run and attempt; None: all.
+    """Remove an owner's leftover resources at a provider, `of` a run and attempt or all; return them.
 
     Nothing is removed unless every place has answered: a resource whose machine cannot be seen may be in use.
     Resources are listed first, then machines, then the ledger is read: what a concurrent launch makes is either
@@ -397,7 +364,7 @@ def _remove(launcher: Launcher, provider: str, left: Leftover) -> None:
         log.held(to_end=True),
         explain_errors(provider, what=f"to remove the {left.kind} {left.id}", otherwise=_LATER),
     ):
-        teardown = launcher.teardown(log, provider, owner=launcher.acting)
+        teardown = Teardown(launcher.runner(log, provider))
         for call in left.undo:
             teardown.send_unless_absent(call, {}, number=left.attempt)
         teardown.runner.notify("removed", f"{left.kind} {left.id}", number=left.attempt)

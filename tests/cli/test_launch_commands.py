@@ -492,7 +492,7 @@ def test_a_machine_that_failed_before_training_is_told_of_before_the_next(
     start = ("launch", str(plan), "--rank", rank_of(plan, "local"), "--script", "train.py")
 
     refused = gpuplan(*start, "--yes")
-    told = "the last machine of this run ended before training: proof: JAX sees no GPU \\u001b[2J"
+    told = "the last machine of this run ended before training: proof: JAX sees no GPU [2J"
     assert (refused.code, f"error: {told}\n" in refused.err) == (3, True)
     assert "hint: correct the cause, then launch without `--yes`, or as a new run: `--name again`" in refused.err
     asked = gpuplan(*start)

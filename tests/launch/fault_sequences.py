@@ -187,7 +187,7 @@ class FaultSequences(RuleBasedStateMachine):
     @rule(dies_after=dying, really=really)
     def reap(self, dies_after: int | None, really: bool) -> None:
         self.tally["reap"] += 1
-        ending = {(one.plan.run, one.attempt.number) for one in self.attempts_on_record() if one.is_ending}
+        ending = {(one.plan.run, one.attempt.number) for one in self.attempts_on_record() if one.has("ending")}
         before = {one.id for one in self.ours() if one.alive}
 
         def command(launcher: Launcher) -> None:

@@ -23,7 +23,7 @@ from gpuplan.launch.core.history import AttemptHistory
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import RunLog
 from gpuplan.launch.core.request import LaunchCandidate, LaunchRequest
-from gpuplan.launch.engine import Teardown, _Run
+from gpuplan.launch.engine import Application, Teardown
 from gpuplan.launch.service import Launcher
 from launch.fake_cloud import FakeAdapter
 
@@ -94,7 +94,7 @@ def the_guest_timer_is_ten_times_late(patch: Patch) -> None:
 def a_cap_that_cannot_be_armed_is_ignored(patch: Patch) -> None:
     """Take every failure of a call that arms a layer, or makes it, for done."""
 
-    def wrong(self: _Run, attempt: Any, call: Call, known: Mapping[str, Any]) -> dict[str, Any]:
+    def wrong(self: Application, attempt: Any, call: Call, known: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return right(self, attempt, call, known)
         except CloudError:
@@ -102,8 +102,8 @@ def a_cap_that_cannot_be_armed_is_ignored(patch: Patch) -> None:
                 return {}
             raise
 
-    right = _Run._settled
-    patch.setattr(_Run, "_settled", wrong)
+    right = Application._settled
+    patch.setattr(Application, "_settled", wrong)
 
 
 @planted
@@ -254,9 +254,7 @@ def a_repeated_launch_plans_a_new_attempt(patch: Patch) -> None:
             from gpuplan.launch.planning import make_plan
 
             plan = make_plan(request, self.adapter(plan.request.provider))
-        from gpuplan.launch.engine import apply
-
-        return apply(plan, self.runner(log, plan.request.provider))
+        return Application(plan, self.runner(log, plan.request.provider)).apply()
 
     patch.setattr(Launcher, "launch", wrong)
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from gpuplan.errors import GpuplanError
 from gpuplan.launch.core import ledger as ledger_module
-from gpuplan.launch.core import read_history as reading_module
 from gpuplan.launch.core.cloud_adapter import RunOutcome
 from gpuplan.launch.core.error_messages import Failures
 from gpuplan.launch.core.ledger import KnownAccounts, append_durably
@@ -82,7 +81,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another run's plan": (damage_plan(lambda data: data.replace(b'"r1"', b'"r7"')), "plan-1.json cannot be read"),
     "a plan without end": (damage_plan(lambda data: b"[" * 100_000), "nested too deeply"),
     "a stray plan": (lambda run: (run / "plan-x.json").write_text("{}"), "plan-x.json cannot be read"),
-    "a folder as plan": (lambda run: (run / "plan-2.json").mkdir(), "plan-2.json cannot be read: it is no"),
+    "a folder as plan": (lambda run: (run / "plan-2.json").mkdir(), "plan-2.json cannot be read: Is a dir"),
     "bad UTF-8": (damage_journal(lambda data: data.replace(b"intent", b"\xffntent", 1)), "in its line "),
     "one bit": (damage_journal(lambda data: data.replace(b'"m-1"', b'"m-3"', 1)), "in its line "),
     "a block of zeros": (damage_journal(lambda data: data + b"\0" * 512), "in its line "),
@@ -91,7 +90,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "an empty journal": (damage_journal(lambda data: b""), "journal.jsonl is missing or empty"),
     "no journal": (lambda run: (run / "journal.jsonl").unlink(), "journal.jsonl is missing"),
     "a folder as journal": (
-        lambda run: ((run / "journal.jsonl").unlink(), (run / "journal.jsonl").mkdir()), "is not a file"
+        lambda run: ((run / "journal.jsonl").unlink(), (run / "journal.jsonl").mkdir()), "Is a directory"
     ),
 }  # fmt: skip
 
@@ -237,22 +236,6 @@ def test_a_damaged_result_is_named(bench: Bench, monkeypatch: pytest.MonkeyPatch
     assert bench.launcher.ledger.peek("r1").state == "ended"
 
 
-def test_a_huge_journal_is_read_from_both_ends(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gigabyte of zeros within it: the first and the last records count."""
-    monkeypatch.setattr(reading_module, "LONGEST_BYTES", 2**16)
-    bench.launcher.launch(bench.plan())
-    journal = bench.folder / "runs" / "r1" / "journal.jsonl"
-    os.truncate(journal, 2**30)
-    bench.launcher.ledger.run("r1").record("note")
-    history = bench.launcher.ledger.peek("r1")
-    assert history.problems == ("journal.jsonl cannot be read in its middle, which is too long and 2 more",)
-    assert history.records[-1].event == "note"
-    stop_all(bench)
-
-    assert bench.cloud.alive() == []
-    assert bench.launcher.ledger.peek("r1").finished == "stopped"
-
-
 @pytest.mark.parametrize("as_owner", ["me", "own-2"])
 def test_reap_ends_by_the_ledgers_caps_whatever_the_tags_say(bench: Bench, as_owner: str) -> None:
     """Four machines past their caps: a cap of a year, no tags, another run and owner, and one unchanged."""
@@ -375,7 +358,7 @@ def test_a_damaged_list_of_accounts_hides_no_account(tmp_path: Path) -> None:
     assert accounts.names() == ["p1", "mine", "\\xff\\xfe", "theirs", "new"]
     file.unlink()
     file.mkdir()
-    with pytest.raises(GpuplanError, match="projects cannot be read: it is not a file"):
+    with pytest.raises(GpuplanError, match="projects cannot be read: Is a directory"):
         accounts.names()
 
 

@@ -215,7 +215,8 @@ def test_a_bucket_that_cannot_be_read_from_here_is_no_silence(launched: Bench) -
 def test_what_a_script_has_written_into_its_result_is_data(launched: Bench) -> None:
     """Unreadable, or with codes for a terminal, or endless."""
     launched.adapter.outcome = lambda request: RunOutcome.model_validate_json("{broken")  # type: ignore[method-assign]
-    assert launched.launcher.watch("r1") is None
+    with pytest.raises(GpuplanError, match="the result of run `r1` cannot be read: 1 validation error"):
+        launched.launcher.watch("r1")
     report = RunOutcome(attempt=1, status="failed", log="x" * 100_000 + "\x1b[2J\nend", stage="\x1b[A")
     assert report.stage == "[A"
     assert len(report.log) < 5_000

@@ -24,11 +24,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cache
-from types import NoneType
-from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...errors import CredentialsError, GpuplanError, UsageError
 
@@ -40,22 +38,6 @@ class Data(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    @classmethod
-    def from_stored(cls, values: Mapping[str, Any]) -> Self:
-        """Return stored data, also those of another version: unknown fields and limits of values are ignored.
-
-        Raises:
-            ValueError: A field without a default is missing, or a value has another type.
-        """
-        hints, found = _find_hints(cls), {}
-        for name, field in cls.model_fields.items():
-            stored = values.get(field.alias or name, _MISSING)
-            if stored is not _MISSING:
-                found[name] = _read_stored(hints[name], stored)
-            elif field.is_required():
-                raise ValueError(f"{cls.__name__} has no `{name}`")
-        return cls.model_construct(**found)
-
     def changed(self, **values: Any) -> Self:
         """Return the same data with some values changed, which are validated."""
         return type(self)(**{**dict(self), **values})
@@ -63,12 +45,7 @@ class Data(BaseModel):
 
 @contextmanager
 def refusing(what: str, *, hint: str) -> Iterator[None]:
-    """Raise UsageError, in one line, for values that are not valid.
-
-    Args:
-        what: What cannot be done with them.
-        hint: The way out.
-    """
+    """Raise UsageError, in one line, for values that are not valid: `what` cannot be done with them."""
     try:
         yield
     except ValidationError as error:
@@ -77,31 +54,11 @@ def refusing(what: str, *, hint: str) -> Iterator[None]:
         raise UsageError(f"{what}: `{where}`: {first['msg']}", hint=hint) from error
 
 
-_MISSING = object()
-_find_hints = cache(get_type_hints)
-_find_reader = cache(TypeAdapter)
-
-
-def _read_stored(kind: Any, value: Any) -> Any:
-    """Convert a JSON value into a type; the names of a `Literal` are not checked."""
-    origin, parts = get_origin(kind), get_args(kind)
-    if NoneType in parts:
-        return None if value is None else _read_stored(parts[0], value)
-    if origin is tuple:
-        return tuple(_read_stored(parts[0], one) for one in _find_reader(list).validate_python(value))
-    if isinstance(kind, type) and issubclass(kind, Data):
-        return kind.from_stored(_find_reader(dict).validate_python(value))
-    plain = str if origin is Literal else origin or kind
-    return _find_reader(plain).validate_python(value)
-
-
 class Call(Data):
-    """One call of a provider's API.
+    """One call of a provider's API; `service` and `operation` are names in the provider's own library.
 
     Args:
         step: Name of the call within the attempt; later calls refer to it.
-        service, operation: Names in the provider's own library.
-        region: Region that it is sent to.
         params: Parameters; may hold references, never a secret.
         makes: `machine` for the one call that starts billing, `resource` for a thing that must be removed later.
         arms: Cap layer that is in force once this call is done and its expectations hold.
@@ -237,14 +194,9 @@ _TAG = re.compile(r"<(style|script)\b.*?</\1>|<[^<>]*>", re.IGNORECASE | re.DOTA
 
 
 class CloudError(GpuplanError):
-    """An API call failed.
+    """An API call failed, with the cloud's code and message; of HTML or a long text, the beginning is one line.
 
-    Args:
-        kind: Kind of the error.
-        code: The cloud's error code.
-        message: The cloud's message; of a page of HTML or a long text, the beginning is shown in one line.
-        scope: Scope of a quota: `region` or `account`.
-        way_out: Advice for the user (`Call.way_out`).
+    `scope` is that of a quota: `region` or `account`; `way_out` is advice for the user (`Call.way_out`).
     """
 
     def __init__(

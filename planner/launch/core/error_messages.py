@@ -67,13 +67,7 @@ class Failures:
 
 @contextmanager
 def explain_errors(provider: str, *, what: str, otherwise: str) -> Iterator[None]:
-    """Convert a CloudError into an error that names the provider and the request.
-
-    Args:
-        provider: The provider.
-        what: Object of "… was asked" (`for its machines`).
-        otherwise: Alternative for the user.
-    """
+    """Convert a CloudError into "PROVIDER was asked WHAT and answered …", with an alternative for the user."""
     try:
         yield
     except CloudError as fault:
@@ -82,12 +76,9 @@ def explain_errors(provider: str, *, what: str, otherwise: str) -> Iterator[None
 
 
 def list_machines(adapter: Adapter, regions: Sequence[str] | None, failures: Failures) -> tuple[CloudMachine, ...]:
-    """List a provider's machines with our tags.
+    """List a provider's machines with our tags; `failures` collects what does not answer, a place or the provider.
 
-    Args:
-        adapter: Adapter of the provider.
-        regions: Regions to query; None: all that the account can use.
-        failures: Collects the error of each place that does not answer, or of the provider as a whole.
+    None stands for all regions that the account can use.
     """
     with (
         failures.collect(adapter.provider),
@@ -137,7 +128,7 @@ def describe_existing(past: AttemptHistory) -> str:
     attempt = past.attempt
     if past.may_have_machine:
         named, by_hand = past.machine_id or "a machine that may exist", f"by hand: {attempt.stop_by_hand}"
-        if past.is_capped:
+        if any(call.arms and call.step in past.kept for call in attempt.calls):
             return f"{named} ends by itself after {attempt.candidate.cap_s} s; {by_hand}"
         return f"nothing outside {named} is known to end it; {by_hand}"
     if any(call.makes == "resource" and call.step in past.intended for call in attempt.calls):

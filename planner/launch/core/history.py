@@ -22,9 +22,7 @@ RunState = Literal["planned", "starting", "unknown", "running", "ending", "ended
 class BegunAttempt(Data):
     """What finds and ends everything that an attempt makes, without its plan; recorded before its first call.
 
-    Args:
-        provider, owner, owner_name: Those of the request.
-        attempt: The attempt; of its calls only those that make or arm something, without parameters.
+    Of its calls only those that make or arm something are kept, without parameters.
     """
 
     provider: str
@@ -35,29 +33,20 @@ class BegunAttempt(Data):
     @classmethod
     def of_plan(cls, plan: LaunchPlan, attempt: Attempt) -> BegunAttempt:
         """Return the record of a planned attempt."""
-        request = plan.request
         bare: dict[str, Any] = {"params": {}, "expects": {}}
         calls = tuple(one.model_copy(update=bare) for one in attempt.calls if one.makes or one.arms)
-        return cls(
-            provider=request.provider,
-            owner=request.owner,
-            owner_name=request.owner_name,
-            attempt=attempt.model_copy(update={"calls": calls}),
-        )
+        known = {name: getattr(plan.request, name) for name in ("provider", "owner", "owner_name")}
+        return cls(**known, attempt=attempt.model_copy(update={"calls": calls}))
 
 
 class Record(Data):
-    """A line of a journal; empty values are not written.
+    """A line of a journal; empty values are not written. Attempt 0 is the whole run, an empty step the attempt.
 
     Args:
         event: `planned`, `attempt`, `intent`, `done`, `fault`, `up`, `ending`, `ended`, `noted` or `finished`.
-        attempt, step: Attempt and call; 0 and empty for the whole run and attempt.
         kept: Values of a reply.
         kind: Kind of a refusal.
-        why: Reason of an end.
         lived_s: Life of an ended machine [s].
-        file, sha256: Name and checksum of a plan.
-        begun: The attempt that begins.
         outcome: Report of the machine on its end.
     """
 
@@ -76,14 +65,9 @@ class Record(Data):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptHistory:
-    """History of one attempt.
+    """History of one attempt, its records oldest first; the plan is None when it cannot be read.
 
-    Args:
-        run: Name of the run.
-        provider, owner, owner_name, attempt: See `BegunAttempt`.
-        records: Its records, oldest first.
-        recorded_plan: The plan that it belongs to; None when it cannot be read.
-        doubtful: Whether records may be missing: then everything may have been sent.
+    If records may be missing (`doubtful`), everything may have been sent.
     """
 
     run: str
@@ -120,30 +104,14 @@ class AttemptHistory:
         """Whether anything may have been sent."""
         return bool(self.intended)
 
-    @property
-    def is_up(self) -> bool:
-        """Whether all calls were done."""
-        return any(True for _ in self._all("up"))
+    def has(self, event: str) -> bool:
+        """Whether there is a record of an event: `up` (all calls done), `ending`, `noted` (result queried)."""
+        return any(record.event == event for record in self.records)
 
     @property
     def is_over(self) -> bool:
         """Whether everything that it made is known to be gone."""
-        return any(True for _ in self._all("ended"))
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether its teardown has begun."""
-        return any(True for _ in self._all("ending"))
-
-    @property
-    def is_noted(self) -> bool:
-        """Whether its result was queried, and recorded if there was one."""
-        return any(True for _ in self._all("noted"))
-
-    @property
-    def is_capped(self) -> bool:
-        """Whether a cap layer is known to be armed."""
-        return any(call.arms and call.step in self.kept for call in self.attempt.calls)
+        return self.has("ended")
 
     @property
     def machine_step(self) -> str:
@@ -191,14 +159,10 @@ class AttemptHistory:
 
     def find_changed_tags(self, machine: CloudMachine) -> tuple[str, ...]:
         """Return what the tags of this attempt's machine say otherwise than the record."""
-        cap = timedelta(seconds=self.attempt.candidate.cap_s)
-        same = {
-            "run": machine.run == self.run,
-            "attempt": machine.attempt == self.attempt.number,
-            "owner": machine.owner == self.owner,
-            "cap": machine.cap_at == (machine.cap_from or machine.started_at) + cap,
-        }
-        return tuple(name for name, is_same in same.items() if not is_same)
+        cap_at = (machine.cap_from or machine.started_at) + timedelta(seconds=self.attempt.candidate.cap_s)
+        known = {"run": self.run, "attempt": self.attempt.number, "owner": self.owner, "cap_at": cap_at}
+        changed = (name for name, value in known.items() if getattr(machine, name) != value)
+        return tuple(name.removesuffix("_at") for name in changed)
 
     @property
     def machine_refused(self) -> bool:
@@ -248,12 +212,9 @@ class AttemptHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """History of a run, as far as its files can be read.
+    """History of a run, as far as its files can be read; plans and records are in order, oldest first.
 
     Args:
-        run: Name of the run.
-        plans: Its plans, oldest first.
-        records: Its records, oldest first.
         problems: What cannot be read, a line for each file.
         doubtful: Whether records may be missing.
     """
@@ -304,8 +265,7 @@ class History:
 
     def current(self) -> AttemptHistory | None:
         """Return the attempt that was begun last, or None."""
-        begun = [one for one in self.attempts() if one.begun]
-        return begun[-1] if begun else None
+        return next((one for one in reversed(self.attempts()) if one.begun), None)
 
     @property
     def state(self) -> RunState:
@@ -317,11 +277,11 @@ class History:
             return "planned"
         if current.is_over:
             return "ended"
-        if current.is_ending:
+        if current.has("ending"):
             return "ending"
         if current.machine_id is None and current.may_have_machine:
             return "unknown"
-        return "running" if current.is_up else "starting"
+        return "running" if current.has("up") else "starting"
 
     @property
     def spent_at_most_usd(self) -> Decimal:
@@ -331,4 +291,5 @@ class History:
     @property
     def next_attempt(self) -> int:
         """Number of the next attempt."""
-        return max((one.attempt.number for one in self.attempts() if one.begun), default=0) + 1
+        current = self.current()
+        return 1 if current is None else current.attempt.number + 1

@@ -17,13 +17,11 @@ from .request import LONGEST_CAP_S, SHORTEST_CAP_S, LaunchCandidate, LaunchReque
 
 
 class CapLayer(Data):
-    """A mechanism that ends the machine, independent of the others.
+    """A mechanism that ends the machine, independent of the others; calls have its name in `arms`.
 
     Args:
-        name: Name that calls have in `arms`: `timer`, `schedule`, `max-run-duration`.
         where: `machine` works without the client, `cloud` also without the machine.
         fires_after_s: Latest time from the start of billing [s].
-        how: Description of the mechanism.
         unproven: What this launch cannot prove: the layer then counts as absent; empty without anything.
     """
 
@@ -53,16 +51,10 @@ class CostBounds(Data):
 
 
 class Attempt(Data):
-    """Calls that start one candidate in one place.
+    """Calls that start one candidate in one place, a zone or one that the provider chooses.
 
-    Args:
-        number: Number within the run; part of every name and token.
-        candidate: The offer.
-        zone: Zone; None: the provider chooses.
-        calls: Calls in order; exactly one makes the machine.
-        layers: Layers that the calls arm; a layer that fails to arm ends the machine at once.
-        stop_by_hand: Command that ends the machine without gpuplan.
-        details: The provider's own part of the machine's identity (`MachineRef.details`).
+    Exactly one call makes the machine. A layer that fails to arm ends it at once. `stop_by_hand` ends it without
+    gpuplan; `details` are the provider's own part of its identity (`MachineRef.details`).
     """
 
     number: int
@@ -80,17 +72,12 @@ class Attempt(Data):
 
 
 class LaunchPlan(Data):
-    """Attempts, maximum cost and stop commands of a launch.
+    """Attempts, maximum cost and stop commands of a launch; the first attempt that succeeds provides the machine.
 
     Args:
-        request: The request; the same request gives the same plan.
-        attempts: Attempts in order; the first that succeeds provides the machine.
-        usd_per_hour: Price of the first candidate [USD/h].
-        cap_s: Cap of the first candidate [s].
+        usd_per_hour, cap_s: Price and cap of the first candidate [USD/h, s].
         worst_case_usd: Maximum remaining cost over all candidates if only the slowest proven layer at the provider
             works; without such a layer, if the machine's own works [USD].
-        stop: Commands that end the run.
-        notes: Assumptions.
         exposure: Account, image, bucket, open ports and identity.
     """
 
@@ -109,17 +96,18 @@ class LaunchPlan(Data):
 
     @classmethod
     def from_record(cls, data: bytes) -> LaunchPlan:
-        """Return the plan in a record of the ledger, also one that another version of gpuplan wrote.
+        """Return the plan in a record of the ledger, also one with fields of a newer version.
 
         Raises:
             ValueError: It is damaged; the message is one line.
         """
+        stored = parse_json(data)
+        if not isinstance(stored, dict):
+            raise ValueError("it is no plan")
         try:
-            return cls.from_stored(parse_json(data))
+            return cls.model_validate({**stored, "schema": cls.model_fields["schema_"].default}, extra="ignore")
         except ValidationError as error:
             raise ValueError(error.errors()[0]["msg"]) from error
-        except (ArithmeticError, AttributeError) as error:
-            raise ValueError(str(error)) from error
 
     @property
     def is_bounded(self) -> bool:
@@ -182,8 +170,6 @@ def compute_cap_s(
     Args:
         run_high_s: Upper end of the planned time of all steps; None: unknown [s].
         slack_s: Time from the order to end to the end of billing [s].
-        max_usd_per_hour: Maximum price [USD/h].
-        max_hours, max_usd: The user's limits; the latter includes the slack.
         planned_s: Cap of an earlier plan, which limits can only shorten; None without one [s].
 
     Raises:

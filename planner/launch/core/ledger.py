@@ -26,7 +26,7 @@ from .clock import Clock
 from .error_messages import Failures, describe_existing
 from .history import BegunAttempt, History
 from .launch_plan import Attempt, LaunchPlan
-from .read_history import JOURNAL, TORN, compute_checksum, read_history, read_limited
+from .read_history import JOURNAL, TORN, compute_checksum, read_history
 from .request import build_run_name
 
 _LATER = {"fault", "ending", "ended", "noted", "finished"}  # a machine is ended even if these cannot be written
@@ -74,7 +74,7 @@ class RunLog:
         self.record("attempt", attempt=attempt.number, begun=begun)
 
     def history(self) -> History:
-        """Return the history of the run, with the problems of what cannot be read."""
+        """Return the history of the run, with its problems."""
         return read_history(self.folder)
 
     def require_whole(self) -> History:
@@ -127,13 +127,10 @@ class RunLog:
 
 
 class Ledger:
-    """All runs that were launched from this user account on this computer.
+    """All runs that were launched from this user account on this computer; the first write creates the folder.
 
     Args:
-        folder: Folder of the ledger; created by the first write.
-        owner: Owner of the machines: the `gpuplan-owner` tag.
-        clock: Clock of the records.
-        owner_name: Name of the owner: the `gpuplan-owner-name` tag; empty without one.
+        owner, owner_name: The tags `gpuplan-owner` and `gpuplan-owner-name`; the name is empty without one.
     """
 
     def __init__(self, folder: Path, *, owner: str, clock: Clock, owner_name: str = "") -> None:
@@ -143,22 +140,17 @@ class Ledger:
 
     def runs(self) -> list[RunLog]:
         """Return all runs, in the order of their names."""
-        folder = self.folder / "runs"
         try:
-            names = sorted(one.name for one in os.scandir(folder) if one.is_dir())
+            names = sorted(one.name for one in os.scandir(self.folder / "runs") if one.is_dir())
         except FileNotFoundError:
             return []
         except OSError as error:
-            what = f"the ledger {folder} cannot be read: {error.strerror}"
+            what = f"the ledger {self.folder / 'runs'} cannot be read: {error.strerror}"
             raise GpuplanError(what, hint="`gpuplan ps --cloud` finds machines by their tags") from error
-        return [RunLog(folder / name, self._clock) for name in names]
+        return [self._log(name) for name in names]
 
     def histories(self, failures: Failures) -> list[History]:
-        """Return the histories of all runs, as far as they can be read.
-
-        Args:
-            failures: Collects what cannot be read.
-        """
+        """Return the histories of all runs, as far as they can be read; `failures` collects what cannot."""
         found = []
         with failures.collect("ledger"):
             for log in self.runs():
@@ -170,39 +162,38 @@ class Ledger:
 
     def run(self, name: str) -> RunLog:
         """Return a run by its name; raise UsageError for an unknown name."""
-        names = [log.run for log in self.runs()]
-        if name not in names:
-            hint = near_names_hint(name, names, see_all="gpuplan ps")
+        logs = {log.run: log for log in self.runs()}
+        if name not in logs:
+            hint = near_names_hint(name, logs, see_all="gpuplan ps")
             raise UsageError(f"no run `{name}` in the ledger {self.folder}", hint=hint)
-        return RunLog(self.folder / "runs" / name, self._clock)
+        return logs[name]
 
     def next_run(self, fingerprint: str) -> str:
         """Return the name of a plan's unfinished run, or of its next: repeating a plan continues its run."""
         sequence = 1
-        while (folder := self._folder(build_run_name(fingerprint, sequence))).exists():
-            log = RunLog(folder, self._clock)
+        while (log := self._log(build_run_name(fingerprint, sequence))).folder.exists():
             if not log.history().finished:
                 log.require_whole()
                 break
             sequence += 1
-        return folder.name
+        return log.run
 
     def open_run(self, name: str) -> RunLog:
         """Return the journal of a run; create it if needed."""
-        folder = self._folder(name)
+        log = self._log(name)
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            log.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise _explain_write(folder, error) from error
-        return RunLog(folder, self._clock)
+            raise _explain_write(log.folder, error) from error
+        return log
 
     def peek(self, name: str) -> History:
         """Return the history of a run, empty for an unknown one; writes nothing."""
-        return RunLog(self._folder(name), self._clock).history()
+        return self._log(name).history()
 
-    def _folder(self, name: str) -> Path:
-        """Return a run's folder."""
-        return self.folder / "runs" / name
+    def _log(self, name: str) -> RunLog:
+        """Return the journal of a run."""
+        return RunLog(self.folder / "runs" / name, self._clock)
 
 
 def append_durably(path: Path, line: str) -> None:
@@ -267,7 +258,7 @@ class KnownAccounts:
         """Return the accounts that may contain machines of gpuplan; GpuplanError if their file cannot be read."""
         known = [self.current] if self.current else []
         try:
-            text = read_limited(self._file)[0].decode("utf-8", "backslashreplace")
+            text = self._file.read_bytes().decode("utf-8", "backslashreplace")
             known += [name for name in text.split() if not name.endswith(TORN)]
         except FileNotFoundError:
             pass

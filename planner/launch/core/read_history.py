@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -17,7 +16,6 @@ from .history import History, Record
 from .launch_plan import Attempt, LaunchPlan
 
 JOURNAL = "journal.jsonl"
-LONGEST_BYTES = 8 * 2**20  # read from either end of a longer file
 TORN = "\x18"  # CANCEL: ends a partial line that was found when the next record was written
 
 
@@ -55,12 +53,11 @@ def compute_checksum(record: dict[str, Any]) -> int:
 def _read_records(path: Path, problems: list[str]) -> Iterator[Record]:
     """Yield the records that can be read; a partial one is no problem."""
     try:
-        data, is_whole = read_limited(path)
+        *lines, rest = path.read_bytes().split(b"\n")
     except OSError as error:
         problems.append(f"{JOURNAL} cannot be read: {error.strerror}")
         return
-    *lines, rest = data.split(b"\n")
-    bad = [] if is_whole else ["middle, which is too long"]
+    bad = []
     for number, line in enumerate([*lines, rest], start=1):
         try:
             if line:
@@ -70,10 +67,10 @@ def _read_records(path: Path, problems: list[str]) -> Iterator[Record]:
             partial = number > len(lines) or text.endswith(TORN)
             text = text.removesuffix(TORN)
             if not (partial and text.isascii() and text.isprintable() and "Extra data" not in str(error)):
-                bad.append(f"line {number}")
+                bad.append(number)
     if bad:
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-        problems.append(f"{JOURNAL} cannot be read in its {bad[0]}{more}")
+        problems.append(f"{JOURNAL} cannot be read in its line {bad[0]}{more}")
 
 
 def _parse_record(line: bytes) -> Record:
@@ -84,7 +81,7 @@ def _parse_record(line: bytes) -> Record:
     checksum = found.pop("crc", None)
     if checksum is not None and checksum != compute_checksum(found):
         raise ValueError("its checksum differs")
-    record = Record.from_stored(found)
+    record = Record.model_validate(found, extra="ignore")
     if record.begun is not None:
         _require_machine(record.begun.attempt)
     datetime.fromisoformat(record.kept.get("started") or "2026-01-01")
@@ -114,9 +111,7 @@ def _read_plans(
 
 def _read_plan(path: Path, checksum: str | None) -> LaunchPlan:
     """Return a recorded plan; ValueError for a damaged one."""
-    data, is_whole = read_limited(path)
-    if not is_whole:
-        raise ValueError(f"it is longer than {2 * LONGEST_BYTES} bytes")
+    data = path.read_bytes()
     plan = LaunchPlan.from_record(data)
     if checksum and checksum != hashlib.sha256(data).hexdigest():
         raise ValueError("its checksum differs from the journal's")
@@ -131,16 +126,3 @@ def _require_machine(attempt: Attempt) -> None:
     """Raise ValueError unless an attempt makes one machine."""
     if [call.makes for call in attempt.calls].count("machine") != 1:
         raise ValueError(f"attempt {attempt.number} does not make one machine")
-
-
-def read_limited(path: Path) -> tuple[bytes, bool]:
-    """Return a file, of a longer one its two ends in lines of their own, and whether that is all of it."""
-    if not path.is_file():
-        path.stat()
-        raise OSError(errno.EINVAL, "it is not a file")
-    with path.open("rb") as file:
-        data, size = file.read(2 * LONGEST_BYTES), os.fstat(file.fileno()).st_size
-        if size <= len(data):
-            return data, True
-        file.seek(size - LONGEST_BYTES)
-        return data[:LONGEST_BYTES] + b"\n" + file.read(LONGEST_BYTES), False

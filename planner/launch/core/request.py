@@ -48,15 +48,13 @@ class Seconds(Data):
 
 
 class Interruptions(Data):
-    """Expected preemptions of a spot machine: `offers[].spot` of the estimate.
+    """Expected preemptions of a spot machine: `offers[].spot` of the estimate; `basis` is the source of the life.
 
     Args:
         life_s: Mean time to preemption [s].
-        basis: Source of that time.
         notice_s: Preemption notice of the provider; None: unknown [s].
         count: Mean number of preemptions during the run [-].
-        checkpoint_every_s: Checkpoint interval that the estimate assumes [s].
-        checkpoint_s: Duration of one checkpoint [s].
+        checkpoint_every_s, checkpoint_s: Interval and duration of checkpoints in the estimate [s].
     """
 
     life_s: float
@@ -72,15 +70,11 @@ class LaunchCandidate(Data):
 
     Args:
         rank: Rank in the estimate, from 1.
-        usd_per_hour: Price of the plan: read from the provider, else the estimate's [USD/h].
-        run_s: Time of all steps; None: unknown.
-        step_s: Time of one step; None: unknown.
+        run_s, step_s: Time of all steps, and of one; None: unknown.
         cap_s: Maximum time from the start of billing to the order to end [s].
-        spot: Expected preemptions; None on demand, and where the estimate has none.
+        spot: None on demand, and where the estimate has none.
         planned_usd_per_hour: Price in the estimate, if `usd_per_hour` was read since; None: the same [USD/h].
-        price_source: Source of `usd_per_hour`, if it was read for this launch; else empty.
-        price_problem: Reason why it could not be read; else empty.
-        shard: Sharding over the devices: `offers[].shard` of the estimate.
+        price_source, price_problem: Where the price was read for this launch, or why it could not be; else empty.
         micro_batch_size: Samples of a pass on one device; None for the whole batch [-].
         gradient_accumulation_steps: Passes per optimizer update [-].
         recomputed: Whether layers have to recompute their activations so that the step fits.
@@ -120,10 +114,7 @@ class LaunchCandidate(Data):
 class StopLoss(Data):
     """Reaction to first steps that are outside the predicted interval by more than a factor.
 
-    Args:
-        action: `warn` writes to the log and the status; `stop` also ends the run; `off` disables the check.
-        steps: Number of steps checked, after those that compile [-].
-        factor: Tolerated factor outside the interval [-].
+    `warn` writes to the log and the status, `stop` also ends the run. `steps` follow those that compile.
     """
 
     action: Literal["off", "warn", "stop"] = "warn"
@@ -132,18 +123,14 @@ class StopLoss(Data):
 
 
 class RunSpec(Data):
-    """Script to run and its source.
+    """Script to run, within its source.
 
     Args:
-        script: Path of the training script within the source.
-        arguments: Arguments in `sys.argv`.
         source: `folder:PATH`, `git:URL@REF`, `s3:BUCKET/KEY`, `gs:…`, or `image:NAME` (the code is in it, below
             the image's own working folder).
-        requirements: Requirements file within the source; None without one.
+        requirements: Requirements file within the source; without one, the pinned packages are installed.
         checkpoint_every_s: Checkpoint interval: the maximum work that a crash can lose [s].
         restarts: Number of restarts of a crashed run on the same machine [-].
-        stop_loss: Reaction to a run that is slower than planned.
-        packages: Pinned requirements to install when the source has none.
     """
 
     script: _Line
@@ -163,15 +150,9 @@ class LaunchRequest(Data):
         run: Name of the run, unique within the ledger; part of all names and tags.
         attempt: Number of the first attempt; above 1 when a run continues on another machine.
         owner: Id of the installation that owns the machines; machines of other owners are never changed.
-        made_at: Time of the request, in UTC.
-        provider: Provider of all candidates.
         candidates: Candidates in the order in which they are tried.
-        spec: Script to run.
-        max_usd: Maximum cost of the whole run, past attempts included [USD].
-        spent_usd: Maximum cost of past attempts of the run [USD].
-        options: Provider-specific options by name.
+        max_usd, spent_usd: Maximum cost of the whole run, and of its past attempts [USD].
         guest_cap_only: Whether the user accepts a machine without a cap outside it.
-        owner_name: Name of the owner; empty without one.
         cap_problem: What was not proven of means for the cap that the user gave; None: not looked at.
     """
 
@@ -279,10 +260,7 @@ def parse_owner_tags(tags: Mapping[str, str]) -> dict[str, Any]:
 def parse_tags(tags: Mapping[str, str], *, started_at: datetime, wait_s: float = 0.0) -> dict[str, Any]:
     """Return the fields of a `CloudMachine` that its tags contain.
 
-    Args:
-        tags: Tags or labels.
-        started_at: Start of the machine by the cloud's clock.
-        wait_s: Maximum time from that start until the cap begins [s].
+    `started_at` is its start by the cloud's clock, `wait_s` the longest time from there to the cap's start [s].
     """
     cap_s = tags.get("gpuplan-cap-s", "")
     cap_from = started_at + timedelta(seconds=wait_s)

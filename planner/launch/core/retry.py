@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -27,12 +28,7 @@ Answer = TypeVar("Answer")
 
 
 def find_unmet_expectation(expects: Mapping[str, Any], reply: Mapping[str, Any], known: StepOutputs) -> str:
-    """Describe the first expectation that does not hold; empty when all hold.
-
-    Args:
-        expects: Expectations of a call; references are resolved.
-        reply: Reply to the call.
-        known: Values that earlier calls kept.
+    """Describe the first expectation of a call that its reply does not meet; empty when all hold.
 
     Example:
         >>> find_unmet_expectation({"State": "ENABLED"}, {"State": "DISABLED"}, {})
@@ -67,35 +63,20 @@ def _described(wanted: Any) -> str:
 _AWAITED = frozenset({ErrorKind.ABSENT, ErrorKind.TRANSIENT})  # kinds that a call with patience_s waits for
 
 
+@dataclass(frozen=True, slots=True)
 class CallRunner:
-    """Sends the calls of one run.
+    """Sends the calls of one run, whose journal the caller has locked; `receive` gets each event."""
 
-    Args:
-        adapter: Adapter of the run's provider.
-        log: Journal of the run; locked by the caller.
-        clock, backoff: Clock and retry policy.
-        notify: Receives each event.
-    """
-
-    def __init__(
-        self, *, adapter: Adapter, log: RunLog, clock: Clock, backoff: BackoffPolicy, notify: Any
-    ) -> None:
-        self.adapter, self.log, self.clock, self.backoff = adapter, log, clock, backoff
-        self._notify = notify
+    adapter: Adapter
+    log: RunLog
+    clock: Clock
+    backoff: BackoffPolicy
+    receive: Callable[[LaunchEvent], None]
 
     def notify(self, event: EventName, message: str, *, number: int = 0, step: str = "", **details: Any) -> None:
         """Report an event."""
-        self._notify(
-            LaunchEvent(
-                at=self.clock.now(),
-                event=event,
-                run=self.log.run,
-                attempt=number,
-                step=step,
-                message=message,
-                details=details,
-            )
-        )
+        where = {"run": self.log.run, "attempt": number, "step": step}
+        self.receive(LaunchEvent(at=self.clock.now(), event=event, **where, message=message, details=details))
 
     def settle(self, call: Call, known: StepOutputs, *, number: int) -> dict[str, Any]:
         """Send a call until it is done or refused; return the values that it keeps.
@@ -147,12 +128,7 @@ class CallRunner:
     ) -> dict[str, Any] | None:
         """Return the values that a call keeps, read from its existing result.
 
-        Args:
-            call, known, number: As for `settle_quietly`.
-            absent: Errors that mean that there is no result.
-
-        Returns:
-            None without a result, and for a call whose result cannot be looked up.
+        None without a result (the kinds of `absent`), and for a call whose result cannot be looked up.
         """
         if call.find is None:
             return None

@@ -12,15 +12,7 @@ from ...errors import UsageError
 
 
 def quote(text: str) -> str:
-    """Return a text as one word of a POSIX shell.
-
-    Raises:
-        UsageError: It contains a NUL character.
-
-    Example:
-        >>> quote("train.py"), quote("a b; reboot")
-        ('train.py', "'a b; reboot'")
-    """
+    """Return a text as one word of a POSIX shell; UsageError for a NUL character."""
     if "\0" in text:
         raise UsageError(f"{text!r} contains a NUL character, which no argument can", hint="remove it")
     return shlex.quote(text)
@@ -45,11 +37,7 @@ _SCP = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:]+")  # user@host:path
 
 
 def require_plain_source(source: str) -> None:
-    """Raise UsageError for a malformed address, or one that contains a secret.
-
-    Args:
-        source: Source with its kind; start-up scripts, plans and ledgers contain it in plain text.
-    """
+    """Raise UsageError for a malformed address, or one with a secret: scripts, plans and ledgers contain it."""
     kind, _, place = source.partition(":")
     if kind == "image" and (place.startswith("-") or not place):
         raise UsageError(f"`--source {source}` has no image name", hint="`--source image:NAME`")
@@ -98,13 +86,9 @@ def build_clone_commands(place: str, folder: str) -> list[str]:
 def build_container_command(image: str, *, home: str, job: str, accelerator: str) -> str:
     """Return the command that runs the supervisor within a container that has the code and its packages.
 
-    Args:
-        image: Name of the image, which has Python as `python`, Keras, and the script below its working folder.
-        home: Folder of the supervisor's files on the machine, mounted at the same path.
-        job: Folder of the job, within `home`.
-        accelerator: Catalog name: TPUs are passed as devices, GPUs by NVIDIA's container toolkit.
-
-    The container uses the host's network, where preemption notices are served.
+    The image has Python as `python`, Keras, and the script below its working folder; `home`, with the job's
+    folder in it, is mounted at the same path. TPUs are passed as devices, GPUs by NVIDIA's container toolkit. The
+    container uses the host's network, where preemption notices are served.
     """
     devices = "--privileged" if accelerator.startswith("TPU") else "" if accelerator == "CPU" else "--gpus all"
     run = ["docker run --rm --init --network host", devices, f"-v {home}:{home} -e PYTHONPATH={home}"]
@@ -116,25 +100,14 @@ PACKAGES = ("keras", "jax")
 
 
 def find_pinned_packages(planned: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return the packages that every run needs, pinned to the versions installed here, or else to planned ones.
-
-    Args:
-        planned: Versions by package, for what is not installed here.
-    """
+    """Return the packages that every run needs, pinned to the versions installed here, or else to planned ones."""
     installed = {name: one.version for name in PACKAGES for one in distributions(name=name)}
     known = {**(planned or {}), **installed}
     return tuple(f"{name}=={known[name].partition('+')[0]}" for name in PACKAGES if known.get(name))
 
 
 def pin_versions(wanted: tuple[str, ...], packages: tuple[str, ...]) -> list[str]:
-    """Return requirements pinned to the versions of a plan.
-
-    Args:
-        wanted: Names, with the extras that an accelerator needs.
-        packages: Pinned packages of the plan.
-
-    Raises:
-        UsageError: The plan has no version of a package.
+    """Return requirements (names with extras) pinned to the versions of a plan; UsageError for one that it lacks.
 
     Example:
         >>> pin_versions(("keras", "jax[cuda12]"), ("keras==3.15.1", "jax==0.10.2"))

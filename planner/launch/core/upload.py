@@ -26,12 +26,7 @@ _HOMES = (Path("/home"), Path("/Users"))
 
 
 def require_inside(path: str, *, what: str) -> None:
-    """Raise UsageError unless a path is relative and stays within its source.
-
-    Args:
-        path: Path of a script or of a requirements file.
-        what: Flag or field, for the message.
-    """
+    """Raise UsageError unless the path of a script or a requirements file stays within its source."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not path.isprintable() or not pure.name:
         raise UsageError(
@@ -110,14 +105,9 @@ def build_archive(body: Mapping[str, Any]) -> bytes:
 
 
 def list_upload_files(folder: Path, *, left_out: Sequence[str] = LEFT_OUT) -> Iterator[Path]:
-    """Return the files of an upload in the order of their names.
+    """Return the files of an upload in the order of their names; GpuplanError without pathspec.
 
-    Args:
-        folder: Folder to upload.
-        left_out: Patterns in gitignore syntax; a `.gitignore` cannot re-include what they match.
-
-    Raises:
-        GpuplanError: pathspec is not installed.
+    A `.gitignore` cannot re-include what the patterns `left_out` match.
     """
     return (path for path in _walk(folder, left_out) if not _holds_key(path))
 

@@ -24,12 +24,7 @@ from .task import ExportTask, build_export_task
 
 
 def export_offer(args: LaunchArgs, *, engine: str, file: str) -> dict[str, Any]:
-    """Return a plan's offer as an engine's document, with commands and limits.
-
-    Args:
-        args: The flags.
-        engine: One of ``ENGINES``.
-        file: Path of the document.
+    """Return a plan's offer as the document of one of ``ENGINES``, to be in a file, with commands and limits.
 
     Raises:
         UsageError, NoAnswerError: The request cannot be exported; see each check.

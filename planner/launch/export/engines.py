@@ -32,13 +32,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine(Renter):
-    """An engine.
-
-    Args:
-        template: Name of its template.
-        find_values: Returns the values that the template needs besides the task. Pure.
-        sources: Kinds of source that it can fetch.
-    """
+    """An engine: its template, what that needs besides the task, and the kinds of source that it fetches."""
 
     template: str
     find_values: Callable[[ExportTask], Values]
@@ -172,15 +166,7 @@ def require_sky() -> str:
 
 
 def launch_with_sky(task: Mapping[str, Any], file: Path) -> None:
-    """Start a task with SkyPilot.
-
-    Args:
-        task: Result of `export_offer`.
-        file: Path of the task's file.
-
-    Raises:
-        GpuplanError: SkyPilot failed.
-    """
+    """Start a task of `export_offer` with SkyPilot; GpuplanError if that fails."""
     done = subprocess.run([require_sky(), "launch", "-y", "-c", task["name"], str(file)], check=False)
     if done.returncode:
         raise GpuplanError(

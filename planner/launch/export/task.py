@@ -34,13 +34,9 @@ _ON_ONE_HOST = {"TPU-v5e": 8, "TPU-v6e": 8}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportTask:
-    """Machine, script and deadline of an export.
+    """Machine, script and deadline of an export; the name has lower case, digits and hyphens, at most 40.
 
     Args:
-        name: Name of the run: lower case, digits and hyphens, at most 40 characters.
-        provider: Provider of the machine.
-        offer: The machine, with its cap.
-        spec: Script to run.
         hosts: Machines that train one model together; the offer's devices and price are those of all [-].
         disk_gb: Size of the disk of each [GB].
     """
@@ -183,10 +179,7 @@ def _name(args: LaunchArgs, spec: RunSpec, provider: str, offer: LaunchCandidate
 def build_join_commands(*, first: str, hosts: str, index: str) -> list[str]:
     """Return the commands that set the environment of `keras.distribution.initialize()` (Keras 3.15, JAX).
 
-    Args:
-        first: Shell word for the address of the first machine.
-        hosts: Shell word for the number of machines.
-        index: Shell word for the number of this machine, from 0.
+    Shell words give the address of the first machine, the number of machines, and the number of this one, from 0.
     """
     return [
         f"export KERAS_DISTRIBUTION_JOB_ADDRESSES={first}:{JOIN_PORT}",
@@ -207,10 +200,6 @@ def require_gpu_hosts(task: ExportTask, *, engine: str) -> None:
 
 def count_slice_hosts(accelerator: str, chips: float) -> int:
     """Return the hosts of a TPU slice, each of which runs the script; 1 for other devices [-].
-
-    Args:
-        accelerator: Name in the catalog.
-        chips: Chips of the slice [-].
 
     Example:
         >>> count_slice_hosts("TPU-v5e", 8), count_slice_hosts("TPU-v5e", 16), count_slice_hosts("TPU-v5p", 8)
