@@ -75,8 +75,10 @@ class CallRunner:
 
     def notify(self, event: EventName, message: str, *, number: int = 0, step: str = "", **details: Any) -> None:
         """Report an event."""
-        where = {"run": self.log.run, "attempt": number, "step": step}
-        self.receive(LaunchEvent(at=self.clock.now(), event=event, **where, message=message, details=details))
+        at, run = self.clock.now(), self.log.run
+        self.receive(
+            LaunchEvent(at=at, event=event, run=run, attempt=number, step=step, message=message, details=details)
+        )
 
     def settle(self, call: Call, known: StepOutputs, *, number: int) -> dict[str, Any]:
         """Send a call until it is done or refused; return the values that it keeps.
