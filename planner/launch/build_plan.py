@@ -1,4 +1,4 @@
-"""Build a launch plan from the typed flags, the estimate, the catalog and the ledger; check one read from a file."""
+"""Build a launch plan from typed flags, estimate, catalog and ledger; check one that was read from a file."""
 
 from __future__ import annotations
 
