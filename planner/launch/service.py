@@ -188,11 +188,14 @@ class Launcher:
         return found
 
     def stop(self, name: str, machine: CloudMachine | None) -> None:
-        """End a run, or a machine that is not in the ledger, for good."""
+        """End a run, or a machine that is not in the ledger and whose tags name the owner, for good."""
         if machine is None:
             self.stop_run(name)
-        else:
-            self.stop_machine(machine)
+            return
+        self._end_by_tags(machine, finished="stopped by its tags")
+        failures, of = Failures(), (machine.run, machine.attempt)
+        remove_leftovers(self, machine.provider, regions=[machine.region], failures=failures, of=of)
+        failures.raise_any()
 
     def stop_run(self, run: str) -> None:
         """End a run for good: its machine and all its resources."""
@@ -209,13 +212,6 @@ class Launcher:
             failures.raise_any()
             if not log.history().lost_attempts():
                 log.record("finished", why="stopped")
-
-    def stop_machine(self, machine: CloudMachine) -> None:
-        """End a machine that is not in the ledger, if its tags name the owner."""
-        self._end_by_tags(machine, finished="stopped by its tags")
-        failures, of = Failures(), (machine.run, machine.attempt)
-        remove_leftovers(self, machine.provider, regions=[machine.region], failures=failures, of=of)
-        failures.raise_any()
 
     def reap(self, providers: Sequence[str], *, regions: Sequence[str] | None) -> list[CloudMachine]:
         """End machines past their cap and remove what ended machines left; return the machines ended.

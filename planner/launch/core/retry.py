@@ -75,7 +75,7 @@ class CallRunner:
 
     def notify(self, event: EventName, message: str, *, number: int = 0, step: str = "", **details: Any) -> None:
         """Report an event."""
-        where = {"run": self.log.run, "attempt": number, "step": step}
+        where: dict[str, Any] = {"run": self.log.run, "attempt": number, "step": step}
         self.receive(LaunchEvent(at=self.clock.now(), event=event, **where, message=message, details=details))
 
     def settle(self, call: Call, known: StepOutputs, *, number: int) -> dict[str, Any]:
