@@ -54,12 +54,9 @@ class Launcher:
         return self._adapters[provider]
 
     def providers_to_ask(self, names: Sequence[str], *, cloud: bool) -> dict[str, str]:
-        """Return the providers to query for machines: the named ones, or all that can be queried here.
+        """Return the providers to query for machines, each with an empty text, or why it cannot be queried.
 
-        A provider with an open run in the ledger is always among all.
-
-        Returns:
-            Names, each with an empty text; those that cannot be queried with the reason.
+        These are the named ones, or all here; a provider with an open run in the ledger can always be queried.
 
         Raises:
             UsageError: A named provider is not supported.

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from .api_call import (
-    RETRIED,
-    Call,
-    CloudError,
-    ErrorKind,
-    StepOutputs,
-    extract_outputs,
-    hash_params,
-    look_up,
-    resolve,
-)
+from .api_call import RETRIED, Call, CloudError, ErrorKind, StepOutputs, extract_outputs, look_up, resolve
 from .clock import BackoffPolicy, Clock
 from .cloud_adapter import Adapter
 from .launch_plan import EventName, LaunchEvent
@@ -102,6 +94,7 @@ class CallRunner:
                 self.log.record("done", attempt=number, step=call.step, kept=values)
                 return values
         params = resolve(call.params, known)
+        canonical = json.dumps(params, sort_keys=True, separators=(",", ":"))
         self.log.record(
             "intent",
             attempt=number,
@@ -109,7 +102,7 @@ class CallRunner:
             operation=f"{call.service}.{call.operation}",
             region=call.region,
             token=call.token,
-            params_sha256=hash_params(params),
+            params_sha256=hashlib.sha256(canonical.encode()).hexdigest(),
         )
         try:
             reply = self._repeated(call, params, known, number=number)
