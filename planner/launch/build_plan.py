@@ -34,7 +34,7 @@ from .core.request import (
 )
 from .core.shell import find_pinned_packages
 from .core.upload import require_inside, require_sendable
-from .planning import PLAN_AGAIN, apply_cap, make_plan, rebuild_plan, require_outer_cap
+from .planning import PLAN_AGAIN, apply_cap, make_plan, require_outer_cap, require_unedited
 from .select_offer import (
     ESTIMATE_LIFE,
     LAUNCH_LIFE,
@@ -189,9 +189,9 @@ def _of_file(args: LaunchArgs, launcher: Launcher) -> LaunchRequest | LaunchPlan
     now, history = launcher.clock.now(), launcher.ledger.peek(plan.run)
     begun = _begun(history)
     require_sound(plan, args, owner=launcher.ledger.owner, history=None if begun == plan else history, now=now)
-    require_fresh(what=f"the launch plan {args.path}", made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
+    require_fresh(what=f"the launch plan {args.path}", made_at=plan.request.made_at, now=now, life=LAUNCH_LIFE)
     require_as_typed(plan, args)
-    rebuild_plan(plan, launcher.adapter(plan.request.provider))
+    require_unedited(plan, launcher.adapter(plan.request.provider))
     return begun or plan.request
 
 
@@ -257,7 +257,7 @@ def _continued(plan: LaunchPlan, args: LaunchArgs, launcher: Launcher) -> Launch
     current = launcher.ledger.peek(plan.run).current()
     if current is not None and not current.has("up"):  # the cloud may have forgotten the tokens of its calls
         what, now = f"the plan of run `{plan.run}`", launcher.clock.now()
-        require_fresh(what=what, made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
+        require_fresh(what=what, made_at=request.made_at, now=now, life=LAUNCH_LIFE)
     return plan
 
 

@@ -5,6 +5,7 @@ Pure: the same request gives the same plan.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from decimal import Decimal
@@ -13,9 +14,10 @@ from itertools import chain
 from .._version import __version__
 from ..errors import NoAnswerError, UsageError
 from ..plan.money import compute_rental_usd
+from ..units import SECONDS_PER_HOUR
 from .core.cloud_adapter import Adapter
-from .core.launch_plan import Attempt, CostBounds, LaunchPlan, compute_cap_s
-from .core.request import LaunchCandidate, LaunchRequest
+from .core.launch_plan import Attempt, CostBounds, LaunchPlan
+from .core.request import LONGEST_CAP_S, SHORTEST_CAP_S, LaunchCandidate, LaunchRequest
 
 PLAN_AGAIN = "create it again: `gpuplan launch plan.json --dry-run -o launch.json`"
 
@@ -48,6 +50,10 @@ def make_plan(request: LaunchRequest, adapter: Adapter) -> LaunchPlan:
     )
 
 
+HIGH_FACTOR = 1.5  # default cap over the upper end of the planned time [-]
+STARTUP_ALLOWANCE_S = 1800.0  # boot, driver, installation, data, compilation: not predicted
+
+
 def apply_cap(
     candidate: LaunchCandidate,
     terms: CostBounds,
@@ -56,31 +62,43 @@ def apply_cap(
     max_usd: Decimal | None,
     is_planned: bool = False,
 ) -> LaunchCandidate:
-    """Return a candidate with the longest cap that the limits allow: hours, and dollars left for this attempt.
+    """Return a candidate with the longest cap that the limits allow, at most 30 days [s].
 
-    The cap of a planned candidate can only be shortened.
+    min(max_hours, (max_usd - left_usd) / price - slack_s); without any limit 1.5 * run_s.high + 1800 s. The cap of
+    a planned candidate can only be shortened. `max_usd` is the money left for this attempt.
 
     Raises:
-        NoAnswerError: The run would not finish in that time.
+        NoAnswerError: There is no limit to derive a cap from, or the run would not start or finish within it.
     """
-    life_s = compute_cap_s(
-        run_high_s=candidate.run_s.high if candidate.run_s else None,
-        slack_s=terms.slack_s,
-        max_usd_per_hour=terms.max_usd_per_hour,
-        max_hours=max_hours,
-        max_usd=None if max_usd is None else max_usd - terms.left_usd,
-        planned_s=candidate.cap_s if is_planned else None,
-    )
-    if candidate.run_s is not None and candidate.run_s.mid > life_s:
+    run, allowed = candidate.run_s, [float(candidate.cap_s)] if is_planned else []
+    if max_hours is not None:
+        allowed.append(max_hours * SECONDS_PER_HOUR)
+    if max_usd is not None and terms.max_usd_per_hour > 0:
+        paid_h = float((max_usd - terms.left_usd) / terms.max_usd_per_hour)
+        allowed.append(paid_h * SECONDS_PER_HOUR - terms.slack_s)
+    if not allowed and run is not None:
+        allowed.append(run.high * HIGH_FACTOR + STARTUP_ALLOWANCE_S)
+    if not allowed:
         raise NoAnswerError(
-            f"the run takes about {candidate.run_s.mid:.0f} s on {candidate.instance_type}, and the limits end it "
-            f"after {life_s} s",
+            "the run time in the plan is unknown, so no deadline can be derived",
+            hint="add a limit: `--max-hours N` or `--max-usd N`",
+        )
+    cap_s = math.floor(min(*allowed, LONGEST_CAP_S))
+    if cap_s < SHORTEST_CAP_S:
+        raise NoAnswerError(
+            f"the limits leave {max(cap_s, 0)} s for the machine, and {SHORTEST_CAP_S} s is the minimum",
+            hint="raise `--max-usd` or `--max-hours`",
+        )
+    if run is not None and run.mid > cap_s:
+        raise NoAnswerError(
+            f"the run takes about {run.mid:.0f} s on {candidate.instance_type}, and the limits end it "
+            f"after {cap_s} s",
             hint="raise `--max-usd` or `--max-hours`, or choose a faster offer with `--rank N`",
         )
-    return candidate.changed(cap_s=life_s)
+    return candidate.changed(cap_s=cap_s)
 
 
-def rebuild_plan(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
+def require_unedited(plan: LaunchPlan, adapter: Adapter) -> None:
     """Plan the request of a written plan again; raise UsageError unless the result is the same."""
     try:
         made = make_plan(plan.request, adapter)
@@ -91,7 +109,6 @@ def rebuild_plan(plan: LaunchPlan, adapter: Adapter) -> LaunchPlan:
             "the launch plan does not match its request: it was edited, or written by another version of gpuplan",
             hint=PLAN_AGAIN,
         )
-    return made
 
 
 def _worst_case(attempt: Attempt, adapter: Adapter, request: LaunchRequest) -> Decimal:

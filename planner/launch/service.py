@@ -54,12 +54,9 @@ class Launcher:
         return self._adapters[provider]
 
     def providers_to_ask(self, names: Sequence[str], *, cloud: bool) -> dict[str, str]:
-        """Return the providers to query for machines: the named ones, or all that can be queried here.
+        """Return the providers to query for machines, each with an empty text, or why it cannot be queried.
 
-        A provider with an open run in the ledger is always among all.
-
-        Returns:
-            Names, each with an empty text; those that cannot be queried with the reason.
+        These are the named ones, or all here; a provider with an open run in the ledger can always be queried.
 
         Raises:
             UsageError: A named provider is not supported.
@@ -188,11 +185,14 @@ class Launcher:
         return found
 
     def stop(self, name: str, machine: CloudMachine | None) -> None:
-        """End a run, or a machine that is not in the ledger, for good."""
+        """End a run, or a machine that is not in the ledger and whose tags name the owner, for good."""
         if machine is None:
             self.stop_run(name)
-        else:
-            self.stop_machine(machine)
+            return
+        self._end_by_tags(machine, finished="stopped by its tags")
+        failures, of = Failures(), (machine.run, machine.attempt)
+        remove_leftovers(self, machine.provider, regions=[machine.region], failures=failures, of=of)
+        failures.raise_any()
 
     def stop_run(self, run: str) -> None:
         """End a run for good: its machine and all its resources."""
@@ -209,13 +209,6 @@ class Launcher:
             failures.raise_any()
             if not log.history().lost_attempts():
                 log.record("finished", why="stopped")
-
-    def stop_machine(self, machine: CloudMachine) -> None:
-        """End a machine that is not in the ledger, if its tags name the owner."""
-        self._end_by_tags(machine, finished="stopped by its tags")
-        failures, of = Failures(), (machine.run, machine.attempt)
-        remove_leftovers(self, machine.provider, regions=[machine.region], failures=failures, of=of)
-        failures.raise_any()
 
     def reap(self, providers: Sequence[str], *, regions: Sequence[str] | None) -> list[CloudMachine]:
         """End machines past their cap and remove what ended machines left; return the machines ended.

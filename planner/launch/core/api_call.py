@@ -17,7 +17,6 @@ Errors are classified alike for all providers: adapters classify, the engine dec
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -138,12 +137,6 @@ def resolve(value: Any, known: StepOutputs) -> Any:
         if key in _REFERENCES:
             return _REFERENCES[key](inner, known)
     return {key: resolve(inner, known) for key, inner in value.items()}
-
-
-def hash_params(params: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of parameters, independent of the order of keys."""
-    text = json.dumps(params, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _reference(path: str, known: StepOutputs) -> Any:

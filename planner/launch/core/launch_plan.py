@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from ...errors import NoAnswerError
 from ...records import parse_json
-from ...units import SECONDS_PER_HOUR
 from .api_call import Call, Data
-from .request import LONGEST_CAP_S, SHORTEST_CAP_S, LaunchCandidate, LaunchRequest
+from .request import LaunchCandidate, LaunchRequest
 
 
 class CapLayer(Data):
@@ -119,11 +116,6 @@ class LaunchPlan(Data):
         """Name of the run."""
         return self.request.run
 
-    @property
-    def made_at(self) -> datetime:
-        """Time of planning."""
-        return self.request.made_at
-
     def to_json(self) -> dict[str, Any]:
         """Return the object that `--json` prints and `-o` writes."""
         return self.model_dump(mode="json", by_alias=True)
@@ -148,55 +140,3 @@ class LaunchEvent(Data):
     step: str = ""
     message: str
     details: dict[str, Any] = Field(default_factory=dict)
-
-
-HIGH_FACTOR = 1.5  # default cap over the upper end of the planned time [-]
-STARTUP_ALLOWANCE_S = 1800.0  # boot, driver, installation, data, compilation: not predicted
-
-
-def compute_cap_s(
-    *,
-    run_high_s: float | None,
-    slack_s: float,
-    max_usd_per_hour: Decimal,
-    max_hours: float | None = None,
-    max_usd: Decimal | None = None,
-    planned_s: float | None = None,
-) -> int:
-    """Return the cap of a machine: the shortest time that the limits allow, at most 30 days [s].
-
-    min(max_hours, max_usd / price - slack_s, planned_s); without any of these 1.5 * run_high_s + 1800 s.
-
-    Args:
-        run_high_s: Upper end of the planned time of all steps; None: unknown [s].
-        slack_s: Time from the order to end to the end of billing [s].
-        planned_s: Cap of an earlier plan, which limits can only shorten; None without one [s].
-
-    Raises:
-        NoAnswerError: There is no limit to derive a cap from, or it is too short to start.
-
-    Example:
-        >>> compute_cap_s(run_high_s=3600.0, slack_s=600.0, max_usd_per_hour=Decimal(2))
-        7200
-        >>> compute_cap_s(run_high_s=None, slack_s=600.0, max_usd_per_hour=Decimal(2), max_usd=Decimal(1))
-        1200
-    """
-    allowed = [] if planned_s is None else [planned_s]
-    if max_hours is not None:
-        allowed.append(max_hours * SECONDS_PER_HOUR)
-    if max_usd is not None and max_usd_per_hour > 0:
-        allowed.append(float(max_usd / max_usd_per_hour) * SECONDS_PER_HOUR - slack_s)
-    if not allowed and run_high_s is not None:
-        allowed.append(run_high_s * HIGH_FACTOR + STARTUP_ALLOWANCE_S)
-    if not allowed:
-        raise NoAnswerError(
-            "the run time in the plan is unknown, so no deadline can be derived",
-            hint="add a limit: `--max-hours N` or `--max-usd N`",
-        )
-    shortest = math.floor(min(*allowed, LONGEST_CAP_S))
-    if shortest < SHORTEST_CAP_S:
-        raise NoAnswerError(
-            f"the limits leave {max(shortest, 0)} s for the machine, and {SHORTEST_CAP_S} s is the minimum",
-            hint="raise `--max-usd` or `--max-hours`",
-        )
-    return shortest

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from .api_call import (
-    RETRIED,
-    Call,
-    CloudError,
-    ErrorKind,
-    StepOutputs,
-    extract_outputs,
-    hash_params,
-    look_up,
-    resolve,
-)
+from .api_call import RETRIED, Call, CloudError, ErrorKind, StepOutputs, extract_outputs, look_up, resolve
 from .clock import BackoffPolicy, Clock
 from .cloud_adapter import Adapter
 from .launch_plan import EventName, LaunchEvent
@@ -75,10 +67,8 @@ class CallRunner:
 
     def notify(self, event: EventName, message: str, *, number: int = 0, step: str = "", **details: Any) -> None:
         """Report an event."""
-        at, run = self.clock.now(), self.log.run
-        self.receive(
-            LaunchEvent(at=at, event=event, run=run, attempt=number, step=step, message=message, details=details)
-        )
+        where: dict[str, Any] = {"run": self.log.run, "attempt": number, "step": step}
+        self.receive(LaunchEvent(at=self.clock.now(), event=event, **where, message=message, details=details))
 
     def settle(self, call: Call, known: StepOutputs, *, number: int) -> dict[str, Any]:
         """Send a call until it is done or refused; return the values that it keeps.
@@ -104,6 +94,7 @@ class CallRunner:
                 self.log.record("done", attempt=number, step=call.step, kept=values)
                 return values
         params = resolve(call.params, known)
+        canonical = json.dumps(params, sort_keys=True, separators=(",", ":"))
         self.log.record(
             "intent",
             attempt=number,
@@ -111,7 +102,7 @@ class CallRunner:
             operation=f"{call.service}.{call.operation}",
             region=call.region,
             token=call.token,
-            params_sha256=hash_params(params),
+            params_sha256=hashlib.sha256(canonical.encode()).hexdigest(),
         )
         try:
             reply = self._repeated(call, params, known, number=number)

@@ -11,7 +11,8 @@ list and end them.
 
 from __future__ import annotations
 
-import math
+import json
+import re
 import shlex
 from typing import Any
 
@@ -49,27 +50,17 @@ def export_offer(args: LaunchArgs, *, engine: str, file: str) -> dict[str, Any]:
     }
 
 
-class _FlowDumper(yaml.SafeDumper):
-    """YAML dumper for values within a line: strings in double quotes, no aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-_FlowDumper.add_representer(
-    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
-)
+_UNPRINTABLE = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # JSON has them as they are
 
 
 def _to_yaml(value: Any) -> str:
-    """Return a value as YAML in one line.
+    """Return a value as YAML in one line: as JSON.
 
     Example:
         >>> print(_to_yaml({"a": ["x: y", 1, "two" + chr(10) + "lines"]}))
         {"a": ["x: y", 1, "two\\nlines"]}
     """
-    text = yaml.dump([value], Dumper=_FlowDumper, default_flow_style=True, sort_keys=False, width=math.inf)
-    return text.strip().removeprefix("[").removesuffix("]")
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def _fill_template(name: str, task: ExportTask, values: dict[str, Any]) -> dict[str, Any]:

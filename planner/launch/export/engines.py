@@ -248,25 +248,12 @@ def build_colab_link(place: str, file: str) -> str:
     return f"https://colab.research.google.com/github/{owner}/{name}/blob/{reference or 'main'}/{file}"
 
 
+_CLUSTER: Values = {"providers": HYPERSCALERS, "sources": ("git", "image"), "joins_hosts": True}
 ENGINES = {
     "skypilot": Engine(title="SkyPilot", template="skypilot", find_values=find_skypilot_values, joins_hosts=True),
     "dstack": Engine(title="dstack", template="dstack", find_values=find_dstack_values),
-    "kubernetes": Engine(
-        title="Kubernetes",
-        template="jobset",
-        find_values=find_jobset_values,
-        providers=HYPERSCALERS,
-        sources=("git", "image"),
-        joins_hosts=True,
-    ),
-    "ray": Engine(
-        title="Ray",
-        template="rayjob",
-        find_values=find_rayjob_values,
-        providers=HYPERSCALERS,
-        sources=("git", "image"),
-        joins_hosts=True,
-    ),
+    "kubernetes": Engine(title="Kubernetes", template="jobset", find_values=find_jobset_values, **_CLUSTER),
+    "ray": Engine(title="Ray", template="rayjob", find_values=find_rayjob_values, **_CLUSTER),
     "colab": Engine(
         title="Colab", template="colab", find_values=find_colab_values, providers=("colab",), sources=("git",)
     ),
