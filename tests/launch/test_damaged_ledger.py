@@ -132,7 +132,7 @@ def test_without_a_plan_the_journal_ends_a_machine_without_tags(bench: Bench) ->
     """Provider, place, id, cap and the group's undo are in the journal; the tags are gone as well."""
     bench.launcher.launch(bench.plan())
     (machine,) = bench.cloud.alive()
-    machine.params["tags"] = {}
+    machine.tags = {}
     (bench.folder / "runs" / "r1" / "plan-1.json").unlink()
     (row,) = rows_of(bench, Failures())
     assert (row.id, row.source, row.owner, row.in_ledger) == ("m-1", "cloud", "me", True)
@@ -173,11 +173,11 @@ def test_a_run_of_which_only_an_id_is_known_is_named_with_it(bench: Bench) -> No
     (run / "journal.jsonl").write_text("".join(f"{one}\n" for one in lines if '"begun"' not in one))
     (run / "plan-1.json").write_text("{")
     (machine,) = bench.cloud.alive()
-    tags, machine.params["tags"] = machine.params["tags"], {}
+    tags, machine.tags = machine.tags, {}
     failures = stop_all(bench, "r1")
     assert bench.launcher.ledger.peek("r1").finished is None
     assert "it made g-1, m-1, which only tags can find" in told(failures)
-    machine.params["tags"] = tags
+    machine.tags = tags
     stop_all(bench)
 
     assert (bench.cloud.alive(), bench.cloud.groups) == ([], {})
@@ -279,7 +279,7 @@ def test_a_shorter_cap_in_a_tag_ends_no_machine_on_record(bench: Bench) -> None:
     bench.launcher.launch(bench.plan())
     (machine,) = bench.cloud.alive()
     for cap in ("10", "9" * 40):
-        machine.params["tags"]["gpuplan-cap-s"] = cap
+        machine.tags["gpuplan-cap-s"] = cap
         bench.clock.sleep(60)
         assert bench.launcher.reap(["fake"], regions=None) == []
     assert bench.cloud.alive() == [machine]
