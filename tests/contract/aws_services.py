@@ -226,7 +226,7 @@ class Prices:
             self.on_demand[instance_type, region] = f"{float(usd_per_hour):.10f}"
 
     def highest(self, kind: str, region: str, *, is_spot: bool) -> float:
-        """Return the price of an instance type; of a spot machine the highest of the region's own zones [USD/h]."""
+        """Return the price of an instance type; of a spot machine the highest of the zones [USD/h]."""
         zones = self.spot.get((kind, region), {})
         if is_spot:
             return max((float(usd) for zone, usd in zones.items() if len(zone) == len(region) + 1), default=0.0)

@@ -16,10 +16,9 @@ region: of any), `/_clock {"add_s"}`, `/_reclaim {}`, `/_invisible {"s"}`, `/_fo
 `/_propagation {"s"}` (until the scheduler knows a new role), `/_role {"name", "trust", "policy", "policy_name"}`,
 `/_schedule {"region", "name", "content"}` (over what is there), `/_bucket {"name", "owner"}`, `/_hang {"on"}`,
 `/_price {"instance_type", "region", "is_spot", "usd_per_hour"}` (a spot price above its bid ends a machine, as
-`/_reclaim`), `/_out_of_reach {"region"}`, `/_tags {"id", "tags"}` (None: deleted), `/_fail_caps {}` (no timer and no
-schedule of a living machine fires),
-`/_clear {}`, `/_reset {}`, `/_meter {}`; each answers the meter, in which `left` counts every
-kind of thing that exists now.
+`/_reclaim`), `/_out_of_reach {"region"}`, `/_tags {"id", "tags"}` (None: deleted), `/_fail_caps {}` (no timer and
+no schedule of a living machine fires), `/_clear {}`, `/_reset {}`, `/_meter {}`; each answers the
+meter, in which `left` counts every kind of thing that exists now.
 """
 
 from __future__ import annotations
@@ -221,7 +220,7 @@ class Layer:
                 self._interrupt(one)
 
     def _interrupt(self, one: dict[str, Any]) -> None:
-        """Take a spot instance back; a stopped one goes on paying for its disk, and its guest sets no timer off."""
+        """Take a spot instance back; a stopped one goes on paying for its disk, and no timer ends it."""
         if one["interruption"] == "terminate":
             self.end(one["id"], self.world.now())
         else:
@@ -484,12 +483,16 @@ class Layer:
         status, headers, data = self._moto(env, body)
         data = self._in_our_time(data)
         for one in self.world.meter.values():
-            age = (self.world.now() - datetime.fromisoformat(one["started"])).total_seconds()
-            if age < self.world.invisible_s:
+            if self._is_hidden(one):
                 if query.get("InstanceId.1") == one["id"]:
                     return _error("ec2", "InvalidInstanceID.NotFound", one["id"], 400)
                 data = _without(data, one["id"])
         return status, headers, data
+
+    def _is_hidden(self, one: dict[str, Any]) -> bool:
+        """Return whether an instance is too young to show up."""
+        age_s = (self.world.now() - datetime.fromisoformat(one["started"])).total_seconds()
+        return bool(age_s < self.world.invisible_s)
 
     def _on_TerminateInstances(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
         """Terminate, in the meter too."""
@@ -501,13 +504,14 @@ class Layer:
         return reply
 
     def _on_DeleteSecurityGroup(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
-        """Refuse while an instance is in the group."""
+        """Refuse while an instance that shows up is in the group."""
         from moto.ec2.models import ec2_backends
 
         for reservation in ec2_backends["123456789012"][region].all_reservations():
             for instance in reservation.instances:
                 groups = {group.id for group in instance.security_groups}
-                if instance.state not in {"terminated"} and query.get("GroupId") in groups:
+                hidden = instance.id in self.world.meter and self._is_hidden(self.world.meter[instance.id])
+                if not hidden and instance.state not in {"terminated"} and query.get("GroupId") in groups:
                     return _error("ec2", "DependencyViolation", "resource has a dependent object", 400)
         return self._moto(env, body)
 

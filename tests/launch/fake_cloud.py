@@ -227,7 +227,10 @@ class FakeAdapter(Adapter):
         raise CloudError(ErrorKind.ABSENT, "NotFound", params["name"])
 
     def _delete_group(self, params: dict[str, Any]) -> dict[str, Any]:
-        if any(one.params["group"] == params["id"] for one in self.cloud.alive()):
+        used = [
+            one for one in self.cloud.alive() if self._is_visible(one)
+        ]  # as eventually consistent as its lists
+        if any(one.params["group"] == params["id"] for one in used):
             raise CloudError(ErrorKind.TRANSIENT, "InUse", params["id"])
         if self.cloud.groups.pop(params["id"], None) is None:
             raise CloudError(ErrorKind.ABSENT, "NotFound", params["id"])
@@ -445,7 +448,9 @@ def _leftover(kind: str, operation: str, params: dict[str, Any], tags: dict[str,
     )
 
 
-def candidate(region: str = "here", instance_type: str = "big", usd_per_hour: str = str(USD_PER_HOUR)) -> LaunchCandidate:
+def candidate(
+    region: str = "here", instance_type: str = "big", usd_per_hour: str = str(USD_PER_HOUR)
+) -> LaunchCandidate:
     """Return an offer whose run takes about half an hour."""
     return LaunchCandidate(
         rank=1,

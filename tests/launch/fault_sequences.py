@@ -1,14 +1,15 @@
 """Random sequences of faults against any provider that has a billing meter: a hypothesis state machine.
 
-A sequence launches, stops and reaps two runs within typed limits while answers are lost, processes are killed (also in
-the middle of a write), the disk is full, clocks are wrong, prices change, guests hang, places are out of reach or
-silent, tags are edited, spot machines are interrupted and the owner changes. Each is played with both cap layers, the
-guest's timer alone, or the cloud's cap alone. The laws are judged by the provider's meter, never by the ledger; they
-are listed in `docs/launching.md`.
+A sequence launches, stops and reaps two runs within typed limits while answers are lost, processes are killed
+(also in the middle of a write), the disk is full, clocks are wrong, prices change, guests hang, places are out of
+reach or silent, tags are edited, spot machines are interrupted and the owner changes. Each is played with both cap
+layers, the guest's timer alone, or the cloud's cap alone. The laws are judged by the provider's meter, never by the
+ledger; they are listed in `docs/launching.md`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import shutil
@@ -218,6 +219,7 @@ class FaultSequences(RuleBasedStateMachine):
     @rule(run=st.sampled_from(RUNS), dies_after=dying, really=really, limits=st.sampled_from(LIMITS))
     def launch(self, run: str, dies_after: int | None, really: bool, limits: Limits = NO_LIMITS) -> None:
         self.tally["launch"] += 1
+        run = self.next_run(run)
         self.launched.add(run)
         done = self.act(self.launch_command(run, limits), dies_after, really=really)
         self.note_limits(run, limits)
@@ -226,7 +228,21 @@ class FaultSequences(RuleBasedStateMachine):
                 if self.world.shows_ends and one.run == run and one.alive:
                     assert one.ends_after_s is not None, f"up without an end: {one}"
                     assert one.ends_after_s <= self.cap_s(one) + self.world.slack_s, f"ends too late: {one}"
-            self.tally["launched while another run is up"] += len({one.run for one in self.ours() if one.alive}) > 1
+            self.tally["launched while another run is up"] += (
+                len({one.run for one in self.ours() if one.alive}) > 1
+            )
+
+    def next_run(self, run: str) -> str:
+        """Return the name of a run's unfinished continuation, as `Ledger.next_run` does."""
+        ledger, stem = Ledger(self.folder, owner=self.owner, clock=self.world.clock), run.rpartition("-")[0]
+        return next(name for number in itertools.count(1) if not ledger.peek(name := f"{stem}-{number}").finished)
+
+    def end_faults_and(self, run: str) -> str:
+        """Let nothing go wrong, and stop a run that is up; return the name of the next one."""
+        self.world.clear()
+        if self.next_run(run) in {one.run for one in self.ours() if one.alive}:
+            self.stop_one(self.next_run(run), None, really=False)
+        return self.next_run(run)
 
     @rule()
     def every_run_is_up(self) -> None:
@@ -243,6 +259,7 @@ class FaultSequences(RuleBasedStateMachine):
     def a_write_to_the_ledger_fails(self, run: str, what: str, write: Write) -> None:
         """Be killed in the middle of a write, or have no room on the disk; then do the same again."""
         self.tally[f"a write fails in {what}"] += 1
+        run = self.end_faults_and(run) if what == "launch" else self.next_run(run)
         self.launched.add(run)
         commands: dict[str, Callable[[Launcher], Any]] = {
             "launch": self.launch_command(run),
@@ -312,7 +329,7 @@ class FaultSequences(RuleBasedStateMachine):
     def every_answer_is_lost_and_the_machine_shows_up_late(self, data: Any, run: str, then: str) -> None:
         """Lose every answer to the call that makes the machine, and list the machine late or not at all."""
         self.tally["every answer lost, machine not visible yet"] += 1
-        self.launched.add(run)
+        run = self.end_faults_and(run)
         for fault in self.world.losing:
             for _ in range(self.world.backoff.tries):
                 self.world.fault(*fault)
@@ -329,7 +346,7 @@ class FaultSequences(RuleBasedStateMachine):
     def an_answer_is_lost_and_the_repetition_refused(self, run: str) -> None:
         """Make a machine, lose the answer, and refuse the same call when it is sent again."""
         self.tally["answer lost, repetition refused"] += 1
-        self.world.clear()
+        run = self.end_faults_and(run)
         for fault in self.world.refusing:
             self.world.fault(*fault)
         self.launch(run, None, really=False)
@@ -347,8 +364,8 @@ class FaultSequences(RuleBasedStateMachine):
     @rule(run=st.sampled_from(RUNS), factor=st.sampled_from([1.2, 5.0, 9.0]))
     def the_spot_price_rises_while_a_machine_runs(self, run: str, factor: float) -> None:
         self.tally["spot price rises under a machine"] += 1
-        self.world.clear()
         self.world.change_prices(1.0)
+        run = self.end_faults_and(run)
         self.launch(run, None, really=False)
         self.world.change_prices(factor)
         self.world.pass_time(3000)
@@ -389,6 +406,7 @@ class FaultSequences(RuleBasedStateMachine):
         """Refuse the cloud's cap, or set another one, while a run is launched."""
         fault = data.draw(st.sampled_from(self.world.disarming))
         self.tally[f"cap not armed: {' '.join(fault)}"] += 1
+        run = self.end_faults_and(run)
         for _ in range(len(self.world.candidates())):
             self.world.fault(*fault)
         self.launch(run, None, really=False)
@@ -397,6 +415,7 @@ class FaultSequences(RuleBasedStateMachine):
     def another_installation_ends_a_run(self, run: str, reap: bool) -> None:
         """Launch as one owner; stop or reap as another one, with the same ledger."""
         self.the_owner_changes(OWNERS[0])
+        run = self.next_run(run)
         self.launch(run, None, really=False)
         self.the_owner_changes(OWNERS[1])
         if reap:
@@ -573,7 +592,7 @@ class FaultSequences(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_is_honest(self) -> None:
-        """No attempt that the ledger calls ended has a machine that costs money; no partial write has damaged it."""
+        """No attempt that the ledger calls ended has a machine that costs money; no partial write damages it."""
         if not self.launched:
             return
         ledger = Ledger(self.folder, owner=self.owner, clock=self.world.clock)

@@ -348,7 +348,9 @@ def change_machines(patch: Patch, change: Callable[[dict[str, Any]], None]) -> N
 @planted_in_aws
 def disks_outlive_their_machines(patch: Patch) -> None:
     """Keep the disk when the instance is terminated."""
-    change_machines(patch, lambda params: params["BlockDeviceMappings"][0]["Ebs"].update(DeleteOnTermination=False))
+    change_machines(
+        patch, lambda params: params["BlockDeviceMappings"][0]["Ebs"].update(DeleteOnTermination=False)
+    )
 
 
 @planted_in_aws
