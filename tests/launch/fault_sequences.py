@@ -3,8 +3,8 @@
 A sequence launches, stops and reaps two runs within typed limits while answers are lost, processes are killed
 (also in the middle of a write), the disk is full, clocks are wrong, prices change, guests hang, places are out of
 reach or silent, tags are edited, spot machines are interrupted and the owner changes. Each is played with both cap
-layers, the guest's timer alone, or the cloud's cap alone. The laws are judged by the provider's meter, never by the
-ledger; they are listed in `docs/launching.md`.
+layers, the guest's timer alone, or the cloud's cap alone. The provider's meter judges the laws, never the ledger;
+they are listed in `docs/launching.md`.
 """
 
 from __future__ import annotations
