@@ -88,6 +88,7 @@ class FaultSequences(RuleBasedStateMachine):
         self.foreign = 0
         self.launched: set[str] = set()
         self.armed_by_s: dict[str, float] = {}  # age at which something was seen that ends a machine [s]
+        self.turn = itertools.cycle(LIMITS)
         self.edited: set[str] = set()  # machines whose tags are not what they were
         self.typed: dict[tuple[str, int], tuple[LaunchPlan, Limits]] = {}  # by run and number of the plan
         for run in RUNS[:up]:
@@ -217,8 +218,10 @@ class FaultSequences(RuleBasedStateMachine):
     really = st.booleans()
 
     @rule(run=st.sampled_from(RUNS), dies_after=dying, really=really, limits=st.sampled_from(LIMITS))
-    def launch(self, run: str, dies_after: int | None, really: bool, limits: Limits = NO_LIMITS) -> None:
+    def launch(self, run: str, dies_after: int | None, really: bool, limits: Limits | None = None) -> None:
+        """Launch a run within limits; None: those that are next in turn."""
         self.tally["launch"] += 1
+        limits = next(self.turn) if limits is None else limits
         run = self.next_run(run)
         self.launched.add(run)
         done = self.act(self.launch_command(run, limits), dies_after, really=really)
@@ -261,16 +264,17 @@ class FaultSequences(RuleBasedStateMachine):
         self.tally[f"a write fails in {what}"] += 1
         run = self.end_faults_and(run) if what == "launch" else self.next_run(run)
         self.launched.add(run)
+        limits = next(self.turn)
         commands: dict[str, Callable[[Launcher], Any]] = {
-            "launch": self.launch_command(run),
+            "launch": self.launch_command(run, limits),
             "stop": lambda launcher: launcher.stop_run(run),
             "reap": lambda launcher: launcher.reap([self.world.provider], regions=self.world.regions),
         }
         self.act(commands[what], None, really=False, write=write)
-        self.note_limits(run, NO_LIMITS)
+        self.note_limits(run, limits)
         self.the_laws_hold()
         self.act(commands[what], None, really=False)
-        self.note_limits(run, NO_LIMITS)
+        self.note_limits(run, limits)
 
     @rule(data=st.data(), run=st.sampled_from(RUNS), dies_after=dying, really=really)
     def launch_into_faults(self, data: Any, run: str, dies_after: int | None, really: bool) -> None:
@@ -313,7 +317,7 @@ class FaultSequences(RuleBasedStateMachine):
         for one in self.ours():
             if one.id in before and not one.alive and (one.run, int(one.attempt)) not in ending:
                 assert one.cap_s is not None
-                assert one.lived_s >= one.cap_s, f"ended by reap before its cap: {one}"
+                assert one.lived_s + one.unseen_s >= one.cap_s, f"ended by reap before its cap: {one}"
 
     # Faults
 

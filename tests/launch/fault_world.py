@@ -47,6 +47,7 @@ class Metered:
             None: nothing was set, or the world does not show it [s].
         foreign: Whether another user made it.
         usd: What it has cost, its disk included, that of one left behind too; None: the world has no prices [USD].
+        unseen_s: Time at its end in which nobody looked: it may have lived so much longer [s].
         stopped: Whether its cloud has taken it back, and its disk goes on costing money.
         disarmed: Whether an end that was set for it was taken back while it lived.
     """
@@ -61,6 +62,7 @@ class Metered:
     ends_after_s: float | None
     foreign: bool = False
     usd: float | None = None
+    unseen_s: float = 0.0
     stopped: bool = False
     disarmed: bool = False
 

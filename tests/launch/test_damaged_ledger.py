@@ -259,9 +259,9 @@ def test_reap_ends_by_the_ledgers_caps_whatever_the_tags_say(bench: Bench, as_ow
     for number in range(1, 5):
         bench.launcher.launch(bench.plan(run=f"r{number}"))
     longer, bare, moved, _ = bench.cloud.alive()
-    longer.params["tags"]["gpuplan-cap-s"] = "31536000"
-    bare.params["tags"] = {}
-    moved.params["tags"] = {**moved.params["tags"], "gpuplan-run": "r9", "gpuplan-owner": "you"}
+    longer.tags["gpuplan-cap-s"] = "31536000"
+    bare.tags = {}
+    moved.tags = {**moved.tags, "gpuplan-run": "r9", "gpuplan-owner": "you"}
     failures = Failures()
     rows = {row.id: row for row in rows_of(bench, failures)}
     changed = [row.changed_tags for row in rows.values()]
@@ -333,7 +333,7 @@ def test_a_full_disk_is_one_line_and_nothing_unrecorded_is_sent(bench: Bench) ->
         assert (f"by hand: fake end gpuplan-{run}-1" in str(error)) == ("machine" in intents)
         bench.restart()
         bench.launcher.launch(bench.plan(run=run))
-        assert sum(one.params["tags"]["gpuplan-run"] == run for one in bench.cloud.rented.values()) == 1
+        assert sum(one.tags["gpuplan-run"] == run for one in bench.cloud.rented.values()) == 1
     assert failed > 8
 
 
@@ -417,7 +417,7 @@ def test_any_damage_of_a_file_hides_no_machine(
         bench.launcher.launch(bench.plan(run="r1"))
         die_after_creating(bench, run="r2")
         bench.launcher.launch(bench.plan(run="r3"))
-        bench.cloud.rented["m-3"].params["tags"] = {}
+        bench.cloud.rented["m-3"].tags = {}
         run = file.partition("/")[0]
         before = bench.launcher.ledger.peek(run)
         inflict(bench.folder / "runs" / file, damage)

@@ -349,6 +349,7 @@ class LocalWorld:
     def begin(self, mode: CapMode) -> None:
         self.wanted: dict[str, list[tuple[str, ErrorKind]]] = {}
         self.seen: dict[str, tuple[float, float]] = {}
+        self.gone: dict[str, float] = {}
         self.folders: set[Path] = set()
 
     def adapter(self, state_dir: Path) -> Any:
@@ -382,6 +383,8 @@ class LocalWorld:
         alive = set(self._processes())
         for identity in alive:
             self.seen[identity] = (self.seen.get(identity, (now, now))[0], now)
+        for identity in self.seen.keys() - alive:
+            self.gone.setdefault(identity, now)
         return [
             Metered(
                 id=identity,
@@ -392,6 +395,7 @@ class LocalWorld:
                 lived_s=last - first,
                 cap_s=float(self.CAP_S),
                 ends_after_s=None,
+                unseen_s=self.gone.get(identity, last) - last,
             )
             for identity, (first, last) in self.seen.items()
         ]
