@@ -482,12 +482,15 @@ class FaultSequences(RuleBasedStateMachine):
     def the_ledger_is_lost(self, data: Any) -> None:
         """Go on from a new computer: machines and what belongs to them are found and ended by their tags alone.
 
-        Before that, a place may be silent while `reap` runs, or no cap may fire before it runs.
+        Before that, a place or all lists of machines may be silent while `reap` runs, or no cap fires before it.
         """
         if self.edited & {one.id for one in self.ours() if one.alive}:
             return
         self.tally["ledger lost"] += 1
-        silent = data.draw(st.sampled_from(["", *self.world.places]))
+        lists = [place for place in self.world.places if place.startswith("listing of ")]
+        silent = data.draw(st.sampled_from([[], lists, list(self.world.places[:1])]))
+        if silent:
+            self.every_run_is_up()
         fail = "caps" in self.world.powers and data.draw(st.booleans())
         self.world.clear()
         self.world.pass_time(120)
@@ -496,7 +499,9 @@ class FaultSequences(RuleBasedStateMachine):
         else:
             shutil.rmtree(self.folder / "runs", ignore_errors=True)
         if silent:
-            self.world.cut_off(silent)
+            self.tally["ledger lost, places silent"] += 1
+            for place in silent:
+                self.world.cut_off(place)
             self.reap_as_all_owners()
             self.the_laws_hold()
             self.world.clear()
