@@ -32,6 +32,7 @@ from gpuplan.launch.core.request import (
 )
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+USD_PER_HOUR = Decimal("1.5")
 BOOT_S = 30.0  # from the start of billing until the guest sets its own timer
 SLACK_S = 60.0
 
@@ -66,6 +67,9 @@ class Rented:
     timer_at: datetime | None
     ended: datetime | None = None
     scheduled_at: datetime | None = None
+    tags: dict[str, str] = field(default_factory=dict)  # those of `params` are what it was made with
+    usd_per_hour: Decimal = Decimal(0)
+    disarmed: bool = False  # its schedule was removed while it lived
 
     @property
     def ends_after_s(self) -> float | None:
@@ -121,7 +125,14 @@ class FakeCloud:
             return self.rented[known]
         now, timer_s = self.clock.true_time(), params.get("timer_s")
         timer_at = None if self.hang or timer_s is None else now + timedelta(seconds=BOOT_S + timer_s)
-        one = Rented(id=f"m-{len(self.rented) + 1}", params=params, started=now, timer_at=timer_at)
+        one = Rented(
+            id=f"m-{len(self.rented) + 1}",
+            params=params,
+            started=now,
+            timer_at=timer_at,
+            tags=dict(params["tags"]),
+            usd_per_hour=self.prices.get(params["region"], USD_PER_HOUR),
+        )
         self.rented[one.id] = one
         self.by_token[params["token"]] = one.id
         return one
@@ -216,7 +227,10 @@ class FakeAdapter(Adapter):
         raise CloudError(ErrorKind.ABSENT, "NotFound", params["name"])
 
     def _delete_group(self, params: dict[str, Any]) -> dict[str, Any]:
-        if any(one.params["group"] == params["id"] for one in self.cloud.alive()):
+        used = [
+            one for one in self.cloud.alive() if self._is_visible(one)
+        ]  # as eventually consistent as its lists
+        if any(one.params["group"] == params["id"] for one in used):
             raise CloudError(ErrorKind.TRANSIENT, "InUse", params["id"])
         if self.cloud.groups.pop(params["id"], None) is None:
             raise CloudError(ErrorKind.ABSENT, "NotFound", params["id"])
@@ -242,8 +256,11 @@ class FakeAdapter(Adapter):
         return {"name": params["name"], "target": found["target"], "at": f"{found['at']:{AT}}"}
 
     def _delete_schedule(self, params: dict[str, Any]) -> dict[str, Any]:
-        if self.cloud.schedules.pop(params["name"], None) is None:
+        found = self.cloud.schedules.pop(params["name"], None)
+        if found is None:
             raise CloudError(ErrorKind.ABSENT, "NotFound", params["name"])
+        for one in self.cloud.alive():
+            one.disarmed |= one.id == found["target"]
         return {}
 
     def _get_machine(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -292,7 +309,7 @@ class FakeAdapter(Adapter):
         return [
             self._machine(one)
             for one in self.cloud.alive()
-            if one.params["region"] == region and "gpuplan-run" in one.params["tags"] and self._is_visible(one)
+            if one.params["region"] == region and "gpuplan-run" in one.tags and self._is_visible(one)
         ]
 
     def _require_up(self, region: str) -> None:
@@ -304,12 +321,12 @@ class FakeAdapter(Adapter):
         return age >= timedelta(seconds=self.cloud.invisible_s)
 
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """List groups and schedules; a region that is down is a failure."""
+        """List groups and schedules; a region out of reach is a failure, one that is down lists these."""
         self._asked("leftovers")
         failed = {
             region: CloudError(ErrorKind.UNKNOWN, "Down", region)
             for region in regions or self.cloud.regions
-            if region in self.cloud.down | self.cloud.out_of_reach
+            if region in self.cloud.out_of_reach
         }
         made = [
             *(("group", "delete_group", {"id": one}, tags) for one, tags in self._group_tags()),
@@ -329,7 +346,7 @@ class FakeAdapter(Adapter):
         return LivePrice(usd_per_hour=price, source="fake prices", read_at=self.cloud.clock.true_time())
 
     def _machine(self, one: Rented) -> CloudMachine:
-        tags = one.params["tags"]
+        tags = one.tags
         return CloudMachine(
             id=one.id,
             provider="fake",
@@ -431,7 +448,9 @@ def _leftover(kind: str, operation: str, params: dict[str, Any], tags: dict[str,
     )
 
 
-def candidate(region: str = "here", instance_type: str = "big", usd_per_hour: str = "1.5") -> LaunchCandidate:
+def candidate(
+    region: str = "here", instance_type: str = "big", usd_per_hour: str = str(USD_PER_HOUR)
+) -> LaunchCandidate:
     """Return an offer whose run takes about half an hour."""
     return LaunchCandidate(
         rank=1,

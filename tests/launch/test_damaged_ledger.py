@@ -131,7 +131,7 @@ def test_without_a_plan_the_journal_ends_a_machine_without_tags(bench: Bench) ->
     """Provider, place, id, cap and the group's undo are in the journal; the tags are gone as well."""
     bench.launcher.launch(bench.plan())
     (machine,) = bench.cloud.alive()
-    machine.params["tags"] = {}
+    machine.tags = {}
     (bench.folder / "runs" / "r1" / "plan-1.json").unlink()
     (row,) = rows_of(bench, Failures())
     assert (row.id, row.source, row.owner, row.in_ledger) == ("m-1", "cloud", "me", True)
@@ -172,11 +172,11 @@ def test_a_run_of_which_only_an_id_is_known_is_named_with_it(bench: Bench) -> No
     (run / "journal.jsonl").write_text("".join(f"{one}\n" for one in lines if '"begun"' not in one))
     (run / "plan-1.json").write_text("{")
     (machine,) = bench.cloud.alive()
-    tags, machine.params["tags"] = machine.params["tags"], {}
+    tags, machine.tags = machine.tags, {}
     failures = stop_all(bench, "r1")
     assert bench.launcher.ledger.peek("r1").finished is None
     assert "it made g-1, m-1, which only tags can find" in told(failures)
-    machine.params["tags"] = tags
+    machine.tags = tags
     stop_all(bench)
 
     assert (bench.cloud.alive(), bench.cloud.groups) == ([], {})
@@ -242,9 +242,9 @@ def test_reap_ends_by_the_ledgers_caps_whatever_the_tags_say(bench: Bench, as_ow
     for number in range(1, 5):
         bench.launcher.launch(bench.plan(run=f"r{number}"))
     longer, bare, moved, _ = bench.cloud.alive()
-    longer.params["tags"]["gpuplan-cap-s"] = "31536000"
-    bare.params["tags"] = {}
-    moved.params["tags"] = {**moved.params["tags"], "gpuplan-run": "r9", "gpuplan-owner": "you"}
+    longer.tags["gpuplan-cap-s"] = "31536000"
+    bare.tags = {}
+    moved.tags = {**moved.tags, "gpuplan-run": "r9", "gpuplan-owner": "you"}
     failures = Failures()
     rows = {row.id: row for row in rows_of(bench, failures)}
     changed = [row.changed_tags for row in rows.values()]
@@ -262,7 +262,7 @@ def test_a_shorter_cap_in_a_tag_ends_no_machine_on_record(bench: Bench) -> None:
     bench.launcher.launch(bench.plan())
     (machine,) = bench.cloud.alive()
     for cap in ("10", "9" * 40):
-        machine.params["tags"]["gpuplan-cap-s"] = cap
+        machine.tags["gpuplan-cap-s"] = cap
         bench.clock.sleep(60)
         assert bench.launcher.reap(["fake"], regions=None) == []
     assert bench.cloud.alive() == [machine]
@@ -316,7 +316,7 @@ def test_a_full_disk_is_one_line_and_nothing_unrecorded_is_sent(bench: Bench) ->
         assert (f"by hand: fake end gpuplan-{run}-1" in str(error)) == ("machine" in intents)
         bench.restart()
         bench.launcher.launch(bench.plan(run=run))
-        assert sum(one.params["tags"]["gpuplan-run"] == run for one in bench.cloud.rented.values()) == 1
+        assert sum(one.tags["gpuplan-run"] == run for one in bench.cloud.rented.values()) == 1
     assert failed > 8
 
 
@@ -400,7 +400,7 @@ def test_any_damage_of_a_file_hides_no_machine(
         bench.launcher.launch(bench.plan(run="r1"))
         die_after_creating(bench, run="r2")
         bench.launcher.launch(bench.plan(run="r3"))
-        bench.cloud.rented["m-3"].params["tags"] = {}
+        bench.cloud.rented["m-3"].tags = {}
         run = file.partition("/")[0]
         before = bench.launcher.ledger.peek(run)
         inflict(bench.folder / "runs" / file, damage)

@@ -212,7 +212,7 @@ def test_reap_ends_what_is_past_its_cap_and_nothing_of_others(bench: Bench) -> N
     foreign_tags = {**mine.params["tags"], "gpuplan-owner": "you", "gpuplan-cap-s": "10"}
     theirs = {"token": "t", "group": "g-theirs", "timer_s": 10, "tags": foreign_tags}
     foreign = bench.cloud.create({**mine.params, **theirs})
-    mine.params["tags"]["gpuplan-cap-s"] = "3600"
+    mine.tags["gpuplan-cap-s"] = "3600"
     bench.clock.skew -= timedelta(hours=2)
     bench.clock.sleep(3605)
 
@@ -255,7 +255,7 @@ def test_a_machine_found_by_its_tags_is_stopped_after_a_refusal(
     """The first try leaves a journal under the machine's id, which is no run: the second looks for it again."""
     bench.launcher.launch(bench.plan())
     (machine,) = bench.cloud.alive()
-    machine.params["tags"]["gpuplan-run"] = "r.1"  # of no run that gpuplan names
+    machine.tags["gpuplan-run"] = "r.1"  # of no run that gpuplan names
     bench.folder = tmp_path_factory.mktemp("other-computer")
     bench.restart()
     bench.cloud.faults["end_machine"] = [("before", ErrorKind.INVALID)]
@@ -367,7 +367,7 @@ def test_stop_ends_the_recorded_machine_whatever_todays_owner_is(bench: Bench) -
     """The machine's id is on record: neither today's owner nor the tags decide whether it is ended."""
     bench.launcher.launch(bench.plan())
     (machine,) = bench.cloud.alive()
-    machine.params["tags"] = {"gpuplan-cap-s": "3600"}
+    machine.tags = {"gpuplan-cap-s": "3600"}
     bench.restart(owner="another-name")
     bench.launcher.stop_run("r1")
 
@@ -390,7 +390,7 @@ def test_an_unlisted_machine_of_the_run_is_still_the_runs(bench: Bench) -> None:
     """It lost its tags: a second launch goes on with it instead of starting another."""
     bench.launcher.launch(bench.plan())
     (machine,) = bench.cloud.alive()
-    machine.params["tags"] = {"gpuplan-cap-s": "3600"}
+    machine.tags = {"gpuplan-cap-s": "3600"}
     bench.clock.sleep(300)
 
     bench.launcher.refresh("r1")
