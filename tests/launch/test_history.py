@@ -21,18 +21,19 @@ WORST_USD = Decimal("1.525")  # $1.50 an hour for its cap of an hour and the min
 
 
 def test_a_plan_of_another_version_is_read_as_far_as_it_is_known(bench: Bench) -> None:
-    """New fields of a newer one; what an older one had not yet gets its default."""
+    """New fields, kinds and limits of a newer one; what an older one had not yet gets its default."""
     plan = bench.plan()
     assert LaunchPlan.from_record(json.dumps(plan.to_json()).encode()) == plan
 
     stored = {**plan.to_json(), "schema": "gpuplan.launch/2", "insurance": {"by": "x"}}
     attempt, request = stored["attempts"][0], stored["request"]
-    attempt["candidate"] |= {"colour": "red"}
-    attempt["calls"][0] |= {"retries": 3}
+    attempt["candidate"] |= {"purchase": "reserved", "cap_s": 90 * 86400, "rank": 0, "colour": "red"}
+    attempt["calls"][0] |= {"retries": 3, "makes": "reservation"}
+    attempt["layers"][0]["where"] = "datacenter"
     del request["owner_name"], attempt["calls"][0]["patience_s"]
     newer = LaunchPlan.from_record(json.dumps(stored).encode())
 
-    assert newer.attempts[0].candidate == plan.attempts[0].candidate
+    assert newer.attempts[0].candidate.cap_s == 90 * 86400
     assert newer.attempts[0].calls[0].undo == plan.attempts[0].calls[0].undo
     assert (newer.request.owner_name, newer.attempts[0].calls[0].patience_s) == ("", 0.0)
     assert newer.request.candidates == plan.request.candidates
@@ -57,7 +58,7 @@ def ended(lived_s: str | None, attempt: int = 1) -> dict[str, Any]:
 
 def read(*records: dict[str, Any]) -> tuple[Record, ...]:
     """Return records as they are read from a journal."""
-    return tuple(map(Record.model_validate, records))
+    return tuple(map(Record.from_stored, records))
 
 
 def attempt_of(bench: Bench, *records: dict[str, Any]) -> AttemptHistory:

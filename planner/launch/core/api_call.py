@@ -23,9 +23,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal, Self
+from functools import cache
+from types import NoneType
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ...errors import CredentialsError, GpuplanError, UsageError
 
@@ -36,6 +38,22 @@ class Data(BaseModel):
     """Base class of data that is written to files and printed: frozen, without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def from_stored(cls, values: Mapping[str, Any]) -> Self:
+        """Return stored data, also those of another version: unknown fields and limits of values are ignored.
+
+        Raises:
+            ValueError: A field without a default is missing, or a value has another type.
+        """
+        hints, found = _find_hints(cls), {}
+        for name, field in cls.model_fields.items():
+            stored = values.get(field.alias or name, _MISSING)
+            if stored is not _MISSING:
+                found[name] = _read_stored(hints[name], stored)
+            elif field.is_required():
+                raise ValueError(f"{cls.__name__} has no `{name}`")
+        return cls.model_construct(**found)
 
     def changed(self, **values: Any) -> Self:
         """Return the same data with some values changed, which are validated."""
@@ -51,6 +69,24 @@ def refusing(what: str, *, hint: str) -> Iterator[None]:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])).encode("unicode_escape").decode()
         raise UsageError(f"{what}: `{where}`: {first['msg']}", hint=hint) from error
+
+
+_MISSING = object()
+_find_hints = cache(get_type_hints)
+_find_reader = cache(TypeAdapter)
+
+
+def _read_stored(kind: Any, value: Any) -> Any:
+    """Convert a JSON value into a type; the names of a `Literal` are not checked."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if NoneType in parts:
+        return None if value is None else _read_stored(parts[0], value)
+    if origin is tuple:
+        return tuple(_read_stored(parts[0], one) for one in _find_reader(list).validate_python(value))
+    if isinstance(kind, type) and issubclass(kind, Data):
+        return kind.from_stored(_find_reader(dict).validate_python(value))
+    plain = str if origin is Literal else origin or kind
+    return _find_reader(plain).validate_python(value)
 
 
 class Call(Data):

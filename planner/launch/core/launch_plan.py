@@ -93,18 +93,17 @@ class LaunchPlan(Data):
 
     @classmethod
     def from_record(cls, data: bytes) -> LaunchPlan:
-        """Return the plan in a record of the ledger, also one with fields of a newer version.
+        """Return the plan in a record of the ledger, also one of another version.
 
         Raises:
             ValueError: It is damaged; the message is one line.
         """
-        stored = parse_json(data)
-        if not isinstance(stored, dict):
-            raise ValueError("it is no plan")
         try:
-            return cls.model_validate({**stored, "schema": cls.model_fields["schema_"].default}, extra="ignore")
+            return cls.from_stored(parse_json(data))
         except ValidationError as error:
             raise ValueError(error.errors()[0]["msg"]) from error
+        except (ArithmeticError, AttributeError) as error:
+            raise ValueError(str(error)) from error
 
     @property
     def is_bounded(self) -> bool:

@@ -97,7 +97,7 @@ def _parse_record(line: bytes) -> Record:
     checksum = found.pop("crc", None)
     if checksum is not None and checksum != compute_checksum(found):
         raise ValueError("its checksum differs")
-    record = Record.model_validate(found, extra="ignore")
+    record = Record.from_stored(found)
     if record.begun is not None:
         _require_machine(record.begun.attempt)
     datetime.fromisoformat(record.kept.get("started") or "2026-01-01")
