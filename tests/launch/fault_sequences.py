@@ -413,7 +413,16 @@ class FaultSequences(RuleBasedStateMachine):
         run = self.end_faults_and(run)
         for _ in range(len(self.world.candidates())):
             self.world.fault(*fault)
+        self.world.hang_guests(self.mode != "guest")
         self.launch(run, None, really=False)
+        self.world.hang_guests(self.mode == "cloud")
+
+    @rule(hours=st.sampled_from([2.0, 26.0]))
+    def reap_runs_on_a_computer_with_a_wrong_clock(self, hours: float) -> None:
+        self.every_run_is_up()
+        self.world.skew(hours)
+        self.reap(None, really=False)
+        self.world.skew(0.0)
 
     @rule(run=st.sampled_from(RUNS), reap=st.booleans())
     def another_installation_ends_a_run(self, run: str, reap: bool) -> None:

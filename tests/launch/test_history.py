@@ -61,6 +61,9 @@ def read(*records: dict[str, Any]) -> tuple[Record, ...]:
     return tuple(map(Record.from_stored, records))
 
 
+REFUSED = {"event": "fault", "attempt": 1, "step": "machine", "kind": "capacity"}
+
+
 def attempt_of(bench: Bench, *records: dict[str, Any]) -> AttemptHistory:
     """Return the history of the first attempt of a plan with these records."""
     plan = bench.plan()
@@ -73,7 +76,8 @@ def attempt_of(bench: Bench, *records: dict[str, Any]) -> AttemptHistory:
     [
         ((), 0),  # nothing was sent
         ((BEGUN,), WORST_USD),  # no answer: there may be a machine
-        ((BEGUN, ended(None)), 0),  # it is over, and no machine was ever on record
+        ((BEGUN, ended(None)), WORST_USD),  # it is over; a machine whose answer was lost may have run to its cap
+        ((BEGUN, REFUSED, ended(None)), 0),
         ((BEGUN, MADE), WORST_USD),
         ((BEGUN, MADE, ended(None)), WORST_USD),  # nobody knows how long it lived
         ((BEGUN, MADE, ended("1800")), "0.75"),  # half an hour

@@ -197,7 +197,8 @@ class AttemptHistory:
     @property
     def cost_at_most_usd(self) -> Decimal:
         """Maximum cost of the attempt: by its life if it is known, else by its cap [USD]."""
-        if not self.begun or (self.is_over and self.machine_id is None):
+        refused = self.machine_step not in self.intended or self.machine_refused
+        if not self.begun or (self.is_over and self.machine_id is None and refused):
             return Decimal(0)
         worst = self.plan.worst_case_usd
         if self.lived_s is None:
