@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.errors import GpuplanError, NoAnswerError
+from gpuplan.launch import planning
 from gpuplan.launch.core.api_call import CloudError
 from gpuplan.launch.core.cloud_adapter import Adapter
 from gpuplan.launch.core.error_messages import Failures
@@ -31,7 +32,6 @@ from gpuplan.launch.core.history import AttemptHistory
 from gpuplan.launch.core.launch_plan import LaunchEvent, LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest
-from gpuplan.launch.planning import apply_cap, make_plan
 from gpuplan.launch.select_offer import add_live_prices
 from gpuplan.launch.service import Launcher
 from hypothesis import strategies as st
@@ -141,7 +141,7 @@ class FaultSequences(RuleBasedStateMachine):
             adapter = launcher.adapter(self.world.provider)
             if "limits" in self.world.powers:
                 request = self.limited(request, adapter, limits)
-            launcher.launch(make_plan(request, adapter))
+            launcher.launch(planning.make_plan(request, adapter))
 
         return command
 
@@ -156,7 +156,7 @@ class FaultSequences(RuleBasedStateMachine):
                 terms = adapter.compute_cost_bounds(one, request.options)
                 left = None if most is None else most - request.spent_usd
                 max_hours = limits.get("max_hours")
-                fitting.append(apply_cap(one, terms, max_hours=max_hours, max_usd=left, is_planned=True))
+                fitting.append(planning.apply_cap(one, terms, max_hours=max_hours, max_usd=left, is_planned=True))
         return request.changed(candidates=tuple(fitting))
 
     def note_limits(self, run: str, limits: Limits) -> None:
@@ -359,7 +359,7 @@ class FaultSequences(RuleBasedStateMachine):
     @rule(factor=st.sampled_from([0.5, 1.0, 1.08, 2.0]))
     def prices_change(self, factor: float) -> None:
         """Change all prices between plan and launch; a plan that is in progress keeps the prices that it has."""
-        if not all(one.is_up for one in self.open_attempts()):
+        if not all(one.has("up") for one in self.open_attempts()):
             return
         self.tally["prices change"] += 1
         self.world.change_prices(factor)

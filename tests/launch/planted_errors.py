@@ -326,8 +326,13 @@ def reap_ends_machines_on_record_only(patch: Patch) -> None:
 @planted
 def caps_are_three_times_too_long(patch: Patch) -> None:
     """Give machines three times the time that plan and limits allow."""
-    right = planning_module.compute_cap_s
-    patch.setattr(planning_module, "compute_cap_s", lambda **terms: 3 * right(**terms))
+
+    def wrong(*terms: Any, **limits: Any) -> LaunchCandidate:
+        capped = right(*terms, **limits)
+        return capped.model_copy(update={"cap_s": 3 * capped.cap_s})
+
+    right = planning_module.apply_cap
+    patch.setattr(planning_module, "apply_cap", wrong)
 
 
 def change_machines(patch: Patch, change: Callable[[dict[str, Any]], None]) -> None:
