@@ -118,7 +118,7 @@ def stop_filters_by_todays_owner(patch: Patch) -> None:
     """Look for machines of the present owner only, instead of the recorded id and the plan's owner."""
 
     def wrong(self: Teardown, past: AttemptHistory) -> float | None:
-        listed = self._listed([past.attempt.candidate.region], number=past.attempt.number)
+        listed = self.runner.adapter.machines([past.attempt.candidate.region]).machines
         for machine in listed:
             if (machine.run, machine.attempt, machine.owner) == (past.run, past.attempt.number, owner[0]):
                 self._end(machine.ref, started_at=machine.started_at, number=past.attempt.number)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from importlib.metadata import distributions
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
@@ -101,8 +102,10 @@ PACKAGES = ("keras", "jax")
 
 def find_pinned_packages(planned: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return the packages that every run needs, pinned to the versions installed here, or else to planned ones."""
-    installed = {name: one.version for name in PACKAGES for one in distributions(name=name)}
-    known = {**(planned or {}), **installed}
+    known = dict(planned or {})
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            known[name] = version(name)
     return tuple(f"{name}=={known[name].partition('+')[0]}" for name in PACKAGES if known.get(name))
 
 
