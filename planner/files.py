@@ -88,7 +88,7 @@ def write_atomically(path: Path, data: str | bytes, *, durable: bool = False, pr
         os.replace(temporary, path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and error.errno:
             error.filename = str(path)  # which a failed write does not name
         raise
     if durable:
