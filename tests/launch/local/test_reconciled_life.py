@@ -30,7 +30,7 @@ class Computer:
             "GPUPLAN_STATE_DIR": str(folder / "state"),
             "GPUPLAN_DATA_DIR": str(folder / "data"),
             "GPUPLAN_CACHE_DIR": str(folder / "cache"),
-            "GPUPLAN_CHECKPOINT_EVERY": "0.1s",
+            "GPUPLAN_CHECKPOINT_EVERY": "1s",
             "GPUPLAN_STOP_LOSS": "off",
         }
 
