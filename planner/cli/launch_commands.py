@@ -223,14 +223,10 @@ def ps(
     providers = launcher.providers_to_ask(provider or (), cloud=cloud)
     asked = [name for name, why in providers.items() if not why]
     with status(f"querying {', '.join(asked) or 'the ledger'}"):
-        found = listed(
-            launcher.ledger.histories(failures),
-            {name: launcher.adapter(name) for name in asked},
-            regions=None,
-            now=datetime.now(tz=UTC),
-            failures=failures,
-        )
-        ended = launcher.find_failed_runs(asked, failures)
+        runs = launcher.ledger.histories(failures)
+        adapters = {name: launcher.adapter(name) for name in asked}
+        found = listed(runs, adapters, regions=None, now=datetime.now(tz=UTC), failures=failures)
+        ended = launcher.find_failed_runs(runs, asked, failures)
     for line in ended:
         say(line)
     rows = to_plain(found)

@@ -14,7 +14,7 @@ from .core.api_call import CloudError
 from .core.clock import BackoffPolicy, Clock
 from .core.cloud_adapter import Adapter, CloudMachine, Leftover, RunOutcome
 from .core.error_messages import Failures, explain_errors, explain_teardown_errors, list_machines
-from .core.history import AttemptHistory
+from .core.history import AttemptHistory, History
 from .core.launch_plan import EventName, LaunchEvent, LaunchPlan
 from .core.ledger import Ledger, RunLog
 from .core.request import build_safe_name
@@ -127,10 +127,10 @@ class Launcher:
                 keep_report(log, past, report)
         return report
 
-    def find_failed_runs(self, asked: Sequence[str], failures: Failures) -> list[str]:
+    def find_failed_runs(self, runs: Iterable[History], asked: Sequence[str], failures: Failures) -> list[str]:
         """Describe the open runs whose machine failed before training; without asking, those on record."""
         found = []
-        for history in self.ledger.histories(Failures()):
+        for history in runs:
             for past in history.open_attempts():
                 with failures.collect(past.run):
                     report = self.watch(past.run) if past.provider in asked else find_report(past)

@@ -20,7 +20,7 @@ SAID = "run `r1` failed before training, while installing packages (exit code 1)
 
 def check_failure_is_read(launcher: Launcher, provider: str) -> None:
     """`ps`, `launch --wait` and the ledger have the machine's last whole report, without control characters."""
-    (line,) = launcher.find_failed_runs([provider], Failures())
+    (line,) = launcher.find_failed_runs(launcher.ledger.histories(Failures()), [provider], Failures())
     assert line.startswith(f"{SAID}: name packages that fit")
     report = launcher.watch("r1")
     assert report is not None
