@@ -1,7 +1,6 @@
-"""Steps of the GitHub Action: estimate a script before and after a pull request, and comment the difference.
+"""Step of the GitHub Action: estimate a script before and after a pull request, and write the comment to post.
 
-`estimate` runs the script of both revisions and has no token; `comment` has the token and runs no script. Between
-them lies `gpuplan-comment.md` in the runner's folder for temporary files.
+It runs the script of both revisions and has no token. `comment/`, in a job of its own, posts `gpuplan-comment.md`.
 """
 
 from __future__ import annotations
@@ -17,13 +16,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import requests
 from gpuplan.units import format_count, format_device, format_duration, format_offer_name, format_range, format_usd
 
 ROLES = {"recommended": "Recommended", "cheaper": "Cheaper", "faster": "Faster"}
 ANSWERED = (0, 3)  # exit codes of an answer; 3: the answer is no
 LONGEST_ERROR = 1000
-TIMEOUT_S = 30.0
 UNKNOWN = "–"
 Json = dict[str, Any]
 
@@ -35,39 +32,15 @@ def estimate() -> None:
     before = _checkout_base(event["pull_request"]["base"]["sha"])
     old, _ = _estimate_script(before, script, arguments)
     new, error = _estimate_script(Path(os.environ["GITHUB_WORKSPACE"]), script, arguments)
-    body = "\n".join(
-        [_build_marker(script, arguments), f"### {_escape(script)}", "", *_build_body(old, new, error), ""]
-    )
-    _comment_file().write_text(body, encoding="utf-8")
-    with Path(os.environ["GITHUB_STEP_SUMMARY"]).open("a", encoding="utf-8") as summary:
-        summary.write(body)
+    digest = hashlib.sha256(shlex.join([script, *arguments]).encode()).hexdigest()[:16]
+    marker = f"<!-- gpuplan {digest} -->"  # by which the comment is found again
+    body = "\n".join([marker, f"### {_escape(script)}", "", *_build_body(old, new, error), ""])
+    (Path(os.environ["RUNNER_TEMP"]) / "gpuplan-comment.md").write_text(body, encoding="utf-8")
+    for name, text in (("GITHUB_STEP_SUMMARY", body), ("GITHUB_OUTPUT", f"artifact=gpuplan-comment-{digest}\n")):
+        with Path(os.environ[name]).open("a", encoding="utf-8") as file:
+            file.write(text)
     if error:
-        _warn("gpuplan could not estimate the script: see the comment")
-
-
-def comment() -> None:
-    """Write the comment, or update the one that this action wrote for this script before."""
-    event = _read_event()
-    repository, number = os.environ["GITHUB_REPOSITORY"], event["pull_request"]["number"]
-    address = f"{os.environ['GITHUB_API_URL']}/repos/{repository}/issues"
-    body = _comment_file().read_text(encoding="utf-8")
-    marker = body.partition("\n")[0]
-    with requests.Session() as github:
-        github.headers.update(
-            {
-                "Accept": "application/vnd.github+json",
-                "Authorization": f"Bearer {os.environ['TOKEN']}",
-                "X-GitHub-Api-Version": "2022-11-28",
-            }
-        )
-        earlier = _find_comment(github, f"{address}/{number}/comments?per_page=100", marker)
-        where = f"{address}/{number}/comments" if earlier is None else f"{address}/comments/{earlier}"
-        method = "POST" if earlier is None else "PATCH"
-        answer = github.request(method, where, json={"body": body}, timeout=TIMEOUT_S)
-    if answer.status_code in (403, 404):
-        _warn("the token may not comment (a fork's may not): see the summary of this job")
-        return
-    answer.raise_for_status()
+        sys.stdout.write("::warning::gpuplan could not estimate the script: see the comment\n")
 
 
 def _read_event() -> Json:
@@ -76,14 +49,6 @@ def _read_event() -> Json:
         sys.exit("::error::gpuplan runs on `pull_request` only: it runs the script that the request brings")
     event: Json = json.loads(Path(os.environ["GITHUB_EVENT_PATH"]).read_text(encoding="utf-8"))
     return event
-
-
-def _warn(text: str) -> None:
-    sys.stdout.write(f"::warning::{text}\n")
-
-
-def _comment_file() -> Path:
-    return Path(os.environ["RUNNER_TEMP"]) / "gpuplan-comment.md"
 
 
 def _checkout_base(tip: str) -> Path:
@@ -112,11 +77,6 @@ def _estimate_script(folder: Path, script: str, arguments: list[str]) -> tuple[J
         answer: Json = json.loads(done.stdout)
         return answer, ""
     return None, done.stderr.strip()
-
-
-def _build_marker(script: str, arguments: list[str]) -> str:
-    """Return the hidden first line by which the action finds its comment for this script."""
-    return f"<!-- gpuplan {hashlib.sha256(shlex.join([script, *arguments]).encode()).hexdigest()[:16]} -->"
 
 
 def _build_body(old: Json | None, new: Json | None, error: str) -> Iterator[str]:
@@ -179,18 +139,5 @@ def _escape(text: str) -> str:
     return "".join(f"\\{letter}" if letter in "\\`*_[]|~#!" else letter for letter in plain)
 
 
-def _find_comment(github: requests.Session, address: str, marker: str) -> int | None:
-    """Return the number of the comment that begins with the marker and that a bot wrote."""
-    while address:
-        answer = github.get(address, timeout=TIMEOUT_S)
-        answer.raise_for_status()
-        for one in answer.json():
-            if one["user"]["type"] == "Bot" and one["body"].startswith(marker):
-                number: int = one["id"]
-                return number
-        address = answer.links.get("next", {}).get("url", "")
-    return None
-
-
 if __name__ == "__main__":
-    {"estimate": estimate, "comment": comment}[sys.argv[1]]()
+    estimate()

@@ -12,6 +12,7 @@ keeps its traceback.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -47,6 +48,21 @@ class CredentialsError(GpuplanError):
     """Missing credentials of a provider."""
 
     exit_code = 4
+
+
+# C0 but tab and line feed, DEL, C1, what reorders or breaks a line (unicode.org/reports/tr9), and surrogates,
+# which no encoding has.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def escape_controls(text: str) -> str:
+    r"""Return a text whose control characters are escaped as in JSON, so that none of them reaches a terminal.
+
+    Example:
+        >>> print(escape_controls("a\x1b[2Jb\u202ec\n"), end="")
+        a\u001b[2Jb\u202ec
+    """
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 CUTOFF = 0.6  # least share of equal characters of similar names

@@ -86,8 +86,10 @@ def write_atomically(path: Path, data: str | bytes, *, durable: bool = False, pr
         if not private:
             os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno:
+            error.filename = str(path)  # which a failed write does not name
         raise
     if durable:
         sync_folder(path.parent)

@@ -7,8 +7,8 @@ import math
 import pytest
 from gpuplan.errors import UsageError, near_names_hint
 from gpuplan.limits import MAX_SAMPLES, require_count, require_not_negative, require_positive
-from gpuplan.offers.aliases import PROVIDER_ALIASES
 from gpuplan.offers.catalog import load_catalog
+from gpuplan.offers.clouds import PROVIDER_ALIASES
 
 
 def test_the_limit_itself_is_accepted_and_one_more_is_not() -> None:

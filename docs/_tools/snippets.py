@@ -37,6 +37,8 @@ NOT_RUN = {
     "ps --cloud": "a cloud account",
     "stop": "a run, which it would end",
     "reap": "runs, which it would end",
+    "launch plan.json -O": "a cloud account",
+    "launch plan.json --source git:https://github.com/me/project@v1 --max-usd 5": "a cloud account",
     "launch plan.json --yes": "minutes of training; tests/launch runs it",
     "launch here.json --max-hours 1 --yes": "minutes of training; tests/docs/test_tutorial.py runs it",
     "reconcile here.json HERE": "a run; tests/docs/test_tutorial.py runs it",

@@ -147,13 +147,11 @@ def transcript(world: World, program: str) -> str:
         estimate = ["estimate", "mnist_cnn.py", "--provider", world.provider, *world.planned]
         shell.run([*estimate, "-o", "plan.json"], shown=False)
         launch = ["launch", "plan.json", *world.flags, "--max-hours", "2", "--yes"]
-        ps = ["ps", "--cloud", "--provider", world.provider]
         run = re.findall(r"^run (\S+):", shell.run(launch), re.MULTILINE)[0]
-        shell.run(ps)
+        shell.run(["ps", "--cloud", "--provider", world.provider])
         if world.has_clock:
             world.pass_time(600.0)
         shell.run(["stop", run, "--yes"])
-        shell.run(ps)
         if world.has_clock:
             shell.run([*launch, "--name", "again"], shown=False)
             world.pass_time(3 * 3600.0, machine_hangs=True)

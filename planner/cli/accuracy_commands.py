@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..render.progress import say
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
@@ -88,4 +89,4 @@ def _emit_own(board: Scoreboard, *, as_json: bool) -> None:
     else:
         emit_rows(build_scoreboard_columns(), build_scoreboard_rows(board), title=board.protocol)
     for measurement, reason in board.unpredicted:
-        typer.echo(f"not predicted: {measurement.model} on {measurement.accelerator}: {reason}", err=True)
+        say(f"not predicted: {measurement.model} on {measurement.accelerator}: {reason}")

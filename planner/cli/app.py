@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -18,12 +17,14 @@ import typer
 
 from ..errors import GpuplanError
 from ..files import cache_dir_restored
+from ..render.progress import say
 from .option_values import bypass_adapters
 from .removed_options import find_replacement
 
 USAGE = 2
 INTERRUPTED = 130
 LONGEST_WORD = 200
+FULL = "free some space on that disk, then repeat the command"
 MODELLING = ("jax", "keras", "numpy", "scipy")  # packages that a light installation leaves out
 
 # Modules in the order of the help page, with the functions (or groups) that are commands, and constants as
@@ -64,7 +65,7 @@ def gpuplan(
     Start with: gpuplan estimate ResNet50 --samples 50000 --epochs 10
     """
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help(), err=True)
+        say(context.get_help())
         raise typer.Exit(USAGE)
 
 
@@ -140,12 +141,24 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
-    except BrokenPipeError:
-        _discard_output()
-        return 0
+    except OSError as error:
+        return _end_writing(error, debug=debug)
     if code == INTERRUPTED:
-        typer.echo("interrupted", err=True)
+        say("interrupted")
     return code if isinstance(code, int) else 0
+
+
+def _end_writing(error: OSError, *, debug: bool) -> int:
+    """Return the exit code after the reader has closed the pipe, or the disk is full; other errors are raised."""
+    if isinstance(error, BrokenPipeError):
+        from ..render.output import discard_output
+
+        discard_output()
+        return 0
+    if debug or error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+        raise error
+    _print_error(f"{error.filename or 'a file'} cannot be written: {error.strerror}", hint=FULL)
+    return 1
 
 
 @contextmanager
@@ -162,9 +175,9 @@ def _script_output_shown() -> Iterator[None]:
 
 def _print_error(message: str, *, hint: str | None) -> None:
     """Print an error with its place, a blank line, and the hint."""
-    typer.echo(f"error: {_shorten(message)}", err=True)
+    say(f"error: {_shorten(message)}")
     if hint:
-        typer.echo(f"\nhint: {_shorten(hint)}", err=True)
+        say(f"\nhint: {_shorten(hint)}")
 
 
 def _shorten(message: str) -> str:
@@ -183,10 +196,3 @@ def _get_command_path(error: typer.TyperException) -> str:
     """Return the command whose arguments were wrong."""
     context = getattr(error, "ctx", None)
     return "gpuplan" if context is None else context.command_path
-
-
-def _discard_output() -> None:
-    """Discard buffered output after the reader has closed the pipe."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

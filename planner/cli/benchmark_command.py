@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..render.progress import say
 from .flags import Backend, Device
 from .messages import format_command, suggest_next
 
@@ -78,14 +79,13 @@ def _report(found: BenchmarkDocument, output: Path | None, *, as_json: bool) -> 
 
     emit_benchmark(found, as_json=as_json)
     for one in found["skipped"]:
-        typer.echo(f"skipped {one['workload']}: {one['reason']}", err=True)
+        say(f"skipped {one['workload']}: {one['reason']}")
     if found["accelerator"] is None:
-        typer.echo(
+        say(
             f"`{found['device']['name']}` is not in the catalog: the rows have that name. Add it with its"
-            " datasheet to a catalog of your own (docs/catalog.md), or to catalog/accelerators.toml and send both",
-            err=True,
+            " datasheet to a catalog of your own (docs/catalog.md), or to catalog/accelerators.toml and send both"
         )
     if found["rows"] and output is not None:
-        typer.echo(f"wrote {output} ({len(found['rows'])} rows)", err=True)
+        say(f"wrote {output} ({len(found['rows'])} rows)")
     if not found["rows"] and found["status"] == "complete":
         raise GpuplanError("nothing was measured", hint="see above; `--only mlp` is the smallest workload")

@@ -11,6 +11,7 @@ import typer
 
 from ..errors import UsageError, near_names_hint
 from ..records import to_plain
+from ..render.progress import say
 from .flags import Accelerator as AcceleratorFlag
 from .flags import Provider, Region
 from .messages import format_command, suggest_next
@@ -45,7 +46,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
     from ..offers.catalog import load_user_catalog, select_offers, sort_by_device_price
     from ..offers.local import probe_local_offer
     from ..render.catalog import OFFER_COLUMNS, build_offer_row
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_json, emit_rows, emit_text
     from ..settings import load_settings
 
     catalog = load_user_catalog(load_settings())
@@ -67,12 +68,12 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
         shown = found if show_all or not sys.stdout.isatty() else found[:SHOWN_OFFERS]
         emit_rows(OFFER_COLUMNS, [build_offer_row(offer) for offer in shown])
         if len(shown) < len(found):
-            typer.echo(f"Shown: {len(shown)} of {len(found)} offers, the cheapest per device first; more: --all.")
+            emit_text(f"Shown: {len(shown)} of {len(found)} offers, the cheapest per device first; more: --all.\n")
         from ..render.estimate_notes import format_age_line
 
         line = format_age_line(found) if sys.stdout.isatty() else ""  # JSON and TSV contain the dates
         if line:
-            typer.echo(f"warning: {line}", err=True)
+            say(f"warning: {line}")
         named = accelerator or [found[0].accelerator]
         suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=provider, region=region))
 
@@ -143,5 +144,5 @@ def quota(
     emit_rows(QUOTA_COLUMNS, rows)
     for one in found:
         if one.limit == 0:
-            typer.echo(one.sentence, err=True)
+            say(one.sentence)
     suggest_next(format_command("estimate", "MODEL", provider=provider, region=region))

@@ -10,6 +10,7 @@ import typer
 
 from ..errors import UsageError
 from ..records import to_plain
+from ..render.progress import say
 from .flags import (
     FitFlag,
     LimitFlags,
@@ -28,6 +29,7 @@ from .flags import (
 from .messages import DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
+    from ..offers.rows import Offer
     from ..plan.estimate import Estimate
     from ..plan.question import Question
     from ..workload.model import Workload
@@ -121,7 +123,7 @@ def _show(
         raise why
     if sys.stderr.isatty() and not out.json_:
         for line in notes(result, out.output):
-            typer.echo(line, err=True)
+            say(line)
     suggest_next(*next_steps(result, out.output), as_json=out.json_)
 
 
@@ -145,8 +147,20 @@ def next_steps(result: Estimate, output: Path | None) -> list[str]:
     if output is None:
         return ["add `-o plan.json` to keep this estimate with every offer"]
     picked = result.decision.recommended
-    provider = None if picked is None else result.offers[picked].offer.provider
-    return [format_command("report", str(output), "--open"), *_start_commands(output, picked, provider)]
+    offer = None if picked is None else result.offers[picked].offer
+    provider = None if offer is None else offer.provider
+    starting = _start_commands(output, picked, provider)
+    if offer is not None and (why := _find_image_problem(offer)):
+        starting = [f"no image of `gpuplan launch` serves the {offer.instance_type}: it {why}"]
+    return [format_command("report", str(output), "--open"), *starting]
+
+
+def _find_image_problem(offer: Offer) -> str:
+    """Return why no image that `launch` knows serves a machine; empty for the others."""
+    from ..offers.catalog import find_image, load_catalog
+
+    keys = {"provider": offer.provider, "instance_type": offer.instance_type, "accelerator": offer.accelerator}
+    return find_image(load_catalog(), **keys)[1]
 
 
 def _start_commands(plan: Path, picked: int | None, provider: str | None) -> list[str]:
@@ -200,7 +214,7 @@ def report(
     if show:
         _open(target)
     if sys.stderr.isatty():
-        typer.echo(f"wrote {target} ({len(page.encode()) / 1e6:.1f} MB)", err=True)
+        say(f"wrote {target} ({len(page.encode()) / 1e6:.1f} MB)")
     best = planned["decision"]["recommended"]
     picked = None if best is None else int(best["offer"])
     provider = None if picked is None else planned["offers"][picked]["provider"]
@@ -212,7 +226,7 @@ def _open(page: Path) -> None:
     import webbrowser
 
     if not webbrowser.open(page.resolve().as_uri()):
-        typer.echo(f"no browser could be opened; the page is {page.resolve().as_uri()}", err=True)
+        say(f"no browser could be opened; the page is {page.resolve().as_uri()}")
 
 
 EPOCHS_EPILOG = """Examples:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ..render.progress import say
 from .flags import MaxHours, MaxUsd, Rank, Script, ScriptArguments
 from .messages import WITHOUT_DRY_RUN, suggest_next
 
@@ -53,10 +54,9 @@ def export(  # noqa: PLR0917 - one argument a flag
             script=script,
             arguments=tuple(script_arguments or ()),
             source=source,
-            requirements=load_settings().requirements or None,
             max_usd=max_usd,
             max_hours=max_hours,
-            options={},
+            settings=load_settings(),
         ),
         engine=to,
         file=str(output or "FILE"),
@@ -65,7 +65,7 @@ def export(  # noqa: PLR0917 - one argument a flag
         emit_json("gpuplan.export/1", payload)
     if output is not None:
         write_text(output, format_export(payload))
-        typer.echo(f"wrote {output}; start it with `{payload['apply']}`", err=True)
+        say(f"wrote {output}; start it with `{payload['apply']}`")
         suggest_next(payload["apply"], as_json=json_)
     elif not json_:
         emit_text(format_export(payload))
@@ -88,8 +88,8 @@ def hand_over_to_sky(
         suggest_next(WITHOUT_DRY_RUN)
         return
     require_sky()
-    typer.echo(format_export(task), err=True, nl=False)
+    say(format_export(task).rstrip())
     confirm(f"start it with `sky`, for ${task['worst_case_usd']:.2f} plus what SkyPilot adds?")
     write_text(file, format_export(task))
     launch_with_sky(task, file)
-    typer.echo(f"handed over to SkyPilot: `sky status` shows it, `{task['stop']}` ends it", err=True)
+    say(f"handed over to SkyPilot: `sky status` shows it, `{task['stop']}` ends it")

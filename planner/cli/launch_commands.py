@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..errors import GpuplanError, NoAnswerError, UsageError
+from ..errors import GpuplanError, NoAnswerError, UsageError, escape_controls
 from ..records import to_plain
+from ..render.progress import say
 from .flags import MaxHours, MaxUsd, Rank, Script, ScriptArguments
 from .messages import DRY_RUN, WITHOUT_DRY_RUN, format_command, suggest_next
 
@@ -21,14 +22,12 @@ if TYPE_CHECKING:
     from ..launch.service import Launcher
 
 
-_GO_ON = "repeat the command to continue from the last checkpoint"
-
-
 def plan_launch(
     asked: LaunchArgs, launcher: Launcher, *, dry_run: bool, output: Path | None, as_json: bool
 ) -> LaunchPlan:
     """Build a launch plan, write it to the output file, and print it; a dry run reads no current prices."""
     from ..launch.build_plan import build_launch_plan
+    from ..launch.core.upload import describe_secrets
     from ..offers.catalog import load_user_catalog
     from ..render.launch import plan_text
     from ..render.output import emit_json, emit_text, format_json, write_text
@@ -46,7 +45,9 @@ def plan_launch(
         step = WITHOUT_DRY_RUN if output is None else format_command("launch", str(output))
         suggest_next(step, as_json=as_json)
     elif not as_json:
-        typer.echo(plan_text(made.to_json(), calls=False), err=True, nl=False)
+        say(plan_text(made.to_json(), calls=False).rstrip())
+    if left := describe_secrets(made.request.spec.source, remote=launcher.adapter(made.request.provider).remote):
+        say(left)
     return made
 
 
@@ -55,6 +56,20 @@ def format_cost_limit(plan: LaunchPlan, launcher: Launcher) -> str:
     if launcher.adapter(plan.request.provider).remote and not plan.is_bounded:
         return f"${plan.worst_case_usd:.2f} if its own timer works, and without a limit outside it"
     return f"${plan.worst_case_usd:.2f} at most"
+
+
+def _warn_of_early_end(plan: LaunchPlan, launcher: Launcher, *, yes: bool) -> None:
+    """Say that the last machine of a run ended before it trained; NoAnswerError if nobody reads it."""
+    from ..launch.build_plan import find_early_end
+
+    reason = find_early_end(plan, launcher)
+    if reason is None:
+        return
+    message = f"the last machine of this run ended before training: {reason}"
+    if yes:
+        hint = "correct the cause, then launch without `--yes`, or as a new run: `--name again`"
+        raise NoAnswerError(message, hint=hint)
+    say(message)
 
 
 def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: bool) -> None:
@@ -67,15 +82,14 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
             launcher.launch(plan)
         if not wait:
             commands = " or ".join(f"`{command}`" for command in plan.stop)
-            typer.echo(f"to end it: {commands}", err=True)
+            say(f"to end it: {commands}")
             suggest_next(format_command("ps"), as_json=as_json)
             return
-        with status(f"waiting for run {plan.run} to end (Ctrl-C leaves it running)", wanted=not as_json):
-            outcome = wait_for_end(launcher, plan.run)
+        live = sys.stderr.isatty() and not as_json
+        with status(f"run {plan.run} (Ctrl-C leaves it running)", wanted=live) as show:
+            outcome = wait_for_end(launcher, plan.run, show=show if live else None)
     except KeyboardInterrupt:
-        typer.echo(
-            f"run {plan.run} keeps running: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it", err=True
-        )
+        say(f"run {plan.run} keeps running: `gpuplan ps` shows it, `gpuplan stop {plan.run}` ends it")
         raise
     _show_end(launcher, plan.run, outcome, as_json=as_json)
     suggest_next(format_command("reconcile", "PLAN", plan.run), as_json=as_json)
@@ -84,19 +98,21 @@ def apply_plan(plan: LaunchPlan, launcher: Launcher, *, wait: bool, as_json: boo
 def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: bool) -> None:
     """Print the result of a run compared with its plan; GpuplanError unless the run is done."""
     from ..launch.outcome import compare_with_plan
+    from ..launch.reports import describe_end
     from ..render.launch import COMPARISON_COLUMNS
     from ..render.output import emit_json, emit_rows
+    from ..render.progress import say
 
-    rows = [line.to_json() for line in compare_with_plan(launcher.ledger.peek(run), outcome)]
+    rows = compare_with_plan(launcher.ledger.peek(run), outcome)
     if as_json:
         emit_json("gpuplan.launch-end/1", {"run": run, "outcome": outcome.model_dump(mode="json"), "lines": rows})
-    else:
+    elif not outcome.failed:
         emit_rows(COMPARISON_COLUMNS, rows)
     if outcome.status != "done":
-        raise GpuplanError(
-            f"run `{run}` ended as `{outcome.status}` (exit code {outcome.exit_code})",
-            hint="repeat the command to start it again" if outcome.status == "failed" else _GO_ON,
-        )
+        for line in () if as_json else outcome.log.splitlines():
+            say(f"  | {line}")
+        problem, way = describe_end(run, outcome)
+        raise GpuplanError(problem, hint=way)
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -151,7 +167,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
-    from ..launch.arguments import LaunchArgs, build_launch_preferences
+    from ..launch.arguments import LaunchArgs
     from ..render.output import require_writable
     from ..settings import load_settings
 
@@ -167,7 +183,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
         max_hours=max_hours,
         options=_parse_options(option or []),
         name=name,
-        **build_launch_preferences(load_settings()),
+        settings=load_settings(),
     )
     if via is not None:
         from .export_command import hand_over_to_sky
@@ -177,6 +193,7 @@ def launch(  # noqa: PLR0917 - one argument a flag
     launcher = _launcher(as_json=json_)
     made = plan_launch(asked, launcher, dry_run=dry_run, output=output, as_json=json_)
     if not dry_run:
+        _warn_of_early_end(made, launcher, yes=yes)
         _confirm(f"start it, for {format_cost_limit(made, launcher)}?", yes=yes)
         apply_plan(made, launcher, wait=wait, as_json=json_)
 
@@ -200,29 +217,30 @@ def ps(
     from ..launch.listing import listed
     from ..render.launch import MACHINE_COLUMNS
     from ..render.output import emit_json, emit_rows
-    from ..render.progress import status
+    from ..render.progress import say, status
 
-    launcher = _launcher(as_json=json_)
-    asked = launcher.providers_to_ask(provider or (), cloud=cloud)
-    failures = Failures()
+    launcher, failures = _launcher(as_json=json_), Failures()
+    providers = launcher.providers_to_ask(provider or (), cloud=cloud)
+    asked = [name for name, why in providers.items() if not why]
     with status(f"querying {', '.join(asked) or 'the ledger'}"):
-        found = listed(
-            [log.history() for log in launcher.ledger.runs()],
-            {name: launcher.adapter(name) for name in asked},
-            regions=None,
-            now=datetime.now(tz=UTC),
-            failures=failures,
-        )
+        runs = launcher.ledger.histories(failures)
+        adapters = {name: launcher.adapter(name) for name in asked}
+        found = listed(runs, adapters, regions=None, now=datetime.now(tz=UTC), failures=failures)
+        ended = launcher.find_failed_runs(runs, asked, failures)
+    for line in ended:
+        say(line)
     rows = to_plain(found)
+    not_asked = {name: why for name, why in providers.items() if why}
     if json_:
-        parts = [(part.partition(" "), error) for part, error in failures.errors.items()]
-        silent = [
-            {"provider": provider, "place": place or None, "error": str(error)}
-            for (provider, _, place), error in parts
-        ]
-        emit_json("gpuplan.ps/1", {"asked": asked, "silent": silent, "machines": rows})
+        emit_json("gpuplan.ps/1", {"asked": asked, "not_asked": not_asked, **failures.to_json(), "machines": rows})
     else:
         emit_rows(MACHINE_COLUMNS, rows)
+        for name, why in not_asked.items():
+            say(f"not asked: {name}: {why}")
+        for row in rows:
+            if row["changed_tags"]:
+                what = ", ".join(row["changed_tags"])
+                say(f"the tags of {row['id']} differ from its record, which counts: {what}")
     failures.raise_any()
     if not json_:
         otherwise = format_command("launch", "PLAN", DRY_RUN) if cloud else format_command("ps", "--cloud")
@@ -256,13 +274,13 @@ def stop(  # noqa: PLR0917 - one argument a flag
         wanted = launcher.to_stop(ids or [], providers=provider or (), regions=None, failures=failures)
     if not wanted:
         failures.raise_any()
-        typer.echo("nothing to stop", err=True)
+        say("nothing to stop")
         return
-    _confirm(f"end {', '.join(one.name for one in wanted)}?", yes=yes)
+    _confirm(f"end {', '.join(wanted)}?", yes=yes)
     with status("ending them, and waiting until they are gone", wanted=not json_):
-        for one in wanted:
-            with failures.collect(one.name):
-                launcher.stop(one)
+        for name, machine in wanted.items():
+            with failures.collect(name):
+                launcher.stop(name, machine)
     failures.raise_any()
     suggest_next(format_command("ps", "--cloud"), as_json=json_)
 
@@ -281,9 +299,9 @@ def reap(provider: Provider = None, json_: AsJson = False) -> None:
     launcher = _launcher(as_json=json_)
     with status("looking for machines that are past their cap", wanted=not json_):
         asked = launcher.providers_to_ask(provider or (), cloud=True)
-        ended = launcher.reap(asked, regions=None)
+        ended = launcher.reap([name for name, why in asked.items() if not why], regions=None)
     if not json_:
-        typer.echo(f"{len(ended)} machines were past their cap", err=True)
+        say(f"{len(ended)} machines were past their cap")
     suggest_next(format_command("ps", "--cloud"), as_json=json_)
 
 
@@ -293,13 +311,13 @@ def _launcher(*, as_json: bool, owner: str | None = None) -> Launcher:
     from ..launch.core.launch_plan import LaunchEvent
     from ..owner import require_owner
     from ..render.launch import event_line
-    from ..render.progress import say
+    from ..render.output import emit_text
     from ..settings import load_settings
 
     def tell(event: LaunchEvent) -> None:
         data = event.model_dump(mode="json")
         if as_json:
-            typer.echo(event_line(data, as_json=True))
+            emit_text(f"{event_line(data, as_json=True)}\n")
         else:
             say(event_line(data, as_json=False))
 
@@ -312,7 +330,7 @@ def _confirm(question: str, *, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("confirmation is not possible without a terminal", hint="add `--yes` to confirm")
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(escape_controls(question), err=True):
         raise NoAnswerError("nothing was done")
 
 

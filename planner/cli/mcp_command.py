@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 
-import typer
-
 from ..errors import UsageError
+from ..render.progress import say
 
 
 def mcp() -> None:
@@ -30,5 +29,5 @@ def mcp() -> None:
     from .mcp_server import serve
 
     if sys.stdin.isatty():
-        typer.echo("waiting for a client on standard input; Ctrl-C ends it", err=True)
+        say("waiting for a client on standard input; Ctrl-C ends it")
     anyio.run(serve)

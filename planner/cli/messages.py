@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-import typer
+from ..render.progress import say
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -28,7 +28,7 @@ def suggest_next(*steps: str, as_json: bool = False) -> None:
         as_json: Whether the output is JSON.
     """
     if steps and not as_json and sys.stdout.isatty() and sys.stderr.isatty():
-        typer.echo(f"next: {', or '.join(steps)}", err=True)
+        say(f"next: {', or '.join(steps)}")
 
 
 def format_command(*words: str, arguments: Sequence[str] | None = None, **flags: object) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..records import Frozen
+from ..render.progress import say
 from .flags import Backend, Device, ScriptArguments, build_options, expand_flag_groups
 from .messages import format_command, suggest_next
 
@@ -168,9 +169,9 @@ def _print_findings(document: ProfileDocument, output: Path | None) -> None:
     from ..render.profile import iter_summary_sentences
 
     for sentence in iter_summary_sentences(document):
-        typer.echo(sentence, err=True)
+        say(sentence)
     if output is not None:
-        typer.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}")
     if not any(row["status"] == "measured" for row in document["rows"]):
         last = document["rows"][-1] if document["rows"] else {"message": "nothing was run"}
         raise GpuplanError(f"nothing was measured: {last['message']}", hint="see above")
@@ -213,7 +214,7 @@ def reconcile(
     if forget:
         if plan is not None:
             raise UsageError("--forget takes no files", hint="leave out the files, or `--forget`")
-        typer.echo(f"deleted {delete_runs(settings)} runs ({get_runs_folder(settings)})", err=True)
+        say(f"deleted {delete_runs(settings)} runs ({get_runs_folder(settings)})")
         suggest_next(format_command("estimate", "MODEL"))
         return
     if plan is None or profile is None:
@@ -223,10 +224,10 @@ def reconcile(
         document = _load_profile(profile, model=planned["workload"]["model"], settings=settings, tell=tell)
     result = compare(planned, document)
     if settings.keep_runs:
-        typer.echo(f"kept for later estimates: {save_run(document, settings)}", err=True)
+        say(f"kept for later estimates: {save_run(document, settings)}")
     emit_reconciled(result, as_json=json_)
     for finding in result["findings"]:
-        typer.echo(finding, err=True)
+        say(finding)
     suggest_next(format_command("estimate", planned["workload"]["model"]), as_json=json_)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..render.progress import say
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
@@ -48,18 +49,19 @@ def check(
     """
     from ..offers.catalog import load_catalog
     from ..offers.check import check_catalog
+    from ..render.output import emit_text
     from ..render.progress import status
     from ..settings import get_today
 
     with status("checking every row"):
         report = check_catalog(load_catalog(folder).folder, today=get_today())
     for finding in report.findings:
-        typer.echo(str(finding))
+        emit_text(f"{finding}\n")
     counts = f"{report.offers} prices of {report.providers} providers, {report.accelerators} accelerators"
     if report.findings:
-        typer.echo(f"{len(report.findings)} findings in {counts}", err=True)
+        say(f"{len(report.findings)} findings in {counts}")
         raise typer.Exit(1)
-    typer.echo(f"ok: {counts}", err=True)
+    say(f"ok: {counts}")
     suggest_next(
         format_command("catalog", "age") if folder is None else format_command("estimate", "MODEL", catalog=folder)
     )
@@ -122,9 +124,9 @@ def _refresh_interruptions(job: RefreshJob, store: PriceStore, http: HttpClient)
 
     try:
         count = refresh_interruption_rates(store, job.request, http)
-        typer.echo(f"aws: {count} interruption rates from the Spot Advisor", err=True)
+        say(f"aws: {count} interruption rates from the Spot Advisor")
     except FetchError as error:
-        typer.echo(f"not read: aws: the Spot Advisor's interruption rates: {error}", err=True)
+        say(f"not read: aws: the Spot Advisor's interruption rates: {error}")
 
 
 def _show_outcomes(
@@ -140,7 +142,7 @@ def _show_outcomes(
     else:
         emit_rows(OUTCOME_COLUMNS, [build_outcome_row(outcome) for outcome in outcomes if outcome.sources])
     for line in format_outcome_lines(outcomes, asked_regions=any(job.request.regions for job in jobs)):
-        typer.echo(line, err=True)
+        say(line)
     if any(outcome.sources for outcome in outcomes):
         suggest_next(format_command("catalog", "diff"), as_json=as_json)
 
@@ -179,7 +181,7 @@ def diff(
     store = _store()
     wanted = list(store.providers)
     if not wanted:
-        typer.echo(NO_PRICES, err=True)
+        say(NO_PRICES)
     before = load_previous_prices(store, wanted, old=old, packaged=packaged)
     after = [offer for name in wanted for offer in store.offers(name)]
     changes = diff_prices(before, after)
@@ -260,7 +262,9 @@ def path() -> None:
 
     Example: gpuplan catalog path
     """
-    typer.echo(str(_store().folder))
+    from ..render.output import emit_text
+
+    emit_text(f"{_store().folder}\n")
     suggest_next(format_command("catalog", "age"))
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from ..errors import GpuplanError
 from ..files import cache_dir_restored, get_cache_folder, get_data_folder, set_cache_dir
 from ..offers.catalog import Catalog, load_user_catalog
+from ..offers.clouds import CLOUDS, Cloud
 from ..offers.local import probe_local_offer
 from ..offers.price_history import REFUSED_AFTER_DAYS, compute_age_days, summarize_ages
 from ..owner import load_owner
@@ -110,39 +111,6 @@ class CredentialLocation:
     needed_for: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CredentialSources:
-    """Possible locations of a provider's credentials: variables with values, and files in the home folder."""
-
-    needed_for: str
-    variables: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    files_named_by: tuple[str, ...] = ()  # variables that hold a file name
-
-
-_SOURCES: Mapping[str, _CredentialSources] = {
-    "aws": _CredentialSources(
-        needed_for="launch, quota, spot history",
-        variables=("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
-        files=(".aws/credentials", ".aws/config"),
-        files_named_by=("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"),
-    ),
-    "gcp": _CredentialSources(
-        needed_for="launch, quota, Google's own price list",
-        variables=("GCP_API_KEY", "GOOGLE_API_KEY", "GCP_ACCESS_TOKEN"),
-        files=(".config/gcloud/application_default_credentials.json",),
-        files_named_by=("GOOGLE_APPLICATION_CREDENTIALS",),
-    ),
-    "azure": _CredentialSources(
-        needed_for="launch, quota",
-        variables=("AZURE_ACCESS_TOKEN", "AZURE_CLIENT_ID"),
-        files=(".azure/msal_token_cache.json",),
-    ),
-    "lambda": _CredentialSources(needed_for="price list", variables=("LAMBDA_API_KEY",)),
-    "runpod": _CredentialSources(needed_for="price list", variables=("RUNPOD_API_KEY",)),
-}
-
-
 def find_credentials(*, environ: Mapping[str, str], home: Path) -> list[CredentialLocation]:
     """Find the credentials of each provider.
 
@@ -152,15 +120,16 @@ def find_credentials(*, environ: Mapping[str, str], home: Path) -> list[Credenti
     """
     return [
         CredentialLocation(
-            provider=provider, where=tuple(_iter_locations(known, environ, home)), needed_for=known.needed_for
+            provider=known.name, where=tuple(_iter_locations(known, environ, home)), needed_for=known.needed_for
         )
-        for provider, known in _SOURCES.items()
+        for known in CLOUDS
+        if known.needed_for
     ]
 
 
 def find_credential_problems(environ: Mapping[str, str]) -> Iterator[InstallationFinding]:
     """Yield variables that name a missing file."""
-    for known in _SOURCES.values():
+    for known in CLOUDS:
         for variable in known.files_named_by:
             if environ.get(variable) and not Path(environ[variable]).expanduser().is_file():
                 yield InstallationFinding(
@@ -170,7 +139,7 @@ def find_credential_problems(environ: Mapping[str, str]) -> Iterator[Installatio
                 )
 
 
-def _iter_locations(known: _CredentialSources, environ: Mapping[str, str], home: Path) -> Iterator[str]:
+def _iter_locations(known: Cloud, environ: Mapping[str, str], home: Path) -> Iterator[str]:
     """Yield the names of variables that are set and files that exist."""
     for variable in known.variables:
         if environ.get(variable):

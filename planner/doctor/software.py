@@ -17,6 +17,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
+from ..offers.clouds import CLOUDS
 from ..profile.device_probe import run_probe
 
 # Optional packages that may affect results or failures.
@@ -47,12 +48,7 @@ class Extra:
 
 
 EXTRAS = (
-    Extra(name="aws", purpose="prices with a key, quotas, launching on EC2", modules=("boto3",)),
-    Extra(
-        name="gcp", purpose="prices with a key, launching on Google Cloud",
-        modules=("google.auth", "google.cloud.billing_v1"),
-    ),
-    Extra(name="azure", purpose="launching on Azure", modules=("azure.identity",)),
+    *(Extra(name=cloud.name, purpose=cloud.extra, modules=cloud.modules) for cloud in CLOUDS if cloud.extra),
     Extra(name="skypilot", purpose="pass a plan to SkyPilot", modules=("sky",)),
     Extra(name="tensorflow", purpose="measure and capture Keras on TensorFlow", modules=("tensorflow",)),
     Extra(name="torch", purpose="measure and capture Keras on PyTorch", modules=("torch",)),

@@ -1,10 +1,11 @@
-"""Build a launch plan from the typed flags, the estimate, the catalog and the ledger."""
+"""Build a launch plan from typed flags, estimate, catalog and ledger; check one that was read from a file."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from decimal import Decimal
+from contextlib import nullcontext, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from ..errors import NoAnswerError, UsageError
@@ -12,24 +13,33 @@ from ..files import get_data_folder
 from ..offers.catalog import Catalog
 from ..offers.local import probe_local_offer
 from ..owner import load_or_create_owner, read_user_label
+from ..plan.request import parse_duration_s
+from ..predict.sharding import read_sharding
 from ..settings import Settings, get_state_folder
 from ..units import SECONDS_PER_HOUR
-from .arguments import LaunchArgs, parse_source
-from .check_plan_file import read_launch_plan, require_as_typed, require_sound
-from .clouds import LAUNCHABLE
+from .arguments import LaunchArgs
+from .core.api_call import refusing
 from .core.clock import SystemClock
-from .core.cloud_adapter import Adapter
+from .core.cloud_adapter import RunOutcome
 from .core.history import History
 from .core.launch_plan import LaunchEvent, LaunchPlan
 from .core.ledger import Ledger
-from .core.request import CHECKPOINT_EVERY_S, LaunchCandidate, LaunchRequest, RunSpec, StopLoss
+from .core.request import (
+    CHECKPOINT_EVERY_S,
+    SHORTEST_CHECKPOINT_S,
+    LaunchCandidate,
+    LaunchRequest,
+    RunSpec,
+    StopLoss,
+)
 from .core.shell import find_pinned_packages
-from .core.upload import require_sendable
-from .planning import apply_cap, make_plan, rebuild_plan, require_outer_cap
+from .core.upload import require_inside, require_sendable
+from .planning import PLAN_AGAIN, apply_cap, make_plan, require_outer_cap, require_unedited
 from .select_offer import (
     ESTIMATE_LIFE,
     LAUNCH_LIFE,
     EstimateOffers,
+    Renter,
     add_live_prices,
     filter_affordable,
     read_estimate,
@@ -39,17 +49,87 @@ from .select_offer import (
 )
 from .service import Launcher
 
+CLOCK_TOLERANCE = timedelta(minutes=5)  # between two computers with NTP, with a margin
+
+
+def read_launch_plan(path: Path) -> LaunchPlan:
+    """Return a launch plan from its file; UsageError unless all of its values are ones that gpuplan writes."""
+    with refusing(f"{path} is not a valid launch plan of this version", hint=PLAN_AGAIN):
+        plan = LaunchPlan.model_validate_json(path.read_bytes(), strict=True)
+    for one in plan.request.candidates:
+        read_sharding(one.shard, where=f"{path}: shard")
+    return plan
+
+
+def require_sound(
+    plan: LaunchPlan, args: LaunchArgs, *, owner: str, history: History | None, now: datetime
+) -> None:
+    """Raise UsageError unless this installation can have made a plan's request for its present state.
+
+    `history` is that of the plan's run; None when the plan is the recorded one that is continued.
+    """
+    request, spec = plan.request, plan.request.spec
+    if request.owner != owner:
+        raise UsageError(
+            f"{args.path} was made by installation `{request.owner}`, and this is `{owner}`",
+            hint=f"move the estimate, not the launch plan: {PLAN_AGAIN}",
+        )
+    if request.made_at > now + CLOCK_TOLERANCE:
+        raise UsageError(
+            f"{args.path} has a time in the future: {request.made_at:%Y-%m-%d %H:%M} UTC", hint=PLAN_AGAIN
+        )
+    expected = history and (history.next_attempt, history.spent_at_most_usd)
+    if expected and (request.attempt, request.spent_usd) != expected:
+        raise UsageError(f"run `{request.run}` has changed since {args.path} was made", hint=PLAN_AGAIN)
+    require_inside(spec.script, what="`script`")
+    if spec.requirements:
+        require_inside(spec.requirements, what="`requirements`")
+    kind, _, place = spec.source.partition(":")
+    if kind == "folder":
+        _require_near(Path(place), args)
+
+
+def require_as_typed(plan: LaunchPlan, args: LaunchArgs) -> None:
+    """Raise UsageError for a typed flag that contradicts the plan, and for another's bucket that was not typed."""
+    request, spec = plan.request, plan.request.spec
+    fixed: dict[str, tuple[object, object]] = {
+        "--rank": (args.rank, request.candidates[0].rank),
+        "--script": (args.script, spec.script),
+        "--source": (args.source and args.full_source, spec.source),
+        "--name": (args.name or None, None),
+        "-- ARGS": (args.arguments or None, spec.arguments),
+        **{f"-O {name}": (value, request.options.get(name)) for name, value in args.options.items()},
+    }
+    for flag, (typed, planned) in fixed.items():
+        if typed is not None and typed != planned:
+            raise UsageError(
+                f"`{flag}` contradicts the launch plan, which has {planned!r}",
+                hint=f"leave the flag out, or {PLAN_AGAIN}",
+            )
+    bucket, foreign = request.options.get("bucket"), request.options.get("bucket_owner")
+    if foreign and "bucket_owner" not in args.options:
+        raise UsageError(
+            f"{args.path} sends code and results to `{bucket}`, a bucket of account {foreign}",
+            hint=f"if you trust that account, add `-O bucket_owner={foreign}`",
+        )
+
+
+def _require_near(folder: Path, args: LaunchArgs) -> None:
+    """Raise UsageError unless a folder was typed or is within the current folder, and is not a home folder."""
+    require_sendable(folder)
+    typed = args.source is not None and args.full_source == f"folder:{folder}"
+    real, here = folder.resolve(), Path.cwd().resolve()
+    if real != folder or not (typed or real == here or here in real.parents):
+        raise UsageError(
+            f"the source of {args.path} is {folder}, which is not in the current folder",
+            hint=f"to use it, add `--source {folder}`",
+        )
+
 
 def create_launcher(
     settings: Settings, *, notify: Callable[[LaunchEvent], None], owner: str | None = None
 ) -> Launcher:
-    """Return the launcher of this installation.
-
-    Args:
-        settings: Folders, and the owner's name.
-        notify: Receives each event.
-        owner: Owner whose machines are ended by their tags; None: this installation.
-    """
+    """Return the launcher of this installation, or of one that ends another owner's machines."""
     state_dir = get_state_folder(settings)
     clock = SystemClock()
     ledger = Ledger(
@@ -61,97 +141,94 @@ def create_launcher(
     return Launcher(ledger=ledger, state_dir=state_dir, clock=clock, notify=notify, owner=owner)
 
 
+@refusing("this cannot be launched", hint="correct that flag or setting")
 def build_launch_plan(args: LaunchArgs, launcher: Launcher, *, catalog: Catalog, look: bool) -> LaunchPlan:
     """Return the requested launch plan, within the typed limits.
 
-    Args:
-        args: The flags.
-        launcher: The ledger and the adapters.
-        catalog: Catalog with refreshed and committed prices, by the user's settings.
-        look: Whether to query the provider: for a recorded machine of the same run, and for current prices.
-            A dry run does not.
+    With `look`, the provider is queried: for a recorded machine of the same run, and for current prices.
 
     Raises:
         UsageError, NoAnswerError: The request cannot be launched; see each check.
     """
     planned = read_estimate(args.path)
-    request, begun = (
-        _of_file(args, launcher) if planned is None else _of_estimate(args, planned, launcher, look=look)
-    )
-    if begun is not None:
-        _require_within(begun, args)
-        current = launcher.ledger.peek(begun.run).current()
-        if current is not None and not current.is_up:  # the cloud may have forgotten the tokens of its calls
-            what, now = f"the plan of run `{begun.run}`", launcher.clock.now()
-            require_fresh(what=what, made_at=begun.made_at, now=now, life=LAUNCH_LIFE)
-        return begun
-    adapter = launcher.adapter(request.provider)
+    request = _of_file(args, launcher) if planned is None else _of_estimate(args, planned, launcher, look=look)
+    if isinstance(request, LaunchPlan):
+        return _continued(request, args, launcher)
+    adapter, options = launcher.adapter(request.provider), request.options
     candidates = request.candidates
+    request = request.changed(cap_problem=adapter.find_cap_problem(request) if look else None)
     if look:
         limited = args.max_usd is not None or request.max_usd is not None
-        candidates = add_live_prices(candidates, adapter, request.options, limited=limited)
+        candidates = add_live_prices(candidates, adapter, options, limited=limited)
         require_known_prices(
             candidates,
             provider=request.provider,
             offers=(*catalog.offers, probe_local_offer(catalog)[0]),
             today=launcher.clock.now().date(),
-            accept_old=args.accept_old_prices,
+            accept_old=args.settings.accept_old_prices,
         )
     most_usd = min((one for one in (args.most_usd, request.max_usd) if one is not None), default=None)
-    fitting = _capped(filter_affordable(candidates), args, request, adapter, most_usd=most_usd)
-    plan = make_plan(
-        request.model_copy(
-            update={"candidates": fitting, "max_usd": most_usd, "guest_cap_only": args.guest_cap_only}
-        ),
-        adapter,
-    )
+    left_usd = None if most_usd is None else most_usd - request.spent_usd
+    fitting: list[LaunchCandidate] = []
+    for one in filter_affordable(candidates):
+        terms = adapter.compute_cost_bounds(one, options)
+        with suppress(NoAnswerError) if fitting else nullcontext():  # fallbacks that exceed the limits are dropped
+            fitting.append(
+                apply_cap(one, terms, max_hours=args.max_hours, max_usd=left_usd, is_planned=planned is None)
+            )
+    guest_cap_only = args.settings.guest_cap_only
+    request = request.changed(candidates=tuple(fitting), max_usd=most_usd, guest_cap_only=guest_cap_only)
+    plan = make_plan(request, adapter)
     require_outer_cap(plan, adapter)
     return plan
 
 
-def _of_file(args: LaunchArgs, launcher: Launcher) -> tuple[LaunchRequest, LaunchPlan | None]:
-    """Return the request of a launch plan's file, and the recorded plan to continue, if any."""
+def _of_file(args: LaunchArgs, launcher: Launcher) -> LaunchRequest | LaunchPlan:
+    """Return the request of a launch plan's file, or the recorded plan to continue."""
     plan = read_launch_plan(args.path)
     now, history = launcher.clock.now(), launcher.ledger.peek(plan.run)
     begun = _begun(history)
     require_sound(plan, args, owner=launcher.ledger.owner, history=None if begun == plan else history, now=now)
-    require_fresh(what=f"the launch plan {args.path}", made_at=plan.made_at, now=now, life=LAUNCH_LIFE)
+    require_fresh(what=f"the launch plan {args.path}", made_at=plan.request.made_at, now=now, life=LAUNCH_LIFE)
     require_as_typed(plan, args)
-    rebuild_plan(plan, launcher.adapter(plan.request.provider))
-    return plan.request, begun
+    require_unedited(plan, launcher.adapter(plan.request.provider))
+    return begun or plan.request
 
 
 def _of_estimate(
     args: LaunchArgs, planned: EstimateOffers, launcher: Launcher, *, look: bool
-) -> tuple[LaunchRequest, LaunchPlan | None]:
-    """Return the request for an estimate's offers, and the recorded plan to continue, if any."""
-    now = launcher.clock.now()
+) -> LaunchRequest | LaunchPlan:
+    """Return the request for an estimate's offers, or the recorded plan to continue."""
+    now, ledger = launcher.clock.now(), launcher.ledger
     require_fresh(what=str(args.path), made_at=planned.written_at, now=now, life=ESTIMATE_LIFE)
-    provider, candidates = select_candidates(
-        planned, launchable=LAUNCHABLE, rank=args.rank, fallbacks=args.fallbacks
-    )
-    spec = build_run_spec(args, planned, candidates[0])
+    renter = Renter(image=args.options.get("image", ""))
+    provider, candidates = select_candidates(planned, renter, rank=args.rank, fallbacks=args.settings.fallbacks)
+    first = candidates[0]
+    spec = build_run_spec(args, planned, first)
     kind, _, place = spec.source.partition(":")
     if kind == "folder" and launcher.adapter(provider).remote:
         require_sendable(Path(place))
-    fingerprint = _fingerprint(args, spec, provider, candidates[0])
-    run = launcher.ledger.next_run(fingerprint)
+    # The identity of a run: its script and machine, not its limits.
+    fingerprint = json.dumps([
+        args.name, provider, spec.script, *spec.arguments, spec.source, first.instance_type, first.region,
+        first.purchase,
+    ])  # fmt: skip
+    run = ledger.next_run(fingerprint)
     if look and launcher.refresh(run):
-        run = launcher.ledger.next_run(fingerprint)
-    history = launcher.ledger.peek(run)
-    request = LaunchRequest(
+        run = ledger.next_run(fingerprint)
+    history = ledger.peek(run)
+    return _begun(history) or LaunchRequest(
         run=run,
         attempt=history.next_attempt,
-        owner=launcher.ledger.owner,
-        owner_name=launcher.ledger.owner_name,
+        owner=ledger.owner,
+        owner_name=ledger.owner_name,
         made_at=now,
         provider=provider,
         candidates=candidates,
         spec=spec,
         spent_usd=history.spent_at_most_usd,
-        options=args.options,
+        options=dict(args.options),
     )
-    return request, _begun(history)
 
 
 def _begun(history: History) -> LaunchPlan | None:
@@ -160,8 +237,8 @@ def _begun(history: History) -> LaunchPlan | None:
     return None if current is None or current.is_over or history.finished else current.plan
 
 
-def _require_within(plan: LaunchPlan, args: LaunchArgs) -> None:
-    """Raise NoAnswerError unless a plan in progress keeps the typed limits: it cannot change."""
+def _continued(plan: LaunchPlan, args: LaunchArgs, launcher: Launcher) -> LaunchPlan:
+    """Return a plan in progress; NoAnswerError unless it keeps the typed limits: it cannot change."""
     request = plan.request
     hint = f"`gpuplan stop {request.run}` ends it; then launch again"
     most = plan.worst_case_usd + request.spent_usd
@@ -177,28 +254,28 @@ def _require_within(plan: LaunchPlan, args: LaunchArgs) -> None:
             f"`--max-hours` is {args.max_hours:g}",
             hint=hint,
         )
+    current = launcher.ledger.peek(plan.run).current()
+    if current is not None and not current.has("up"):  # the cloud may have forgotten the tokens of its calls
+        what, now = f"the plan of run `{plan.run}`", launcher.clock.now()
+        require_fresh(what=what, made_at=request.made_at, now=now, life=LAUNCH_LIFE)
+    return plan
 
 
-def _capped(
-    candidates: tuple[LaunchCandidate, ...],
-    args: LaunchArgs,
-    request: LaunchRequest,
-    adapter: Adapter,
-    *,
-    most_usd: Decimal | None,
-) -> tuple[LaunchCandidate, ...]:
-    """Return the candidates with caps; others than the first are dropped if they exceed the limits."""
-    left = None if most_usd is None else most_usd - request.spent_usd
-    fitting: list[LaunchCandidate] = []
-    for candidate in candidates:
-        try:
-            fitting.append(
-                apply_cap(candidate, adapter, options=request.options, max_hours=args.max_hours, max_usd=left)
-            )
-        except NoAnswerError:
-            if not fitting:
-                raise
-    return tuple(fitting)
+def find_early_end(plan: LaunchPlan, launcher: Launcher) -> str | None:
+    """Return why the last machine of a plan's run, or of the run before it, ended before it trained.
+
+    None if it trained, and while a machine of the run is up.
+    """
+    if _begun(launcher.ledger.peek(plan.run)):
+        return None
+    stem, _, sequence = plan.run.rpartition("-")
+    for run in (plan.run, f"{stem}-{int(sequence or 1) - 1}"):
+        outcomes = [record.outcome for record in launcher.ledger.peek(run).records if record.outcome]
+        if outcomes:
+            report = RunOutcome.model_validate(outcomes[-1])
+            lines = [line for line in report.log.split("\n") if line.strip()]
+            return f"{report.stage}: {(lines or ['the reason is unknown'])[-1]}" if report.failed else None
+    return None
 
 
 def build_run_spec(args: LaunchArgs, planned: EstimateOffers, first: LaunchCandidate | None = None) -> RunSpec:
@@ -206,36 +283,27 @@ def build_run_spec(args: LaunchArgs, planned: EstimateOffers, first: LaunchCandi
 
     On a spot machine the checkpoint interval is the estimate's unless the user sets one.
     """
-    script = args.script or planned.model
+    script, settings = args.script or planned.model, args.settings
     if not script.endswith(".py"):
         raise UsageError(
             f"{planned.path} is an estimate of `{planned.model}`, which is not a script",
             hint="give a script: `--script train.py`",
         )
-    source = parse_source(args.source)
-    every_s = args.checkpoint_every_s
-    if every_s is None:
-        every_s = first.spot.checkpoint_every_s if first and first.spot else CHECKPOINT_EVERY_S
+    every_s = CHECKPOINT_EVERY_S
+    if settings.checkpoint_every:
+        every_s = parse_duration_s(settings.checkpoint_every, flag="checkpoint_every")
+    elif first and first.spot:
+        every_s = max(SHORTEST_CHECKPOINT_S, first.spot.checkpoint_every_s)
+    source = args.full_source
+    kind, _, place = source.partition(":")
+    if kind == "folder" and Path(script).is_absolute() and Path(script).is_relative_to(place):
+        script = str(Path(script).relative_to(place))
     return RunSpec(
-        script=_within(script, source),
+        script=script,
         arguments=args.arguments,
         source=source,
-        requirements=args.requirements,
+        requirements=settings.requirements or None,
         checkpoint_every_s=every_s,
-        stop_loss=StopLoss(action=args.stop_loss),
+        stop_loss=StopLoss(action=settings.stop_loss),
         packages=find_pinned_packages(planned.versions),
     )
-
-
-def _within(script: str, source: str) -> str:
-    """Return the path of a script relative to its source folder."""
-    kind, _, place = source.partition(":")
-    path = Path(script)
-    inside = kind == "folder" and path.is_absolute() and path.is_relative_to(place)
-    return str(path.relative_to(place)) if inside else script
-
-
-def _fingerprint(args: LaunchArgs, spec: RunSpec, provider: str, first: LaunchCandidate) -> str:
-    """Return the identity of a run: its script and machine, not its limits."""
-    parts = [args.name, provider, spec.script, *spec.arguments, spec.source]
-    return json.dumps([*parts, first.instance_type, first.region, first.purchase])

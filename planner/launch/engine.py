@@ -6,33 +6,26 @@ import itertools
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import CredentialsError, GpuplanError, NoAnswerError
-from .core.api_call import RETRIED, Call, CloudError, ErrorKind, StepOutputs
+from .core.api_call import Call, CloudError, ErrorKind, StepOutputs
 from .core.cloud_adapter import CloudMachine, MachineRef
 from .core.error_messages import build_access_error, describe_retry, explain_teardown_errors
 from .core.history import AttemptHistory
 from .core.launch_plan import Attempt, LaunchPlan
 from .core.retry import CallRunner
 
-Answer = TypeVar("Answer")
 Look = Callable[[], list[CloudMachine]]
 
 CLOCK_TICK_S = 0.001  # shorter waits count as over: a sum of floats may never reach them
 
 
 class Teardown:
-    """Ends machines and removes their resources.
+    """Ends machines and removes their resources, by the call runner of a run."""
 
-    Args:
-        runner: Call runner of the run.
-        owner: Owner whose machines may be ended by their tags; machines on record belong to their plan's owner.
-    """
-
-    def __init__(self, runner: CallRunner, *, owner: str) -> None:
+    def __init__(self, runner: CallRunner) -> None:
         self.runner = runner
-        self.owner = owner
 
     def end_attempt(self, past: AttemptHistory, *, why: str) -> None:
         """End an attempt's machine, wait for its end, remove its resources, and record the end.
@@ -52,14 +45,14 @@ class Teardown:
         runner.log.record("ended", attempt=number, why=why, lived_s=lived_s)
         runner.notify("ended", f"all resources of attempt {number} are gone", number=number)
 
-    def end_machine(self, machine: CloudMachine, *, number: int) -> None:
+    def end_machine(self, machine: CloudMachine, *, owner: str) -> None:
         """End a machine that was found by its tags, if it belongs to the owner."""
-        if machine.owner != self.owner:
+        if machine.owner != owner:
             raise GpuplanError(
-                f"{machine.id} belongs to `{machine.owner}`, not to `{self.owner}`: not ended",
+                f"{machine.id} belongs to `{machine.owner}`, not to `{owner}`: not ended",
                 hint=f"if it is yours: `gpuplan stop {machine.id} --owner {machine.owner or 'ID'}`",
             )
-        self._end(machine.ref, started_at=machine.started_at, number=number)
+        self._end(machine.ref, started_at=machine.started_at, number=machine.attempt)
 
     def find(self, past: AttemptHistory) -> CloudMachine | None:
         """Return an attempt's machine while it costs money.
@@ -127,44 +120,24 @@ class Teardown:
         return (now - started_at).total_seconds() if now and started_at else None
 
     def _tagged(self, past: AttemptHistory) -> list[CloudMachine]:
-        """Return the machines that carry an attempt's tags and its plan's owner."""
-        attempt, request = past.attempt, past.plan.request
-        wanted = (request.run, attempt.number, request.owner)
-        return [
-            one
-            for one in self._listed([attempt.candidate.region], number=attempt.number)
-            if (one.run, one.attempt, one.owner) == wanted
-        ]
-
-    def _seen(self, ref: MachineRef, *, number: int) -> list[CloudMachine]:
-        """Return the current description of a machine as a list; empty when it is unknown."""
-        look = self.runner.adapter.look
-        machine = self._answered(lambda: look(ref), what=f"look at {ref.id}", number=number)
-        return [] if machine is None else [machine]
-
-    def _listed(self, regions: list[str], *, number: int) -> tuple[CloudMachine, ...]:
-        """Return the machines of regions; raise the error of a place that does not answer."""
+        """Return the machines that carry an attempt's tags and its plan's owner; a silent place is an error."""
+        attempt = past.attempt
 
         def ask() -> tuple[CloudMachine, ...]:
-            listing = self.runner.adapter.machines(regions)
+            listing = self.runner.adapter.machines([attempt.candidate.region])
             for fault in listing.failed.values():
                 raise fault
             return listing.machines
 
-        return self._answered(ask, what="listing", number=number)
+        wanted = (past.run, attempt.number, past.owner)
+        listed = self.runner.retry(ask, what="listing", number=attempt.number)
+        return [one for one in listed if (one.run, one.attempt, one.owner) == wanted]
 
-    def _answered(self, ask: Callable[[], Answer], *, what: str, number: int) -> Answer:
-        """Return an answer, with retries."""
-        runner = self.runner
-        for tries in range(1, runner.backoff.tries + 1):
-            try:
-                return ask()
-            except CloudError as fault:
-                if fault.kind not in RETRIED or tries == runner.backoff.tries:
-                    raise
-                runner.notify("retry", f"{what}: {fault}", number=number, kind=fault.kind, code=fault.code)
-                runner.clock.sleep(runner.backoff.delay_s(tries))
-        raise AssertionError("unreachable: the last try raises")
+    def _seen(self, ref: MachineRef, *, number: int) -> list[CloudMachine]:
+        """Return the current description of a machine as a list; empty when it is unknown."""
+        look = self.runner.adapter.look
+        machine = self.runner.retry(lambda: look(ref), what=f"look at {ref.id}", number=number)
+        return [] if machine is None else [machine]
 
     def _remove_resources(self, past: AttemptHistory) -> None:
         """Undo every call that may have made something, in reverse order."""
@@ -172,9 +145,11 @@ class Teardown:
         for call in reversed(past.attempt.calls):
             if call.makes == "machine" or not call.undo or call.step not in past.intended:
                 continue
-            left = known.get(call.step) or self.runner.find_existing(
-                call, known, number=past.attempt.number, absent=(ErrorKind.ABSENT, ErrorKind.INVALID)
-            )
+            left = known.get(call.step)
+            with suppress(KeyError):  # what it depends on is not on record
+                left = left or self.runner.find_existing(
+                    call, known, number=past.attempt.number, absent=(ErrorKind.ABSENT, ErrorKind.INVALID)
+                )
             for undo in call.undo:
                 with suppress(KeyError):  # it was never made
                     self.send_unless_absent(undo, {**known, call.step: left or {}}, number=past.attempt.number)
@@ -192,31 +167,22 @@ class Teardown:
 _NEXT_CANDIDATE = {ErrorKind.CAPACITY, ErrorKind.QUOTA, ErrorKind.SPENT_TOKEN}
 
 
-def apply(plan: LaunchPlan, runner: CallRunner) -> AttemptHistory:
-    """Apply a plan and return the attempt that succeeded.
-
-    Args:
-        plan: The plan that `--dry-run` prints.
-        runner: Call runner of the run, for the plan's provider.
-
-    Raises:
-        NoAnswerError: No candidate is available.
-        CredentialsError: The provider denied access; the message names what exists and how to end it by hand.
-        GpuplanError: Refused for another reason (resources are removed), or the outcome is unknown.
-    """
-    return _Run(plan, runner).go()
-
-
-class _Run:
-    """Application of one plan."""
+class Application:
+    """Application of one plan, the one that `--dry-run` prints, by a call runner for its provider."""
 
     def __init__(self, plan: LaunchPlan, runner: CallRunner) -> None:
         self.plan = plan
         self.runner = runner
-        self.teardown = Teardown(runner, owner=plan.request.owner)
+        self.teardown = Teardown(runner)
 
-    def go(self) -> AttemptHistory:
-        """Try the attempts in order."""
+    def apply(self) -> AttemptHistory:
+        """Try the attempts in order; return the one that succeeded.
+
+        Raises:
+            NoAnswerError: No candidate is available.
+            CredentialsError: The provider denied access; the message names what exists and how to end it by hand.
+            GpuplanError: Refused for another reason (resources are removed), or the outcome is unknown.
+        """
         self.runner.log.save_plan(self.plan)
         refusals: list[CloudError] = []
         skipped_scopes: set[str] = set()
@@ -224,7 +190,7 @@ class _Run:
             past = self._past(attempt)
             if past.is_over or {"account", f"region {attempt.candidate.region}"} & skipped_scopes:
                 continue
-            if past.is_ending or (past.begun and past.machine_refused):  # a crash during its clean-up
+            if past.has("ending") or (past.begun and past.machine_refused):  # a crash during its clean-up
                 with explain_teardown_errors(past):
                     self.teardown.end_attempt(past, why="cleaned up after an interruption")
                 continue
@@ -244,6 +210,8 @@ class _Run:
         """Send the remaining calls of an attempt."""
         runner, number = self.runner, attempt.number
         runner.notify("attempt", _described(attempt), number=number)
+        if not past.begun:
+            runner.log.begin(self.plan, attempt)
         known = dict(past.kept)
         for call in attempt.calls:
             if call.step in known:
@@ -271,14 +239,10 @@ class _Run:
                     f"{fault}",
                     hint=f"repeat the command, it uses the same token; `gpuplan stop {self.plan.run}` ends it",
                 ) from fault
-            return self._adopted(attempt, call, machine)
-
-    def _adopted(self, attempt: Attempt, call: Call, machine: CloudMachine) -> dict[str, Any]:
-        """Record a machine that was found by its tags as the result of a call without an answer."""
-        kept = {"id": machine.id, "started": machine.started_at.isoformat()}
-        self.runner.log.record("done", attempt=attempt.number, step=call.step, kept=kept)
-        self.runner.notify("adopted", f"found {machine.id} by its tags", number=attempt.number, step=call.step)
-        return kept
+            kept = {"id": machine.id, "started": machine.started_at.isoformat()}
+            self.runner.log.record("done", attempt=attempt.number, step=call.step, kept=kept)
+            self.runner.notify("adopted", f"found {machine.id} by its tags", number=attempt.number, step=call.step)
+            return kept
 
     def _give_up(self, attempt: Attempt, fault: CloudError) -> None:
         """Remove the resources of an attempt, then raise unless another candidate may succeed."""
@@ -298,13 +262,11 @@ class _Run:
 
     def _is_let_in(self, past: AttemptHistory) -> bool:
         """Whether the account can read the machine, and can therefore end one whose cap cannot be armed."""
-        if past.ref is None:
-            return False
-        try:
-            self.runner.adapter.look(past.ref)
-        except CloudError:
-            return False
-        return True
+        with suppress(CloudError):
+            if past.ref is not None:
+                self.runner.adapter.look(past.ref)
+                return True
+        return False
 
     def _past(self, attempt: Attempt) -> AttemptHistory:
         """Return the recorded history of an attempt."""

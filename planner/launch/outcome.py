@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,84 +14,87 @@ from typing import Any
 from ..errors import GpuplanError, UsageError
 from ..plan.money import compute_rental_usd
 from ..profile.document import complete_profile, create_profile, create_row
-from ..profile_schema import ProfileDocument, RunRecord, Timing
-from ..records import to_plain
-from ..units import SECONDS_PER_HOUR, Interval
+from ..profile_schema import ProfileDocument, Timing
+from ..units import SECONDS_PER_HOUR
 from ..workload.options import ScriptOptions
 from .core.cloud_adapter import RunOutcome
 from .core.history import AttemptHistory, History
 from .core.request import RunSpec, Seconds
+from .reports import describe_progress
 from .service import Launcher
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanComparison:
-    """Planned and actual value of one quantity; None: unknown."""
-
-    item: str
-    unit: str
-    planned: Interval | None
-    actual: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the row as JSON."""
-        bounds = to_plain(self.planned) if self.planned else dict.fromkeys(("low", "mid", "high"))
-        return {"item": self.item, "unit": self.unit, **bounds, "actual": self.actual}
+SHOWN_LINES = 3  # of the log, on a terminal
+SAID_S = 60.0  # between lines of progress, except at a new stage and the first epoch
+END_S = 180.0  # a machine that has reported its end is gone by then, or only powered off
 
 
-def wait_for_end(launcher: Launcher, run: str) -> RunOutcome:
+def wait_for_end(launcher: Launcher, run: str, *, show: Callable[[str], None] | None = None) -> RunOutcome:
     """Wait until a run has ended and return its result.
+
+    `show` shows the present state, over the last one; without it, events `progress`, a line at most every minute.
 
     Raises:
         GpuplanError: The machine is gone without a result: killed, preempted or stopped.
     """
+    clock, said, said_at, ended_at = launcher.clock, ("", False), -math.inf, math.inf
     for looks in itertools.count():
         launcher.refresh(run)
         history = launcher.ledger.peek(run)
         current = history.current()
         if current is None or current.is_over:
             return read_outcome(launcher, history)
-        launcher.clock.sleep(launcher.backoff.poll_delay_s(looks))
+        report = None
+        with suppress(GpuplanError):  # refused or silent: the machine itself is looked at above
+            report = launcher.watch(run)
+        if report is not None:
+            now_s, provider = clock.monotonic(), current.plan.request.provider
+            text = describe_progress(report, current, now=launcher.adapter(provider).cloud_time() or clock.now())
+            if show is not None:
+                show("\n".join((text, *report.log.splitlines()[-SHOWN_LINES:])))
+            elif (state := (report.stage, report.epoch is None)) != said or now_s - said_at >= SAID_S:
+                launcher.tell("progress", text, current)
+                said, said_at = state, now_s
+            ended_at = min(ended_at, now_s) if report.status != "running" else math.inf
+            if now_s - ended_at > END_S:
+                return report
+        clock.sleep(launcher.backoff.poll_delay_s(looks))
     raise AssertionError("unreachable: the loop has no end of its own")
 
 
-def compare_with_plan(history: History, outcome: RunOutcome) -> list[PlanComparison]:
-    """Return planned and actual time and cost of an ended attempt."""
+def compare_with_plan(history: History, outcome: RunOutcome) -> list[dict[str, Any]]:
+    """Return rows with planned and actual time and cost of an ended attempt; None: unknown."""
     past = next(one for one in history.attempts() if one.attempt.number == outcome.attempt)
     candidate = past.attempt.candidate
     price = candidate.usd_per_hour
     rented = None if outcome.ran_s is None else compute_rental_usd(duration_s=outcome.ran_s, usd_per_hour=price)
+    hourly = float(price) / SECONDS_PER_HOUR
     return [
-        PlanComparison(item="step", unit="s", planned=_interval(candidate.step_s), actual=outcome.step_s),
-        PlanComparison(item="training", unit="s", planned=_interval(candidate.run_s), actual=outcome.train_s),
-        PlanComparison(item="whole machine", unit="s", planned=None, actual=outcome.ran_s),
-        PlanComparison(
-            item="compute",
-            unit="USD",
-            planned=_interval(candidate.run_s, usd_per_hour=price),
-            actual=None if rented is None else float(rented),
-        ),
+        _compare("step", "s", candidate.step_s, outcome.step_s),
+        _compare("training", "s", candidate.run_s, outcome.train_s),
+        _compare("whole machine", "s", None, outcome.ran_s),
+        _compare("compute", "USD", candidate.run_s, None if rented is None else float(rented), scale=hourly),
     ]
 
 
-def _interval(planned: Seconds | None, *, usd_per_hour: Decimal | None = None) -> Interval | None:
-    """Return a planned time [s], or its cost at a price [USD]."""
-    if planned is None:
-        return None
-    times = Interval(low=planned.low, mid=planned.mid, high=planned.high)
-    return times if usd_per_hour is None else times.scaled(float(usd_per_hour) / SECONDS_PER_HOUR)
+def _compare(
+    item: str, unit: str, planned: Seconds | None, actual: float | None, *, scale: float = 1.0
+) -> dict[str, Any]:
+    """Return a row with planned and actual value of one quantity; planned times are scaled to its unit."""
+    bounds = {key: planned and getattr(planned, key) * scale for key in ("low", "mid", "high")}
+    return {"item": item, "unit": unit, **bounds, "actual": actual}
 
 
 def read_outcome(launcher: Launcher, history: History) -> RunOutcome:
     """Return the result of an ended run; raise GpuplanError without one."""
     current = history.current()
-    if current is not None:
-        outcome = launcher.outcome(current.plan.request)
-        if outcome is not None and outcome.attempt == current.attempt.number:
-            return outcome
+    report = launcher.report(current) if current is not None else None
+    if report is not None and report.status != "running":
+        return report
+    seen = f"; its last report: {describe_progress(report, current, now=None)}" if report and current else ""
     raise GpuplanError(
-        f"the machine of run `{history.run}` is gone and left no result",
-        hint="repeat the command to continue from the last checkpoint, if the run has one",
+        f"the machine of run `{history.run}` is gone and left no result{seen}",
+        hint="the same command rents another machine, which is paid for again; it continues from the last "
+        "checkpoint if the run has a bucket (`-O bucket=…`), which also keeps its log",
     )
 
 
@@ -100,13 +104,7 @@ NOTCH = 1.57  # R. McGill, J. W. Tukey, W. A. Larsen: Variations of Box Plots, T
 def profile_of_run(
     launcher: Launcher, run: str, *, model: str, terms: ScriptOptions | None = None
 ) -> ProfileDocument:
-    """Return the profile of a run that has ended.
-
-    Args:
-        launcher: The ledger and the adapters.
-        run: Its name in the ledger.
-        model: MODEL argument of its estimate.
-        terms: Terms of tracing a script; None: the defaults.
+    """Return the profile of an ended run, by the MODEL argument of its estimate and the terms of its tracing.
 
     Raises:
         UsageError: The run is unknown or has not ended.
@@ -164,7 +162,16 @@ def _document(history: History, current: AttemptHistory, outcome: RunOutcome, *,
         "accelerator": candidate.accelerator,
         "devices": candidate.devices,
         "rows": [row],
-        "run": _run(outcome),
+        "run": {  # the training of the last attempt; validation is included
+            "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "epochs_planned": None,
+            "steps_per_epoch": None,
+            "epochs_s": [outcome.train_s or 0.0],
+            "validation_s": [0.0],
+            "steps": [outcome.steps or 0],
+            "total_s": outcome.train_s,
+            "global_batch_size": outcome.batch_size,
+        },
         "launch": {
             "run": history.run,
             "attempts": sum(one.begun for one in history.attempts()),
@@ -193,20 +200,6 @@ def _timing(outcome: RunOutcome) -> Timing:
         low_s, high_s = compute_median_bounds_s(outcome.step_s_quartiles, steps=outcome.timed_steps)
         found |= {"low_s": low_s, "high_s": high_s, "width": (high_s - low_s) / outcome.step_s_quartiles[1]}
     return found
-
-
-def _run(outcome: RunOutcome) -> RunRecord:
-    """Return the training of the last attempt; validation is included."""
-    return {
-        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "epochs_planned": None,
-        "steps_per_epoch": None,
-        "epochs_s": [outcome.train_s or 0.0],
-        "validation_s": [0.0],
-        "steps": [outcome.steps or 0],
-        "total_s": outcome.train_s,
-        "global_batch_size": outcome.batch_size,
-    }
 
 
 def _lived_s(history: History, outcome: RunOutcome) -> float:

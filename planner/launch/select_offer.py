@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NoAnswerError, UsageError
+from ..offers.catalog import find_image, load_catalog
 from ..offers.price_history import require_recent_prices
 from ..offers.rows import Offer
 from ..predict.sharding import Sharding, read_sharding
 from ..units import SECONDS_PER_HOUR, format_duration, format_usd
+from .clouds import LAUNCHABLE
 from .core.api_call import CloudError
 from .core.cloud_adapter import Adapter
-from .core.request import Interruptions, LaunchCandidate, Seconds
+from .core.request import LONGEST_CAP_S, LaunchCandidate
 
 LIVE_TOLERANCE = Decimal("1.10")  # spot prices change by a few percent a day
 # Prices of the same machine differ by up to about half between regions; spot and on demand by two to four times.
@@ -37,16 +39,10 @@ def add_live_prices(
 ) -> tuple[LaunchCandidate, ...]:
     """Return the candidates with current prices; a price that cannot be read is kept.
 
-    Args:
-        candidates: The estimated candidates.
-        adapter: Adapter of their provider.
-        options: Provider-specific options.
-        limited: Whether the cost of the whole run is limited.
-
     Raises:
-        NoAnswerError: The first costs over 10 % more than planned, and there is no limit.
+        NoAnswerError: The first costs over 10 % more than planned, and the cost of the whole run is not limited.
     """
-    priced = [_priced(one, adapter, options) for one in candidates]
+    priced = tuple(one.changed(**_read_price(one, adapter, options)) for one in candidates)
     planned, now = candidates[0].usd_per_hour, priced[0].usd_per_hour
     if now > planned * LIVE_TOLERANCE and not limited:
         raise NoAnswerError(
@@ -54,21 +50,29 @@ def add_live_prices(
             "in the plan",
             hint="limit the cost: `--max-usd N`; or estimate again",
         )
-    return tuple(priced)
+    return priced
+
+
+def _read_price(candidate: LaunchCandidate, adapter: Adapter, options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a candidate that its current price, or the lack of it, changes."""
+    if problem := adapter.missing():
+        return {"price_source": "", "price_problem": problem}
+    try:
+        live = adapter.live_price(candidate, options)
+    except CloudError as fault:
+        return {"price_source": "", "price_problem": str(fault)}
+    return {
+        "usd_per_hour": live.usd_per_hour,
+        "planned_usd_per_hour": candidate.planned_usd_per_hour or candidate.usd_per_hour,
+        "price_source": f"{live.source}, {live.read_at:%Y-%m-%d %H:%M} UTC",
+        "price_problem": "",
+    }
 
 
 def require_known_prices(
     candidates: Sequence[LaunchCandidate], *, provider: str, offers: Sequence[Offer], today: date, accept_old: bool
 ) -> None:
-    """Raise NoAnswerError when a price that was not read now has changed in the catalog, or is old.
-
-    Args:
-        candidates: Candidates; those with a price read now are skipped.
-        provider: Provider of all candidates.
-        offers: Offers of the catalog.
-        today: Date for the age of prices.
-        accept_old: Whether the user accepts prices older than 90 days.
-    """
+    """Raise NoAnswerError when a price that was not read now changed in the catalog, or is over 90 days old."""
     unread = [one for one in candidates if not one.price_source]
     prices = {
         (offer.instance_type, offer.region, offer.purchase): offer.usd_per_hour
@@ -81,7 +85,7 @@ def require_known_prices(
         where = f"{one.instance_type} in {one.region} ({one.purchase.replace('_', ' ')})"
         if now is None:
             raise NoAnswerError(f"the catalog no longer has a price for {where}", hint=hint)
-        if abs(now - one.usd_per_hour) > one.usd_per_hour * type(now)(PRICE_TOLERANCE):
+        if abs(now - one.usd_per_hour) > one.usd_per_hour * PRICE_TOLERANCE:
             raise NoAnswerError(
                 f"the price of {where} changed from ${one.usd_per_hour} to ${now} an hour since the plan was made",
                 hint=hint,
@@ -89,29 +93,9 @@ def require_known_prices(
     require_recent_prices(unread, today=today, accept_old=accept_old)
 
 
-def _priced(candidate: LaunchCandidate, adapter: Adapter, options: Mapping[str, str]) -> LaunchCandidate:
-    """Return a candidate with its current price, if it can be read."""
-    problem = adapter.missing()
-    try:
-        live = None if problem else adapter.live_price(candidate, options)
-    except CloudError as fault:
-        live, problem = None, str(fault)
-    if live is None:
-        return candidate.model_copy(update={"price_source": "", "price_problem": problem})
-    planned = candidate.planned_usd_per_hour or candidate.usd_per_hour
-    return candidate.model_copy(
-        update={
-            "usd_per_hour": live.usd_per_hour,
-            "planned_usd_per_hour": planned,
-            "price_source": f"{live.source}, {live.read_at:%Y-%m-%d %H:%M} UTC",
-            "price_problem": "",
-        }
-    )
-
-
 ESTIMATE_LIFE = timedelta(days=7)  # catalog prices change within weeks
 LAUNCH_LIFE = timedelta(hours=24)  # exact calls: images and spot prices change within days
-PRICE_TOLERANCE = 0.01  # relative; rounding in tags and tables
+PRICE_TOLERANCE = Decimal("0.01")  # relative; rounding in tags and tables
 
 
 def require_fresh(*, what: str, made_at: datetime, now: datetime, life: timedelta) -> None:
@@ -126,20 +110,53 @@ def require_fresh(*, what: str, made_at: datetime, now: datetime, life: timedelt
 
 
 COLAB, NOTEBOOKS = "colab", ("colab", "kaggle")
-ESTIMATE_SCHEMA = "gpuplan.estimate/1"
-LAUNCH_SCHEMA = "gpuplan.launch/1"
 _PICKS = ("recommended", "cheaper", "faster")
 _CHOICES = ("within_budget", "within_deadline", "cheapest", "free")  # of plans without a decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EstimateOffers:
-    """Offers of an estimate's file.
+class Renter:
+    """What rents a machine of an estimate.
 
     Args:
-        path: Path of the file.
+        joins_hosts: Whether it starts several machines for one run.
+        image: Image of its machines; empty: the first of the table that serves a machine; None: not of the table.
+    """
+
+    title: str = "gpuplan"
+    providers: tuple[str, ...] = LAUNCHABLE
+    joins_hosts: bool = False
+    image: str | None = None
+
+    def why_not(self, offer: Mapping[str, Any]) -> str:
+        """Return the reason why an offer cannot be launched; empty if it can."""
+        if offer["provider"] not in self.providers:
+            return f"cannot be launched by {self.title} (it launches on {', '.join(self.providers)})"
+        hosts = offer.get("hosts", 1)
+        reasons = (
+            (offer["usd_per_hour"] is None, "has no known price"),
+            (hosts > 1 and not self.joins_hosts, f"has {hosts} machines, and {self.title} launches one"),
+            (not offer["complete"], "is only a part of a machine"),
+            (offer["memory_fits"] is False, "has too little memory for this workload"),
+            (offer.get("runs") is False, "does not run Keras 3"),
+            (offer["status"] in {"retired", "historical"}, "can no longer be rented"),
+        )
+        return next((reason for holds, reason in reasons if holds), "") or self._find_image_problem(offer)
+
+    def _find_image_problem(self, offer: Mapping[str, Any]) -> str:
+        """Return what keeps a machine from training on its image; empty for nothing."""
+        if self.image is None:
+            return ""
+        keys = ("provider", "instance_type", "accelerator")
+        return find_image(load_catalog(), **{key: offer[key] for key in keys}, name=self.image)[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateOffers:
+    """Offers of an estimate's file: the rows of `offers[]`.
+
+    Args:
         model: MODEL argument of the estimate.
-        offers: Rows of `offers[]`.
         chosen: Indices of the recommended offer and of the next picks; empty without a recommended one.
         written_at: Modification time of the file.
         versions: Versions of the packages with which the model was traced.
@@ -154,11 +171,7 @@ class EstimateOffers:
 
 
 def read_estimate(path: Path) -> EstimateOffers | None:
-    """Read an estimate's file; return None for a launch plan.
-
-    Raises:
-        UsageError: It is neither.
-    """
+    """Read an estimate's file; return None for a launch plan; UsageError for anything else."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -166,9 +179,9 @@ def read_estimate(path: Path) -> EstimateOffers | None:
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", hint=_HOW) from error
     schema = data.get("schema") if isinstance(data, dict) else None
-    if schema == LAUNCH_SCHEMA:
+    if schema == "gpuplan.launch/1":
         return None
-    if schema != ESTIMATE_SCHEMA:
+    if schema != "gpuplan.estimate/1":
         raise UsageError(f"{path} is not a plan: its schema is {schema!r}", hint=_HOW)
     return EstimateOffers(
         path=path,
@@ -181,51 +194,39 @@ def read_estimate(path: Path) -> EstimateOffers | None:
 
 
 def select_candidates(
-    planned: EstimateOffers,
-    *,
-    launchable: Sequence[str],
-    rank: int | None,
-    fallbacks: int,
-    engine: str = "gpuplan",
-    joins_hosts: bool = False,
-    only_recommended: bool = True,
+    planned: EstimateOffers, renter: Renter, *, rank: int | None, fallbacks: int, only_recommended: bool = True
 ) -> tuple[str, tuple[LaunchCandidate, ...]]:
     """Return the provider and its candidates in the estimate's order, without caps.
 
     Args:
-        planned: The estimate.
-        launchable: Supported providers.
         rank: Rank of the first in `offers[]`, from 1; None: what the estimate's decision recommends.
         fallbacks: Maximum number of further offers of the same provider and accelerator.
-        engine: Name of the launcher, for messages.
-        joins_hosts: Whether the launcher starts several machines for one run.
         only_recommended: Whether to raise an error rather than take the next pick of the decision.
 
     Raises:
         UsageError: The rank does not exist.
         NoAnswerError: The offer cannot be launched.
     """
+    offers = planned.offers
     if rank is None:
-        index = _recommended(planned, launchable, only_recommended=only_recommended, joins_hosts=joins_hosts)
-    elif 1 <= rank <= len(planned.offers):
+        index = _recommended(planned, renter, only_recommended=only_recommended)
+    elif 1 <= rank <= len(offers):
         index = rank - 1
     else:
-        raise UsageError(f"`--rank {rank}`: {planned.path} has {len(planned.offers)} offers", hint="count from 1")
-    first = planned.offers[index]
-    problem = _why_not(first, launchable, engine, joins_hosts=joins_hosts)
-    if problem:
+        raise UsageError(f"`--rank {rank}`: {planned.path} has {len(offers)} offers", hint="count from 1")
+    first = offers[index]
+    if problem := renter.why_not(first):
         raise NoAnswerError(
             f"{first['provider']} {first['instance_type']} of {planned.path} {problem}",
-            hint="; ".join(filter(None, (_open_notebook(planned, index), _first_launchable(planned, launchable)))),
+            hint="; ".join(filter(None, (_open_notebook(planned, index), _first_launchable(planned, renter)))),
         )
-    others = [
-        position
-        for position, offer in enumerate(planned.offers)
-        if position > index
-        and not _why_not(offer, launchable)
-        and all(offer[key] == first[key] for key in ("provider", "accelerator", "devices"))
-    ]
-    similar = tuple(_candidate(planned.offers[one], rank=one + 1) for one in (index, *others))
+    alike = ("provider", "accelerator", "devices")
+    similar = tuple(
+        _candidate(offer, rank=position + 1)
+        for position, offer in enumerate(offers)
+        if position == index
+        or (position > index and not renter.why_not(offer) and all(offer[key] == first[key] for key in alike))
+    )
     return first["provider"], filter_affordable(similar)[: fallbacks + 1]
 
 
@@ -241,19 +242,11 @@ def _chosen(data: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(found if "decision" in data else found[:1])
 
 
-def _recommended(
-    planned: EstimateOffers, launchable: Sequence[str], *, only_recommended: bool, joins_hosts: bool
-) -> int:
+def _recommended(planned: EstimateOffers, renter: Renter, *, only_recommended: bool) -> int:
     """Return the index of the recommended offer, or of the next pick of the decision."""
     if not planned.chosen:
-        raise NoAnswerError(f"{planned.path} recommends no offer", hint=_first_launchable(planned, launchable))
-    if only_recommended:
-        return planned.chosen[0]
-    able = (
-        index
-        for index in planned.chosen
-        if not _why_not(planned.offers[index], launchable, joins_hosts=joins_hosts)
-    )
+        raise NoAnswerError(f"{planned.path} recommends no offer", hint=_first_launchable(planned, renter))
+    able = (index for index in planned.chosen if only_recommended or not renter.why_not(planned.offers[index]))
     return next(able, planned.chosen[0])
 
 
@@ -262,41 +255,23 @@ def _open_notebook(planned: EstimateOffers, index: int) -> str:
     provider = planned.offers[index]["provider"]
     if provider not in NOTEBOOKS:
         return ""
-    where, place = "", index
+    where, ranks = "", [index + 1]
     if provider != COLAB:
         where = f"it is a notebook, opened at {provider}.com; for Colab: "
-        offers = enumerate(planned.offers)
-        place = next((at for at, one in offers if one["provider"] == COLAB and one["memory_fits"]), -1)
-        if place < 0:
-            return ""
-    return f"{where}`gpuplan export {planned.path} --to colab --rank {place + 1} -o notebook.ipynb`"
-
-
-def _why_not(
-    offer: Mapping[str, Any], launchable: Sequence[str], engine: str = "gpuplan", *, joins_hosts: bool = False
-) -> str:
-    """Return the reason why an offer cannot be launched; empty if it can."""
-    if offer["provider"] not in launchable:
-        return f"cannot be launched by {engine} (it launches on {', '.join(launchable)})"
-    hosts = offer.get("hosts", 1)
-    reasons = (
-        (offer["usd_per_hour"] is None, "has no known price"),
-        (hosts > 1 and not joins_hosts, f"has {hosts} machines, and {engine} launches one"),
-        (not offer["complete"], "is only a part of a machine"),
-        (offer["memory_fits"] is False, "has too little memory for this workload"),
-        (offer.get("runs") is False, "does not run Keras 3"),
-        (offer["status"] in {"retired", "historical"}, "can no longer be rented"),
+        offers = enumerate(planned.offers, start=1)
+        ranks = [rank for rank, one in offers if one["provider"] == COLAB and one["memory_fits"]]
+    return (
+        f"{where}`gpuplan export {planned.path} --to colab --rank {ranks[0]} -o notebook.ipynb`" if ranks else ""
     )
-    return next((reason for holds, reason in reasons if holds), "")
 
 
-def _first_launchable(planned: EstimateOffers, launchable: Sequence[str]) -> str:
+def _first_launchable(planned: EstimateOffers, renter: Renter) -> str:
     """Return a hint with the best rented offer that can be launched, or else the best of all.
 
     The best offer has the lowest product of time and cost, like the decision's compromise: neither a day on a CPU
     for a few cents nor the fastest machine at any price.
     """
-    able = [place for place, offer in enumerate(planned.offers) if not _why_not(offer, launchable)]
+    able = [place for place, offer in enumerate(planned.offers) if not renter.why_not(offer)]
     paid = [place for place in able if float(planned.offers[place]["usd_per_hour"]) > 0]
     found = min(paid or able, key=lambda place: _compute_time_and_cost(planned.offers[place]), default=None)
     if found is not None:
@@ -306,7 +281,7 @@ def _first_launchable(planned: EstimateOffers, launchable: Sequence[str]) -> str
         takes = f", {format_duration(run['mid'])}" if run else ""
         usd = f", ${format_usd(float(cost['mid']))}" if cost else ""
         return f"the best that can be launched is {name}{takes}{usd}: `--rank {found + 1}`"
-    return f"estimate with one of these: {', '.join(f'`--provider {name}`' for name in launchable)}"
+    return f"estimate with one of these: {', '.join(f'`--provider {name}`' for name in renter.providers)}"
 
 
 def _compute_time_and_cost(offer: Mapping[str, Any]) -> tuple[bool, float]:
@@ -316,48 +291,30 @@ def _compute_time_and_cost(offer: Mapping[str, Any]) -> tuple[bool, float]:
     return is_refused, run["mid"] * float(cost["mid"]) if run and cost else math.inf
 
 
+_SAME = ("instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour", "price_as_of")
+_OPTIONAL = ("gradient_accumulation_steps", "recomputed")
+
+
 def _candidate(offer: Mapping[str, Any], *, rank: int) -> LaunchCandidate:
-    """Return an offer as a candidate without a cap."""
-    run_s, step_s = offer["train_time_s"], offer["step_time_s"]
-    return LaunchCandidate(
-        rank=rank,
-        instance_type=offer["instance_type"],
-        accelerator=offer["accelerator"],
-        devices=offer["devices"],
-        region=offer["region"],
-        purchase=offer["purchase"],
-        usd_per_hour=Decimal(offer["usd_per_hour"]),
-        price_as_of=offer["price_as_of"],
-        run_s=Seconds(**run_s) if run_s else None,
-        step_s=Seconds(**step_s) if step_s else None,
-        cap_s=0,
-        spot=_interruptions(offer.get("spot")),
-        shard=str(_find_sharding(offer)),
-        micro_batch_size=_find_micro_batch_size(offer),
-        gradient_accumulation_steps=offer.get("gradient_accumulation_steps", 1),
-        recomputed=offer.get("recomputed", False),
-    )
-
-
-def _find_micro_batch_size(offer: Mapping[str, Any]) -> int | None:
-    """Return the samples of a pass on one device; None for the whole batch, or unknown [-]."""
-    size: int | None = offer.get("micro_batch_size")
-    return None if size == offer.get("batch_size_per_device") else size
-
-
-def _find_sharding(offer: Mapping[str, Any]) -> Sharding:
-    return read_sharding(offer.get("shard", str(Sharding.NONE)))
-
-
-def _interruptions(spot: Mapping[str, Any] | None) -> Interruptions | None:
-    """Return the expected preemptions of a spot offer."""
-    if spot is None:
-        return None
-    return Interruptions(
-        life_s=spot["hours_to_preemption"] * SECONDS_PER_HOUR,
-        basis=spot["basis"],
-        notice_s=spot["notice_s"],
-        count=spot["preemptions"],
-        checkpoint_every_s=spot["checkpoint_interval_s"],
-        checkpoint_s=spot["checkpoint_s"],
-    )
+    """Return an offer as a candidate whose cap no limit has shortened yet."""
+    passes, spot = offer.get("micro_batch_size"), offer.get("spot")
+    values = {
+        **{name: offer[name] for name in _SAME},
+        **{name: offer[name] for name in _OPTIONAL if name in offer},
+        "rank": rank,
+        "run_s": offer["train_time_s"] or None,
+        "step_s": offer["step_time_s"] or None,
+        "cap_s": LONGEST_CAP_S,
+        "shard": str(read_sharding(offer.get("shard", str(Sharding.NONE)))),
+        "micro_batch_size": None if passes == offer.get("batch_size_per_device") else passes,
+    }
+    if spot is not None:
+        values["spot"] = {
+            "life_s": spot["hours_to_preemption"] * SECONDS_PER_HOUR,
+            "basis": spot["basis"],
+            "notice_s": spot["notice_s"],
+            "count": spot["preemptions"],
+            "checkpoint_every_s": spot["checkpoint_interval_s"],
+            "checkpoint_s": spot["checkpoint_s"],
+        }
+    return LaunchCandidate.model_validate(values)

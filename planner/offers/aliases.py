@@ -10,16 +10,6 @@ from functools import cache, cached_property
 from ..errors import UsageError, near_names_hint
 from .rows import CPU
 
-# Other names of providers in lower case, with the catalog's name.
-PROVIDER_ALIASES: Mapping[str, str] = {
-    "google": "gcp", "google cloud": "gcp", "google-cloud": "gcp", "googlecloud": "gcp", "gce": "gcp",
-    "amazon": "aws", "amazon web services": "aws", "ec2": "aws", "sagemaker": "aws",
-    "microsoft": "azure", "microsoft azure": "azure", "ms": "azure",
-    "lambdalabs": "lambda", "lambda labs": "lambda", "lambda-labs": "lambda",
-    "runpod.io": "runpod", "vast.ai": "vast", "vastai": "vast", "core weave": "coreweave",
-    "google colab": "colab", "colaboratory": "colab", "this": "local", "localhost": "local",
-}  # fmt: skip
-
 _SEE_ALL = "gpuplan accelerators"
 _VENDORS = ("nvidia", "tesla", "geforce", "quadro", "amd", "instinct", "google", "cloud", "aws")
 # Parts of a canonical name that tell variants of one chip apart: memory size, form factor, dies on a board.

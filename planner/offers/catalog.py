@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
 from ..settings import get_today
-from .aliases import PROVIDER_ALIASES, AcceleratorNames
+from .aliases import AcceleratorNames
 from .catalog_files import (
     CatalogError,
     Finding,
@@ -27,10 +27,23 @@ from .catalog_files import (
     read_table,
     read_text_table,
 )
+from .clouds import PROVIDER_ALIASES
 from .costs import Costs, load_costs
 from .cpu import build_cpu_accelerator, build_unknown_cpu, find_offer_host
+from .images import IMAGES_FILE, ImageTables, load_images
 from .notebooks import NotebookTables, build_notebook_offers, read_notebooks
-from .rows import CPU, Accelerator, AvailabilityRule, CpuFamily, CpuSeries, MachineLinks, Offer, Provider, Status
+from .rows import (
+    CPU,
+    Accelerator,
+    AvailabilityRule,
+    CpuFamily,
+    CpuSeries,
+    Image,
+    MachineLinks,
+    Offer,
+    Provider,
+    Status,
+)
 from .user_prices import apply_committed_prices, build_own_offers
 
 if TYPE_CHECKING:
@@ -127,6 +140,11 @@ class Catalog:
         if not (self.folder / AVAILABILITY_FILE).is_file():
             return ()
         return load_rows(read_table(self.folder, AVAILABILITY_FILE), "availability", AvailabilityRule)
+
+    @cached_property
+    def images(self) -> ImageTables:
+        """Images to launch with, and what machines and wheels need of them."""
+        return load_images(read_table(self.folder, IMAGES_FILE))
 
     @cached_property
     def notebooks(self) -> NotebookTables:
@@ -228,6 +246,27 @@ def find_links(catalog: Catalog, offer: Offer) -> MachineLinks | None:
         if row.provider == offer.provider and re.fullmatch(row.pattern, offer.instance_type):
             return row
     return None
+
+
+def find_image(
+    catalog: Catalog, *, provider: str, instance_type: str, accelerator: str, name: str = ""
+) -> tuple[Image | None, str]:
+    """Return the image that serves a machine, or what the machine lacks; neither where the table knows nothing.
+
+    The table knows nothing of TPU slices, of this computer, and of images that users bring.
+
+    Args:
+        catalog: Catalog with the table of images.
+        provider, instance_type, accelerator: The machine.
+        name: Name of the image; empty: the first that serves the machine.
+    """
+    known = catalog.accelerators.get(accelerator)
+    if known is not None and known.kind == "tpu":
+        return None, ""
+    architecture = CPU if accelerator == CPU else known.architecture if known else ""
+    return catalog.images.find(
+        provider=provider, instance_type=instance_type, architecture=architecture, name=name
+    )
 
 
 def find_price_files(folder: Traversable) -> Iterator[Traversable]:

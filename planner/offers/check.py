@@ -27,13 +27,16 @@ from .catalog_files import (
     read_text_table,
 )
 from .costs import ANY_PROVIDER, COSTS_FILE, CostAssumption, PriceMove, Region, read_costs
+from .images import BEFORE_TURING, IMAGES_FILE
 from .rows import (
     CPU,
     Accelerator,
     AvailabilityRule,
     CpuFamily,
     CpuSeries,
+    Image,
     MachineLinks,
+    MachineNeed,
     NotebookPlan,
     NotebookRuntime,
     Offer,
@@ -41,6 +44,7 @@ from .rows import (
     Row,
     UnitPrice,
     UnitRate,
+    Wheel,
 )
 
 R = TypeVar("R", bound=Row)
@@ -125,6 +129,9 @@ def check_catalog(folder: Traversable, *, today: date) -> CatalogReport:
         *_host_findings(reader, today),
         *_notebook_findings(reader, known | {CPU}, today),
         *_coverage_findings(reader, providers, prices),
+        *_image_findings(
+            reader, {p.row.name for p in providers}, {a.row.architecture for a in accelerators}, today
+        ),
         *_links_findings(reader, {p.row.name for p in providers}, today),
         *_availability_findings(reader, today),
         *_cost_findings(folder, {p.row.name for p in providers}, offers),
@@ -249,6 +256,31 @@ def _availability_findings(reader: _CollectingReader, today: date) -> Iterator[F
     if (reader.folder / AVAILABILITY_FILE).is_file():
         table = reader.table(AVAILABILITY_FILE)
         yield from _future_findings(reader.rows(table, "availability", AvailabilityRule), today)
+
+
+def _image_findings(
+    reader: _CollectingReader, providers: set[str], generations: set[str], today: date
+) -> Iterator[Finding]:
+    """Yield inconsistencies in images.toml, which is optional."""
+    if not (reader.folder / IMAGES_FILE).is_file():
+        return
+    table = reader.table(IMAGES_FILE)
+    images, needs = reader.rows(table, "image", Image), reader.rows(table, "machine", MachineNeed)
+    wheels = reader.rows(table, "wheel", Wheel)
+    yield from _unique_name_findings(images, "name")
+    dated: list[Located[Any]] = [*images, *needs, *wheels]
+    yield from _future_findings(dated, today)
+    placed: list[Located[Any]] = [*images, *needs]
+    for row in placed:
+        if row.row.provider not in providers:
+            yield row.finding("provider", f"`{row.row.provider}` has no row in providers.toml")
+    serving: list[Located[Any]] = [*images, *wheels]
+    for served in serving:
+        for name in sorted(set(served.row.serves) - generations):
+            yield served.finding("serves", f"`{name}` is no architecture of accelerators.toml")
+    for image in images:
+        if image.row.driver == "open" and (old := sorted(BEFORE_TURING & set(image.row.serves))):
+            yield image.finding("serves", f"an open driver does not serve {', '.join(old)}")
 
 
 def _notebook_findings(reader: _CollectingReader, known: set[str], today: date) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ OfferKey = tuple[str, str, str]  # instance type, region and purchase option
 Purchase = Literal["on_demand", "spot"]
 Status = Literal["active", "legacy", "retired", "historical"]
 Availability = Literal["now", "account", "quota", "scarce", "spot", "reserved", "unlisted", "retired"]
+CpuArchitecture = Literal["x86_64", "arm64"]
 Confidence = Literal["high", "medium", "low"]
 VcpuIs = Literal["hyperthread", "core"]
 Topology = Literal["cube mesh", "switch", "pcie", "ici"]
@@ -233,6 +234,44 @@ class MachineLinks(Row):
     read_on: date
     confidence: Confidence
     note: str = ""
+
+
+class Image(Row):
+    """An image that machines are launched with."""
+
+    provider: str
+    name: str
+    os: str
+    python: Annotated[str, Constraint(pattern=r"^3\.\d+$")]
+    driver: Literal["open", "proprietary", "GRID", "ROCm"]
+    branch: Annotated[int, Constraint(gt=0)]  # oldest branch of the driver
+    cpu: CpuArchitecture
+    serves: tuple[str, ...]  # architectures of accelerators
+    min_disk_gb: Annotated[int, Constraint(gt=0)] | None = None
+    source: str
+    read_on: date
+    note: str = ""
+
+
+class MachineNeed(Row):
+    """What instance types need of an image besides their accelerator's architecture."""
+
+    provider: str
+    pattern: Pattern  # a regular expression over the whole instance type
+    cpu: CpuArchitecture = "x86_64"
+    driver: Literal["GRID", "ROCm"] | None = None
+    source: str
+    read_on: date
+
+
+class Wheel(Row):
+    """What a package with GPU libraries needs of an image."""
+
+    name: str
+    branch: Annotated[int, Constraint(gt=0)]  # oldest branch of the driver
+    serves: tuple[str, ...]
+    source: str
+    read_on: date
 
 
 class DatedRow(Row):

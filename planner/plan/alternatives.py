@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError, UsageError
+from ..offers.clouds import HYPERSCALERS
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 DEFAULT_ALTERNATIVES = ("colab-free", "kaggle-free", "colab-payg", "local", "cloud:on-demand", "cloud:spot")
 CHEAPEST_TRIED, FASTEST_TRIED = 8, 4
-CLOUDS = frozenset({"aws", "gcp", "azure"})
 PURCHASES = {"on-demand": "on_demand", "on_demand": "on_demand", "spot": "spot"}
 
 
@@ -46,7 +46,7 @@ def match_offers(name: str, offers: Iterable[OfferEstimate]) -> list[OfferEstima
 
     def means(offer: Offer) -> bool:
         provider, instance = offer.provider.lower(), offer.instance_type.lower()
-        known = provider == head or instance.startswith(head) or (head == "cloud" and provider in CLOUDS)
+        known = provider == head or instance.startswith(head) or (head == "cloud" and provider in HYPERSCALERS)
         fits = all(fnmatchcase(instance, p) or fnmatchcase(instance, f"{provider}:{p}") for p in patterns)
         return known and fits and purchase in (None, offer.purchase)
 

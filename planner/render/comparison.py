@@ -17,7 +17,7 @@ from ..units import (
     format_usd,
 )
 from .estimate_notes import format_age_line
-from .output import Column, emit_document, emit_rows, emit_tsv, get_terminal_width
+from .output import Column, emit_document, emit_rows, emit_text, emit_tsv, get_terminal_width
 
 if TYPE_CHECKING:
     from ..plan.alternative_costs import AlternativeCost, Crossover
@@ -80,12 +80,12 @@ def format_recommendation(result: Breakeven) -> str:
 def _emit_table(result: Breakeven, *, width: int) -> None:
     """Print recommendation, table, break-even points and assumptions."""
     currency = result.terms.currency
-    sys.stdout.write("\n".join(textwrap.wrap(format_recommendation(result), width)) + "\n\n")
+    emit_text("\n".join(textwrap.wrap(format_recommendation(result), width)) + "\n\n")
     emit_rows(_COLUMNS, [_build_row(cost, currency) for cost in result.alternatives])
     by_epochs = [] if result.by_epochs is None else format_crossovers(result.by_epochs, "epochs")
     lines = [*by_epochs, *format_crossovers(result.by_runs, "runs"), "", *_format_assumptions(result)]
     wrapped = [line for text in lines for line in (textwrap.wrap(text, width) or [""])]
-    sys.stdout.write("\n" + "\n".join(wrapped) + "\n")
+    emit_text("\n" + "\n".join(wrapped) + "\n")
 
 
 def _build_row(cost: AlternativeCost, currency: Currency) -> dict[str, Any]:
@@ -233,10 +233,10 @@ def emit_rig(verdicts: Sequence[BuyRentComparison], *, as_json: bool) -> None:
     if as_json:
         emit_document(build_rig_json(verdicts))
     elif sys.stdout.isatty():
-        sys.stdout.write(f"{format_rig_recommendation(verdicts)}\n\n")
+        emit_text(f"{format_rig_recommendation(verdicts)}\n\n")
         emit_rows(_RIG_COLUMNS, [_build_rig_row(verdict) for verdict in verdicts])
         rig = verdicts[0].rig
-        sys.stdout.write(
+        emit_text(
             f"\nAssumed: {rig.value_lost_per_year:.0%} of the value lost per year, {rig.power_w:g} W in use, "
             f"${rig.electricity_usd_per_kwh:g} per kWh, ${verdicts[0].wait_value_usd:g} an hour of waiting; "
             "your time, repairs and cooling are not included.\n"
@@ -292,7 +292,7 @@ def emit_sweep(result: SweepResult, *, as_json: bool) -> None:
         lines = [f"omitted: batch {size}, {precision}: {reason}" for size, precision, reason in result.failed]
         age = format_age_line(point.offer.offer for point in result.best)
         more = "A larger global batch changes the optimization per epoch. A pipe and --json list every point."
-        sys.stdout.write("\n" + "\n".join([*lines, more, *([age] if age else [])]) + "\n")
+        emit_text("\n" + "\n".join([*lines, more, *([age] if age else [])]) + "\n")
     else:
         emit_tsv(_SWEEP_TSV, [_build_sweep_tsv_row(point) for point in result.points])
 

@@ -24,6 +24,7 @@ from .output import (
     JsonText,
     emit_document,
     emit_rows,
+    emit_text,
     emit_tsv,
     format_compact_json,
     format_json,
@@ -160,7 +161,7 @@ def emit_estimate(
         width = get_terminal_width()
         _emit_table(estimate, show_all=show_all, explain=explain or show_all, width=width)
         if breakdown:
-            sys.stdout.write("\n".join([*iter_breakdown_lines(estimate, width=width), ""]))
+            emit_text("\n".join([*iter_breakdown_lines(estimate, width=width), ""]))
     elif breakdown:
         emit_breakdown(estimate)
     else:
@@ -197,7 +198,7 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
         columns = add_best_batch_column(columns, width)
     decided = [line for text in estimate.decision.lines for line in _wrap(text, width)]
     head = [*decided, "", *_wrap_title(format_title(estimate), width)]
-    sys.stdout.write("\n".join([*head, ""]))
+    emit_text("\n".join([*head, ""]))
     emit_rows(columns, build_table_rows(estimate, shown))
     memory_lines = [*_format_needs(estimate), *_format_memory_note(estimate), *_format_remedies(estimate)]
     if explain:
@@ -207,7 +208,7 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
     else:
         notes = format_footnotes(estimate, shown, short=True)
         lines = _fit_lines([[left_out], *([line] for line in memory_lines if line), notes], width)
-    sys.stdout.write("\n" + "\n".join(lines) + "\n")
+    emit_text("\n" + "\n".join(lines) + "\n")
 
 
 def _wrap(text: str, width: int) -> list[str]:

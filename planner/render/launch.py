@@ -82,14 +82,20 @@ def _word(text: str) -> str:
 
 def _limit(plan: Mapping[str, Any]) -> str:
     """Return maximum life and cost, and the layers that enforce them."""
-    layers = [[one for one in attempt["layers"] if one["where"] == "cloud"] for attempt in plan["attempts"]]
+    outer = [[one for one in attempt["layers"] if one["where"] == "cloud"] for attempt in plan["attempts"]]
+    proven = [[one for one in found if not one["unproven"]] for found in outer]
     most = f"{_hours(plan['cap_s'])}, ${Decimal(plan['worst_case_usd']):.2f}"
-    if all(layers):
-        names = dict.fromkeys(one["name"] for found in layers for one in found)
-        return f"{most} in all (enforced outside the machine by: {', '.join(names)})"
+    if all(proven):
+        return f"{most} in all (enforced outside the machine by: {_join_names(proven)})"
     if plan["request"]["provider"] == "local":
         return f"{most} in all"
-    return f"{most} if the machine's own timer works; no limit outside the machine"
+    limit = f"unproven outside the machine: {_join_names(outer)}" if any(outer) else "no limit outside the machine"
+    return f"{most} if the machine's own timer works; {limit}"
+
+
+def _join_names(layers: Iterable[Iterable[Mapping[str, Any]]]) -> str:
+    """Return the names of all layers, each once."""
+    return ", ".join(dict.fromkeys(one["name"] for found in layers for one in found))
 
 
 def _price(one: Mapping[str, Any]) -> str:
@@ -120,7 +126,7 @@ def _machine(attempt: Mapping[str, Any]) -> str:
 
 def _layer(layer: Mapping[str, Any]) -> str:
     """Describe a cap layer."""
-    unproven = f" ({layer['unproven']})" if layer["unproven"] else ""
+    unproven = f"; unproven: {layer['unproven']}" if layer["unproven"] else ""
     where = "the cloud" if layer["where"] == "cloud" else "the machine"
     return f"{where}, after {_hours(layer['fires_after_s'])}: {layer['how']}{unproven}"
 

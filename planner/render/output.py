@@ -1,7 +1,7 @@
 """Output of results: a table on a terminal, TSV in a pipe, one JSON object on request, and files.
 
-Nothing is computed here. Standard output carries data only. A reader that closes the pipe early is not an
-error.
+Nothing is computed here. Standard output carries data only, and no control characters of what it shows. A reader
+that closes the pipe early is not an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import UsageError
+from ..errors import GpuplanError, UsageError, escape_controls
 from ..files import write_atomically
 from ..records import Frozen, to_plain
 from .progress import status
@@ -41,10 +41,14 @@ def require_writable(path: Path, *, flag: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file atomically."""
-    write_atomically(path, text)
+    """Write a file atomically; raise GpuplanError when it cannot be written, as on a full disk."""
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise GpuplanError(f"{path} cannot be written: {error.strerror}", hint=ROOM) from error
 
 
+ROOM = "free some space, or write to another place"
 UNKNOWN = "–"  # shown for None in tables
 GAP = 2  # between two columns of a table [characters]
 ROWS_PER_WRITE = 64  # rows per write: few system calls, without holding the whole document twice
@@ -108,8 +112,8 @@ def emit_json(schema: str, payload: Mapping[str, Any]) -> None:
 
 
 def emit_text(text: str) -> None:
-    """Write text to standard output unchanged."""
-    _write(lambda: sys.stdout.write(text))
+    """Write text to standard output."""
+    _write(lambda: sys.stdout.write(escape_controls(text)))
 
 
 def format_json(schema: str, payload: Mapping[str, Any]) -> str:
@@ -139,7 +143,7 @@ def _iter_json_pieces(schema: str, payload: Mapping[str, Any]) -> Iterator[str]:
 def _join_pieces(pieces: Iterator[str]) -> Iterator[str]:
     """Join pieces in batches: a write takes longer than a row."""
     while some := list(islice(pieces, ROWS_PER_WRITE)):
-        yield "".join(some)
+        yield escape_controls("".join(some))
 
 
 def iter_tsv_lines(keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -196,12 +200,10 @@ def _format_table_cell(column: Column, value: Any) -> str:
     if value is None:
         return UNKNOWN
     if column.format is not None:
-        return column.format(value)
+        return escape_controls(column.format(value))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value)
+    return f"{value:g}" if isinstance(value, float) else escape_controls(str(value))
 
 
 def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, title: str | None) -> None:
@@ -292,11 +294,23 @@ def _shrink(widths: dict[int, int], least: Sequence[int], *, excess: int) -> dic
 
 
 def _write(emit: Callable[[], object]) -> None:
-    """Run a writer and flush; if the reader has closed the pipe, discard the rest silently."""
+    """Run a writer and flush; if the reader has closed the pipe, discard the rest silently.
+
+    Raises:
+        GpuplanError: Standard output cannot be written, as to a file on a full disk.
+    """
     try:
         emit()
         sys.stdout.flush()
     except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        discard_output()
+    except OSError as error:
+        discard_output()
+        raise GpuplanError(f"standard output cannot be written: {error.strerror}", hint=ROOM) from error
+
+
+def discard_output() -> None:
+    """Discard what is still buffered for standard output."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

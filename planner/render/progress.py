@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread, Timer
 
+from ..errors import escape_controls
+
 DELAY_S = 1.0
 SILENCE_S, LONG_SILENCE_S = 1.5, 30.0
 
@@ -27,7 +29,7 @@ def status(label: str, *, wanted: bool = True) -> Iterator[Callable[[str], None]
     from rich.spinner import Spinner
     from rich.text import Text
 
-    spinner = Spinner("dots", Text(label))
+    spinner = Spinner("dots", Text(escape_controls(label)))
     shown = Live(  # which would redirect piped output to the terminal
         spinner, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()
     )
@@ -35,7 +37,7 @@ def status(label: str, *, wanted: bool = True) -> Iterator[Callable[[str], None]
     timer.daemon = True
     timer.start()
     try:
-        yield lambda detail: spinner.update(text=Text(f"{label}: {detail}"))
+        yield lambda detail: spinner.update(text=Text(escape_controls(f"{label}: {detail}")))
     finally:
         timer.cancel()
         timer.join()
@@ -43,8 +45,11 @@ def status(label: str, *, wanted: bool = True) -> Iterator[Callable[[str], None]
 
 
 def say(line: str) -> None:
-    """Print a line on stderr, above a spinner if there is one: `typer.echo` would go on in the spinner's line."""
-    sys.stderr.write(f"{line}\n")
+    """Print a line on stderr without control characters, above a spinner if there is one.
+
+    `typer.echo` would go on in the spinner's line.
+    """
+    sys.stderr.write(f"{escape_controls(line)}\n")
 
 
 @contextmanager

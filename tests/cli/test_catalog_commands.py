@@ -134,7 +134,7 @@ def test_accelerators_filter() -> None:
 
 def test_catalog_check_of_the_packaged_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing on standard output, one line of talk, exit 0, on the day of the last reading."""
-    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-27")
+    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-28")
 
     result = invoke("catalog", "check")
 
@@ -144,7 +144,7 @@ def test_catalog_check_of_the_packaged_catalog(monkeypatch: pytest.MonkeyPatch) 
 
 def test_catalog_check_lists_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two broken rows of a user's folder: two lines `file:line: field: message`, exit 1."""
-    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-27")
+    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-28")
     folder = tmp_path / "mine"
     with as_file(files("gpuplan.catalog")) as packaged:
         shutil.copytree(packaged, folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,11 +15,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import gpuplan as gpuplan_package
 import jsonschema
 import pytest
+from gpuplan.launch.core.clock import SystemClock
 from gpuplan.launch.core.launch_plan import LaunchPlan
+from gpuplan.launch.core.ledger import Ledger
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refreshed_prices import PriceStore, RefreshedOffer
+from gpuplan.render.output import emit_json, emit_text, emit_tsv
+from gpuplan.render.progress import say
 from launch.export.plans import OFFERS, write_plan
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
@@ -67,7 +76,7 @@ def test_a_dry_run_says_what_the_script_has_to_shard(
     """Among the notes of the plan, which is printed before the question; once for all fallbacks."""
     monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("GPUPLAN_OWNER", "me")
-    sharded = {**OFFERS["aws-spot"], "shard": "fsdp", "purchase": "on_demand"}
+    sharded = {**OFFERS["aws-spot"], **SERVED, "shard": "fsdp"}
     path = write_plan(tmp_path, sharded, {**sharded, "region": "us-west-2"})
     done = gpuplan("launch", str(path), *CLOUD, *(["--json"] if as_json else []))
 
@@ -86,7 +95,7 @@ def test_a_dry_run_says_how_the_script_has_to_fit(
     """A plan of `estimate --fit` in four passes with recomputed layers; one in the whole batch says nothing."""
     monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("GPUPLAN_OWNER", "me")
-    whole = {**OFFERS["aws-spot"], "purchase": "on_demand", "batch_size_per_device": 64, "micro_batch_size": 64}
+    whole = {**OFFERS["aws-spot"], **SERVED, "batch_size_per_device": 64, "micro_batch_size": 64}
     fitted = {**whole, "micro_batch_size": 16, "gradient_accumulation_steps": 4, "recomputed": True}
     line = "batches of 16 a device, with `gradient_accumulation_steps=4` of the optimizer, and layers made under"
 
@@ -181,6 +190,7 @@ def test_an_old_plan_is_refused(gpuplan: Callable[..., Any], plan: Path) -> None
 
 GIT = ("--script", "train.py", "--source", "git:https://example.org/me/project@v1")
 CLOUD = (*GIT, "--dry-run")
+SERVED = {"instance_type": "g5.12xlarge", "accelerator": "A10G", "purchase": "on_demand"}
 
 
 @pytest.fixture(autouse=True)
@@ -273,6 +283,22 @@ def test_a_container_runs_at_aws_without_an_installation(gpuplan: Callable[..., 
     assert "pip install" not in done.out
 
 
+def test_a_dry_run_names_the_secrets_that_stay_here(
+    gpuplan: Callable[..., Any], cloud_plan: Path, tmp_path: Path
+) -> None:
+    """In a line of its own; standard output is the plan."""
+    code = tmp_path / "code"
+    code.mkdir()
+    for name in ("train.py", ".env"):
+        (code / name).write_text("x")
+    arguments = ("--script", "train.py", "--source", str(code), "-O", "bucket=b", "-O", "profile=p", "--dry-run")
+    done = gpuplan("launch", str(cloud_plan), *arguments)
+
+    assert done.code == 0, done.err
+    assert "not uploaded, since they may hold secrets: '.env'; to send one" in done.err
+    assert "may hold secrets" not in done.out
+
+
 def test_what_is_no_plan_is_told_so(gpuplan: Callable[..., Any], tmp_path: Path) -> None:
     """Absent, no JSON, another schema: a line each."""
     path = tmp_path / "plan.json"
@@ -294,6 +320,49 @@ def test_ps_stop_and_reap_with_nothing_there(gpuplan: Callable[..., Any], plan: 
     assert gpuplan("stop", "nothing", "--provider", "local").code == 2
     assert gpuplan("stop").code == 2
     assert plan.exists()
+
+
+def test_a_damaged_record_is_named_in_a_line(
+    gpuplan: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ps`, `stop --all` and `reap` do the rest, and end with exit code 1 and no traceback."""
+    monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
+    run = tmp_path / "state" / "runs" / "r1"
+    run.mkdir(parents=True)
+    (run / "plan-1.json").write_text("{")
+    (run / "journal.jsonl").write_bytes(b'{"event": "intent", "attempt": 1}\n\xff\n')
+    local = ("--provider", "local")
+    for command in (
+        ("ps",),
+        ("stop", "--all", "--yes", *local),
+        ("stop", "r1", "--yes", *local),
+        ("reap", *local),
+    ):
+        done = gpuplan(*command)
+        assert done.code == 1
+        assert done.err.startswith(
+            "error: the record of run `r1` is damaged: journal.jsonl cannot be read in its "
+        )
+        assert "line 2; plan-1.json cannot be read: " in done.err
+        assert f"then move {run} away" in done.err
+    listed = json.loads(gpuplan("ps", "--json").out)
+    valid("gpuplan.ps", listed)
+    assert [one["run"] for one in listed["damaged"]] == ["r1"]
+
+
+def test_ps_names_the_clouds_that_it_cannot_ask(
+    gpuplan: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without credentials, in a line each; they are no error."""
+    monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr("gpuplan.launch.clouds.aws.adapter.AwsAdapter.missing", lambda _: "no AWS credentials")
+    shown = gpuplan("ps", "--cloud", "--json")
+    listed = json.loads(shown.out)
+    valid("gpuplan.ps", listed)
+
+    assert (shown.code, listed["not_asked"]["aws"], "aws" in listed["asked"]) == (0, "no AWS credentials", False)
+    assert "not asked: aws: no AWS credentials\n" in gpuplan("ps", "--cloud").err
+    assert gpuplan("ps").err.count("not asked") == 0
 
 
 def test_a_cloud_that_does_not_answer_hides_no_machine_of_another(
@@ -393,3 +462,148 @@ def test_an_export_takes_the_next_pick_that_its_engine_can_rent(
 
     assert done.code == 0, done.err
     assert "g4dn.xlarge" in done.out
+
+
+def test_a_recommended_machine_that_no_image_serves_is_refused(
+    tmp_path: Path, saved: str, gpuplan: Callable[..., Any]
+) -> None:
+    """Parts of an A10 at Azure need a driver that no image has; the reason is said before anything is asked."""
+    plan = str(tmp_path / "plan.json")
+    machine = ("--provider", "azure", "--accelerator", "A10", "--steps", "1000")
+    assert gpuplan("estimate", saved, *machine, "-o", plan).code == 0
+    refused = gpuplan("launch", plan, "--dry-run")
+    assert refused.code == 3
+    assert "needs the driver GRID, and Ubuntu 24.04 at azure has NVIDIA's open one" in refused.err
+
+
+def recorded(folder: Path, run: str, **outcome: Any) -> None:
+    """Write the record of a run whose machine is gone."""
+    log = Ledger(folder, owner="own-0123456789abcdef", clock=SystemClock()).open_run(run)
+    log.record("noted", attempt=1, outcome={"attempt": 1, **outcome})
+
+
+def test_a_machine_that_failed_before_training_is_told_of_before_the_next(
+    gpuplan: Callable[..., Any], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `--yes` nobody would read it: nothing is started, and the line says what to type."""
+    run = json.loads(launch(gpuplan, plan, "--json").out)["request"]["run"]
+    log = "installing\nJAX sees no GPU \x1b[2J\n"
+    recorded(tmp_path / "state", run, status="failed_before_training", stage="proof", log=log)
+    start = ("launch", str(plan), "--rank", rank_of(plan, "local"), "--script", "train.py")
+
+    refused = gpuplan(*start, "--yes")
+    told = "the last machine of this run ended before training: proof: JAX sees no GPU [2J"
+    assert (refused.code, f"error: {told}\n" in refused.err) == (3, True)
+    assert "hint: correct the cause, then launch without `--yes`, or as a new run: `--name again`" in refused.err
+    asked = gpuplan(*start)
+    assert (asked.code, f"{told}\n" in asked.err, "without a terminal" in asked.err) == (2, True, True)
+
+    again = json.loads(launch(gpuplan, plan, "--json", "--name", "again").out)["request"]
+    assert again["run"] != run
+    recorded(tmp_path / "state", run, status="preempted")
+    monkeypatch.chdir(tmp_path)
+    assert "ended before training" not in gpuplan(*start).err
+
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31mred\u202egnp.exe\x7f\r"
+
+
+def test_no_control_character_of_a_file_reaches_the_terminal(
+    gpuplan: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an estimate and of a launch plan; in the screen, in errors and in JSON, on either output."""
+    monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
+    path = write_plan(tmp_path, {**OFFERS["aws"], "price_as_of": "2026-11-01"})
+    written = tmp_path / "launch.json"
+    assert gpuplan("launch", str(path), *CLOUD, "-o", str(written)).code == 0
+    text, shown = written.read_text(), 0
+    places = [
+        "price_as_of",
+        "instance_type",
+        "region",
+        "script",
+        "source",
+        "owner",
+        "run",
+        "stop",
+        "notes",
+        "exposure",
+    ]
+    for place in places:
+        data = json.loads(text)
+        for inner in (data, data["request"], data["request"]["spec"], data["request"]["candidates"][0]):
+            if place in inner:
+                value = inner[place]
+                inner[place] = [HOSTILE] if isinstance(value, list) else HOSTILE if value != {} else {HOSTILE: "x"}
+        written.write_text(json.dumps(data))
+        for more in ((), ("--json",)):
+            done = gpuplan("launch", str(written), "--dry-run", *more)
+            assert not CONTROLS.search(done.out + done.err), place
+            shown += "error: " in done.err
+    assert shown == 2 * len(places)
+
+    for row in ({"instance_type": HOSTILE}, {"provider": HOSTILE}, {"price_as_of": HOSTILE}):
+        done = gpuplan("launch", str(write_plan(tmp_path, {**OFFERS["aws"], **row})), *CLOUD)
+        assert (done.code in {2, 3}, bool(CONTROLS.search(done.out + done.err))) == (True, False), row
+
+
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+
+
+def test_a_cloud_s_words_are_escaped_in_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a row contains."""
+    for emit in (
+        lambda: emit_json("gpuplan.x/1", {"rows": [{"id": HOSTILE}], "one": HOSTILE}),
+        lambda: emit_tsv(["id"], [{"id": HOSTILE}]),
+        lambda: emit_text(HOSTILE),
+        lambda: say(HOSTILE),
+    ):
+        emit()
+        captured = capsys.readouterr()
+        assert "\\u202e" in captured.out + captured.err
+        assert not CONTROLS.search(captured.out + captured.err)
+
+
+def test_every_message_goes_through_the_doors_that_escape() -> None:
+    """No module of the command line, or of its output, prints by itself."""
+    folder = Path(gpuplan_package.__file__).parent
+    files = [*(folder / "cli").glob("*.py"), *(folder / "render").glob("*.py")]
+    doors = {"output.py", "progress.py", "messages.py"}
+    direct = re.compile(r"\bprint\(|std(out|err)\.write\(|typer\.echo\((?!f\"gpuplan \{__version__)")
+
+    assert len(files) > 20
+    assert [path.name for path in files if path.name not in doors and direct.search(path.read_text())] == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [("-o", "/dev/full"), ("--json",), ()])
+def test_a_full_disk_is_one_line(plan: Path, arguments: tuple[str, ...]) -> None:
+    """For a file that is asked for, and for standard output: exit code 1, no traceback."""
+    command = ["launch", str(plan), "--rank", rank_of(plan, "local"), "--script", "train.py", "--dry-run"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuplan", *command, *arguments],
+            stdout=None if arguments[:1] == ("-o",) else full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert "cannot be written: No space left on device\n\nhint: free some space" in done.stderr
+    assert done.stderr.count("error: ") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_anywhere_else_is_one_line(
+    gpuplan: Callable[..., Any], plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the file with the installation's id."""
+
+    def write(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/owner")
+
+    monkeypatch.setattr("gpuplan.launch.build_plan.load_or_create_owner", write)
+    done = launch(gpuplan, plan)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: /data/owner cannot be written: No space left on device\n\nhint: ")

@@ -24,6 +24,9 @@ Run = Callable[..., Any]
 ANSWERS = {
     "estimate {saved}": "add `-o plan.json`",
     "estimate {saved} --provider local -o {folder}/new.json": "gpuplan report {folder}/new.json --open",
+    "estimate {saved} --provider azure --accelerator A10 --steps 1000 -o a.json": (
+        "gpuplan report a.json --open, or no image of `gpuplan launch` serves the Standard_NV"
+    ),
     "estimate {saved} --provider colab -o c.json": "gpuplan report c.json --open, or gpuplan export",
     "breakeven {saved}": "gpuplan estimate {saved} --provider",
     "sweep {saved} --batch-sizes 128 --precisions float32": "gpuplan estimate",
@@ -70,7 +73,7 @@ def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     for kind in {type(sys.stdout), type(sys.stderr)}:  # of pytest: the streams themselves change before the call
         monkeypatch.setattr(kind, "isatty", lambda stream: True)
     monkeypatch.setenv("TERM", "dumb")  # no spinner
-    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-27")  # `catalog check`: no row is read later
+    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-28")  # `catalog check`: no row is read later
     monkeypatch.chdir(tmp_path)
     for name in ("STATE", "DATA"):
         monkeypatch.setenv(f"GPUPLAN_{name}_DIR", str(tmp_path / name))

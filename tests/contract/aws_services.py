@@ -225,6 +225,13 @@ class Prices:
         else:
             self.on_demand[instance_type, region] = f"{float(usd_per_hour):.10f}"
 
+    def highest(self, kind: str, region: str, *, is_spot: bool) -> float:
+        """Return the price of an instance type; of a spot machine the highest of the zones [USD/h]."""
+        zones = self.spot.get((kind, region), {})
+        if is_spot:
+            return max((float(usd) for zone, usd in zones.items() if len(zone) == len(region) + 1), default=0.0)
+        return float(self.on_demand.get((kind, region), "0"))
+
     def products(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the price lists that all filters match."""
         wanted = {one["Field"]: one["Value"] for one in asked.get("Filters", [])}

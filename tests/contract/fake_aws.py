@@ -15,13 +15,15 @@ Control, as JSON by POST: `/_fault {"operation", "when": "before"|"after", "what
 region: of any), `/_clock {"add_s"}`, `/_reclaim {}`, `/_invisible {"s"}`, `/_foreign {"region", "tags"}`,
 `/_propagation {"s"}` (until the scheduler knows a new role), `/_role {"name", "trust", "policy", "policy_name"}`,
 `/_schedule {"region", "name", "content"}` (over what is there), `/_bucket {"name", "owner"}`, `/_hang {"on"}`,
-`/_price {"instance_type", "region", "is_spot", "usd_per_hour"}`, `/_out_of_reach {"region"}`,
-`/_clear {}`, `/_reset {}`, `/_meter {}`; each answers the meter, in which `left` counts every
-kind of thing that exists now.
+`/_price {"instance_type", "region", "is_spot", "usd_per_hour"}` (a spot price above its bid ends a machine, as
+`/_reclaim`), `/_out_of_reach {"region"}`, `/_tags {"id", "tags"}` (None: deleted), `/_fail_caps {}` (no timer and
+no schedule of a living machine fires), `/_clear {}`, `/_reset {}`, `/_meter {}`; each answers the
+meter, in which `left` counts every kind of thing that exists now.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -30,7 +32,7 @@ import socket
 import struct
 import sys
 import threading
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -75,6 +77,7 @@ HTTP[401] = "401 Unauthorized"
 USER_DATA_BYTES = 16 * 1024
 DLAMI = "/aws/service/deeplearning/ami/"
 IMAGE = "ami-12c6146b"  # moto's own
+DISK_USD_PER_GB_MONTH, ADDRESS_USD_PER_HOUR = 0.08, 0.005  # gp3 and a public IPv4 address in us-east-1
 
 
 class World:
@@ -93,6 +96,7 @@ class World:
         self.log: list[str] = []
         self.offset_s = 0.0
         self.invisible_s = 0.0
+        self.console, self.old_console = "", False
         self.hang = False  # guests never run their start-up script
         self.out_of_reach: set[str] = set()  # regions whose connections are reset
 
@@ -179,7 +183,7 @@ class Layer:
         getattr(self, f"_ask{path[1:]}")(data)
         world = self.world
         meter = {
-            "machines": list(world.meter.values()),
+            "machines": [{**one, "usd": self._bill(one)} for one in world.meter.values()],
             "now": world.now().isoformat(),
             "log": world.log,
             "schedules": [list(key) for key in world.schedules.all],
@@ -213,7 +217,46 @@ class Layer:
         """End all spot instances."""
         for one in self.world.alive():
             if one["spot"]:
-                self.end(one["id"], self.world.now())
+                self._interrupt(one)
+
+    def _interrupt(self, one: dict[str, Any]) -> None:
+        """Take a spot instance back; a stopped one goes on paying for its disk, and no timer ends it."""
+        if one["interruption"] == "terminate":
+            self.end(one["id"], self.world.now())
+        else:
+            _ec2()[ACCOUNT][one["region"]].stop_instances([one["id"]])
+            one["timer_at"], one["stopped"] = None, True
+
+    def _bill(self, one: dict[str, Any]) -> float:
+        """Return what an instance of ours has cost, its disk and address included [USD]."""
+        if one["foreign"]:
+            return 0.0
+        now, started = self.world.now(), datetime.fromisoformat(one["started"])
+        ended = _time(one["ended"]) or now
+        disk_h = ((ended if one["disk_goes"] else now) - started).total_seconds() / 3600
+        disk_usd = disk_h * one["disk_gb"] * DISK_USD_PER_GB_MONTH / 730
+        hours = (ended - started).total_seconds() / 3600
+        return disk_usd + hours * (one["usd_per_hour"] + ADDRESS_USD_PER_HOUR)
+
+    def _ask_tags(self, data: dict[str, Any]) -> None:
+        """Edit and delete tags of an instance; the meter goes on by the tags that it was made with."""
+        one = self.world.meter[data["id"]]
+        backend = _ec2()[ACCOUNT][one["region"]]
+        for name, value in data["tags"].items():
+            if value is None:
+                backend.delete_tags([one["id"]], {name: None})
+                one["tags"].pop(name, None)
+            else:
+                backend.create_tags([one["id"]], {name: value})
+                one["tags"][name] = value
+
+    def _ask_fail_caps(self, data: dict[str, Any]) -> None:
+        """Let no timer and no schedule of a living instance fire."""
+        for one in self.world.alive():
+            if not one["foreign"]:
+                one["timer_at"] = one["schedule_at"] = None
+        for schedule in self.world.schedules.all.values():
+            schedule["Target"] = {**schedule["Target"], "Input": json.dumps({"InstanceIds": []})}
 
     def _ask_hang(self, data: dict[str, Any]) -> None:
         """Let new guests hang before they set their timer."""
@@ -241,6 +284,12 @@ class Layer:
     def _ask_price(self, data: dict[str, Any]) -> None:
         """Have a price for an instance type, in two zones when it is of spot machines."""
         self.world.prices.put(**data)
+        for one in self.world.alive():
+            if data["is_spot"] and one["spot"] and one["region"] == data["region"]:
+                if float(data["usd_per_hour"]) > one["bid"]:
+                    self._interrupt(one)
+                else:
+                    one["usd_per_hour"] = max(one["usd_per_hour"], float(data["usd_per_hour"]))
 
     def _ask_bucket(self, data: dict[str, Any]) -> None:
         """Make a bucket of an account."""
@@ -251,12 +300,17 @@ class Layer:
         self.world.buckets[data["name"]] = data["owner"]
 
     def resources(self) -> list[dict[str, str]]:
-        """List what exists for attempts and is no instance: security groups and schedules."""
+        """List what exists for attempts and is no instance: security groups, schedules, disks left behind."""
         found = [{"kind": "schedule", "id": name, "region": region} for region, name in self.world.schedules.all]
         for account in _ec2().values():
             for region, backend in account.items():
                 found += [
                     {"kind": "security group", "id": group.name, "region": region} for group in _groups(backend)
+                ]
+                found += [
+                    {"kind": "disk", "id": volume.id, "region": region}
+                    for volume in backend.volumes.values()
+                    if volume.status == "available"
                 ]
         return found
 
@@ -314,6 +368,7 @@ class Layer:
             "schedule_at": None,
             "shutdown": "stop",
             "owner": data["tags"].get("gpuplan-owner", ""), "cap_s": None, "foreign": True, "tags": data["tags"],
+            "stopped": False, "disarmed": False,
         }  # fmt: skip
 
     def _served(
@@ -346,14 +401,33 @@ class Layer:
             if self.world.meter[identity]["ended"] is not None:
                 return _error("ec2", "IdempotentInstanceTerminated", f"{identity} has been terminated", 400)
             return reply
+        kind, spot = query["InstanceType"], "InstanceMarketOptions.MarketType" in query
+        price = self.world.prices.highest(kind, region, is_spot=spot)
+        bid = float(query.get("InstanceMarketOptions.SpotOptions.MaxPrice") or "inf")
+        if spot and price > bid:
+            return _error("ec2", "SpotMaxPriceTooLow", f"the minimum required price is {price}", 400)
         reply = self._moto(env, body)
         if reply[0].startswith("200"):
             identity = re.search(rb"<instanceId>([^<]+)<", reply[2]).group(1).decode()  # type: ignore[union-attr]
             started = self.world.now().replace(microsecond=0)
             reply = (reply[0], reply[1], self._in_our_time(reply[2]))
             self.world.tokens[key] = (asked, identity, reply)
-            self.world.meter[identity] = self._metered(identity, region, query, started)
+            self.world.meter[identity] = {
+                **self._metered(identity, region, query, started), "usd_per_hour": price, "bid": bid,
+            }  # fmt: skip
         return reply
+
+    def _on_GetConsoleOutput(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
+        """Answer with the console that a test has set; a machine of an old kind refuses the latest one."""
+        if self.world.old_console and query.get("Latest") == "true":
+            return _error("ec2", "UnsupportedOperation", "This instance type does not support it", 400)
+        text = b64encode(self.world.console.encode()).decode()
+        reply = f"<GetConsoleOutputResponse><output>{text}</output></GetConsoleOutputResponse>"
+        return "200 OK", [("Content-Type", "text/xml")], reply.encode()
+
+    def _ask_console(self, data: dict[str, Any]) -> None:
+        """Set what any instance's console says."""
+        self.world.console, self.world.old_console = data["text"], data.get("old", False)
 
     def _metered(self, identity: str, region: str, query: dict[str, str], started: datetime) -> dict[str, Any]:
         """Return the meter's record of an instance."""
@@ -362,7 +436,8 @@ class Layer:
             for key in query
             if re.fullmatch(r"TagSpecification\.1\.Tag\.\d+\.Key", key)
         }
-        script = b64decode(query.get("UserData", "")).decode()
+        packed = b64decode(query.get("UserData", ""))
+        script = (gzip.decompress(packed) if packed.startswith(b"\x1f\x8b") else packed).decode()
         timer = re.match(r"#!/bin/bash\nshutdown -h \+(\d+)", script)
         timer_at = started + timedelta(minutes=int(timer.group(1)), seconds=60) if timer else None
         if self.world.hang or query.get("InstanceInitiatedShutdownBehavior") != "terminate":
@@ -381,6 +456,13 @@ class Layer:
             "timer_at": timer_at.isoformat() if timer_at else None,
             "schedule_at": None,
             "shutdown": query.get("InstanceInitiatedShutdownBehavior", "stop"),
+            "interruption": query.get(
+                "InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior", "terminate"
+            ),
+            "disk_gb": int(query.get("BlockDeviceMapping.1.Ebs.VolumeSize", "8")),
+            "disk_goes": query.get("BlockDeviceMapping.1.Ebs.DeleteOnTermination", "true") == "true",
+            "stopped": False,  # whether it was taken back and is still there
+            "disarmed": False,  # whether its schedule was removed while it lived
             "foreign": False,
             "tags": tags,
         }
@@ -401,12 +483,16 @@ class Layer:
         status, headers, data = self._moto(env, body)
         data = self._in_our_time(data)
         for one in self.world.meter.values():
-            age = (self.world.now() - datetime.fromisoformat(one["started"])).total_seconds()
-            if age < self.world.invisible_s:
+            if self._is_hidden(one):
                 if query.get("InstanceId.1") == one["id"]:
                     return _error("ec2", "InvalidInstanceID.NotFound", one["id"], 400)
                 data = _without(data, one["id"])
         return status, headers, data
+
+    def _is_hidden(self, one: dict[str, Any]) -> bool:
+        """Return whether an instance is too young to show up."""
+        age_s = (self.world.now() - datetime.fromisoformat(one["started"])).total_seconds()
+        return bool(age_s < self.world.invisible_s)
 
     def _on_TerminateInstances(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
         """Terminate, in the meter too."""
@@ -418,13 +504,14 @@ class Layer:
         return reply
 
     def _on_DeleteSecurityGroup(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
-        """Refuse while an instance is in the group."""
+        """Refuse while an instance that shows up is in the group."""
         from moto.ec2.models import ec2_backends
 
         for reservation in ec2_backends["123456789012"][region].all_reservations():
             for instance in reservation.instances:
                 groups = {group.id for group in instance.security_groups}
-                if instance.state not in {"terminated"} and query.get("GroupId") in groups:
+                hidden = instance.id in self.world.meter and self._is_hidden(self.world.meter[instance.id])
+                if not hidden and instance.state not in {"terminated"} and query.get("GroupId") in groups:
                     return _error("ec2", "DependencyViolation", "resource has a dependent object", 400)
         return self._moto(env, body)
 
@@ -462,6 +549,9 @@ class Layer:
     def _on_DeleteSchedule(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
         """Remove a schedule."""
         found = self.world.schedules.all.pop((region, env["PATH_INFO"].rpartition("/")[2]), None)
+        for identity in json.loads(found["Target"]["Input"])["InstanceIds"] if found else ():
+            if identity in self.world.meter and self.world.meter[identity]["ended"] is None:
+                self.world.meter[identity]["disarmed"] = True
         return _json({}) if found else _error("scheduler", "ResourceNotFoundException", "no such schedule", 404)
 
     def _on_CreateRole(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
@@ -470,6 +560,28 @@ class Layer:
         if reply[0].startswith("200"):
             self.world.roles.made_at[query["RoleName"]] = self.world.now()
         return reply
+
+    def _on_SimulatePrincipalPolicy(  # noqa: N802
+        self, env: Any, body: bytes, region: str, query: dict[str, str]
+    ) -> Answer:
+        """Decide by the role's policies, which moto does not simulate."""
+        entries = {
+            query[key]: query[key.replace("ContextKeyName", "ContextKeyValues.member.1")]
+            for key in query
+            if key.endswith(".ContextKeyName")
+        }
+        tags = {key.partition("/")[2]: value for key, value in entries.items()}
+        may = self.world.roles.may_terminate(query["PolicySourceArn"], instance="i-1", tags=tags)
+        results = "".join(
+            f"<member><EvalActionName>ec2:TerminateInstances</EvalActionName>"
+            f"<EvalDecision>{'allowed' if may else 'implicitDeny'}</EvalDecision></member>"
+            for key in query
+            if key.startswith("ResourceArns.member.")
+        )
+        result = f"<EvaluationResults>{results}</EvaluationResults><IsTruncated>false</IsTruncated>"
+        name = "SimulatePrincipalPolicy"
+        text = f"<{name}Response><{name}Result>{result}</{name}Result></{name}Response>"
+        return "200 OK", [("Content-Type", "text/xml")], text.encode()
 
     def _on_GetProducts(self, env: Any, body: bytes, region: str, query: dict[str, str]) -> Answer:  # noqa: N802
         """Return price lists."""

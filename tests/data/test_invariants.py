@@ -15,7 +15,7 @@ from data import laws
 from gpuplan.offers.catalog_files import Finding
 from gpuplan.offers.check import check_catalog
 
-TODAY = date(2026, 11, 27)
+TODAY = date(2026, 11, 28)
 Edit = Callable[[Path], int]  # changes a catalog; returns the line that a finding must name
 
 
@@ -151,7 +151,13 @@ CASES = [
          "accelerators.toml", "usable_gib", "111.7 is above `memory_gib` 12"),
     Case("is_future", text("notebooks.toml", 'as_of = "2023-01-12"', 'as_of = "2027"'), "notebooks.toml",
          "as_of", "2027 is in the future"),
-    Case("dates", text("accelerators.toml", "read_on = 2026-11-21", "read_on = 2026-11-28"),
+    Case("images", text("images.toml", '"Turing", "Ampere"', '"Turin", "Ampere"'), "images.toml", "serves",
+         "`Turin` is no architecture"),
+    Case("images", text("images.toml", '"Turing", "Ampere"', '"Volta", "Ampere"'), "images.toml", "serves",
+         "an open driver does not serve Volta"),
+    Case("images", text("images.toml", 'provider = "azure"', 'provider = "azur"'), "images.toml", "provider",
+         "no row in providers.toml"),
+    Case("dates", text("accelerators.toml", "read_on = 2026-11-21", "read_on = 2026-11-29"),
          "accelerators.toml", "read_on", "is in the future"),
     Case("dates", text("hosts.toml", "read_on = 2026-11-21", "read_on = 2030-01-01"), "hosts.toml", "read_on",
          "is in the future"),

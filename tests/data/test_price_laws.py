@@ -14,7 +14,7 @@ from data.laws import find_broken_laws
 from gpuplan.offers.catalog_files import PRICE_COLUMNS, Finding
 from gpuplan.offers.check import check_catalog
 
-TODAY = date(2026, 11, 27)
+TODAY = date(2026, 11, 28)
 
 
 @dataclass(frozen=True)

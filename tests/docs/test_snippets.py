@@ -38,7 +38,7 @@ def test_a_command_line_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 def test_quick_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a folder with stand-ins; `docs/_tools/snippets.py --run` runs those of every page, for minutes."""
     monkeypatch.setenv("GPUPLAN_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-27")  # `catalog check`: no row is read later
+    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-28")  # `catalog check`: no row is read later
     folder = tmp_path / "work"
     folder.mkdir()
     snippets.prepare(folder)

@@ -129,7 +129,7 @@ def candidate(
     return LaunchCandidate(
         rank=1,
         instance_type=instance_type,
-        accelerator="any",
+        accelerator="T4",
         devices=1,
         region=region,
         purchase=purchase,

@@ -6,17 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from gpuplan.launch.core.cloud_adapter import (
+    Adapter,
     CloudMachine,
     Leftover,
     Listing,
     LivePrice,
     MachineRef,
     RunOutcome,
-    collect_machines,
+    ask_places,
 )
 from gpuplan.launch.core.launch_plan import Attempt, CapLayer, CostBounds
 from gpuplan.launch.core.request import (
@@ -25,10 +28,11 @@ from gpuplan.launch.core.request import (
     build_resource_name,
     build_tags,
     build_token,
-    parse_usd_tag,
+    parse_tags,
 )
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+USD_PER_HOUR = Decimal("1.5")
 BOOT_S = 30.0  # from the start of billing until the guest sets its own timer
 SLACK_S = 60.0
 
@@ -63,6 +67,9 @@ class Rented:
     timer_at: datetime | None
     ended: datetime | None = None
     scheduled_at: datetime | None = None
+    tags: dict[str, str] = field(default_factory=dict)  # those of `params` are what it was made with
+    usd_per_hour: Decimal = Decimal(0)
+    disarmed: bool = False  # its schedule was removed while it lived
 
     @property
     def ends_after_s(self) -> float | None:
@@ -94,6 +101,7 @@ class FakeCloud:
     down: set[str] = field(default_factory=set)
     out_of_reach: set[str] = field(default_factory=set)
     prices: dict[str, Decimal] = field(default_factory=dict)
+    consoles: dict[str, str] = field(default_factory=dict)
 
     def alive(self) -> list[Rented]:
         """Return the machines that cost money now, after everything that was due has happened."""
@@ -117,13 +125,20 @@ class FakeCloud:
             return self.rented[known]
         now, timer_s = self.clock.true_time(), params.get("timer_s")
         timer_at = None if self.hang or timer_s is None else now + timedelta(seconds=BOOT_S + timer_s)
-        one = Rented(id=f"m-{len(self.rented) + 1}", params=params, started=now, timer_at=timer_at)
+        one = Rented(
+            id=f"m-{len(self.rented) + 1}",
+            params=params,
+            started=now,
+            timer_at=timer_at,
+            tags=dict(params["tags"]),
+            usd_per_hour=self.prices.get(params["region"], USD_PER_HOUR),
+        )
         self.rented[one.id] = one
         self.by_token[params["token"]] = one.id
         return one
 
 
-class FakeAdapter:
+class FakeAdapter(Adapter):
     """The adapter of the cloud in memory."""
 
     provider = "fake"
@@ -212,7 +227,10 @@ class FakeAdapter:
         raise CloudError(ErrorKind.ABSENT, "NotFound", params["name"])
 
     def _delete_group(self, params: dict[str, Any]) -> dict[str, Any]:
-        if any(one.params["group"] == params["id"] for one in self.cloud.alive()):
+        used = [
+            one for one in self.cloud.alive() if self._is_visible(one)
+        ]  # as eventually consistent as its lists
+        if any(one.params["group"] == params["id"] for one in used):
             raise CloudError(ErrorKind.TRANSIENT, "InUse", params["id"])
         if self.cloud.groups.pop(params["id"], None) is None:
             raise CloudError(ErrorKind.ABSENT, "NotFound", params["id"])
@@ -238,8 +256,11 @@ class FakeAdapter:
         return {"name": params["name"], "target": found["target"], "at": f"{found['at']:{AT}}"}
 
     def _delete_schedule(self, params: dict[str, Any]) -> dict[str, Any]:
-        if self.cloud.schedules.pop(params["name"], None) is None:
+        found = self.cloud.schedules.pop(params["name"], None)
+        if found is None:
             raise CloudError(ErrorKind.ABSENT, "NotFound", params["name"])
+        for one in self.cloud.alive():
+            one.disarmed |= one.id == found["target"]
         return {}
 
     def _get_machine(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -277,7 +298,9 @@ class FakeAdapter:
     def machines(self, regions: Sequence[str] | None) -> Listing:
         """List region by region; those in `down` do not answer."""
         self._asked("list")
-        return collect_machines(regions or self.cloud.regions, self._machines_in)
+        places = {region: partial(self._machines_in, region) for region in regions or self.cloud.regions}
+        answers, failed = ask_places(places)
+        return Listing(machines=tuple(chain(*answers.values())), failed=failed, answered=tuple(answers))
 
     def _machines_in(self, region: str) -> list[CloudMachine]:
         self._require_up(region)
@@ -286,7 +309,7 @@ class FakeAdapter:
         return [
             self._machine(one)
             for one in self.cloud.alive()
-            if one.params["region"] == region and "gpuplan-run" in one.params["tags"] and self._is_visible(one)
+            if one.params["region"] == region and "gpuplan-run" in one.tags and self._is_visible(one)
         ]
 
     def _require_up(self, region: str) -> None:
@@ -298,12 +321,12 @@ class FakeAdapter:
         return age >= timedelta(seconds=self.cloud.invisible_s)
 
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """List groups and schedules; a region that is down is a failure."""
+        """List groups and schedules; a region out of reach is a failure, one that is down lists these."""
         self._asked("leftovers")
         failed = {
             region: CloudError(ErrorKind.UNKNOWN, "Down", region)
             for region in regions or self.cloud.regions
-            if region in self.cloud.down | self.cloud.out_of_reach
+            if region in self.cloud.out_of_reach
         }
         made = [
             *(("group", "delete_group", {"id": one}, tags) for one, tags in self._group_tags()),
@@ -323,7 +346,7 @@ class FakeAdapter:
         return LivePrice(usd_per_hour=price, source="fake prices", read_at=self.cloud.clock.true_time())
 
     def _machine(self, one: Rented) -> CloudMachine:
-        tags = one.params["tags"]
+        tags = one.tags
         return CloudMachine(
             id=one.id,
             provider="fake",
@@ -333,15 +356,14 @@ class FakeAdapter:
             state="running" if one.ended is None else "ended",
             started_at=one.started,
             seen_at=self.cloud.clock.true_time(),
-            cap_at=one.started + timedelta(seconds=int(tags["gpuplan-cap-s"])),
-            run=tags.get("gpuplan-run", ""),
-            attempt=int(tags.get("gpuplan-attempt", "0")),
-            owner=tags.get("gpuplan-owner", ""),
-            usd_per_hour=parse_usd_tag(tags.get("gpuplan-microusd-per-hour")),
+            **parse_tags(tags, started_at=one.started),
         )
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
         return None
+
+    def console(self, machine: MachineRef) -> str:
+        return self.cloud.consoles.get(machine.id, "")
 
 
 MACHINE = {"$ref": "machine.id"}
@@ -426,7 +448,9 @@ def _leftover(kind: str, operation: str, params: dict[str, Any], tags: dict[str,
     )
 
 
-def candidate(region: str = "here", instance_type: str = "big", usd_per_hour: str = "1.5") -> LaunchCandidate:
+def candidate(
+    region: str = "here", instance_type: str = "big", usd_per_hour: str = str(USD_PER_HOUR)
+) -> LaunchCandidate:
     """Return an offer whose run takes about half an hour."""
     return LaunchCandidate(
         rank=1,

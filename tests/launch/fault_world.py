@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -21,6 +23,7 @@ __all__ = [
     "Mortal",
     "Resource",
     "World",
+    "fail_writes",
     "kill_for_real",
     "kill_inside",
 ]
@@ -43,6 +46,10 @@ class Metered:
         ends_after_s: From the start of billing to the earliest end that was ever set, by guest or cloud;
             None: nothing was set, or the world does not show it [s].
         foreign: Whether another user made it.
+        usd: What it has cost, its disk included, that of one left behind too; None: the world has no prices [USD].
+        unseen_s: Time at its end in which nobody looked: it may have lived so much longer [s].
+        stopped: Whether its cloud has taken it back, and its disk goes on costing money.
+        disarmed: Whether an end that was set for it was taken back while it lived.
     """
 
     id: str
@@ -54,6 +61,10 @@ class Metered:
     cap_s: float | None
     ends_after_s: float | None
     foreign: bool = False
+    usd: float | None = None
+    unseen_s: float = 0.0
+    stopped: bool = False
+    disarmed: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,9 +85,13 @@ class World(Protocol):
         slack_s: From a cap to the latest end of billing, in every mode [s].
         faults: (operation, "before" or "after", what) that may be asked for.
         losing: Faults that hide a machine that was made; empty: it cannot be hidden.
+        refusing: Faults that lose the answer to the call that makes a machine, and refuse its repetition.
         disarming: Faults that keep the cloud's cap from being armed; empty: it is part of the machine's call.
         shows_ends: Whether the meter tells when a machine is set to end; where not, only its life is judged.
         places: Regions, zones or subscriptions that can be out of reach.
+        powers: What the world can do besides: `limits` (caps may be shortened), `prices`, `bids` (for
+            spot machines), `tags`, `caps`.
+        tag_edits: What may happen to the tags of a machine on record; None deletes one.
     """
 
     provider: str
@@ -85,7 +100,10 @@ class World(Protocol):
     slack_s: float
     faults: tuple[tuple[str, str, str], ...]
     losing: tuple[tuple[str, str, str], ...]
+    refusing: tuple[tuple[str, str, str], ...]
     disarming: tuple[tuple[str, str, str], ...]
+    powers: frozenset[str]
+    tag_edits: tuple[dict[str, str | None], ...]
     places: tuple[str, ...]
     spec: RunSpec
     regions: list[str] | None
@@ -107,6 +125,9 @@ class World(Protocol):
     def meter(self) -> list[Metered]: ...
     def resources(self) -> list[Resource]: ...
     def close(self, state_dir: Path) -> None: ...
+    def change_prices(self, factor: float) -> None: ...  # from what they were at the beginning
+    def edit_tags(self, identity: str, edits: dict[str, str | None]) -> None: ...
+    def fail_caps(self) -> None: ...  # no end that was set for a living machine comes
 
 
 class Mortal:
@@ -140,6 +161,40 @@ class Mortal:
     def look(self, machine: Any) -> Any:
         self._exchange()
         return self._adapter.look(machine)
+
+
+@contextmanager
+def fail_writes(number: int, how: str, kill: Callable[[], None], tally: Callable[[str], None]) -> Iterator[None]:
+    """Let the writes to journals fail, from the n-th on.
+
+    Args:
+        number: Of the first write that fails, from 0 [-].
+        how: `torn`: the process is killed in the middle of it; `full`: the disk takes a part of it, and no more.
+        kill: Kills the process.
+        tally: Counts what happened.
+    """
+    right, seen = os.write, 0
+
+    def write(handle: int, data: bytes) -> int:
+        nonlocal seen
+        if not os.readlink(f"/proc/self/fd/{handle}").endswith(".jsonl"):
+            return right(handle, data)
+        seen += 1
+        if seen <= number:
+            return right(handle, data)
+        tally(how)
+        if how == "full" and seen > number + 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done = right(handle, data[: len(data) // 2])
+        if how == "torn":
+            kill()
+        return done
+
+    os.write = write  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os.write = right
 
 
 def kill_inside() -> None:

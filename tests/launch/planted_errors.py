@@ -6,25 +6,31 @@ Each entry patches the smallest piece that makes one safety property wrong.
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import gpuplan.launch.clouds.aws.attempt as aws_attempt
-import gpuplan.launch.context as context_module
 import gpuplan.launch.core.api_call as calls_module
+import gpuplan.launch.core.ledger as ledger_module
 import gpuplan.launch.core.retry as sending_module
+import gpuplan.launch.planning as planning_module
 import gpuplan.launch.service as service_module
 import pytest
+from gpuplan.launch.clouds.aws.adapter import AwsAdapter
 from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
 from gpuplan.launch.core.cloud_adapter import CloudMachine, MachineRef
 from gpuplan.launch.core.history import AttemptHistory
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import RunLog
 from gpuplan.launch.core.request import LaunchCandidate, LaunchRequest
-from gpuplan.launch.engine import Teardown, _Run
+from gpuplan.launch.engine import Application, Teardown
 from gpuplan.launch.service import Launcher
 from launch.fake_cloud import FakeAdapter
 
@@ -95,7 +101,7 @@ def the_guest_timer_is_ten_times_late(patch: Patch) -> None:
 def a_cap_that_cannot_be_armed_is_ignored(patch: Patch) -> None:
     """Take every failure of a call that arms a layer, or makes it, for done."""
 
-    def wrong(self: _Run, attempt: Any, call: Call, known: Mapping[str, Any]) -> dict[str, Any]:
+    def wrong(self: Application, attempt: Any, call: Call, known: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return right(self, attempt, call, known)
         except CloudError:
@@ -103,8 +109,8 @@ def a_cap_that_cannot_be_armed_is_ignored(patch: Patch) -> None:
                 return {}
             raise
 
-    right = _Run._settled
-    patch.setattr(_Run, "_settled", wrong)
+    right = Application._settled
+    patch.setattr(Application, "_settled", wrong)
 
 
 @planted
@@ -112,9 +118,9 @@ def stop_filters_by_todays_owner(patch: Patch) -> None:
     """Look for machines of the present owner only, instead of the recorded id and the plan's owner."""
 
     def wrong(self: Teardown, past: AttemptHistory) -> float | None:
-        listed = self._listed([past.attempt.candidate.region], number=past.attempt.number)
+        listed = self.runner.adapter.machines([past.attempt.candidate.region]).machines
         for machine in listed:
-            if (machine.run, machine.attempt, machine.owner) == (past.plan.run, past.attempt.number, owner[0]):
+            if (machine.run, machine.attempt, machine.owner) == (past.run, past.attempt.number, owner[0]):
                 self._end(machine.ref, started_at=machine.started_at, number=past.attempt.number)
         return None
 
@@ -175,8 +181,7 @@ def reap_trusts_this_computers_clock(patch: Patch) -> None:
 
     def wrong(self: Launcher, *args: Any, **more: Any) -> Any:
         now = self.clock.now()
-        for module in (service_module, context_module):
-            patch.setattr(module, "is_past_cap", lambda one: one.cap_at is not None and now > one.cap_at)
+        patch.setattr(service_module, "is_past_cap", lambda one: one.cap_at is not None and now > one.cap_at)
         return right(self, *args, **more)
 
     right = Launcher.reap
@@ -256,11 +261,123 @@ def a_repeated_launch_plans_a_new_attempt(patch: Patch) -> None:
             from gpuplan.launch.planning import make_plan
 
             plan = make_plan(request, self.adapter(plan.request.provider))
-        from gpuplan.launch.engine import apply
-
-        return apply(plan, self.runner(log, plan.request.provider))
+        return Application(plan, self.runner(log, plan.request.provider)).apply()
 
     patch.setattr(Launcher, "launch", wrong)
+
+
+@planted
+def a_torn_line_swallows_the_next(patch: Patch) -> None:
+    """Append to what a killed process left of a line."""
+
+    def wrong(path: Path, line: str) -> None:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.write(handle, f"{line}\n".encode())
+        os.close(handle)
+
+    patch.setattr(ledger_module, "append_durably", wrong)
+
+
+@planted
+def a_refusal_is_believed_after_a_lost_answer(patch: Patch) -> None:
+    """Take a machine for refused when the last answer was a refusal, whatever became of the first request."""
+
+    def wrong(self: AttemptHistory) -> bool:
+        faults = [one for one in self.records if one.event == "fault" and one.step == self.machine_step]
+        return bool(faults) and faults[-1].kind not in calls_module.RETRIED
+
+    patch.setattr(AttemptHistory, "machine_refused", property(wrong))
+
+
+@planted
+def nobody_waits_until_a_machine_is_visible(patch: Patch) -> None:
+    """Take a machine that is not listed for none."""
+    patch.setattr(FakeAdapter, "visibility_s", 0.0)
+
+
+@planted
+def leftovers_go_while_a_region_is_silent(patch: Patch) -> None:
+    """Remove what belongs to no machine that is seen, although not every place has answered."""
+
+    def wrong(*args: Any, **more: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            machines, leftovers = FakeAdapter.machines, FakeAdapter.leftovers
+            inner.setattr(FakeAdapter, "machines", lambda *own: replace(machines(*own), failed={}))
+            inner.setattr(FakeAdapter, "leftovers", lambda *own: (leftovers(*own)[0], {}))
+            return right(*args, **more)
+
+    right = service_module.remove_leftovers
+    patch.setattr(service_module, "remove_leftovers", wrong)
+
+
+@planted
+def reap_ends_machines_on_record_only(patch: Patch) -> None:
+    """Leave machines past their cap that are known by their tags alone."""
+
+    def wrong(*args: Any, **more: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(service_module, "list_machines", lambda *own: ())
+            return right(*args, **more)
+
+    right = Launcher.reap
+    patch.setattr(Launcher, "reap", wrong)
+
+
+@planted
+def caps_are_three_times_too_long(patch: Patch) -> None:
+    """Give machines three times the time that plan and limits allow."""
+
+    def wrong(*terms: Any, **limits: Any) -> LaunchCandidate:
+        capped = right(*terms, **limits)
+        return capped.model_copy(update={"cap_s": 3 * capped.cap_s})
+
+    right = planning_module.apply_cap
+    patch.setattr(planning_module, "apply_cap", wrong)
+
+
+def change_machines(patch: Patch, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what EC2 is asked for when a machine is made."""
+
+    def wrong(self: AwsAdapter, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
+        if call.makes == "machine":
+            params = json.loads(json.dumps(params))
+            change(params)
+        return right(self, call, params)
+
+    right = AwsAdapter.send
+    patch.setattr(AwsAdapter, "send", wrong)
+
+
+@planted_in_aws
+def disks_outlive_their_machines(patch: Patch) -> None:
+    """Keep the disk when the instance is terminated."""
+    change_machines(
+        patch, lambda params: params["BlockDeviceMappings"][0]["Ebs"].update(DeleteOnTermination=False)
+    )
+
+
+@planted_in_aws
+def ten_times_the_price_is_bid(patch: Patch) -> None:
+    """Bid ten times as much for spot machines."""
+
+    def bid(params: dict[str, Any]) -> None:
+        terms = params.get("InstanceMarketOptions", {}).get("SpotOptions")
+        if terms:
+            terms["MaxPrice"] = str(10 * Decimal(terms["MaxPrice"]))
+
+    change_machines(patch, bid)
+
+
+@planted_in_aws
+def an_interruption_stops_the_machine(patch: Patch) -> None:
+    """Have a spot machine stopped when it is taken back, so that its disk is paid for."""
+
+    def stop(params: dict[str, Any]) -> None:
+        terms = params.get("InstanceMarketOptions", {}).get("SpotOptions")
+        if terms:
+            terms |= {"InstanceInterruptionBehavior": "stop", "SpotInstanceType": "persistent"}
+
+    change_machines(patch, stop)
 
 
 @planted_in_aws

@@ -22,7 +22,10 @@ class SocketsWorld:
     shows_ends = True
     modes: tuple[CapMode, ...] = ("both",)
     places: tuple[str, ...] = ()
+    refusing: tuple[tuple[str, str, str], ...] = ()
     disarming: tuple[tuple[str, str, str], ...] = ()
+    powers = frozenset({"limits"})
+    tag_edits: tuple[dict[str, str | None], ...] = ()
     spec = SPEC
     provider = ""
     backoff = BackoffPolicy(tries=3, first_wait_s=0.5, longest_wait_s=2.0, poll_s=5.0)

@@ -84,9 +84,7 @@ def settled(folder: Path, service: FakeService, **more: Any) -> dict[str, Any]:
     clock = FakeClock()
     log = Ledger(folder, owner="me", clock=clock).open_run("r1")
     with log.held():
-        runner = CallRunner(
-            adapter=service, log=log, clock=clock, backoff=BackoffPolicy(tries=2), notify=lambda event: None
-        )
+        runner = CallRunner(service, log, clock, BackoffPolicy(tries=2), lambda event: None)
         return runner.settle(builder, KNOWN, number=1)
 
 

@@ -8,15 +8,29 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from gpuplan.launch.core.upload import LEFT_OUT, build_archive, list_upload_files
+from gpuplan.launch.core.upload import LEFT_OUT, build_archive, describe_secrets, list_upload_files
 
 SECRETS = (
     ".netrc", "certs/server.pem", "deploy/tls.key", "keys/id_rsa", "keys/id_ed25519.pub", ".env", ".env.local",
     ".config/gcloud/creds.db", "home/.config/gcloud/creds.db", ".aws/credentials", ".azure/token.json",
     ".kube/config", ".docker/config.json", ".git-credentials", ".pypirc", "app/.envrc", ".git/config",
-    ".ssh/config", "application_default_credentials.json", ".kaggle/kaggle.json",
+    ".ssh/config", "application_default_credentials.json", ".kaggle/kaggle.json", ".pgpass", ".vault-token",
+    ".dockercfg", "credentials.json", "client_secret_12.apps.json", "secrets.toml", "conf/secrets.yaml",
+    "secrets.yml", ".streamlit/secrets.toml", ".dbt/profiles.yml", "prod.env", "deploy_rsa",
+    ".my.cnf", "me_accessKeys.csv", ".config/gh/hosts.yml", ".modal.toml", ".cdsapirc", ".bash_history",
+    "prod.tfvars", "hf_token", ".config/rclone/rclone.conf",
 )  # fmt: skip
-KEPT = ("train.py", "data/a.npz", "docs/environment.md", "conf/docker/config.json", "keyboard.py")
+KEPT = (
+    "train.py", "data/a.npz", "docs/environment.md", "conf/docker/config.json", "keyboard.py", "keypoints.json",
+    "credentials.py", "secrets.py", "tokenizer.json", "api_key.py", "hf_tokenizer.json", "env.yaml",
+)  # fmt: skip
+KEYS = {
+    "gcp-key.json": '{"private_key_id": "1", "private_key": "-----BEGIN PRIVATE KEY-----"}',
+    "sp.json": '{"clientId": "1", "clientSecret": "s"}',
+    "token.json": '{"token": "t", "refresh_token": "r"}',
+    "aws.json": '{"SecretAccessKey" : "s"}',
+    "deploy/host": "-----BEGIN OPENSSH PRIVATE KEY-----\n",
+}
 
 
 def written(folder: Path, *names: str, text: str = "x") -> Path:
@@ -39,6 +53,31 @@ def test_a_secret_stays_here(tmp_path: Path, secret: str) -> None:
     (tmp_path / ".gitignore").write_text(f"!{secret}\n!{Path(secret).name}\n")
 
     assert names(tmp_path) == sorted([".gitignore", *KEPT])
+
+
+@pytest.mark.parametrize("name", sorted(KEYS))
+def test_a_key_of_any_name_stays_here(tmp_path: Path, name: str) -> None:
+    """By its content; a file that only speaks of keys is sent."""
+    written(tmp_path, name, text=KEYS[name])
+    written(tmp_path, "keypoints.json", text='{"keypoints": [{"private": true, "key": "nose"}]}')
+
+    assert names(tmp_path) == ["keypoints.json"]
+
+
+def test_what_stays_here_as_secret_is_told_in_a_line(tmp_path: Path) -> None:
+    """Not what git ignores, nor what is made again; of another provider than this computer, of a folder only."""
+    written(tmp_path, "train.py", ".venv/pyvenv.cfg", "ignored.pem", *(f"{number}.pem" for number in range(6)))
+    (tmp_path / ".gitignore").write_text("ignored.pem\n")
+    source = f"folder:{tmp_path}"
+
+    assert describe_secrets(source, remote=True) == (
+        "not uploaded, since they may hold secrets: '0.pem', '1.pem', '2.pem', '3.pem', '4.pem' and 1 more; "
+        "to send one that holds none, rename it"
+    )
+    assert describe_secrets(source, remote=False) == describe_secrets("git:https://h/r", remote=True) == ""
+    for number in range(6):
+        (tmp_path / f"{number}.pem").unlink()
+    assert describe_secrets(source, remote=True) == ""
 
 
 def test_a_virtual_environment_of_any_name_stays_here(tmp_path: Path) -> None:

@@ -26,8 +26,10 @@ from gpuplan.launch.planning import make_plan
 from gpuplan.launch.service import Launcher
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.render.launch import plan_text
+from gpuplan.settings import Settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from launch.export.plans import OFFERS, write_plan
 from launch.fake_cloud import candidate
 from launch.worlds import aws_candidate
 
@@ -91,7 +93,7 @@ class Desk:
     def read(self, data: Any, *, look: bool = False, **flags: Any) -> LaunchPlan:
         """Write a file and return the plan that `gpuplan launch` makes of it."""
         self.file.write_text(data if isinstance(data, str) else json.dumps(data))
-        args = LaunchArgs(path=self.file, **{"options": {}, **flags})
+        args = LaunchArgs(path=self.file, **flags)
         return build_launch_plan(args, self.launcher, catalog=load_catalog(), look=look)
 
 
@@ -276,8 +278,8 @@ def test_flags_that_say_the_same_as_the_file_are_taken(desk: Desk) -> None:
     """As when a whole command is typed again."""
     plan = desk.plan("aws")
     same = {
-        "script": "train.py", "source": "git:https://example.org/me/project@v1", "rank": 1, "fallbacks": 0,
-        "stop_loss": "warn", "checkpoint_every_s": 60.0, "arguments": ("--epochs", "3"),
+        "script": "train.py", "source": "git:https://example.org/me/project@v1", "rank": 1,
+        "arguments": ("--epochs", "3"),
         "options": {"scheduler_role": ROLE},
     }  # fmt: skip
 
@@ -303,7 +305,7 @@ def test_typed_limits_hold_for_a_run_that_was_begun(desk: Desk) -> None:
 def test_a_limit_that_is_none_is_refused(flag: str, value: float) -> None:
     """One line, wherever it is typed."""
     with pytest.raises(UsageError, match="is not a valid limit"):
-        LaunchArgs(path=Path("plan.json"), options={}, **{flag: value})
+        LaunchArgs(path=Path("plan.json"), **{flag: value})
 
 
 def test_a_launch_counts_with_the_price_of_now(desk: Desk) -> None:
@@ -329,7 +331,9 @@ def test_a_price_that_cannot_be_read_falls_back_to_the_catalogs_age(desk: Desk) 
     old = changed(desk.plan("aws"), "candidates.0.price_as_of", "2026-01-01", desk)
     with pytest.raises(NoAnswerError, match="days old; launching requires"):
         desk.read(old, look=True)
-    assert desk.read(old, look=True, accept_old_prices=True).usd_per_hour == Decimal("0.526")
+    assert desk.read(
+        old, look=True, settings=Settings(origins={}, accept_old_prices=True)
+    ).usd_per_hour == Decimal("0.526")
     desk.aws.price = Decimal("0.526")
     assert desk.read(old, look=True).usd_per_hour == Decimal("0.526")
 
@@ -421,7 +425,7 @@ def test_a_machine_that_nothing_outside_ends_needs_consent(desk: Desk, monkeypat
         str(caught.value),
     )
     assert "`GPUPLAN_GUEST_CAP_ONLY=true`" in (caught.value.hint or "")
-    taken = desk.read(plan.to_json(), guest_cap_only=True)
+    taken = desk.read(plan.to_json(), settings=Settings(origins={}, guest_cap_only=True))
     assert "if the machine's own timer works; no limit outside the machine" in plan_text(taken.to_json())
     assert desk.read(changed(desk.plan("local"), "attempt", 1, desk)).request.provider == "local"
 
@@ -439,11 +443,60 @@ def test_what_the_machine_gets_is_shown_before_the_question(desk: Desk) -> None:
 
     for line in (
         "  source       git:https://example.org/me/project@v1",
-        "  bucket       theirs",
+        "  bucket       theirs (of the account that launches)",
         "  open ports   22 from 203.0.113.7/32",
         "  identity     p",
         "  image        /aws/service/deeplearning/",
         f"  ended by     {ROLE}",
-        "(enforced outside the machine by: schedule)",
+        " if the machine's own timer works; unproven outside the machine: schedule",
+        "; unproven: the given role has not been looked at",
     ):
         assert line in text
+
+
+def test_a_layer_is_claimed_and_priced_only_when_it_is_proven(desk: Desk) -> None:
+    """A role that gpuplan reads back is; with a given one that nobody looked at, the guest's timer counts."""
+    given, made = desk.plan("aws"), desk.read(changed(desk.plan("aws"), "options", {}, desk))
+    assert (given.is_bounded, made.is_bounded) == (False, True)
+    assert "(enforced outside the machine by: schedule)" in plan_text(made.to_json())
+    (guest_s,) = (one.fires_after_s for one in given.attempts[0].layers if one.where == "machine")
+    rates = desk.aws.compute_cost_bounds(given.request.candidates[0], {}).max_usd_per_hour
+    assert float(given.worst_case_usd) == pytest.approx(guest_s / 3600 * float(rates))
+
+
+def test_a_bucket_of_another_account_is_shown_and_typed(desk: Desk) -> None:
+    """A file alone sends no code and no results to somebody else's account."""
+    options = {"bucket": "theirs", "profile": "p", "bucket_owner": "999999999999"}
+    data = changed(desk.plan("aws"), "options", options, desk)
+    with pytest.raises(
+        UsageError, match="sends code and results to `theirs`, a bucket of account 999999999999"
+    ) as no:
+        desk.read(data)
+    assert no.value.hint == "if you trust that account, add `-O bucket_owner=999999999999`"
+
+    taken = desk.read(data, options={"bucket_owner": "999999999999"})
+    assert "  bucket       theirs (of account 999999999999)\n" in plan_text(taken.to_json())
+
+
+def test_a_typed_value_that_no_plan_can_hold_is_refused_in_a_line(desk: Desk) -> None:
+    """The same class refuses what is typed and what is read."""
+    plan = write_plan(desk.folder, {**OFFERS["aws"], "provider": "aws"})
+    for flags in (
+        {"script": "a\x1b[2J.py"},
+        {"script": "train.py", "source": "git:https://example.org/a\u0007b"},
+        {"script": "train.py", "options": {"zone": "a\nb"}},
+    ):
+        args = LaunchArgs(path=plan, **{"source": "git:https://example.org/x", **flags})
+        with pytest.raises(
+            UsageError, match=r"^this cannot be launched: `[a-z.]+`: String should match"
+        ) as caught:
+            build_launch_plan(args, desk.launcher, catalog=load_catalog(), look=False)
+        assert (caught.value.hint, "\x1b" in str(caught.value)) == ("correct that flag or setting", False)
+
+
+def test_a_cloud_s_page_of_html_is_its_text_in_one_line() -> None:
+    """As a proxy answers; a legitimate message keeps its angle brackets, and none is longer than a paragraph."""
+    page = "<!DOCTYPE html>\n<html><style>p {color: red}</style>\n<body><h1>502\nBad Gateway</h1></body></html>"
+    assert str(CloudError(ErrorKind.UNKNOWN, "502", page)) == "502: 502 Bad Gateway"
+    assert str(CloudError(ErrorKind.INVALID, "Bad", "expected <int>\n, not x")) == "Bad: expected <int> , not x"
+    assert len(str(CloudError(ErrorKind.INVALID, "Bad", "x" * 9999))) == len("Bad: ") + 500 + 1

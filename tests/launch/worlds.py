@@ -17,10 +17,14 @@ from gpuplan.launch.core.api_call import ErrorKind
 from gpuplan.launch.core.clock import BackoffPolicy, SystemClock
 from gpuplan.launch.core.request import LaunchCandidate, RunSpec
 from launch.aws_world import AwsServer, ServerClock
-from launch.fake_cloud import SLACK_S, FakeAdapter, FakeClock, FakeCloud, candidate
+from launch.fake_cloud import SLACK_S, USD_PER_HOUR, FakeAdapter, FakeClock, FakeCloud, Rented, candidate
 from launch.fault_world import OWNERS, CapMode, Metered, Resource
 
 RUN, FOREIGN_OWNER = "r00000001-1", "own-ffffffffffffffff"
+TAG_EDITS: tuple[dict[str, str | None], ...] = (
+    {"gpuplan-cap-s": "999999"}, {"gpuplan-cap-s": "60"}, {"gpuplan-cap-s": None},
+    {"gpuplan-owner": FOREIGN_OWNER}, {"gpuplan-run": "r0fffffff-9"}, {"gpuplan-attempt": "7"},
+)  # fmt: skip
 _OTHERS = (
     "create_group", "delete_group", "end_machine", "get_machine", "create_schedule", "get_schedule",
     "delete_schedule", "leftovers",
@@ -54,6 +58,9 @@ class FakeWorld:
     )
 
     losing = (("create_machine", "after", "UNKNOWN"), ("invisible", "before", "30"))
+    refusing = (("create_machine", "after", "UNKNOWN"), ("create_machine", "before", "CAPACITY"))
+    powers = frozenset({"limits", "prices", "tags", "caps"})
+    tag_edits = (*TAG_EDITS, {"gpuplan-run": None}, {"gpuplan-run": None, "gpuplan-owner": None})
     disarming = (("create_schedule", "before", "CREDENTIALS"), ("get_schedule", "before", "INVALID"))
 
     def __init__(self) -> None:
@@ -99,9 +106,25 @@ class FakeWorld:
         self.clock.skew = timedelta(hours=hours)
 
     def reclaim(self) -> None:
-        for one in self.cloud.alive():
-            if one.params["tags"]["gpuplan-owner"] in OWNERS:
-                one.ended = self.clock.true_time()
+        for one in self._ours():
+            one.ended = self.clock.true_time()
+
+    def _ours(self) -> list[Rented]:
+        return [one for one in self.cloud.alive() if one.params["tags"]["gpuplan-owner"] in OWNERS]
+
+    def change_prices(self, factor: float) -> None:
+        for region in self.cloud.regions:
+            self.cloud.prices[region] = USD_PER_HOUR * Decimal(factor)
+
+    def edit_tags(self, identity: str, edits: dict[str, str | None]) -> None:
+        tags = {**self.cloud.rented[identity].tags, **edits}
+        self.cloud.rented[identity].tags = {name: value for name, value in tags.items() if value is not None}
+
+    def fail_caps(self) -> None:
+        for one in self._ours():
+            one.timer_at = one.scheduled_at = None
+        for schedule in self.cloud.schedules.values():
+            schedule["target"] = ""
 
     def foreign(self) -> None:
         tags = {
@@ -127,6 +150,10 @@ class FakeWorld:
                 cap_s=float(one.params["tags"]["gpuplan-cap-s"]),
                 ends_after_s=one.ends_after_s,
                 foreign=one.params["tags"]["gpuplan-owner"] not in OWNERS,
+                usd=((one.ended or self.clock.true_time()) - one.started).total_seconds()
+                / 3600
+                * float(one.usd_per_hour),
+                disarmed=one.disarmed,
             )
             for one in self.cloud.rented.values()
         ]
@@ -145,7 +172,7 @@ class AwsWorld:
     provider = "aws"
     shows_ends = True
     modes: tuple[CapMode, ...] = ("both", "guest", "cloud")
-    places = ("us-east-1", "us-west-2")
+    places = ("us-east-1", "us-west-2", "listing of us-east-1", "listing of us-west-2")
     slack_s = BOOT_ALLOWANCE_S + 60
     regions = ["us-east-1", "us-west-2"]  # noqa: RUF012
     spec = RunSpec(script="train.py", source="git:https://example.org/x@main")
@@ -167,6 +194,9 @@ class AwsWorld:
     )  # fmt: skip
 
     losing = (("RunInstances", "after", "reset"), ("invisible", "before", "30"))
+    refusing = (("RunInstances", "after", "reset"), ("RunInstances", "before", "InsufficientInstanceCapacity"))
+    powers = frozenset({"limits", "prices", "tags", "caps", "bids"})
+    tag_edits = TAG_EDITS  # without its run's tag, the role may not end a machine: reap does
     disarming = (("CreateSchedule", "before", "AccessDeniedException"),)
 
     def __init__(self, server: AwsServer) -> None:
@@ -189,7 +219,24 @@ class AwsWorld:
         self.server.post("hang", on=hang)
 
     def cut_off(self, place: str) -> None:
-        self.server.post("out_of_reach", region=place)
+        region = place.removeprefix("listing of ")
+        if place == region:
+            self.server.post("out_of_reach", region=place)
+        else:
+            fault = {"operation": "DescribeInstances", "when": "before", "what": "InternalError"}
+            self.server.post("fault", **fault, times=6, region=region)
+
+    def change_prices(self, factor: float) -> None:
+        for region in self.regions:
+            offer = {"instance_type": "g4dn.xlarge", "region": region}
+            self.server.post("price", **offer, is_spot=True, usd_per_hour=f"{0.2413 * factor:.6f}")
+            self.server.post("price", **offer, is_spot=False, usd_per_hour=f"{0.526 * factor:.6f}")
+
+    def edit_tags(self, identity: str, edits: dict[str, str | None]) -> None:
+        self.server.post("tags", id=identity, tags=edits)
+
+    def fail_caps(self) -> None:
+        self.server.post("fail_caps")
 
     def asked(self) -> dict[str, Any]:
         if self.mode == "guest":
@@ -245,6 +292,9 @@ class AwsWorld:
                 cap_s=float(one["cap_s"]) if one["cap_s"] else None,
                 ends_after_s=_ends_after_s(one),
                 foreign=one["foreign"],
+                usd=one["usd"],
+                stopped=one["stopped"],
+                disarmed=one["disarmed"],
             )
             for one in answer["machines"]
         ]
@@ -275,6 +325,9 @@ class LocalWorld:
     )
     keeps_nothing_here = False
     losing = ()
+    refusing = ()
+    powers: frozenset[str] = frozenset()
+    tag_edits: tuple[dict[str, str | None], ...] = ()
     disarming = ()
     CAP_S = 3
 
@@ -296,6 +349,7 @@ class LocalWorld:
     def begin(self, mode: CapMode) -> None:
         self.wanted: dict[str, list[tuple[str, ErrorKind]]] = {}
         self.seen: dict[str, tuple[float, float]] = {}
+        self.gone: dict[str, float] = {}
         self.folders: set[Path] = set()
 
     def adapter(self, state_dir: Path) -> Any:
@@ -329,6 +383,8 @@ class LocalWorld:
         alive = set(self._processes())
         for identity in alive:
             self.seen[identity] = (self.seen.get(identity, (now, now))[0], now)
+        for identity in self.seen.keys() - alive:
+            self.gone.setdefault(identity, now)
         return [
             Metered(
                 id=identity,
@@ -339,6 +395,7 @@ class LocalWorld:
                 lived_s=last - first,
                 cap_s=float(self.CAP_S),
                 ends_after_s=None,
+                unseen_s=self.gone.get(identity, last) - last,
             )
             for identity, (first, last) in self.seen.items()
         ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from factories import FakePredictor, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
-from gpuplan.launch.select_offer import read_estimate, select_candidates
+from gpuplan.launch.select_offer import Renter, read_estimate, select_candidates
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.cost_terms import CostTerms
@@ -144,4 +144,4 @@ def test_several_machines_are_not_launched(tmp_path: object) -> None:
     path = tmp_path / "plan.json"
     path.write_text(format_estimate_json(answer))
     with pytest.raises(NoAnswerError, match="has 2 machines"):
-        select_candidates(read_estimate(path), launchable=("aws",), rank=1, fallbacks=0)
+        select_candidates(read_estimate(path), Renter(providers=("aws",)), rank=1, fallbacks=0)

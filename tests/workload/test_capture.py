@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from gpuplan.errors import GpuplanError, UsageError
 from gpuplan.workload.capture.load import WorkloadOptions, load_workload
-from gpuplan.workload.capture.process import show_script_output
+from gpuplan.workload.capture.process import KEPT_BYTES, ScriptOutput, show_script_output
 from gpuplan.workload.model import Workload
 
 OPTIONS = WorkloadOptions(use_cache=False)
@@ -114,14 +114,44 @@ def test_what_a_script_prints_is_kept_away(tmp_path: Path, capfd: pytest.Capture
 
 
 def test_the_last_lines_of_a_failed_script_are_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """At most twenty lines, on stderr."""
-    fault(tmp_path, "for n in range(50): print(f'line {n} of 50')\n1 / 0")
+    """At most twenty lines, on stderr, without control characters."""
+    fault(tmp_path, "for n in range(50): print(f'\\x1b[2Jline {n} of 50')\n1 / 0")
 
     printed = capfd.readouterr()
     assert "last lines of the output of train.py" in printed.err
     assert "line 49 of 50" in printed.err
+    assert "\x1b" not in printed.err
     assert "line 29 of 50" not in printed.err
     assert printed.out == ""
+
+
+def test_long_output_of_a_failed_script_is_shortened(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of 20 MB in one line its start, and nothing that a terminal would obey."""
+    script = (
+        "print('first'); print('x' * 20_000_000); print('\\x1b[2J\\x07' + 'y' * 10_000_000); print('last')\n1 / 0"
+    )
+    fault(tmp_path, script)
+
+    printed = capfd.readouterr()
+    assert printed.err.splitlines()[-1] == "  last"
+    assert len(printed.err) < 2000
+    assert "\x1b" not in printed.err
+    assert "\x07" not in printed.err
+
+
+def test_output_that_is_not_shown_is_not_kept() -> None:
+    """Of 50 MB the last 64 KiB, while the process runs."""
+    output = ScriptOutput(name="train.py")
+    with os.fdopen(os.dup(output.target), "wb") as pipe:
+        output.close()
+        for _ in range(50):
+            pipe.write(b"x" * 999_999 + b"\n")
+        pipe.write(b"last\n")
+    with pytest.raises(UsageError), output.shown_on_failure():
+        raise UsageError("failed")
+
+    assert len(output._end) == KEPT_BYTES
+    assert output._end.endswith(b"last\n")
 
 
 def test_options_override_what_was_captured(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import marshal
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -151,6 +152,22 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
 
     with pytest.raises(UsageError, match=f"`{name}` is no"):
         build_saved_model(tmp_path / name, precision=None)
+
+
+def test_a_configuration_that_unpacks_to_gigabytes_is_not_read(tmp_path: Path) -> None:
+    """A file of less than a megabyte may unpack to any size: one line, and little memory."""
+    with zipfile.ZipFile(tmp_path / "bomb.keras", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("config.json", "[" + "[]," * (30 * 2**20) + "[]]")
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match=r"`bomb\.keras` is .* its configuration has more than 16 MiB$"):
+            build_saved_model(tmp_path / "bomb.keras", precision=None)
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert (tmp_path / "bomb.keras").stat().st_size < 2**20
+    assert most_bytes < 100 * 2**20
 
 
 def test_a_class_of_the_author_is_asked_for_by_name(saved: Path) -> None:

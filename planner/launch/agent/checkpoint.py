@@ -24,17 +24,11 @@ LEAVE = 75  # "try again later": sysexits.h, EX_TEMPFAIL
 
 @dataclass(slots=True)
 class ControlFlags:
-    """Requests set by signals and the stop-loss, read by training after each batch.
+    """Requests set by signals and the stop-loss, read by training after each batch."""
 
-    Args:
-        every_s: Checkpoint interval [s].
-        leave: Whether to save and leave.
-        in_fit: Whether `fit` is running; otherwise there is nothing to save.
-    """
-
-    every_s: float = 60.0
-    leave: bool = False
-    in_fit: bool = False
+    every_s: float = 60.0  # checkpoint interval
+    leave: bool = False  # save and leave
+    in_fit: bool = False  # `fit` is running; otherwise there is nothing to save
 
 
 KEPT = 2
@@ -43,29 +37,17 @@ WEIGHTS = "model.weights.h5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Progress of a `fit`.
+    """Progress of a `fit`."""
 
-    Args:
-        epoch: Current or next epoch, counted as Keras does [-].
-        batch: Trained batches of that epoch [-].
-        steps: Trained batches of all epochs [-].
-        steps_per_epoch: Batches of an epoch; None: unknown [-].
-        finished: Whether `fit` is complete.
-        history: Values of `History.history` so far.
-        logs: Metrics after the last batch, within an epoch.
-        order: Position in the data, see `BatchOrder.to_json`; None: unknown.
-        drawn: Batches drawn from a generator by a complete `fit` [-].
-    """
-
-    epoch: int
-    batch: int
-    steps: int
-    steps_per_epoch: int | None = None
+    epoch: int  # current or next epoch, counted as Keras does [-]
+    batch: int  # trained batches of that epoch [-]
+    steps: int  # trained batches of all epochs [-]
+    steps_per_epoch: int | None = None  # batches of an epoch; None: unknown [-]
     finished: bool = False
     history: dict[str, list[float]] = field(default_factory=dict)
-    logs: dict[str, float] = field(default_factory=dict)
-    order: dict[str, Any] | None = None
-    drawn: int = 0
+    logs: dict[str, float] = field(default_factory=dict)  # metrics after the last batch, within an epoch
+    order: dict[str, Any] | None = None  # position in the data, see `BatchOrder.to_json`; None: unknown
+    drawn: int = 0  # batches drawn from a generator by a complete `fit` [-]
 
     @property
     def name(self) -> str:
@@ -129,10 +111,15 @@ class Checkpoints:
             shutil.rmtree(torn, ignore_errors=True)
 
 
+def read_json(path: Path, missing: Any = None) -> Any:
+    """Return the content of a JSON file, or a default if it is missing."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else missing
+
+
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file under a temporary name, sync it to disk, and rename it."""
+    """Write a JSON file of one line under a temporary name, sync it to disk, and rename it."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.write_text(json.dumps(value, indent=1), encoding="utf-8")
+    new.write_text(json.dumps(value), encoding="utf-8")
     _sync(new)
     new.replace(path)
     _sync(path.parent)
@@ -148,7 +135,6 @@ def _sha256(folder: Path) -> str:
 
 
 def _sync(path: Path) -> None:
-    """Sync a file or a folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

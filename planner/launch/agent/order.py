@@ -25,11 +25,9 @@ class OrderChangedError(Exception):
 
 
 class BatchOrder:
-    """Position of a `fit` in its data.
+    """Position of a `fit`, from epoch `first`, in its data.
 
     Args:
-        start: Progress at the start.
-        first: First epoch of the script's `fit`.
         states: Random states by moment (`fit`, `end`, `begin`) in the checkpoint; None: no resume.
     """
 
@@ -49,11 +47,7 @@ class BatchOrder:
         self._taken: Any = None
 
     def attach(self, iterator: Any, model: Any) -> None:
-        """Wrap a Keras `EpochIterator` that has not drawn a training batch yet.
-
-        Raises:
-            OrderChangedError: Part of an epoch must be skipped, but the kind of iterator is unknown.
-        """
+        """Wrap a Keras `EpochIterator` before its first batch; OrderChangedError if it cannot skip batches."""
         dataset = getattr(iterator, "_distributed_dataset", None)
         known = hasattr(iterator, "_enumerate_iterator") and (dataset is None or hasattr(dataset, "map"))
         if not known:
@@ -125,7 +119,6 @@ class BatchOrder:
                 return
 
     def _begin_stream(self) -> BatchStream:
-        """Begin the stream of a new iterator over the data."""
         self.streams += 1
         self.position, self.stream = 0, BatchStream()
         return self.stream

@@ -5,19 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import json
 import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
 import keras
 
-from .checkpoint import LEAVE, Checkpoints, ControlFlags, Progress, write_json
+from .checkpoint import LEAVE, Checkpoints, ControlFlags, Progress, read_json, write_json
 from .order import BatchOrder, OrderChangedError
 from .state import (
     SavedState,
@@ -28,30 +26,15 @@ from .state import (
     restore_random_states,
     save_model,
 )
-from .timing import StepClock, collect_fit_info, find_epoch_iterator
-
-
-@dataclass
-class _Position:
-    """Position of training."""
-
-    epoch: int
-    batch: int
-    steps: int
-    history: dict[str, list[float]] = field(default_factory=dict)
+from .timing import StepClock, find_batch_size, find_epoch_iterator
 
 
 class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Callback that is inserted before the user's callbacks.
 
     Args:
-        checkpoints: Checkpoints of this `fit`.
         start: Progress at the start: none, or as loaded.
         state: State to load when training begins; None without one.
-        order: Position in the data.
-        control: Stop and checkpoint requests.
-        clock: Timer of the steps.
-        monotonic: Monotonic clock [s].
     """
 
     def __init__(
@@ -63,31 +46,30 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         order: BatchOrder,
         control: ControlFlags,
         clock: StepClock,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self.checkpoints, self.order, self.control, self.clock = checkpoints, order, control, clock
         self.partial = False
-        self._monotonic = monotonic
         self.start, self._state = start, state
-        self._place = _Position(start.epoch, start.batch, start.steps, dict(start.history))
+        self._epoch, self._batch, self._steps = start.epoch, start.batch, start.steps
+        self._history = dict(start.history)
         self._steps_per_epoch = start.steps_per_epoch
-        self._saved_at = monotonic()
+        self._saved_at = time.monotonic()
         self._saved_within = False
         self._last_logs: dict[str, Any] = dict(start.logs)
 
     @property
     def progress(self) -> Progress:
-        """Progress of training."""
-        place = self._place
+        logs = {name: float(value) for name, value in self._last_logs.items()} if self._batch else {}
+        return self._build_progress(batch=self._batch, order=self.order.to_json(), logs=logs)
+
+    def _build_progress(self, **more: Any) -> Progress:
         return Progress(
-            epoch=place.epoch,
-            batch=place.batch,
-            steps=place.steps,
+            epoch=self._epoch,
+            steps=self._steps,
             steps_per_epoch=self._steps_per_epoch,
-            history=place.history,
-            order=self.order.to_json(),
-            logs={name: float(value) for name, value in self._last_logs.items()} if place.batch else {},
+            history=self._history,
+            **more,
         )
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -99,15 +81,15 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
                 self._save(Progress(epoch=self.start.epoch, batch=0, steps=0))
             restore_model(self.model, self._state)
         self.order.attach(iterator, self.model)
-        self.clock.facts = collect_fit_info(self.model)
+        precision, backend = str(self.model.dtype_policy.name), str(keras.backend.backend())
+        self.clock.facts = {"batch_size": find_batch_size(), "precision": precision, "backend": backend}
         if self._steps_per_epoch is None:
             self._steps_per_epoch = self.params.get("steps")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Start counting at the epoch's beginning, or at its saved position with restored metrics."""
-        place = self._place
-        place.epoch, place.batch = epoch, self.start.batch if epoch == self.start.epoch else 0
-        if place.batch and self._state is not None:
+        self._epoch, self._batch = epoch, self.start.batch if epoch == self.start.epoch else 0
+        if self._batch and self._state is not None:
             self.partial = not restore_metrics(self.model, self._state)
         self._saved_within = False
         self.clock.pause()
@@ -116,74 +98,57 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """Count and time the batch; save or leave if due."""
         if self.order.dry:
             return
-        place = self._place
-        trained, place.batch = batch + 1 - place.batch, batch + 1
-        place.steps += trained
+        trained, self._batch = batch + 1 - self._batch, batch + 1
+        self._steps += trained
         self.order.trained(trained)
         self._last_logs = dict(logs or {})
-        self.clock.step(place.steps)
-        if place.batch != self._steps_per_epoch:  # `on_epoch_end` follows and stores the history
+        self.clock.facts |= {
+            "epoch": self._epoch + 1,
+            "epochs": self.params["epochs"],
+            "batch": self._batch,
+            "batches": self._steps_per_epoch,
+            "loss": self._last_logs.get("loss"),
+        }
+        self.clock.step(self._steps)
+        if self._batch != self._steps_per_epoch:  # `on_epoch_end` follows and stores the history
             self._save_or_leave()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         """Leave during validation: the epoch is trained, and its validation is repeated after the resume."""
         if self.control.leave:
-            self._steps_per_epoch = self._place.batch
+            self._steps_per_epoch = self._batch
             self._save_or_leave()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Count the epoch; save its end if there are checkpoints within epochs."""
-        place = self._place
-        self._steps_per_epoch = place.batch or self._steps_per_epoch
+        self._steps_per_epoch = self._batch or self._steps_per_epoch
         for name, value in (logs or {}).items():
             unknown = self.partial and not name.startswith("val_")
-            place.history.setdefault(name, []).append(math.nan if unknown else float(value))
-        place.epoch, place.batch, self.partial = place.epoch + 1, 0, False
+            self._history.setdefault(name, []).append(math.nan if unknown else float(value))
+        self._epoch, self._batch, self.partial = epoch + 1, 0, False
         self._save_or_leave(due=self._saved_within)
 
     def finish(self) -> None:
         """Save the end, so that a restart does not train again."""
-        place = self._place
-        done = Progress(
-            epoch=place.epoch,
-            batch=0,
-            steps=place.steps,
-            steps_per_epoch=self._steps_per_epoch,
-            finished=True,
-            history=place.history,
-            drawn=self.order.drawn,
-        )
-        self._save(done)
+        self._save(self._build_progress(batch=0, finished=True, drawn=self.order.drawn))
 
     def _save(self, progress: Progress) -> None:
-        """Save a checkpoint of the model."""
         random = self.order.states_now(within_epoch=bool(progress.batch))
         self.checkpoints.save(progress, functools.partial(save_model, self.model, random=random))
 
     def _save_or_leave(self, *, due: bool = False) -> None:
         """Save when a checkpoint is due, and leave on request."""
         leave = self.control.leave
-        if due or leave or self._monotonic() - self._saved_at >= self.control.every_s:
+        if due or leave or time.monotonic() - self._saved_at >= self.control.every_s:
             self._save(self.progress)
-            self._saved_at, self._saved_within = self._monotonic(), True
+            self._saved_at, self._saved_within = time.monotonic(), True
             self.clock.pause()
         if leave:
             raise SystemExit(LEAVE)
 
 
-RESUMED = "resumed.json"
-
-
 def wrap_fit(folder: Path, *, control: ControlFlags, clock: StepClock) -> None:
-    """Make every outermost `fit` of this process resume and save checkpoints.
-
-    Args:
-        folder: Folder of the run's checkpoints, which outlives the machine.
-        control: Stop and checkpoint requests.
-        clock: Timer of the steps.
-    """
-    import keras
-
+    """Make every outermost `fit` of this process resume from a folder that outlives the machine."""
     original = keras.Model.fit
     wrapped = _ResumableFit(original, folder, control, clock)
 
@@ -230,7 +195,10 @@ class _ResumableFit:
             callback.order.close()
             checkpoints.back_to_begin()
             again = self._build_callback(checkpoints, given, replay=False)
-            self._say(_restarted(callback.start, again.start))
+            self._say(
+                f"epoch {again.start.epoch + 1} starts again from its first batch: the data came in another order;"
+                f" {callback.start.steps - again.start.steps} trained batches are dropped"
+            )
             return self._trained(model, again, {**given, "x": callback.order.rewound(given["x"])})
 
     def _build_callback(
@@ -261,7 +229,6 @@ class _ResumableFit:
         return _with_history(result, callback.start)
 
     def _trained(self, model: Any, callback: CheckpointCallback, given: dict[str, Any]) -> Any:
-        """Run the remaining epochs."""
         rest = {
             "x": callback.order.counted(given["x"]),
             "callbacks": _in_front(callback, given["callbacks"]),
@@ -275,9 +242,8 @@ class _ResumableFit:
         """Log how training resumed, and store it for the result."""
         text = f"fit {self._count}: {text}"
         print(f"gpuplan: {text}", file=sys.stderr, flush=True)  # noqa: T201
-        path = self._folder / RESUMED
-        said = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        write_json(path, [*said, text])
+        path = self._folder / "resumed.json"
+        write_json(path, [*read_json(path, []), text])
 
 
 def _continued(start: Progress, *, partial: bool) -> str:
@@ -296,23 +262,8 @@ def _continued(start: Progress, *, partial: bool) -> str:
     return f"{text} were trained{missing}"
 
 
-def _restarted(lost: Progress, start: Progress) -> str:
-    """Describe a restart at the beginning of an epoch.
-
-    Example:
-        >>> _restarted(Progress(epoch=2, batch=22, steps=102), Progress(epoch=2, batch=0, steps=80))
-        'epoch 3 starts again from its first batch: the data came in another order; 22 trained batches are dropped'
-    """
-    return (
-        f"epoch {start.epoch + 1} starts again from its first batch: the data came in another order;"
-        f" {lost.steps - start.steps} trained batches are dropped"
-    )
-
-
 def _in_front(callback: CheckpointCallback, callbacks: Any) -> Any:
     """Return the user's callbacks with the checkpoint callback before them."""
-    import keras
-
     if isinstance(callbacks, keras.callbacks.CallbackList):
         others = [callback for callback in callbacks.callbacks if not isinstance(callback, CheckpointCallback)]
         callbacks.callbacks = [callback, *others]

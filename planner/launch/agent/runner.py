@@ -6,6 +6,7 @@ SIGTERM (Linux), so that no training continues unsupervised.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -14,12 +15,13 @@ import signal
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .checkpoint import LEAVE, ControlFlags, write_json
+from .checkpoint import LEAVE, ControlFlags, read_json, write_json
 from .timing import StepClock, check_step_times
 
 PR_SET_PDEATHSIG = 1
@@ -27,11 +29,16 @@ PR_SET_PDEATHSIG = 1
 
 def main(folder: Path) -> None:
     """Run the script of a folder's `params.json`."""
-    die_with_parent()
-    params = json.loads((folder / "params.json").read_text(encoding="utf-8"))
+    set_process(PR_SET_PDEATHSIG, signal.SIGTERM)  # elsewhere only the watchdog remains
+    params = read_json(folder / "params.json")
     work = Path(params["work"])
     control = ControlFlags(every_s=params["checkpoint_every_s"])
-    clock = StepClock(on_step=_StopLossMonitor(params, control))
+
+    def report(clock: StepClock) -> None:
+        with suppress(OSError):  # a full disk ends no training
+            write_json(work / "steps.json", {"attempt": params["attempt"], **clock.to_json()})
+
+    clock = StepClock(on_step=_StopLossMonitor(params, control), report=report)
 
     def leave(*_: object) -> None:
         control.leave = True
@@ -51,16 +58,13 @@ def main(folder: Path) -> None:
     try:
         runpy.run_path(params["script"], run_name="__main__")
     finally:
-        write_json(work / "steps.json", {"attempt": params["attempt"], **clock.to_json()})
+        report(clock)
 
 
-def die_with_parent() -> None:
-    """Request SIGTERM at the death of the parent (Linux); elsewhere only the watchdog remains."""
-    if sys.platform != "linux":
-        return
-    import ctypes
-
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def set_process(option: int, value: int) -> None:
+    """Set a property of this process, on Linux: prctl(2)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def choose_backend() -> None:

@@ -23,19 +23,12 @@ STATE = "state.npz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedState:
-    """State in a checkpoint.
+    """State in a checkpoint."""
 
-    Args:
-        weights: Path of the weights.
-        seeds: States of the model's seed generators.
-        metrics: Variables of its metrics, within an epoch.
-        random: Random states by moment.
-    """
-
-    weights: str
-    seeds: list[Any]
-    metrics: list[Any]
-    random: dict[str, dict[str, Any]] = field(default_factory=dict)
+    weights: str  # path
+    seeds: list[Any]  # of the model's seed generators
+    metrics: list[Any]  # variables, within an epoch
+    random: dict[str, dict[str, Any]] = field(default_factory=dict)  # by moment
 
 
 def save_model(model: Any, path: str, *, random: Mapping[str, Mapping[str, Any]]) -> None:
@@ -105,11 +98,7 @@ def _seeds(model: Any) -> list[Any]:
 
 
 def capture_random_states(loader: Any = None) -> dict[str, Any]:
-    """Return the states as arrays, by name.
-
-    Args:
-        loader: PyTorch `DataLoader`, which may have its own generator.
-    """
+    """Return the states as arrays, by name; a PyTorch `DataLoader` may have its own generator."""
     version, words, gauss = random.getstate()
     states: dict[str, Any] = {"python": np.array([version, *words, math.nan if gauss is None else gauss])}
     numpy_state = np.random.get_state()

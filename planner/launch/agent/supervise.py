@@ -1,8 +1,8 @@
 """Supervise one attempt: `python -m …supervise FOLDER`, configured by `params.json` in the folder.
 
-It first sets the alarm of the cap. It ends when the script is done or has failed, on a stop request, on a
-preemption notice, or at the cap. Then `outcome.json` in the run's folder contains the reason, and the command
-`at_end` (which ends the machine) always runs last.
+It first sets the alarm of the cap, then proves that the machine can train. It ends when the script is done or has
+failed, on a stop request, on a preemption notice, or at the cap. From the proof on, `outcome.json` in the run's
+folder says in one line what became of it so far; whoever ends the machine reports it.
 
 Preemption notices of spot machines are read from the link-local metadata service of each cloud:
 
@@ -17,7 +17,9 @@ No cloud guarantees the notice; without it, the last checkpoint is used.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,11 +28,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .checkpoint import LEAVE, write_json
+from .checkpoint import LEAVE, read_json, write_json
 
 POLL_S = 5.0
 LINK_LOCAL = "http://169.254.169.254"
@@ -83,7 +86,14 @@ WATCHERS: dict[str, Callable[[], bool]] = {"aws": aws, "gcp": gcp, "azure": azur
 
 GRACE_S = 20.0  # grace time of a checkpoint: below the shortest notice (30 s)
 TICK_S = 0.2
-OF_STEPS = ["train_s", "steps", "step_s", "timed_steps", "step_s_quartiles", "batch_size", "precision", "backend"]
+PROOF_S = 600.0  # longest proof: a driver that hangs does not answer
+REPORT_S = 10.0
+OF_STEPS = [
+    *("train_s", "steps", "step_s", "timed_steps", "step_s_quartiles", "batch_size", "precision", "backend"),
+    *("epoch", "epochs", "batch", "batches", "loss"),
+]
+LINES, LETTERS = 12, 1500  # of the log, in a report
+_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # colours of a terminal
 
 
 class Supervisor:
@@ -92,65 +102,72 @@ class Supervisor:
     def __init__(self, folder: Path) -> None:
         self.began = time.monotonic()
         self.reason: str | None = None
+        self.stage = "proof"
         signal.signal(signal.SIGALRM, self._because("capped"))
         self.folder = folder.resolve()  # training runs in another folder
-        self.params: dict[str, Any] = json.loads((folder / "params.json").read_text(encoding="utf-8"))
+        self.params: dict[str, Any] = read_json(folder / "params.json")
         signal.setitimer(signal.ITIMER_REAL, self.params["cap_s"])
         signal.signal(signal.SIGTERM, self._because("stopped"))
-        write_json(folder / "group", os.getpgrp())  # atomic: read by the listing of machines
         (folder / "armed-alarm").touch()
-        self._start_watchdog()
         self.work = Path(self.params["work"])
         self.work.mkdir(parents=True, exist_ok=True)
         self._watch_notices()
 
     def run(self) -> int:
-        """Run the script, restart it after crashes, and write the result."""
+        """Prove that the machine can train, run the script, restart it after crashes, and write the result."""
         status, code = "failed", None
         try:
-            for _ in range(self.params["restarts"] + 1):
-                status, code = self._once()
-                if status != "crashed":
-                    break
+            if self.params["expects"] and (code := self._run("proof", most_s=PROOF_S)):  # a rented machine
+                status = self.reason or "failed_before_training"
+            else:
+                self.stage = "training"
+                for _ in range(self.params["restarts"] + 1):
+                    status, code = self._once()
+                    if status != "crashed":
+                        break
         finally:
             self._write_outcome("failed" if status == "crashed" else status, code)
-            if self.params["at_end"]:  # ends a rented machine
-                subprocess.run(self.params["at_end"], check=False)
         return 0 if status == "done" else 1
 
     def _once(self) -> tuple[str, int | None]:
         """Run the script once; return its status and exit code."""
         if self.reason:
             return self.reason, None
-        module = f"{__package__}.runner"
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **_search_path()}
-        # The script inherits the lock `alive`, which stays held if the supervisor is killed.
-        child = subprocess.Popen(
-            [sys.executable, "-m", module, str(self.folder)],
-            cwd=self.params["cwd"],
-            env=environment,
-            close_fds=False,
-        )
-        code = self._wait(child)
+        code = self._run("runner")
         if self.reason:
             return self.reason, code
-        if _read_json(self.work / "stop_loss.json", {"stopped": False})["stopped"]:
+        if read_json(self.work / "stop_loss.json", {"stopped": False})["stopped"]:
             return "stopped", code
         if code == 0:
             return "done", code
         return ("crashed" if code < 0 or code == LEAVE else "failed"), code
 
-    def _wait(self, child: subprocess.Popen[bytes]) -> int:
-        """Wait for the script; to end it, send SIGTERM, and SIGKILL after the grace time."""
-        asked_at: float | None = None
+    def _run(self, module: str, *, most_s: float = math.inf) -> int:
+        """Run a module of this package to its end; to end it, send SIGTERM, and SIGKILL after the grace time."""
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **_search_path()}
+        # The script inherits the lock `alive`, which stays held if the supervisor is killed.
+        child = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.{module}", str(self.folder)],
+            cwd=self.params["cwd"],
+            env=environment,
+            close_fds=False,
+        )
+        began, asked_at, reported = time.monotonic(), math.inf, -math.inf
         while True:
+            now = time.monotonic()
+            if now - reported >= REPORT_S:
+                with suppress(OSError):  # a full disk ends no training
+                    self._write_outcome("running", None)
+                reported = now
             try:
                 return child.wait(timeout=TICK_S)
             except subprocess.TimeoutExpired:
-                if self.reason and asked_at is None:
+                if asked_at == math.inf and (self.reason or now - began > most_s):
+                    if not self.reason:
+                        print(f"gpuplan: {module}: no answer in {most_s:g} s", file=sys.stderr, flush=True)  # noqa: T201
                     child.send_signal(signal.SIGTERM)
-                    asked_at = time.monotonic()
-                elif asked_at is not None and time.monotonic() - asked_at > GRACE_S:
+                    asked_at = now
+                elif now - asked_at > GRACE_S:
                     child.kill()
 
     def _because(self, reason: str) -> Any:
@@ -160,13 +177,6 @@ class Supervisor:
             self.reason = self.reason or reason
 
         return handler
-
-    def _start_watchdog(self) -> None:
-        """Start the watchdog in a new session, without the lock that it waits for."""
-        cap_s = self.params.get("watchdog_s")
-        if cap_s is not None:
-            watchdog = [sys.executable, "-m", f"{__package__}.watchdog", str(self.folder)]
-            subprocess.Popen([*watchdog, str(os.getpgrp()), str(cap_s)], start_new_session=True)
 
     def _watch_notices(self) -> None:
         """Poll for preemption notices in a thread, from the start: some clouds enable them on request."""
@@ -182,23 +192,32 @@ class Supervisor:
         threading.Thread(target=watch, daemon=True).start()
 
     def _write_outcome(self, status: str, code: int | None) -> None:
-        """Write the result: status, and step times if known."""
-        steps = _read_json(self.work / "steps.json", {})
+        """Write the result so far: status, progress and step times if known, and the last lines of the log."""
+        steps = read_json(self.work / "steps.json", {})
         own = steps if steps.get("attempt") == self.params["attempt"] else {}
         outcome = {
             "attempt": self.params["attempt"],
             "status": status,
+            "stage": self.stage,
+            "log": self._read_log(),
             "exit_code": code,
             "ran_s": time.monotonic() - self.began,
             **{name: own.get(name) for name in OF_STEPS},
-            "resumed": _read_json(self.work / "checkpoints" / "resumed.json", []),  # a line per interruption
+            "resumed": read_json(self.work / "checkpoints" / "resumed.json", []),  # a line per interruption
         }
         write_json(self.work / "outcome.json", outcome)
 
-
-def _read_json(path: Path, missing: Any) -> Any:
-    """Return the content of a JSON file, or a default if it is missing."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else missing
+    def _read_log(self) -> str:
+        """Return the last lines of the log, without codes for a terminal."""
+        own = self.folder / "log.txt"
+        path = own if own.exists() else self.work / f"log-{self.params['attempt']}.txt"
+        if not path.exists():
+            return ""
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4 * LETTERS))
+            text = _CODES.sub("", file.read().decode(errors="replace").replace("\r", "\n"))
+        lines = ["".join(filter(str.isprintable, line)) for line in text.splitlines() if line.strip()]
+        return "\n".join(lines[-LINES:])[-LETTERS:]
 
 
 def _search_path() -> dict[str, str]:

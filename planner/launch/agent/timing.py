@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 WARM_UP_STEPS = 5  # compilation and allocation
 KEPT_STEPS = 10_000
+REPORT_S = 5.0
 
 
 class StepClock:
@@ -17,19 +19,20 @@ class StepClock:
 
     Args:
         on_step: Receives the step times so far [s].
-        monotonic: Monotonic clock [s].
+        report: Called at the end of a batch, at most every `REPORT_S`.
     """
 
     def __init__(
         self,
         on_step: Callable[[list[float]], None] = lambda times_s: None,
-        monotonic: Callable[[], float] = time.perf_counter,
+        report: Callable[[StepClock], None] = lambda clock: None,
     ) -> None:
         self.times_s: list[float] = []
         self.steps = 0
         self.train_s = 0.0
         self.facts: dict[str, Any] = {}
-        self._on_step, self._monotonic = on_step, monotonic
+        self._on_step, self._report = on_step, report
+        self._reported = -math.inf
         self._last: tuple[int, float] | None = None
         self._seen = 0
         self._began: float | None = None
@@ -38,15 +41,11 @@ class StepClock:
         """Exclude the time until the next end of a batch; the first call marks the beginning of training."""
         self._last = None
         if self._began is None:
-            self._began = self._monotonic()
+            self._began = time.perf_counter()
 
     def step(self, steps: int) -> None:
-        """Record the end of one or several batches.
-
-        Args:
-            steps: Steps of the whole run so far [-].
-        """
-        now = self._monotonic()
+        """Record the end of one or several batches; `steps` are those of the whole run so far [-]."""
+        now = time.perf_counter()
         self._seen += 1
         self.steps += 1 if self._last is None else steps - self._last[0]
         self.train_s = now - (now if self._began is None else self._began)
@@ -54,10 +53,13 @@ class StepClock:
             self.times_s.append((now - self._last[1]) / max(1, steps - self._last[0]))
             self._on_step(self.times_s)
         self._last = (steps, now)
+        if now - self._reported >= REPORT_S:
+            self._reported = now
+            self._report(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Return step count, training time and step times."""
-        times = self.times_s
+        """Return step count, training time, step times and facts; the loss as text: it may be no number."""
+        times, loss = self.times_s, self.facts.get("loss")
         return {
             "steps": self.steps,
             "train_s": self.train_s,
@@ -65,6 +67,7 @@ class StepClock:
             "step_s": statistics.median(times) if times else None,
             "step_s_quartiles": statistics.quantiles(times, n=4) if len(times) > 1 else None,
             **self.facts,
+            "loss": None if loss is None else f"{float(loss):.4g}",
         }
 
 
@@ -72,7 +75,6 @@ def check_step_times(times_s: list[float], *, low_s: float, high_s: float, facto
     """Describe step times outside the planned interval; empty if they are within.
 
     Args:
-        times_s: Step times [s].
         low_s, high_s: Planned interval [s].
         factor: Tolerated factor outside the interval [-].
 
@@ -110,14 +112,3 @@ def find_batch_size() -> int | None:
     """Return the batch size of the calling `fit()`."""
     size = getattr(getattr(find_epoch_iterator(), "data_adapter", None), "batch_size", None)
     return int(size) if size else None
-
-
-def collect_fit_info(model: Any) -> dict[str, Any]:
-    """Return batch size, precision and backend of the calling `fit()`."""
-    import keras
-
-    return {
-        "batch_size": find_batch_size(),
-        "precision": str(model.dtype_policy.name),
-        "backend": str(keras.backend.backend()),
-    }

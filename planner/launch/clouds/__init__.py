@@ -6,30 +6,19 @@ from importlib import import_module
 from pathlib import Path
 
 from ...errors import UsageError, near_names_hint
-from ...offers.aliases import PROVIDER_ALIASES
+from ...offers.clouds import CLOUDS, PROVIDER_ALIASES
 from ..core.clock import Clock
 from ..core.cloud_adapter import Adapter
 
-_HOME: dict[str, str] = {
-    "local": ".local:LocalAdapter",
-    "aws": ".aws.adapter:AwsAdapter",
-    "gcp": ".google.adapter:GoogleAdapter",
-    "azure": ".azure.adapter:AzureAdapter",
-}
-LAUNCHABLE = tuple(_HOME)
+LAUNCHABLE = tuple(cloud.name for cloud in CLOUDS if cloud.adapter)
 
 
 def create_adapter(provider: str, *, state_dir: Path, clock: Clock) -> Adapter:
-    """Return a new adapter of a provider.
-
-    Args:
-        provider: Name of the provider in offers.
-        state_dir: Folder of the adapter's state on this computer.
-        clock: Clock.
-    """
-    if provider not in _HOME:
+    """Return a new adapter of a provider, by its name in offers; `state_dir` keeps its state on this computer."""
+    home = next((cloud.adapter for cloud in CLOUDS if cloud.name == provider), "")
+    if not home:
         hint = near_names_hint(provider, LAUNCHABLE, see_all="gpuplan launch --help", aliases=PROVIDER_ALIASES)
         raise UsageError(f"cannot launch on provider `{provider}`", hint=hint)
-    module, _, name = _HOME[provider].partition(":")
+    module, _, name = home.partition(":")
     adapter: Adapter = getattr(import_module(module, __package__), name)(state_dir=state_dir, clock=clock)
     return adapter

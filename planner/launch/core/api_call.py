@@ -17,16 +17,19 @@ Errors are classified alike for all providers: adapters classify, the engine dec
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal
+from functools import cache
+from types import NoneType
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from ...errors import CredentialsError, GpuplanError
+from ...errors import CredentialsError, GpuplanError, UsageError
 
 StepOutputs = Mapping[str, Mapping[str, Any]]
 
@@ -36,14 +39,61 @@ class Data(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    @classmethod
+    def from_stored(cls, values: Mapping[str, Any]) -> Self:
+        """Return stored data, also those of another version: unknown fields and limits of values are ignored.
+
+        Raises:
+            ValueError: A field without a default is missing, or a value has another type.
+        """
+        hints, found = _find_hints(cls), {}
+        for name, field in cls.model_fields.items():
+            stored = values.get(field.alias or name, _MISSING)
+            if stored is not _MISSING:
+                found[name] = _read_stored(hints[name], stored)
+            elif field.is_required():
+                raise ValueError(f"{cls.__name__} has no `{name}`")
+        return cls.model_construct(**found)
+
+    def changed(self, **values: Any) -> Self:
+        """Return the same data with some values changed, which are validated."""
+        return type(self)(**{**dict(self), **values})
+
+
+@contextmanager
+def refusing(what: str, *, hint: str) -> Iterator[None]:
+    """Raise UsageError, in one line, for values that are not valid: `what` cannot be done with them."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])).encode("unicode_escape").decode()
+        raise UsageError(f"{what}: `{where}`: {first['msg']}", hint=hint) from error
+
+
+_MISSING = object()
+_find_hints = cache(get_type_hints)
+_find_reader = cache(TypeAdapter)
+
+
+def _read_stored(kind: Any, value: Any) -> Any:
+    """Convert a JSON value into a type; the names of a `Literal` are not checked."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if NoneType in parts:
+        return None if value is None else _read_stored(parts[0], value)
+    if origin is tuple:
+        return tuple(_read_stored(parts[0], one) for one in _find_reader(list).validate_python(value))
+    if isinstance(kind, type) and issubclass(kind, Data):
+        return kind.from_stored(_find_reader(dict).validate_python(value))
+    plain = str if origin is Literal else origin or kind
+    return _find_reader(plain).validate_python(value)
+
 
 class Call(Data):
-    """One call of a provider's API.
+    """One call of a provider's API; `service` and `operation` are names in the provider's own library.
 
     Args:
         step: Name of the call within the attempt; later calls refer to it.
-        service, operation: Names in the provider's own library.
-        region: Region that it is sent to.
         params: Parameters; may hold references, never a secret.
         makes: `machine` for the one call that starts billing, `resource` for a thing that must be removed later.
         arms: Cap layer that is in force once this call is done and its expectations hold.
@@ -125,17 +175,10 @@ def resolve(value: Any, known: StepOutputs) -> Any:
     return {key: resolve(inner, known) for key, inner in value.items()}
 
 
-def hash_params(params: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of parameters, independent of the order of keys."""
-    text = json.dumps(params, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def _reference(path: str, known: StepOutputs) -> Any:
     """Return a value that an earlier call kept; raise KeyError without one."""
     step, _, name = path.partition(".")
-    found = known[step][name]
-    if found is None:
+    if (found := known[step][name]) is None:
         raise KeyError(path)
     return found
 
@@ -155,51 +198,42 @@ _REFERENCES: dict[str, Callable[[Any, StepOutputs], Any]] = {
 
 
 class ErrorKind(StrEnum):
-    """Kind of a refusal, which decides the next action.
+    """Kind of a refusal, which decides the next action."""
 
-    CAPACITY: No capacity here at the moment; nothing was made. The next candidate is tried.
-    QUOTA: The account's quota is exceeded; nothing was made. Candidates of the same scope are skipped.
-    CREDENTIALS: Missing, expired, invalid or insufficient. The launch stops and names what exists.
-    INVALID: The request is invalid everywhere and at any time. The launch stops.
-    THROTTLED: Too many requests; this one was not processed. Retried after a wait.
-    TRANSIENT: Certainly not done (a dependency is busy). Retried after a wait.
-    UNKNOWN: Possibly done: no answer, a partial answer, an internal error. Retried with the same token, then the
-        machine is looked up by its tags; nothing else is created before that is settled.
-    SPENT_TOKEN: The token belongs to a machine that has ended. A new attempt uses a new one.
-    EXISTS: The name is in use. The call's ``find`` reads what exists.
-    ABSENT: The thing to read or remove does not exist (or is not visible yet).
-    """
-
-    CAPACITY = "capacity"
-    QUOTA = "quota"
-    CREDENTIALS = "credentials"
-    INVALID = "invalid"
-    THROTTLED = "throttled"
-    TRANSIENT = "transient"
+    CAPACITY = "capacity"  # none here at the moment; nothing was made, the next candidate is tried
+    QUOTA = "quota"  # of the account; nothing was made, candidates of the same scope are skipped
+    CREDENTIALS = "credentials"  # missing, expired, insufficient; the launch stops and names what exists
+    INVALID = "invalid"  # everywhere and at any time; the launch stops
+    THROTTLED = "throttled"  # not processed; retried after a wait
+    TRANSIENT = "transient"  # certainly not done, a dependency is busy; retried after a wait
+    # Possibly done: no answer, a partial answer, an internal error. Retried with the same token, then the machine
+    # is looked up by its tags; nothing else is created before that is settled.
     UNKNOWN = "unknown outcome"
-    SPENT_TOKEN = "spent token"
-    EXISTS = "exists"
-    ABSENT = "absent"
+    SPENT_TOKEN = "spent token"  # of a machine that has ended; a new attempt uses a new one
+    EXISTS = "exists"  # the name is in use; the call's `find` reads what exists
+    ABSENT = "absent"  # the thing to read or remove does not exist, or is not visible yet
 
 
 RETRIED = frozenset({ErrorKind.THROTTLED, ErrorKind.TRANSIENT, ErrorKind.UNKNOWN})
 
 
-class CloudError(GpuplanError):
-    """An API call failed.
+LONGEST_MESSAGE = 500  # characters
+_PAGE = re.compile(r"<(!doctype|html|head|body)\b", re.IGNORECASE)
+_TAG = re.compile(r"<(style|script)\b.*?</\1>|<[^<>]*>", re.IGNORECASE | re.DOTALL)
 
-    Args:
-        kind: Kind of the error.
-        code: The cloud's error code.
-        message: The cloud's message, in one line.
-        scope: Scope of a quota: `region` or `account`.
-        way_out: Advice for the user (`Call.way_out`).
+
+class CloudError(GpuplanError):
+    """An API call failed, with the cloud's code and message; of HTML or a long text, the beginning is one line.
+
+    `scope` is that of a quota: `region` or `account`; `way_out` is advice for the user (`Call.way_out`).
     """
 
     def __init__(
         self, kind: ErrorKind, code: str, message: str, *, scope: str = "region", way_out: str = ""
     ) -> None:
-        super().__init__(f"{code}: {message}" if message else code)
+        line = " ".join((_TAG.sub(" ", message) if _PAGE.search(message) else message).split())
+        line = line if len(line) <= LONGEST_MESSAGE else f"{line[:LONGEST_MESSAGE]}…"
+        super().__init__(f"{code}: {line}" if line else code)
         self.kind = kind
         if kind is ErrorKind.CREDENTIALS:
             self.exit_code = CredentialsError.exit_code

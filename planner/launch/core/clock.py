@@ -15,15 +15,12 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the time of this computer in UTC: for records, never for deadlines at a cloud."""
-        ...
 
     def monotonic(self) -> float:
         """Return the value of a monotonic clock [s]."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait [s]."""
-        ...
 
 
 class SystemClock:
@@ -60,9 +57,7 @@ class BackoffPolicy:
     ending_s: float = 600.0
 
     def delay_s(self, tries: int) -> float:
-        """Return the wait after a number of tries: exponential backoff with jitter [s].
-
-        uniform(0.5, 1) * min(longest_wait_s, first_wait_s * 2^tries), after
+        """Return the wait after some tries: uniform(0.5, 1) * min(longest_wait_s, first_wait_s * 2^tries) [s].
 
         M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015, "full jitter".
         """

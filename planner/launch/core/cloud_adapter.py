@@ -7,10 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from itertools import chain
 from typing import Any, Literal, Protocol, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from .api_call import Call, CloudError, Data
 from .launch_plan import Attempt, CostBounds
@@ -20,23 +19,21 @@ Answer = TypeVar("Answer")
 
 
 def ask_places(
-    places: Iterable[str], ask: Callable[[str], Answer], *, threads: int = 1
-) -> tuple[dict[str, Answer], dict[str, CloudError]]:
-    """Query several places; an error of one does not stop the others.
+    questions: Mapping[str, Callable[[], Iterable[Answer]]], *, threads: int = 1
+) -> tuple[dict[str, list[Answer]], dict[str, CloudError]]:
+    """Return answers and errors by place, in the order of the places; an error of one does not stop the others.
 
     Args:
-        places: Regions, zones, projects or subscriptions.
-        ask: Returns the answer of one place, or raises CloudError.
-        threads: Number of places asked at the same time; above 1, `ask` has to be safe in threads [-].
-
-    Returns:
-        Answers and errors by place, in the order of the places.
+        questions: By region, zone, project or subscription: returns what is there, or raises CloudError.
+        threads: Number of places asked at the same time; above 1, questions have to be safe in threads [-].
     """
-    answers: dict[str, Answer] = {}
+    answers: dict[str, list[Answer]] = {}
     failed: dict[str, CloudError] = {}
     pool = ThreadPoolExecutor(threads)
     try:
-        for place, reply in [(place, pool.submit(ask, place)) for place in places]:
+        # Pages are read within the thread of the place.
+        asked = {place: pool.submit(lambda ask: list(ask()), question) for place, question in questions.items()}
+        for place, reply in asked.items():
             try:
                 answers[place] = reply.result()
             except CloudError as fault:
@@ -50,33 +47,16 @@ MachineState = Literal["starting", "running", "ending", "stopped", "ended"]
 
 
 class MachineRef(Data):
-    """Identity of a machine: enough to query it and to end it.
-
-    Args:
-        id: The provider's id.
-        region: Its region.
-        zone: Zone within the region; None when the provider chose it.
-        details: The provider's own (`Attempt.details`), such as a project or a resource group.
-    """
+    """Identity of a machine: enough to query it and to end it."""
 
     id: str
     region: str
-    zone: str | None = None
-    details: dict[str, str] = Field(default_factory=dict)
+    zone: str | None = None  # None when the provider chose it
+    details: dict[str, str] = Field(default_factory=dict)  # `Attempt.details`, such as a project or a group
 
 
 class CloudMachine(Data):
-    """A machine as its cloud describes it; run, owner and price are read from its tags.
-
-    Args:
-        id: The provider's id.
-        state: A `stopped` machine still pays for its disk; `ended` is returned by ``look`` only, never listed.
-        started_at, seen_at: Times by the cloud's clock.
-        cap_at: Time of the cap; None when its tags have none.
-        run, attempt, owner, owner_name: From its tags; empty or 0 without them.
-        usd_per_hour: Planned price from its tags; None without one [USD/h].
-        details: Same as in ``MachineRef``.
-    """
+    """A machine as its cloud describes it, at times of its clock; run, owner and price are read from its tags."""
 
     id: str
     provider: str
@@ -84,120 +64,89 @@ class CloudMachine(Data):
     zone: str | None = None
     instance_type: str
     purchase: Literal["on_demand", "spot"]
-    state: MachineState
+    state: MachineState  # `stopped` still pays for a disk; `ended` is returned by ``look`` only, never listed
     started_at: datetime
     seen_at: datetime
-    cap_at: datetime | None
+    cap_at: datetime | None  # time of the cap; None when its tags have none
     run: str
     attempt: int
     owner: str
-    usd_per_hour: Decimal | None
+    usd_per_hour: Decimal | None  # planned price from its tags; None without one [USD/h]
     owner_name: str = ""
+    cap_from: datetime | None = None  # time at which the cap begins; None: at the start
     details: dict[str, str] = Field(default_factory=dict)
 
     @property
     def ref(self) -> MachineRef:
-        """Identity of the machine."""
         return MachineRef(id=self.id, region=self.region, zone=self.zone, details=self.details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Machines of all places that answered.
-
-    Args:
-        machines: The machines.
-        failed: Error by place (region, zone, project or subscription) that did not answer.
-        answered: Places that answered.
-    """
+    """Machines of all places that answered, and errors of the others (region, zone, project or subscription)."""
 
     machines: tuple[CloudMachine, ...] = ()
     failed: Mapping[str, CloudError] = field(default_factory=dict)
     answered: tuple[str, ...] = ()
 
 
-def collect_machines(
-    places: Iterable[str], ask: Callable[[str], Iterable[CloudMachine]], *, threads: int = 1
-) -> Listing:
-    """List the machines of several places; arguments as for `ask_places`."""
-    answers, failed = ask_places(places, lambda place: tuple(ask(place)), threads=threads)
-    return Listing(machines=tuple(chain(*answers.values())), failed=failed, answered=tuple(answers))
-
-
 class Leftover(Data):
-    """A resource other than a machine that was made for an attempt.
+    """A resource other than a machine that was made for an attempt, which its tags or name tell, if known."""
 
-    Args:
-        kind: `security group`, `schedule`, `resource group` or `uploaded archive`.
-        id: The provider's id.
-        region: Its region.
-        run, attempt, owner: From its tags or name; empty or 0 without them.
-        undo: Calls that remove it, without references.
-    """
-
-    kind: str
+    kind: str  # `security group`, `schedule`, `resource group` or `uploaded archive`
     id: str
     region: str
     run: str
     attempt: int
     owner: str
-    undo: tuple[Call, ...]
-
-
-def collect_leftovers(
-    places: Iterable[str], ask: Callable[[str], Iterable[Leftover]], *, threads: int = 1
-) -> tuple[list[Leftover], dict[str, CloudError]]:
-    """List the leftovers of several places, and the places that failed; arguments as for `ask_places`."""
-    answers, failed = ask_places(places, lambda place: tuple(ask(place)), threads=threads)
-    return list(chain(*answers.values())), failed
+    undo: tuple[Call, ...]  # calls that remove it, without references
 
 
 class LivePrice(Data):
-    """Current price of an offer, read from the provider.
+    """Current price of an offer, read from the provider."""
 
-    Args:
-        usd_per_hour: Price of the machine alone, as in the catalog [USD/h].
-        source: API that it was read from.
-        read_at: Time of the answer, in UTC.
-    """
-
-    usd_per_hour: Decimal
-    source: str
+    usd_per_hour: Decimal  # price of the machine alone, as in the catalog [USD/h]
+    source: str  # API that it was read from
     read_at: datetime
 
 
 class RunOutcome(Data):
-    """Result of an ended run, as its supervisor stored it.
+    """Result of a run so far, as its machine reported it: untrusted, so control characters are removed."""
 
-    Args:
-        attempt: Attempt that wrote it.
-        status: `done`, `failed` (error in the script), `preempted`, `capped` or `stopped`.
-        exit_code: Exit code of the script; None when it did not end by itself.
-        ran_s: Time from the start of the machine to the end of the run [s].
-        train_s: Time within `fit` in this attempt [s]; None without a `fit`.
-        steps: Optimizer steps of this attempt [-].
-        step_s: Median step time after the steps that compile [s].
-        timed_steps: Number of steps that the median is taken over [-].
-        step_s_quartiles: Quartiles of the same steps [s].
-        batch_size: Global batch size [-].
-        precision: Name of the model's Keras dtype policy.
-        backend: Keras backend.
-        resumed: One sentence for each interruption of the run: how training resumed.
-    """
-
-    attempt: int
-    status: Literal["done", "failed", "preempted", "capped", "stopped"]
-    exit_code: int | None = None
-    ran_s: float | None = None
-    train_s: float | None = None
-    steps: int | None = None
-    step_s: float | None = None
-    timed_steps: int | None = None
-    step_s_quartiles: tuple[float, float, float] | None = None
-    batch_size: int | None = None
-    precision: str | None = None
+    attempt: int  # attempt that wrote it
+    status: Literal["running", "failed_before_training", "done", "failed", "preempted", "capped", "stopped"]
+    stage: str = "training"  # `boot`, `python`, `files`, `packages`, `proof` or `training`
+    log: str = ""  # last lines of the log
+    exit_code: int | None = None  # exit code of the script; None when it did not end by itself
+    ran_s: float | None = None  # time from the start of the machine to the end of the run [s]
+    train_s: float | None = None  # time within `fit` in this attempt [s]; None without a `fit`
+    steps: int | None = None  # optimizer steps of this attempt [-]
+    step_s: float | None = None  # median step time after the steps that compile [s]
+    timed_steps: int | None = None  # number of steps that the median is taken over [-]
+    step_s_quartiles: tuple[float, float, float] | None = None  # quartiles of the same steps [s]
+    batch_size: int | None = None  # global batch size [-]
+    precision: str | None = None  # name of the model's Keras dtype policy
     backend: str | None = None
-    resumed: tuple[str, ...] = ()
+    resumed: tuple[str, ...] = ()  # one sentence for each interruption of the run: how training resumed
+    epoch: int | None = None  # current epoch of the present `fit`, from 1 [-]
+    epochs: int | None = None
+    batch: int | None = None  # trained batches of the epoch [-]
+    batches: int | None = None  # of an epoch; None: unknown [-]
+    loss: str | None = None  # loss after the last batch, as text
+
+    @field_validator("stage", "log", "loss")
+    @classmethod
+    def _without_codes(cls, text: str | None) -> str | None:
+        """Remove control characters, and all but the end of a long text."""
+        return text and "".join(one for one in text[-LONGEST_TEXT:] if one.isprintable() or one == "\n")
+
+    @property
+    def failed(self) -> bool:
+        """Whether the machine ended before it trained."""
+        return self.status == "failed_before_training"
+
+
+LONGEST_TEXT = 4000
 
 
 class Adapter(Protocol):
@@ -205,34 +154,32 @@ class Adapter(Protocol):
 
     provider: str
     remote: bool  # False: this computer, which is queried without cost and without credentials
+    options_type: type[Any] | None = None  # dataclass of its options; None: it has none
     visibility_s: float  # after this time, a machine not listed by its tags does not exist [s]
 
     def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
         """Return the maximum cost of an offer, disk included. Pure; ``cap_s`` of the candidate is not set yet."""
-        ...
+
+    def pick_image(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> str:
+        """Return the image that a machine is launched with; empty without one. Pure."""
+        return ""
 
     def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
         """Return the calls for every candidate, in order, numbered from ``request.attempt``. Pure.
 
-        One ``Attempt`` for each candidate (and zone, if the provider needs one). Exactly one call has
-        ``makes="machine"``. That call contains
-          - the idempotency token ``build_token(...)`` of `request`, wherever the provider takes one, also in
-            ``Call.token``;
-          - the tags ``build_tags(...)`` of `request`, never added afterwards: after a crash in between, the
-            machine could not be found;
-          - the cap that the provider itself supports, and the start-up script, whose first line arms the timer.
+        Exactly one call ``makes="machine"``. It contains the token (`build_token`) where the provider takes one,
+        the tags (`build_tags`: after a crash before tags that are added later, the machine could not be found),
+        the cap that the provider supports, and the start-up script, whose first line arms the timer.
         A call that creates another thing that must be removed has ``makes="resource"`` and ``undo`` calls.
-        Names consist of run and attempt (`request.build_resource_name`), so that a call without a token is safe
-        to repeat: it answers EXISTS, and ``Call.find`` reads what exists. A long-running operation is two calls:
+        Names consist of run and attempt (`build_resource_name`), so that a call without a token is safe to
+        repeat: it answers EXISTS, and ``Call.find`` reads what exists. A long-running operation is two calls:
         the request, and a call that is repeated (``patience_s``) until it ``expects`` the state. A cap is read
-        back by a call that ``arms`` the layer and ``expects`` it; a layer that fails to arm ends the machine at
-        once. No call contains a secret. ``Attempt.details`` is the provider's part of the machine's identity.
+        back by a call that ``arms`` the layer; a layer that fails to arm ends the machine at once.
+        No call contains a secret.
         """
-        ...
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         """Return the calls that end a machine; repeating them is harmless: a missing one answers ABSENT. Pure."""
-        ...
 
     def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once, its references resolved and the SDK's retries disabled; return the reply as JSON.
@@ -242,26 +189,19 @@ class Adapter(Protocol):
         asynchronous failure (an operation with an error, an instance that ended while it started) is raised as a
         CloudError of its kind.
         """
-        ...
 
     def missing(self) -> str:
         """Return why the provider cannot be used (no SDK, no credentials), without a request; else empty."""
-        ...
+        return ""
 
     def cloud_time(self) -> datetime | None:
         """Return the cloud's time: its last answer's `Date` plus monotonic time since; None before the first.
 
-        Whether a machine that cannot be seen may still show up, and whether one is past its cap, is never decided
-        by the clock of this computer.
+        This computer's clock never decides whether a machine may still show up, or is past its cap.
         """
-        ...
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
-        """Return the current description of a machine; only this decides that one on record is gone.
-
-        State `ended` when the cloud says so; None when the id is unknown; CloudError when neither can be read.
-        """
-        ...
+        """Return a machine, `ended` ones too; None, an unknown id, alone decides that one on record is gone."""
 
     def machines(self, regions: Sequence[str] | None) -> Listing:
         """Return all machines with our tags that still cost money, of every owner, and the places that failed.
@@ -269,19 +209,21 @@ class Adapter(Protocol):
         In the given regions (None: all that the account can use), never one without our tags.
         ``CloudMachine.seen_at`` is the cloud's clock. CloudError when the list of places cannot be read.
         """
-        ...
 
     def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
         """Return resources other than machines with our tags or names, and the places that did not answer."""
-        ...
+        return [], {}
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the current price of an offer, read with the credentials that launch it, or raise CloudError."""
-        ...
+
+    def find_cap_problem(self, request: LaunchRequest) -> str:
+        """Return what the user gave for the cap and cannot be proven, or ""; NoAnswerError: it would not work."""
+        return ""
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return the result that the supervisor stored with the run's files.
+        """Return the result that the supervisor stored with the run's files, if any outlives the machine."""
 
-        None without one, or where the provider has no storage that outlives the machine.
-        """
-        ...
+    def console(self, machine: MachineRef) -> str:
+        """Return the last lines of a machine's console; empty where they are unknown."""
+        return ""

@@ -10,16 +10,18 @@ from contextlib import contextmanager
 
 from ...errors import CredentialsError, GpuplanError
 from .api_call import RETRIED, CloudError, ErrorKind
-from .cloud_adapter import Adapter, CloudMachine
+from .cloud_adapter import Adapter, CloudMachine, RunOutcome
 from .history import AttemptHistory
+from .request import LaunchRequest
 
+_RECORDS = "ledger"
 _LEDGER = "`gpuplan ps` shows the machines on record"
 
 
 class Failures:
     """Errors collected while other parts are processed.
 
-    A part is a provider (`aws`), a place of one (`aws us-east-1`), a run or a machine.
+    A part is a provider (`aws`), a place of one (`aws us-east-1`), a run, a machine, or a record (`ledger RUN`).
     """
 
     def __init__(self) -> None:
@@ -42,6 +44,15 @@ class Failures:
             hint=f"{describe_retry(fault)} the command; {otherwise}",
         )
 
+    def to_json(self) -> dict[str, list[dict[str, str | None]]]:
+        """Return the providers that did not answer and the records that cannot be read."""
+        parts = [(*part.partition(" ")[::2], str(error)) for part, error in self.errors.items()]
+        silent = [{"provider": name, "place": place or None, "error": error} for name, place, error in parts]
+        return {
+            "silent": [one for one in silent if one["provider"] != _RECORDS],
+            "damaged": [{"run": run or None, "error": error} for name, run, error in parts if name == _RECORDS],
+        }
+
     def raise_any(self) -> None:
         """Raise the collected errors as one; a CredentialsError if one is among them."""
         if not self.errors:
@@ -56,13 +67,7 @@ class Failures:
 
 @contextmanager
 def explain_errors(provider: str, *, what: str, otherwise: str) -> Iterator[None]:
-    """Convert a CloudError into an error that names the provider and the request.
-
-    Args:
-        provider: The provider.
-        what: Object of "… was asked" (`for its machines`).
-        otherwise: Alternative for the user.
-    """
+    """Convert a CloudError into "PROVIDER was asked WHAT and answered …", with an alternative for the user."""
     try:
         yield
     except CloudError as fault:
@@ -71,12 +76,9 @@ def explain_errors(provider: str, *, what: str, otherwise: str) -> Iterator[None
 
 
 def list_machines(adapter: Adapter, regions: Sequence[str] | None, failures: Failures) -> tuple[CloudMachine, ...]:
-    """List a provider's machines with our tags.
+    """List a provider's machines with our tags; `failures` collects what does not answer, a place or the provider.
 
-    Args:
-        adapter: Adapter of the provider.
-        regions: Regions to query; None: all that the account can use.
-        failures: Collects the error of each place that does not answer, or of the provider as a whole.
+    None stands for all regions that the account can use.
     """
     with (
         failures.collect(adapter.provider),
@@ -92,6 +94,18 @@ def list_machines(adapter: Adapter, regions: Sequence[str] | None, failures: Fai
     return ()
 
 
+def read_outcome(adapter: Adapter, request: LaunchRequest) -> RunOutcome | None:
+    """Return the result of an ended run; None without one; GpuplanError when it cannot be read."""
+    what = f"for the result of run `{request.run}`"
+    with explain_errors(request.provider, what=what, otherwise="the result is in its bucket"):
+        try:
+            return adapter.outcome(request)
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            message = f"the result of run `{request.run}` cannot be read: {reason}"
+            raise GpuplanError(message, hint="remove its file; the run counts as one without a result") from error
+
+
 @contextmanager
 def explain_teardown_errors(past: AttemptHistory) -> Iterator[None]:
     """Convert a CloudError during a teardown into an error that names what may still exist."""
@@ -103,17 +117,23 @@ def explain_teardown_errors(past: AttemptHistory) -> Iterator[None]:
 
 def build_access_error(past: AttemptHistory, fault: CloudError) -> GpuplanError:
     """Return the error of a provider that refuses access: what exists, and how to end it by hand."""
-    request, attempt = past.plan.request, past.attempt
-    exists = "nothing was made"
-    if past.may_have_machine:
-        named = past.machine_id or "a machine that may exist"
-        exists = f"{named} ends by itself after {attempt.candidate.cap_s} s; by hand: {attempt.stop_by_hand}"
-    elif any(call.makes == "resource" and call.step in past.intended for call in attempt.calls):
-        exists = "there is no machine; other resources may be left"
     return _error_of(fault)(
-        f"{request.provider} answered {fault}; {exists}",
-        hint=f"{describe_retry(fault)} the command, or `gpuplan stop {request.run}`",
+        f"{past.provider} answered {fault}; {describe_existing(past)}",
+        hint=f"{describe_retry(fault)} the command, or `gpuplan stop {past.run}`",
     )
+
+
+def describe_existing(past: AttemptHistory) -> str:
+    """Describe what an attempt may have made, and how it ends."""
+    attempt = past.attempt
+    if past.may_have_machine:
+        named, by_hand = past.machine_id or "a machine that may exist", f"by hand: {attempt.stop_by_hand}"
+        if any(call.arms and call.step in past.kept for call in attempt.calls):
+            return f"{named} ends by itself after {attempt.candidate.cap_s} s; {by_hand}"
+        return f"nothing outside {named} is known to end it; {by_hand}"
+    if any(call.makes == "resource" and call.step in past.intended for call in attempt.calls):
+        return "there is no machine; other resources may be left"
+    return "nothing was made"
 
 
 def describe_retry(fault: CloudError) -> str:

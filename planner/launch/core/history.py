@@ -4,65 +4,114 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
-from .api_call import RETRIED, ErrorKind
+from pydantic import Field
+
+from ...errors import GpuplanError
+from ...plan.money import compute_rental_usd
+from .api_call import RETRIED, Data, ErrorKind
 from .cloud_adapter import CloudMachine, MachineRef
-from .launch_plan import Attempt, LaunchPlan, compute_worst_case_usd
+from .launch_plan import Attempt, LaunchPlan
 
 RunState = Literal["planned", "starting", "unknown", "running", "ending", "ended", "finished"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptHistory:
-    """History of one attempt.
+class BegunAttempt(Data):
+    """What finds and ends everything that an attempt makes, without its plan; recorded before its first call.
 
-    Args:
-        attempt: The planned attempt.
-        plan: The plan that it belongs to.
-        records: Its records, oldest first.
+    Of its calls only those that make or arm something are kept, without parameters.
     """
 
+    provider: str
+    owner: str
+    owner_name: str = ""
     attempt: Attempt
-    plan: LaunchPlan
-    records: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def of_plan(cls, plan: LaunchPlan, attempt: Attempt) -> BegunAttempt:
+        """Return the record of a planned attempt."""
+        bare: dict[str, Any] = {"params": {}, "expects": {}}
+        calls = tuple(one.model_copy(update=bare) for one in attempt.calls if one.makes or one.arms)
+        known = {name: getattr(plan.request, name) for name in ("provider", "owner", "owner_name")}
+        return cls(**known, attempt=attempt.model_copy(update={"calls": calls}))
+
+
+class Record(Data):
+    """A line of a journal; empty values are not written. Attempt 0 is the whole run, an empty step the attempt.
+
+    Args:
+        event: `planned`, `attempt`, `intent`, `done`, `fault`, `up`, `ending`, `ended`, `noted` or `finished`.
+        kept: Values of a reply.
+        kind: Kind of a refusal.
+        lived_s: Life of an ended machine [s].
+        outcome: Report of the machine on its end.
+    """
+
+    event: str
+    attempt: int = 0
+    step: str = ""
+    kept: dict[str, Any] = Field(default_factory=dict)
+    kind: str = ""
+    why: str = ""
+    lived_s: Decimal | None = None
+    file: str = ""
+    sha256: str = ""
+    begun: BegunAttempt | None = None
+    outcome: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptHistory:
+    """History of one attempt, its records oldest first; the plan is None when it cannot be read.
+
+    If records may be missing (`doubtful`), everything may have been sent.
+    """
+
+    run: str
+    provider: str
+    owner: str
+    owner_name: str
+    attempt: Attempt
+    records: tuple[Record, ...]
+    recorded_plan: LaunchPlan | None
+    doubtful: bool = False
+
+    @property
+    def plan(self) -> LaunchPlan:
+        """The plan that it belongs to; GpuplanError when it cannot be read."""
+        if self.recorded_plan is None:
+            raise GpuplanError(
+                f"the plan of run `{self.run}` cannot be read", hint=f"`gpuplan stop {self.run}` ends the run"
+            )
+        return self.recorded_plan
 
     @property
     def kept(self) -> dict[str, dict[str, Any]]:
         """Values kept from the reply of each completed call, by step."""
-        return {record["step"]: record["kept"] for record in self._all("done")}
+        return {record.step: record.kept for record in self._all("done")}
 
     @property
     def intended(self) -> set[str]:
         """Steps that may have been sent."""
-        return {record["step"] for record in self._all("intent")}
+        sent = {record.step for record in self._all("intent")}
+        return sent | {call.step for call in self.attempt.calls} if self.doubtful else sent
 
     @property
     def begun(self) -> bool:
         """Whether anything may have been sent."""
         return bool(self.intended)
 
-    @property
-    def is_up(self) -> bool:
-        """Whether all calls were done."""
-        return any(True for _ in self._all("up"))
+    def has(self, event: str) -> bool:
+        """Whether there is a record of an event: `up` (all calls done), `ending`, `noted` (result queried)."""
+        return any(record.event == event for record in self.records)
 
     @property
     def is_over(self) -> bool:
         """Whether everything that it made is known to be gone."""
-        return any(True for _ in self._all("ended"))
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether its teardown has begun."""
-        return any(True for _ in self._all("ending"))
-
-    @property
-    def is_noted(self) -> bool:
-        """Whether its result was queried, and recorded if there was one."""
-        return any(True for _ in self._all("noted"))
+        return self.has("ended")
 
     @property
     def machine_step(self) -> str:
@@ -79,20 +128,41 @@ class AttemptHistory:
         """Identity of the machine; None when its id is not on record."""
         if self.machine_id is None:
             return None
-        attempt = self.attempt
-        return MachineRef(
-            id=self.machine_id, region=attempt.candidate.region, zone=attempt.zone, details=attempt.details
-        )
+        one = self.attempt
+        return MachineRef(id=self.machine_id, region=one.candidate.region, zone=one.zone, details=one.details)
 
     def made(self, machine: CloudMachine) -> bool:
-        """Whether a machine belongs to this attempt: by its id, or by its tags while no id is on record."""
-        request = self.plan.request
-        if machine.provider != request.provider:
+        """Whether a machine belongs to this attempt: by its id, or by its tags while none is on record."""
+        if machine.provider != self.provider:
             return False
         if self.machine_id is not None:
             return machine.id == self.machine_id
-        wanted = (request.run, self.attempt.number, request.owner)
-        return (machine.run, machine.attempt, machine.owner) == wanted
+        wanted = (self.run, self.attempt.number, self.owner)
+        return self.may_have_machine and (machine.run, machine.attempt, machine.owner) == wanted
+
+    def correct(self, machine: CloudMachine) -> CloudMachine:
+        """Return this attempt's machine as it is on record, whatever its tags say."""
+        candidate = self.attempt.candidate
+        started_at = self.machine_started_at or machine.started_at
+        waits = (machine.cap_from or machine.started_at) - machine.started_at
+        return machine.model_copy(
+            update={
+                "run": self.run,
+                "attempt": self.attempt.number,
+                "owner": self.owner,
+                "owner_name": self.owner_name,
+                "usd_per_hour": candidate.usd_per_hour,
+                "started_at": started_at,
+                "cap_at": started_at + waits + timedelta(seconds=candidate.cap_s),
+            }
+        )
+
+    def find_changed_tags(self, machine: CloudMachine) -> tuple[str, ...]:
+        """Return what the tags of this attempt's machine say otherwise than the record."""
+        cap_at = (machine.cap_from or machine.started_at) + timedelta(seconds=self.attempt.candidate.cap_s)
+        known = {"run": self.run, "attempt": self.attempt.number, "owner": self.owner, "cap_at": cap_at}
+        changed = (name for name, value in known.items() if getattr(machine, name) != value)
+        return tuple(name.removesuffix("_at") for name in changed)
 
     @property
     def machine_refused(self) -> bool:
@@ -101,10 +171,10 @@ class AttemptHistory:
         A call that was sent twice had no recorded answer the first time: that request may have created a machine,
         whatever the second answer is.
         """
-        kinds = [record["kind"] for record in self._all("fault") if record["step"] == self.machine_step]
-        asked = sum(record["step"] == self.machine_step for record in self._all("intent"))
-        no_doubt = asked == 1 and ErrorKind.UNKNOWN not in kinds
-        return bool(kinds) and no_doubt and ErrorKind(kinds[-1]) not in RETRIED
+        kinds = [record.kind for record in self._all("fault") if record.step == self.machine_step]
+        asked = sum(record.step == self.machine_step for record in self._all("intent"))
+        no_doubt = asked == 1 and ErrorKind.UNKNOWN not in kinds and not self.doubtful
+        return bool(kinds) and no_doubt and kinds[-1] not in RETRIED
 
     @property
     def may_have_machine(self) -> bool:
@@ -121,65 +191,82 @@ class AttemptHistory:
     @property
     def lived_s(self) -> Decimal | None:
         """Life of the machine by the cloud's clock; None: unknown [s]."""
-        lived = [Decimal(record["lived_s"]) for record in self._all("ended") if record.get("lived_s")]
+        lived = [record.lived_s for record in self._all("ended") if record.lived_s is not None]
         return lived[-1] if lived else None
 
     @property
     def cost_at_most_usd(self) -> Decimal:
         """Maximum cost of the attempt: by its life if it is known, else by its cap [USD]."""
-        if not self.begun or (self.is_over and self.machine_id is None):
+        refused = self.machine_step not in self.intended or self.machine_refused
+        if not self.begun or (self.is_over and self.machine_id is None and refused):
             return Decimal(0)
         worst = self.plan.worst_case_usd
         if self.lived_s is None:
             return worst
         price = self.attempt.candidate.usd_per_hour
-        return min(worst, compute_worst_case_usd(cap_s=float(self.lived_s), slack_s=0.0, max_usd_per_hour=price))
+        return min(worst, compute_rental_usd(duration_s=float(self.lived_s), usd_per_hour=price))
 
-    def _all(self, event: str) -> Iterator[dict[str, Any]]:
+    def _all(self, event: str) -> Iterator[Record]:
         """Yield the records of an event."""
-        return (record for record in self.records if record["event"] == event)
+        return (record for record in self.records if record.event == event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """History of a run.
+    """History of a run, as far as its files can be read; plans and records are in order, oldest first.
 
     Args:
-        run: Name of the run.
-        plans: Its plans, oldest first.
-        records: Its records, oldest first.
+        problems: What cannot be read, a line for each file.
+        doubtful: Whether records may be missing.
     """
 
     run: str
     plans: tuple[LaunchPlan, ...]
-    records: tuple[dict[str, Any], ...]
+    records: tuple[Record, ...]
+    problems: tuple[str, ...] = ()
+    doubtful: bool = False
 
     @property
     def finished(self) -> str | None:
         """Reason why the run is finished; None while it is not."""
-        whys = [record["why"] for record in self.records if record["event"] == "finished"]
+        whys = [record.why for record in self.records if record.event == "finished"]
         return whys[-1] if whys else None
 
     def attempts(self) -> list[AttemptHistory]:
-        """Return the histories of all planned attempts, oldest first; the newest plan of each number counts."""
-        newest = {attempt.number: (attempt, plan) for plan in self.plans for attempt in plan.attempts}
+        """Return the histories of all known attempts, oldest first; the newest plan of each number counts."""
+        plans = {attempt.number: plan for plan in self.plans for attempt in plan.attempts}
+        known = {one.number: BegunAttempt.of_plan(plan, one) for plan in self.plans for one in plan.attempts}
+        known |= {record.attempt: record.begun for record in self.records if record.begun is not None}
         return [
             AttemptHistory(
-                attempt=attempt,
-                plan=plan,
-                records=tuple(record for record in self.records if record.get("attempt") == number),
+                run=self.run,
+                **dict(begun),
+                records=tuple(record for record in self.records if record.attempt == number),
+                recorded_plan=plans.get(number),
+                doubtful=self.doubtful and self.finished is None,
             )
-            for number, (attempt, plan) in sorted(newest.items())
+            for number, begun in sorted(known.items())
         ]
 
     def open_attempts(self) -> list[AttemptHistory]:
         """Return the attempts that were begun and are not over."""
         return [one for one in self.attempts() if one.begun and not one.is_over]
 
+    def lost_attempts(self) -> dict[int, list[str]]:
+        """Return attempts that were begun, of which only ids are known: number to ids of what they made."""
+        if self.finished is not None:
+            return {}
+        known = {one.attempt.number for one in self.attempts()}
+        known |= {record.attempt for record in self.records if record.event == "ended"}
+        lost: dict[int, list[str]] = {}
+        for record in self.records:
+            if record.event in {"intent", "done"} and record.attempt not in known:
+                lost.setdefault(record.attempt, []).extend(filter(None, [record.kept.get("id")]))
+        return lost
+
     def current(self) -> AttemptHistory | None:
         """Return the attempt that was begun last, or None."""
-        begun = [one for one in self.attempts() if one.begun]
-        return begun[-1] if begun else None
+        return next((one for one in reversed(self.attempts()) if one.begun), None)
 
     @property
     def state(self) -> RunState:
@@ -191,11 +278,11 @@ class History:
             return "planned"
         if current.is_over:
             return "ended"
-        if current.is_ending:
+        if current.has("ending"):
             return "ending"
         if current.machine_id is None and current.may_have_machine:
             return "unknown"
-        return "running" if current.is_up else "starting"
+        return "running" if current.has("up") else "starting"
 
     @property
     def spent_at_most_usd(self) -> Decimal:
@@ -205,4 +292,5 @@ class History:
     @property
     def next_attempt(self) -> int:
         """Number of the next attempt."""
-        return max((one.attempt.number for one in self.attempts() if one.begun), default=0) + 1
+        current = self.current()
+        return 1 if current is None else current.attempt.number + 1

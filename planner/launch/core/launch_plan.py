@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
-from ...errors import NoAnswerError
-from ...plan.money import compute_rental_usd
-from ...units import SECONDS_PER_HOUR
+from ...records import parse_json
 from .api_call import Call, Data
 from .request import LaunchCandidate, LaunchRequest
 
 
 class CapLayer(Data):
-    """A mechanism that ends the machine, independent of the others.
+    """A mechanism that ends the machine, independent of the others; calls have its name in `arms`.
 
     Args:
-        name: Name that calls have in `arms`: `timer`, `schedule`, `max-run-duration`.
         where: `machine` works without the client, `cloud` also without the machine.
         fires_after_s: Latest time from the start of billing [s].
-        how: Description of the mechanism.
-        unproven: Part that has not been tested against the real cloud; empty without one.
+        unproven: What this launch cannot prove: the layer then counts as absent; empty without anything.
     """
 
     name: str
@@ -53,16 +48,10 @@ class CostBounds(Data):
 
 
 class Attempt(Data):
-    """Calls that start one candidate in one place.
+    """Calls that start one candidate in one place, a zone or one that the provider chooses.
 
-    Args:
-        number: Number within the run; part of every name and token.
-        candidate: The offer.
-        zone: Zone; None: the provider chooses.
-        calls: Calls in order; exactly one makes the machine.
-        layers: Layers that the calls arm; a layer that fails to arm ends the machine at once.
-        stop_by_hand: Command that ends the machine without gpuplan.
-        details: The provider's own part of the machine's identity (`MachineRef.details`).
+    Exactly one call makes the machine. A layer that fails to arm ends it at once. `stop_by_hand` ends it without
+    gpuplan; `details` are the provider's own part of its identity (`MachineRef.details`).
     """
 
     number: int
@@ -73,19 +62,19 @@ class Attempt(Data):
     stop_by_hand: str
     details: dict[str, str] = Field(default_factory=dict)
 
+    @property
+    def outer_layers(self) -> list[CapLayer]:
+        """Proven layers that work without the machine."""
+        return [layer for layer in self.layers if layer.where == "cloud" and not layer.unproven]
+
 
 class LaunchPlan(Data):
-    """Attempts, maximum cost and stop commands of a launch.
+    """Attempts, maximum cost and stop commands of a launch; the first attempt that succeeds provides the machine.
 
     Args:
-        request: The request; the same request gives the same plan.
-        attempts: Attempts in order; the first that succeeds provides the machine.
-        usd_per_hour: Price of the first candidate [USD/h].
-        cap_s: Cap of the first candidate [s].
-        worst_case_usd: Maximum remaining cost over all candidates if only the slowest layer at the provider works;
-            without such a layer, if the machine's own works [USD].
-        stop: Commands that end the run.
-        notes: Assumptions.
+        usd_per_hour, cap_s: Price and cap of the first candidate [USD/h, s].
+        worst_case_usd: Maximum remaining cost over all candidates if only the slowest proven layer at the provider
+            works; without such a layer, if the machine's own works [USD].
         exposure: Account, image, bucket, open ports and identity.
     """
 
@@ -102,20 +91,29 @@ class LaunchPlan(Data):
     notes: tuple[str, ...]
     exposure: dict[str, str] = Field(default_factory=dict)
 
+    @classmethod
+    def from_record(cls, data: bytes) -> LaunchPlan:
+        """Return the plan in a record of the ledger, also one of another version.
+
+        Raises:
+            ValueError: It is damaged; the message is one line.
+        """
+        try:
+            return cls.from_stored(parse_json(data))
+        except ValidationError as error:
+            raise ValueError(error.errors()[0]["msg"]) from error
+        except (ArithmeticError, AttributeError) as error:
+            raise ValueError(str(error)) from error
+
     @property
     def is_bounded(self) -> bool:
-        """Whether every attempt has a cap outside its machine."""
-        return all(any(layer.where == "cloud" for layer in one.layers) for one in self.attempts)
+        """Whether every attempt has a proven cap outside its machine."""
+        return all(one.outer_layers for one in self.attempts)
 
     @property
     def run(self) -> str:
         """Name of the run."""
         return self.request.run
-
-    @property
-    def made_at(self) -> datetime:
-        """Time of planning."""
-        return self.request.made_at
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `--json` prints and `-o` writes."""
@@ -123,32 +121,15 @@ class LaunchPlan(Data):
 
 
 EventName = Literal[
-    "attempt",
-    "sending",
-    "done",
-    "retry",
-    "refused",
-    "adopted",
-    "armed",
-    "up",
-    "ending",
-    "ended",
-    "removed",
-    "left",
-]
+    "attempt", "sending", "done", "retry", "refused", "adopted", "armed", "up", "ending", "ended", "removed",
+    "left", "progress", "failed",
+]  # fmt: skip
 
 
 class LaunchEvent(Data):
-    """Event of a launch.
+    """Event of a launch, at a time by this computer's clock in UTC, as one line of text and values for scripts.
 
-    Args:
-        at: Time by this computer's clock, in UTC.
-        event: Kind of the event.
-        run: Name of the run.
-        attempt: Number of the attempt; 0 for the whole run.
-        step: Step of the attempt; empty for the whole attempt.
-        message: One line of text.
-        details: Values for scripts.
+    Attempt 0 is the whole run, an empty step the whole attempt.
     """
 
     at: datetime
@@ -158,77 +139,3 @@ class LaunchEvent(Data):
     step: str = ""
     message: str
     details: dict[str, Any] = Field(default_factory=dict)
-
-
-HIGH_FACTOR = 1.5  # default cap over the upper end of the planned time [-]
-STARTUP_ALLOWANCE_S = 1800.0  # boot, driver, installation, data, compilation: not predicted
-SHORTEST_CAP_S = 120  # timers count in minutes
-
-
-def compute_worst_case_usd(*, cap_s: float, slack_s: float, max_usd_per_hour: Decimal) -> Decimal:
-    """Return the cost of a machine that ends at its cap: (cap_s + slack_s) * price [USD].
-
-    Args:
-        cap_s: Maximum time until the order to end [s].
-        slack_s: Time from the order to the end of billing [s].
-        max_usd_per_hour: Maximum price, disk included [USD/h].
-
-    Excludes costs that no cap limits: traffic, tax, and storage that is kept on purpose.
-
-    Example:
-        >>> compute_worst_case_usd(cap_s=3000.0, slack_s=600.0, max_usd_per_hour=Decimal("0.526"))
-        Decimal('0.526000000')
-    """
-    return compute_rental_usd(duration_s=cap_s + slack_s, usd_per_hour=max_usd_per_hour)
-
-
-def compute_cap_s(
-    *,
-    run_high_s: float | None,
-    slack_s: float,
-    max_usd_per_hour: Decimal,
-    max_hours: float | None = None,
-    max_usd: Decimal | None = None,
-    planned_s: float | None = None,
-) -> int:
-    """Return the cap of a machine: the shortest time that the limits allow [s].
-
-    min(max_hours, max_usd / price - slack_s, planned_s); without any of these 1.5 * run_high_s + 1800 s.
-
-    Args:
-        run_high_s: Upper end of the planned time of all steps; None: unknown [s].
-        slack_s: Time from the order to end to the end of billing [s].
-        max_usd_per_hour: Maximum price [USD/h].
-        max_hours, max_usd: The user's limits; the latter includes the slack.
-        planned_s: Cap of an earlier plan, which limits can only shorten; None without one [s].
-
-    Raises:
-        NoAnswerError: There is no limit to derive a cap from, or it is too short to start.
-
-    Example:
-        >>> compute_cap_s(run_high_s=3600.0, slack_s=600.0, max_usd_per_hour=Decimal(2))
-        7200
-        >>> compute_cap_s(run_high_s=None, slack_s=600.0, max_usd_per_hour=Decimal(2), max_usd=Decimal(1))
-        1200
-    """
-    allowed: list[float] = []
-    if max_hours is not None:
-        allowed.append(max_hours * SECONDS_PER_HOUR)
-    if max_usd is not None and max_usd_per_hour > 0:
-        allowed.append(float(max_usd / max_usd_per_hour) * SECONDS_PER_HOUR - slack_s)
-    if planned_s is not None:
-        allowed.append(planned_s)
-    if not allowed and run_high_s is not None:
-        allowed.append(run_high_s * HIGH_FACTOR + STARTUP_ALLOWANCE_S)
-    if not allowed:
-        raise NoAnswerError(
-            "the run time in the plan is unknown, so no deadline can be derived",
-            hint="add a limit: `--max-hours N` or `--max-usd N`",
-        )
-    shortest = math.floor(min(allowed))
-    if shortest < SHORTEST_CAP_S:
-        raise NoAnswerError(
-            f"the limits leave {max(shortest, 0)} s for the machine, and {SHORTEST_CAP_S} s is the minimum",
-            hint="raise `--max-usd` or `--max-hours`",
-        )
-    return shortest

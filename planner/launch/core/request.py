@@ -8,10 +8,11 @@ import uuid
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field, StringConstraints
 
+from ...limits import MAX_AMOUNT
 from ...plan.fitting import describe_changes
 from ...predict.sharding import Sharding, describe_sharding, read_sharding
 from ...predict.step_time import join_notes
@@ -19,30 +20,45 @@ from .api_call import Data
 from .shell import find_pinned_packages
 
 CHECKPOINT_EVERY_S = 60.0  # default, unless the user or the plan sets it [s]
+SHORTEST_CHECKPOINT_S = 1.0
+SHORTEST_CAP_S = 120  # timers count in minutes
+LONGEST_CAP_S = 30 * 24 * 3600
+
+_Run = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,15}(-[1-9][0-9]{0,5})?$")]
+_Owner = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
+_Label = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9-]{0,62})?$")]
+_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+:-]{0,99}$")]
+_Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=2000)]
+_Source = Annotated[
+    str, StringConstraints(pattern=r"^(folder:/|(git|s3|gs|image):)[^\x00-\x1f\x7f]*$", max_length=2000)
+]
+_Pin = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
+_Shard = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,20}(:[1-9][0-9]{0,3})?$")]
+_Usd = Annotated[Decimal, Field(ge=0, le=10**6)]
+_Time = Annotated[float, Field(ge=0, le=10**10)]
+_Count = Annotated[int, Field(ge=1, le=10**5)]
 
 
 class Seconds(Data):
     """An 80 % interval of a time [s]."""
 
-    low: float
-    mid: float
-    high: float
+    low: _Time
+    mid: _Time
+    high: _Time
 
 
 class Interruptions(Data):
-    """Expected preemptions of a spot machine: `offers[].spot` of the estimate.
+    """Expected preemptions of a spot machine: `offers[].spot` of the estimate; `basis` is the source of the life.
 
     Args:
         life_s: Mean time to preemption [s].
-        basis: Source of that time.
         notice_s: Preemption notice of the provider; None: unknown [s].
         count: Mean number of preemptions during the run [-].
-        checkpoint_every_s: Checkpoint interval that the estimate assumes [s].
-        checkpoint_s: Duration of one checkpoint [s].
+        checkpoint_every_s, checkpoint_s: Interval and duration of checkpoints in the estimate [s].
     """
 
     life_s: float
-    basis: str
+    basis: _Line
     notice_s: float | None
     count: float
     checkpoint_every_s: float
@@ -54,38 +70,34 @@ class LaunchCandidate(Data):
 
     Args:
         rank: Rank in the estimate, from 1.
-        usd_per_hour: Price of the plan: read from the provider, else the estimate's [USD/h].
-        run_s: Time of all steps; None: unknown.
-        step_s: Time of one step; None: unknown.
+        run_s, step_s: Time of all steps, and of one; None: unknown.
         cap_s: Maximum time from the start of billing to the order to end [s].
-        spot: Expected preemptions; None on demand, and where the estimate has none.
+        spot: None on demand, and where the estimate has none.
         planned_usd_per_hour: Price in the estimate, if `usd_per_hour` was read since; None: the same [USD/h].
-        price_source: Source of `usd_per_hour`, if it was read for this launch; else empty.
-        price_problem: Reason why it could not be read; else empty.
-        shard: Sharding over the devices: `offers[].shard` of the estimate.
+        price_source, price_problem: Where the price was read for this launch, or why it could not be; else empty.
         micro_batch_size: Samples of a pass on one device; None for the whole batch [-].
         gradient_accumulation_steps: Passes per optimizer update [-].
         recomputed: Whether layers have to recompute their activations so that the step fits.
     """
 
-    rank: int
-    instance_type: str
-    accelerator: str
-    devices: float
-    region: str
+    rank: _Count
+    instance_type: _Name
+    accelerator: _Name
+    devices: Annotated[float, Field(gt=0, le=10**5)]
+    region: _Name
     purchase: Literal["on_demand", "spot"]
-    usd_per_hour: Decimal
-    price_as_of: str | None
+    usd_per_hour: _Usd
+    price_as_of: _Line | None
     run_s: Seconds | None
     step_s: Seconds | None
-    cap_s: int
+    cap_s: Annotated[int, Field(ge=SHORTEST_CAP_S, le=LONGEST_CAP_S)]
     spot: Interruptions | None = None
-    planned_usd_per_hour: Decimal | None = None
-    price_source: str = ""
-    price_problem: str = ""
-    shard: str = str(Sharding.NONE)
-    micro_batch_size: int | None = None
-    gradient_accumulation_steps: int = 1
+    planned_usd_per_hour: _Usd | None = None
+    price_source: _Line = ""
+    price_problem: _Line = ""
+    shard: _Shard = str(Sharding.NONE)
+    micro_batch_size: _Count | None = None
+    gradient_accumulation_steps: _Count = 1
     recomputed: bool = False
 
     def describe_layout(self, *, hosts: int = 1) -> str:
@@ -102,40 +114,33 @@ class LaunchCandidate(Data):
 class StopLoss(Data):
     """Reaction to first steps that are outside the predicted interval by more than a factor.
 
-    Args:
-        action: `warn` writes to the log and the status; `stop` also ends the run; `off` disables the check.
-        steps: Number of steps checked, after those that compile [-].
-        factor: Tolerated factor outside the interval [-].
+    `warn` writes to the log and the status, `stop` also ends the run. `steps` follow those that compile.
     """
 
     action: Literal["off", "warn", "stop"] = "warn"
-    steps: int = 50
-    factor: float = 2.0
+    steps: _Count = 50
+    factor: Annotated[float, Field(ge=1, le=1000)] = 2.0
 
 
 class RunSpec(Data):
-    """Script to run and its source.
+    """Script to run, within its source.
 
     Args:
-        script: Path of the training script within the source.
-        arguments: Arguments in `sys.argv`.
         source: `folder:PATH`, `git:URL@REF`, `s3:BUCKET/KEY`, `gs:…`, or `image:NAME` (the code is in it, below
             the image's own working folder).
-        requirements: Requirements file within the source; None without one.
+        requirements: Requirements file within the source; without one, the pinned packages are installed.
         checkpoint_every_s: Checkpoint interval: the maximum work that a crash can lose [s].
         restarts: Number of restarts of a crashed run on the same machine [-].
-        stop_loss: Reaction to a run that is slower than planned.
-        packages: Pinned requirements to install when the source has none.
     """
 
-    script: str
+    script: _Line
     arguments: tuple[str, ...] = ()
-    source: str
-    requirements: str | None = None
-    checkpoint_every_s: float = CHECKPOINT_EVERY_S
-    restarts: int = 3
+    source: _Source
+    requirements: _Line | None = None
+    checkpoint_every_s: Annotated[float, Field(ge=SHORTEST_CHECKPOINT_S, le=LONGEST_CAP_S)] = CHECKPOINT_EVERY_S
+    restarts: Annotated[int, Field(ge=0, le=1000)] = 3
     stop_loss: StopLoss = StopLoss()
-    packages: tuple[str, ...] = Field(default_factory=find_pinned_packages)
+    packages: tuple[_Pin, ...] = Field(default_factory=find_pinned_packages)
 
 
 class LaunchRequest(Data):
@@ -145,29 +150,25 @@ class LaunchRequest(Data):
         run: Name of the run, unique within the ledger; part of all names and tags.
         attempt: Number of the first attempt; above 1 when a run continues on another machine.
         owner: Id of the installation that owns the machines; machines of other owners are never changed.
-        made_at: Time of the request, in UTC.
-        provider: Provider of all candidates.
         candidates: Candidates in the order in which they are tried.
-        spec: Script to run.
-        max_usd: Maximum cost of the whole run, past attempts included [USD].
-        spent_usd: Maximum cost of past attempts of the run [USD].
-        options: Provider-specific options by name.
+        max_usd, spent_usd: Maximum cost of the whole run, and of its past attempts [USD].
         guest_cap_only: Whether the user accepts a machine without a cap outside it.
-        owner_name: Name of the owner; empty without one.
+        cap_problem: What was not proven of means for the cap that the user gave; None: not looked at.
     """
 
-    run: str
-    attempt: int = 1
-    owner: str
-    made_at: datetime
-    provider: str
-    candidates: tuple[LaunchCandidate, ...]
+    run: _Run
+    attempt: Annotated[int, Field(ge=1, le=10**4)] = 1
+    owner: _Owner
+    made_at: AwareDatetime
+    provider: _Name
+    candidates: Annotated[tuple[LaunchCandidate, ...], Field(min_length=1, max_length=10**4)]
     spec: RunSpec
-    max_usd: Decimal | None = None
-    spent_usd: Decimal = Decimal(0)
-    options: dict[str, str] = Field(default_factory=dict)
+    max_usd: Annotated[Decimal, Field(gt=0, le=MAX_AMOUNT)] | None = None
+    spent_usd: _Usd = Decimal(0)
+    options: dict[_Name, _Line] = Field(default_factory=dict)
     guest_cap_only: bool = False
-    owner_name: str = ""
+    owner_name: _Label = ""
+    cap_problem: _Line | None = None
 
 
 TAG_RUN = "gpuplan-run"
@@ -259,16 +260,14 @@ def parse_owner_tags(tags: Mapping[str, str]) -> dict[str, Any]:
 def parse_tags(tags: Mapping[str, str], *, started_at: datetime, wait_s: float = 0.0) -> dict[str, Any]:
     """Return the fields of a `CloudMachine` that its tags contain.
 
-    Args:
-        tags: Tags or labels.
-        started_at: Start of the machine by the cloud's clock.
-        wait_s: Maximum time from that start until the cap begins [s].
+    `started_at` is its start by the cloud's clock, `wait_s` the longest time from there to the cap's start [s].
     """
     cap_s = tags.get("gpuplan-cap-s", "")
-    cap_at = started_at + timedelta(seconds=int(cap_s) + wait_s) if cap_s.isdecimal() else None
+    cap_from = started_at + timedelta(seconds=wait_s)
     return {
         **parse_owner_tags(tags),
         "owner_name": tags.get(TAG_OWNER_NAME, ""),
         "usd_per_hour": parse_usd_tag(tags.get("gpuplan-microusd-per-hour")),
-        "cap_at": cap_at,
+        "cap_from": cap_from,
+        "cap_at": cap_from + timedelta(seconds=int(cap_s)) if cap_s.isdecimal() and len(cap_s) < 10 else None,
     }

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from .api_call import (
-    RETRIED,
-    Call,
-    CloudError,
-    ErrorKind,
-    StepOutputs,
-    extract_outputs,
-    hash_params,
-    look_up,
-    resolve,
-)
+from .api_call import RETRIED, Call, CloudError, ErrorKind, StepOutputs, extract_outputs, look_up, resolve
 from .clock import BackoffPolicy, Clock
 from .cloud_adapter import Adapter
 from .launch_plan import EventName, LaunchEvent
 from .ledger import RunLog
 
+Answer = TypeVar("Answer")
+
 
 def find_unmet_expectation(expects: Mapping[str, Any], reply: Mapping[str, Any], known: StepOutputs) -> str:
-    """Describe the first expectation that does not hold; empty when all hold.
-
-    Args:
-        expects: Expectations of a call; references are resolved.
-        reply: Reply to the call.
-        known: Values that earlier calls kept.
+    """Describe the first expectation of a call that its reply does not meet; empty when all hold.
 
     Example:
         >>> find_unmet_expectation({"State": "ENABLED"}, {"State": "DISABLED"}, {})
@@ -65,35 +55,20 @@ def _described(wanted: Any) -> str:
 _AWAITED = frozenset({ErrorKind.ABSENT, ErrorKind.TRANSIENT})  # kinds that a call with patience_s waits for
 
 
+@dataclass(frozen=True, slots=True)
 class CallRunner:
-    """Sends the calls of one run.
+    """Sends the calls of one run, whose journal the caller has locked; `receive` gets each event."""
 
-    Args:
-        adapter: Adapter of the run's provider.
-        log: Journal of the run; locked by the caller.
-        clock, backoff: Clock and retry policy.
-        notify: Receives each event.
-    """
-
-    def __init__(
-        self, *, adapter: Adapter, log: RunLog, clock: Clock, backoff: BackoffPolicy, notify: Any
-    ) -> None:
-        self.adapter, self.log, self.clock, self.backoff = adapter, log, clock, backoff
-        self._notify = notify
+    adapter: Adapter
+    log: RunLog
+    clock: Clock
+    backoff: BackoffPolicy
+    receive: Callable[[LaunchEvent], None]
 
     def notify(self, event: EventName, message: str, *, number: int = 0, step: str = "", **details: Any) -> None:
         """Report an event."""
-        self._notify(
-            LaunchEvent(
-                at=self.clock.now(),
-                event=event,
-                run=self.log.run,
-                attempt=number,
-                step=step,
-                message=message,
-                details=details,
-            )
-        )
+        where: dict[str, Any] = {"run": self.log.run, "attempt": number, "step": step}
+        self.receive(LaunchEvent(at=self.clock.now(), event=event, **where, message=message, details=details))
 
     def settle(self, call: Call, known: StepOutputs, *, number: int) -> dict[str, Any]:
         """Send a call until it is done or refused; return the values that it keeps.
@@ -119,6 +94,7 @@ class CallRunner:
                 self.log.record("done", attempt=number, step=call.step, kept=values)
                 return values
         params = resolve(call.params, known)
+        canonical = json.dumps(params, sort_keys=True, separators=(",", ":"))
         self.log.record(
             "intent",
             attempt=number,
@@ -126,7 +102,7 @@ class CallRunner:
             operation=f"{call.service}.{call.operation}",
             region=call.region,
             token=call.token,
-            params_sha256=hash_params(params),
+            params_sha256=hashlib.sha256(canonical.encode()).hexdigest(),
         )
         try:
             reply = self._repeated(call, params, known, number=number)
@@ -145,12 +121,7 @@ class CallRunner:
     ) -> dict[str, Any] | None:
         """Return the values that a call keeps, read from its existing result.
 
-        Args:
-            call, known, number: As for `settle_quietly`.
-            absent: Errors that mean that there is no result.
-
-        Returns:
-            None without a result, and for a call whose result cannot be looked up.
+        None without a result (the kinds of `absent`), and for a call whose result cannot be looked up.
         """
         if call.find is None:
             return None
@@ -182,30 +153,28 @@ class CallRunner:
         raise AssertionError("unreachable: the loop has no end of its own")
 
     def _retried(self, call: Call, params: Mapping[str, Any], *, number: int) -> dict[str, Any]:
-        """Send a call, with retries while it is throttled or of unknown outcome; record every error."""
-        for tries in range(1, self.backoff.tries + 1):
+        """Send a call, with retries; record every error."""
+
+        def send() -> dict[str, Any]:
             try:
                 return self.adapter.send(call, params)
             except CloudError as fault:
-                self.log.record(
-                    "fault",
-                    attempt=number,
-                    step=call.step,
-                    kind=fault.kind,
-                    code=fault.code,
-                    message=str(fault),
-                    scope=fault.scope,
-                )
+                about = {"kind": fault.kind, "code": fault.code, "message": str(fault), "scope": fault.scope}
+                self.log.record("fault", attempt=number, step=call.step, **about)
+                raise
+
+        return self.retry(send, what=call.step, number=number, step=call.step)
+
+    def retry(self, ask: Callable[[], Answer], *, what: str, number: int, step: str = "") -> Answer:
+        """Return an answer, asked for again while the cloud is throttled or the outcome unknown."""
+        for tries in range(1, self.backoff.tries + 1):
+            try:
+                return ask()
+            except CloudError as fault:
                 if fault.kind not in RETRIED or tries == self.backoff.tries:
                     raise
                 wait_s = self.backoff.delay_s(tries)
-                self.notify(
-                    "retry",
-                    f"{call.step}: {fault} ({fault.kind}); again in {wait_s:.1f} s",
-                    number=number,
-                    step=call.step,
-                    kind=fault.kind,
-                    code=fault.code,
-                )
+                message = f"{what}: {fault} ({fault.kind}); again in {wait_s:.1f} s"
+                self.notify("retry", message, number=number, step=step, kind=fault.kind, code=fault.code)
                 self.clock.sleep(wait_s)
         raise AssertionError("unreachable: the last try raises")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
@@ -12,15 +13,7 @@ from ...errors import UsageError
 
 
 def quote(text: str) -> str:
-    """Return a text as one word of a POSIX shell.
-
-    Raises:
-        UsageError: It contains a NUL character.
-
-    Example:
-        >>> quote("train.py"), quote("a b; reboot")
-        ('train.py', "'a b; reboot'")
-    """
+    """Return a text as one word of a POSIX shell; UsageError for a NUL character."""
     if "\0" in text:
         raise UsageError(f"{text!r} contains a NUL character, which no argument can", hint="remove it")
     return shlex.quote(text)
@@ -36,17 +29,16 @@ def quote_all(words: Iterable[str]) -> str:
     return " ".join(quote(word) for word in words)
 
 
+# Reads the token in an answer of a metadata service; an image may have no Python.
+READ_TOKEN = r"""sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p'"""
+
 _HOW = "`--source git:https://HOST/REPOSITORY@REF`"
 _SCHEMES = ("https://", "http://", "ssh://", "git://")
 _SCP = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^:]+")  # user@host:path
 
 
 def require_plain_source(source: str) -> None:
-    """Raise UsageError for a malformed address, or one that contains a secret.
-
-    Args:
-        source: Source with its kind; start-up scripts, plans and ledgers contain it in plain text.
-    """
+    """Raise UsageError for a malformed address, or one with a secret: scripts, plans and ledgers contain it."""
     kind, _, place = source.partition(":")
     if kind == "image" and (place.startswith("-") or not place):
         raise UsageError(f"`--source {source}` has no image name", hint="`--source image:NAME`")
@@ -92,63 +84,44 @@ def build_clone_commands(place: str, folder: str) -> list[str]:
     return [clone, f"git -C {folder} checkout -q {quote(reference)}"] if reference else [clone]
 
 
-def build_container_commands(image: str, *, home: str, job: str, accelerator: str) -> list[str]:
-    """Return the commands that run the supervisor within a container that has the code and its packages.
+def build_container_command(image: str, *, home: str, job: str, accelerator: str) -> str:
+    """Return the command that runs the supervisor within a container that has the code and its packages.
 
-    Args:
-        image: Name of the image, which has Python as `python`, Keras, and the script below its working folder.
-        home: Folder of the supervisor's files on the machine, mounted at the same path.
-        job: Folder of the job, within `home`.
-        accelerator: Catalog name: TPUs are passed as devices, GPUs by NVIDIA's container toolkit.
-
-    The container uses the host's network, where preemption notices are served.
+    The image has Python as `python`, Keras, and the script below its working folder; `home`, with the job's
+    folder in it, is mounted at the same path. TPUs are passed as devices, GPUs by NVIDIA's container toolkit. The
+    container uses the host's network, where preemption notices are served.
     """
     devices = "--privileged" if accelerator.startswith("TPU") else "" if accelerator == "CPU" else "--gpus all"
-    name = quote(image)
     run = ["docker run --rm --init --network host", devices, f"-v {home}:{home} -e PYTHONPATH={home}"]
-    command = f"--entrypoint python {name} -m gpuplan_agent.supervise {job}"
-    return [f"docker pull -q {name}", " ".join(filter(None, [*run, command]))]
+    command = f"--entrypoint python {quote(image)} -m gpuplan_agent.supervise {job}"
+    return " ".join(filter(None, [*run, command]))
 
 
 PACKAGES = ("keras", "jax")
 
 
 def find_pinned_packages(planned: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return the packages that every run needs, pinned to the versions installed here, or else to planned ones.
-
-    Args:
-        planned: Versions by package, for what is not installed here.
-    """
-    found = []
+    """Return the packages that every run needs, pinned to the versions installed here, or else to planned ones."""
+    known = dict(planned or {})
     for name in PACKAGES:
-        try:
-            known: str | None = version(name)
-        except PackageNotFoundError:
-            known = (planned or {}).get(name)
-        if known:
-            found.append(f"{name}=={known.partition('+')[0]}")
-    return tuple(found)
+        with suppress(PackageNotFoundError):
+            known[name] = version(name)
+    return tuple(f"{name}=={known[name].partition('+')[0]}" for name in PACKAGES if known.get(name))
 
 
 def pin_versions(wanted: tuple[str, ...], packages: tuple[str, ...]) -> list[str]:
-    """Return requirements pinned to the versions of a plan.
-
-    Args:
-        wanted: Names, with the extras that an accelerator needs.
-        packages: Pinned packages of the plan.
-
-    Raises:
-        UsageError: The plan has no version of a package.
+    """Return requirements (names with extras) pinned to the versions of a plan; UsageError for one that it lacks.
 
     Example:
         >>> pin_versions(("keras", "jax[cuda12]"), ("keras==3.15.1", "jax==0.10.2"))
         ['keras==3.15.1', 'jax[cuda12]==0.10.2']
     """
     versions = dict(one.split("==", 1) for one in packages)
-    for name in wanted:
-        if name.partition("[")[0] not in versions:
+    names = {one: one.partition("[")[0] for one in wanted}
+    for name in names.values():
+        if name not in versions:
             raise UsageError(
-                f"`{name.partition('[')[0]}` is not installed here, so its version is unknown",
+                f"`{name}` is not installed here, so its version is unknown",
                 hint="install it, or name a file of the source: `GPUPLAN_REQUIREMENTS=requirements.txt`",
             )
-    return [f"{name}=={versions[name.partition('[')[0]]}" for name in wanted]
+    return [f"{one}=={versions[name]}" for one, name in names.items()]

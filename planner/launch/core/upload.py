@@ -1,15 +1,18 @@
 """Folder to upload: checks of its place, and its archive, packed when it is sent; the plan contains only its path.
 
-Always excluded: files with secrets, version control, virtual environments and caches. Also excluded: files that
-the folder's `.gitignore` files match, by git's rules (git-scm.com/docs/gitignore). Symbolic links are stored as
-links and never followed.
+Always excluded: files that may hold secrets, by name or content, version control, virtual environments and caches.
+Also excluded: files that the folder's `.gitignore` files match, by git's rules (git-scm.com/docs/gitignore).
+Symbolic links are stored as links and never followed.
 """
 
 from __future__ import annotations
 
+import gzip
 import io
+import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +26,7 @@ _HOMES = (Path("/home"), Path("/Users"))
 
 
 def require_inside(path: str, *, what: str) -> None:
-    """Raise UsageError unless a path is relative and stays within its source.
-
-    Args:
-        path: Path of a script or of a requirements file.
-        what: Flag or field, for the message.
-    """
+    """Raise UsageError unless the path of a script or a requirements file stays within its source."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not path.isprintable() or not pure.name:
         raise UsageError(
@@ -46,15 +44,34 @@ def require_sendable(folder: Path) -> None:
         )
 
 
-# In the syntax of gitignore: a name without a slash matches at any depth, and a folder's name all below it.
+# In the syntax of gitignore: a name without a slash matches at any depth, and a folder's name all below it. From
+# gitrob's signatures of files, and from where SDKs and command lines keep passwords and tokens.
 SECRETS = (
-    ".env*", ".netrc", "_netrc", ".git-credentials", ".pypirc", ".npmrc", ".boto", ".s3cfg", ".databrickscfg",
-    "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk", "*.jks", "*.keystore", "*.kdbx",
-    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*",
-    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".terraform*", "*.tfstate*", "kaggle.json", ".kaggle",
-    "**/.config/gcloud", "**/.docker/config.json", "**/.cache/huggingface", "**/.huggingface",
-    "application_default_credentials.json", "*service_account*.json", "*service-account*.json",
+    ".env*", "*.env", ".netrc", "_netrc", "netrc", ".git-credentials", ".pypirc", ".npmrc", ".boto", ".s3cfg",
+    ".mc", ".databrickscfg", ".passwd-s3fs", "passwd-s3fs", "rclone.conf", ".pgpass", "pgpass.conf", ".my.cnf",
+    ".mylogin.cnf", ".snowflake", ".snowsql", ".dbt", ".streamlit", ".vault-token", ".htpasswd", "htpasswd",
+    ".dockercfg", ".dockerconfigjson", ".ftpconfig", "sftp-config.json", ".*_history", ".bashrc",
+    ".bash_profile", ".zshrc", "*.pem", "*.key", "*.p8", "*.p12", "*.pkcs12", "*.pfx", "*.ppk", "*.jks",
+    "*.keystore", "*.kdb", "*.kdbx", "*.keychain*", "*.kwallet", "*.psafe3", "*.private_key", "*.ovpn", "*.rdp",
+    "*.tfvars*", "*.tfstate*", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*_rsa", "*_dsa", "*_ecdsa",
+    "*_ed25519", ".ssh", ".gnupg", ".aws", ".azure", ".oci", ".kube", ".terraform*", "kaggle.json", ".kaggle",
+    ".ngc", ".modal.toml", ".runpod", ".lambda_cloud", ".vast_api_key", ".lightning", ".comet.config",
+    ".cdsapirc", ".ecmwfapirc", "**/.config/gcloud", "**/.config/gh", "**/.config/hub", "**/.config/doctl",
+    "**/.config/rclone", "**/.config/vastai", "**/.config/sops", "**/.config/pypoetry/auth.toml",
+    "**/.docker/config.json", "**/.cache/huggingface", "**/.huggingface", ".hf_token*", "hf_token",
+    "hf_token.txt", "**/.cargo/credentials*", "**/.gem/credentials", "credentials", "credentials.json",
+    "credentials.csv", "credentials.db", "credentials.ini", "credentials.toml", "credentials.y*ml",
+    "*accessKeys.csv", "rootkey.csv", "adc.json", "token.pickle", "secrets.toml", "secrets.y*ml", "secrets.json",
+    ".secrets*", "*api_key.txt", "*apikey.txt", "client_secret*.json", "application_default_credentials.json",
+    "*service_account*.json", "*service-account*.json",
 )  # fmt: skip
+# Beyond their names: SSH keys, service accounts, and what OAuth's clients and users keep.
+KEY = re.compile(
+    rb'PRIVATE KEY-----|"(private_?key(_id)?|client_?secret|refresh_?token|secret_?access_?key)"\s*:\s*"', re.I
+)
+KEYS_IN = {"", ".json", ".txt"}  # suffixes of the files that are searched
+LARGEST_KEY_BYTES = 1 << 16
+NAMED = 5
 REMADE = (
     ".git", ".hg", ".svn", ".venv", "venv", "__pycache__", "node_modules", ".ipynb_checkpoints",
     ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox",
@@ -64,11 +81,17 @@ ENVIRONMENT = "pyvenv.cfg"  # marks a virtual environment (PEP 405)
 
 
 def insert_archive(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters with `{"tar_gz_of": FOLDER, "except": [...]}` replaced by the archive."""
-    body = params.get("Body")
-    if not isinstance(body, Mapping):
-        return dict(params)
-    return {**params, "Body": build_archive(body)}
+    """Return parameters with `{"tar_gz_of": FOLDER, "except": [...]}` replaced by the archive, a script packed."""
+    if isinstance(body := params.get("Body"), Mapping):
+        return {**params, "Body": build_archive(body)}
+    if "UserData" in params:
+        return {**params, "UserData": pack_script(params["UserData"])}
+    return dict(params)
+
+
+def pack_script(script: str) -> bytes:
+    """Return a start-up script compressed, as cloud-init unpacks it (docs.cloud-init.io, user data formats)."""
+    return gzip.compress(script.encode(), mtime=0)
 
 
 def build_archive(body: Mapping[str, Any]) -> bytes:
@@ -82,15 +105,39 @@ def build_archive(body: Mapping[str, Any]) -> bytes:
 
 
 def list_upload_files(folder: Path, *, left_out: Sequence[str] = LEFT_OUT) -> Iterator[Path]:
-    """Yield the files of an upload in the order of their names.
+    """Return the files of an upload in the order of their names; GpuplanError without pathspec.
 
-    Args:
-        folder: Folder to upload.
-        left_out: Patterns in gitignore syntax; a `.gitignore` cannot re-include what they match.
-
-    Raises:
-        GpuplanError: pathspec is not installed.
+    A `.gitignore` cannot re-include what the patterns `left_out` match.
     """
+    return (path for path in _walk(folder, left_out) if not _holds_key(path))
+
+
+def describe_secrets(source: str, *, remote: bool) -> str:
+    """Return a line on what the upload of a source leaves out as secret; empty where that is nothing."""
+    kind, _, place = source.partition(":")
+    if kind != "folder" or not remote or not Path(place).is_dir() or find_spec("pathspec") is None:
+        return ""
+    folder = Path(place)
+    sent = set(list_upload_files(folder))
+    secrets = [path.relative_to(folder).as_posix() for path in _walk(folder, REMADE) if path not in sent]
+    if not secrets:
+        return ""
+    more = f" and {len(secrets) - NAMED} more" if len(secrets) > NAMED else ""
+    return (
+        f"not uploaded, since they may hold secrets: {', '.join(map(repr, secrets[:NAMED]))}{more}; "
+        "to send one that holds none, rename it"
+    )
+
+
+def _holds_key(path: Path) -> bool:
+    """Whether a small text file holds a private key or a token."""
+    if path.suffix not in KEYS_IN or path.is_symlink() or path.stat().st_size > LARGEST_KEY_BYTES:
+        return False
+    return KEY.search(path.read_bytes()) is not None
+
+
+def _walk(folder: Path, left_out: Sequence[str]) -> Iterator[Path]:
+    """Yield the files of a folder by patterns alone."""
     try:
         from pathspec import GitIgnoreSpec
     except ImportError as error:
@@ -106,35 +153,21 @@ def _below(
     folder: Path, root: Path, left_out: GitIgnoreSpec, ignores: tuple[tuple[Path, GitIgnoreSpec], ...]
 ) -> Iterator[Path]:
     """Yield the files below a folder; `ignores` are the rules of its parents, outermost first."""
-    ignores = (*ignores, *_rules_of(folder))
+    rules = folder / ".gitignore"
+    if rules.is_file():
+        lines = rules.read_text(errors="replace").splitlines()
+        ignores = (*ignores, (folder, type(left_out).from_lines(lines)))
     for path in sorted(folder.iterdir()):
         is_folder = path.is_dir() and not path.is_symlink()
-        if left_out.match_file(_named(path, root, is_folder)) or _is_ignored(path, is_folder, ignores):
+        if left_out.match_file(_named(path, root, is_folder)):
             continue
-        if not is_folder:
-            if path.is_file() or path.is_symlink():
-                yield path
-        elif not (path / ENVIRONMENT).exists():
+        decisions = (one.check_file(_named(path, base, is_folder)).include for base, one in reversed(ignores))
+        if next((decided for decided in decisions if decided is not None), False):  # the innermost rule decides
+            continue
+        if is_folder and not (path / ENVIRONMENT).exists():
             yield from _below(path, root, left_out, ignores)
-
-
-def _rules_of(folder: Path) -> list[tuple[Path, GitIgnoreSpec]]:
-    """Return the rules of a folder's `.gitignore`; empty without one."""
-    from pathspec import GitIgnoreSpec
-
-    file = folder / ".gitignore"
-    if not file.is_file():
-        return []
-    return [(folder, GitIgnoreSpec.from_lines(file.read_text(errors="replace").splitlines()))]
-
-
-def _is_ignored(path: Path, is_folder: bool, ignores: Sequence[tuple[Path, GitIgnoreSpec]]) -> bool:
-    """Whether git ignores a path: the innermost file with a matching rule decides."""
-    for base, rules in reversed(ignores):
-        decided = rules.check_file(_named(path, base, is_folder)).include
-        if decided is not None:
-            return bool(decided)
-    return False
+        elif not is_folder and (path.is_file() or path.is_symlink()):
+            yield path
 
 
 def _named(path: Path, base: Path, is_folder: bool) -> str:

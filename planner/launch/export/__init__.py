@@ -11,7 +11,8 @@ list and end them.
 
 from __future__ import annotations
 
-import math
+import json
+import re
 import shlex
 from typing import Any
 
@@ -24,18 +25,13 @@ from .task import ExportTask, build_export_task
 
 
 def export_offer(args: LaunchArgs, *, engine: str, file: str) -> dict[str, Any]:
-    """Return a plan's offer as an engine's document, with commands and limits.
-
-    Args:
-        args: The flags.
-        engine: One of ``ENGINES``.
-        file: Path of the document.
+    """Return a plan's offer as the document of one of ``ENGINES``, to be in a file, with commands and limits.
 
     Raises:
         UsageError, NoAnswerError: The request cannot be exported; see each check.
     """
     chosen = ENGINES[engine]
-    task = build_export_task(args, engine=chosen.title, providers=chosen.providers, joins_hosts=chosen.joins_hosts)
+    task = build_export_task(args, chosen)
     task.require_source(*chosen.sources, engine=chosen.title)
     found = _fill_template(chosen.template, task, chosen.find_values(task))
     return {
@@ -54,27 +50,17 @@ def export_offer(args: LaunchArgs, *, engine: str, file: str) -> dict[str, Any]:
     }
 
 
-class _FlowDumper(yaml.SafeDumper):
-    """YAML dumper for values within a line: strings in double quotes, no aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-_FlowDumper.add_representer(
-    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
-)
+_UNPRINTABLE = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # JSON has them as they are
 
 
 def _to_yaml(value: Any) -> str:
-    """Return a value as YAML in one line.
+    """Return a value as YAML in one line: as JSON.
 
     Example:
         >>> print(_to_yaml({"a": ["x: y", 1, "two" + chr(10) + "lines"]}))
         {"a": ["x: y", 1, "two\\nlines"]}
     """
-    text = yaml.dump([value], Dumper=_FlowDumper, default_flow_style=True, sort_keys=False, width=math.inf)
-    return text.strip().removeprefix("[").removesuffix("]")
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def _fill_template(name: str, task: ExportTask, values: dict[str, Any]) -> dict[str, Any]:

@@ -1,22 +1,143 @@
-"""Engines, and the values of the templates of SkyPilot, dstack and Colab; `kubernetes` has the others."""
+"""Engines, and the values of the templates of each."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ...errors import GpuplanError, NoAnswerError, UsageError
-from ..clouds.google.options import machine_type, runtime_version
-from . import kubernetes
-from .names import DSTACK, describe_ambiguity, describe_shared_name, find_engine_name, find_skypilot_name
-from .task import BY_ACCELERATOR, ExportTask, build_join_commands, require_gpu_hosts
+from ...offers.clouds import CLOUDS, HYPERSCALERS
+from ..clouds.google.options import runtime_version
+from ..select_offer import Renter
+from .names import describe_shared_name, find_engine_name, find_skypilot_name
+from .task import BY_ACCELERATOR, KILL_AFTER_S, ExportTask, build_join_commands, require_gpu_hosts
 
-RENTING = ("aws", "gcp", "azure", "lambda", "runpod", "vast")
+RAY_VERSION = "2.46.0"
+RAY_IMAGE = f"rayproject/ray:{RAY_VERSION}-py312"  # GPU libraries come with the packages
+RUN_DRIVER = "import os; exec(os.environ['GPUPLAN_DRIVER'])"
+# Node labels: kubernetes.io/docs/reference/labels-annotations-taints, and each cloud's own for spot.
+_SPOT_LABELS = {
+    "aws": {"eks.amazonaws.com/capacityType": "SPOT"},
+    "gcp": {"cloud.google.com/gke-spot": "true"},
+    "azure": {"kubernetes.azure.com/scalesetpriority": "spot"},
+}
+# Topologies by chips. github.com/AI-Hypercomputer/xpk, src/xpk/core/system_characteristics.py, 367c838: labels of
+# GKE's nodes, and the default shape of each size. Slices of one host with 1, 4 and 8 chips of v5e and v6e:
+# cloud.google.com/kubernetes-engine/docs/how-to/tpus.
+_FLAT = {
+    1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16",
+}  # fmt: skip
+_CUBES = {
+    4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8",
+    768: "8x8x12", 1024: "8x8x16", 2048: "8x16x16",
+}  # fmt: skip
+_NODES = {
+    "TPU-v4": ("tpu-v4-podslice", _CUBES),
+    "TPU-v5e": ("tpu-v5-lite-podslice", _FLAT),
+    "TPU-v5p": ("tpu-v5p-slice", _CUBES),
+    "TPU-v6e": ("tpu-v6e-slice", _FLAT),
+}
+
+
+def find_jobset_values(task: ExportTask) -> dict[str, Any]:
+    """Return the number of pods, one for each machine or host of a TPU slice, and their template."""
+    require_gpu_hosts(task, engine="Kubernetes")
+    first = f"{task.name}-train-0-0.{task.name}"  # the names that JobSet and Indexed jobs give
+    join = build_join_commands(first=first, hosts=str(task.hosts), index='"$JOB_COMPLETION_INDEX"')
+    command = ["bash", "-c", _build_script(task, join)]
+    container = {"name": "train", "image": task.container, "command": command}
+    return {
+        "pods": task.hosts * task.slice_hosts,
+        "pod": _build_pod(task, container, restart={"restartPolicy": "Never"}),
+    }
+
+
+def find_rayjob_values(task: ExportTask) -> dict[str, Any]:
+    """Return the templates of head and workers, and the entry point, which runs the driver on the head node."""
+    if task.tpu:
+        raise NoAnswerError(
+            f"cannot export {task.offer.instance_type} to Ray: TPUs are not supported",
+            hint="`--to kubernetes` or `--to skypilot` take TPUs",
+        )
+    gpus = 0 if task.offer.accelerator == "CPU" else task.devices
+    join = build_join_commands(first='"$1"', hosts=str(task.hosts), index='"$2"')
+    driver = files("gpuplan.launch.export").joinpath("ray_driver.py").read_text(encoding="utf-8")
+    variables = {"GPUPLAN_DRIVER": driver, "GPUPLAN_SCRIPT": _build_script(task, join)}
+    container = {
+        "image": task.container if task.source[0] == "image" else RAY_IMAGE,
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+    }
+    return {
+        "entrypoint": f"{shlex.join(['python', '-c', RUN_DRIVER])} {task.hosts} {gpus}",
+        "ray_version": RAY_VERSION,
+        "head": _build_pod(task, {"name": "ray-head", **container}),
+        "worker": _build_pod(task, {"name": "ray-worker", **container}),
+    }
+
+
+def _build_script(task: ExportTask, join: Sequence[str]) -> str:
+    """Return the script of a container, with the commands that join several machines."""
+    return "\n".join(["set -e", *(join if task.hosts > 1 else ()), *task.setup_commands, task.run_command])
+
+
+def _build_pod(
+    task: ExportTask, container: dict[str, Any], *, restart: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the template of a pod for nodes of this kind, without permissions in the cluster.
+
+    Pods of several machines never share a node: pods that ask for no devices would.
+    """
+    nodes, devices = _select_nodes(task), {}
+    if task.offer.accelerator != "CPU":
+        kind = "google.com/tpu" if task.tpu else "nvidia.com/gpu"
+        devices = {kind: str(task.devices // task.slice_hosts)}
+        container = {**container, "resources": {"limits": devices, "requests": devices}}
+    taints = [*devices, *(_SPOT_LABELS["azure"] if task.spot and task.provider == "azure" else ())]
+    spec = {
+        **(restart or {}),
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": KILL_AFTER_S,
+        "nodeSelector": nodes,
+        "tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints],
+        "containers": [container],
+    }
+    if task.hosts == 1:
+        return {"spec": spec}
+    labels = {"gpuplan-task": task.name}
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return {"metadata": {"labels": labels}, "spec": {**spec, "affinity": apart}}
+
+
+def _select_nodes(task: ExportTask) -> dict[str, str]:
+    """Return the node selector; raise NoAnswerError for a TPU slice without known nodes of GKE."""
+    offer = task.offer
+    found = {} if offer.region == "any" else {"topology.kubernetes.io/region": offer.region}
+    if task.tpu:
+        label, topologies = _NODES.get(offer.accelerator, ("", {}))
+        if task.devices not in topologies:
+            raise NoAnswerError(
+                f"cannot export {offer.instance_type} to Kubernetes: no known nodes of GKE with "
+                f"{task.devices} chips of {offer.accelerator}",
+                hint=f"choose another offer: `--rank N`; known are slices of {', '.join(_NODES)}",
+            )
+        found["cloud.google.com/gke-tpu-accelerator"] = label
+        found["cloud.google.com/gke-tpu-topology"] = topologies[task.devices]
+    else:
+        found["node.kubernetes.io/instance-type"], attached = task.machine
+        if attached:
+            found["cloud.google.com/gke-accelerator"] = attached[0]
+    return {**found, **(_SPOT_LABELS[task.provider] if task.spot else {})}
+
+
+RENTING = tuple(cloud.name for cloud in CLOUDS if cloud.is_rented)
 PRICE_ROOM = 1.1  # dstack compares with its own prices, read on another day
 # Notebook metadata of Colab's runtimes.
 _RUNTIMES = {
@@ -29,24 +150,13 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
-    """An engine.
+class Engine(Renter):
+    """An engine: its template, what that needs besides the task, and the kinds of source that it fetches."""
 
-    Args:
-        title: Name for messages.
-        template: Name of its template.
-        find_values: Returns the values that the template needs besides the task. Pure.
-        providers: Providers that it can rent from.
-        sources: Kinds of source that it can fetch.
-        joins_hosts: Whether it starts several machines for one run.
-    """
-
-    title: str
     template: str
     find_values: Callable[[ExportTask], Values]
     providers: tuple[str, ...] = RENTING
     sources: tuple[str, ...] = ("folder", "git", "image")
-    joins_hosts: bool = False
 
 
 def find_skypilot_values(task: ExportTask) -> Values:
@@ -60,29 +170,22 @@ def find_skypilot_values(task: ExportTask) -> Values:
         index='"$SKYPILOT_NODE_RANK"',
     )
     enter = ["cd code"] if task.source[0] == "git" else []
+    by_name, typed = provider in BY_ACCELERATOR or ":" in offer.instance_type, offer.instance_type
+    names: Values = {"instance_type": None, "accelerators": None, "runtime": None}
+    if task.tpu:
+        names |= {"accelerators": f"{typed}:1", "runtime": runtime_version(typed.removeprefix("tpu-"))}
+    elif not by_name:
+        names["instance_type"] = task.machine[0]
+    if not task.tpu and (by_name or (provider == "gcp" and offer.accelerator != "CPU")):
+        name = find_skypilot_name(provider, typed, offer.accelerator)
+        names["accelerators"] = f"{name}:{task.devices}"
     return {
         "infra": provider if offer.region == "any" else f"{provider}/{offer.region}",
-        **_name_skypilot_machine(task),
-        "shared_names": describe_ambiguity(provider, offer.accelerator),
+        **names,
+        "shared_names": describe_shared_name(offer.accelerator, "vast") if provider == "vast" else (),
         "setup": task.setup_commands,
         "run": [*(join if task.hosts > 1 else ()), *enter, task.run_command],
     }
-
-
-def _name_skypilot_machine(task: ExportTask) -> Values:
-    """Return SkyPilot's names of machine, accelerators and TPU runtime, each where it is needed."""
-    offer, provider = task.offer, task.provider
-    by_name = provider in BY_ACCELERATOR or ":" in offer.instance_type
-    names: Values = {"instance_type": None, "accelerators": None, "runtime": None}
-    if task.tpu:
-        runtime = runtime_version(offer.instance_type.removeprefix("tpu-"))
-        return {**names, "accelerators": f"{offer.instance_type}:1", "runtime": runtime}
-    if not by_name:
-        names["instance_type"] = find_machine_name(task)
-    if by_name or (provider == "gcp" and offer.accelerator != "CPU"):
-        name = find_skypilot_name(provider, offer.instance_type, offer.accelerator)
-        names["accelerators"] = f"{name}:{task.devices}"
-    return names
 
 
 def find_dstack_values(task: ExportTask) -> Values:
@@ -98,19 +201,13 @@ def find_dstack_values(task: ExportTask) -> Values:
     if task.tpu:
         gpu = f"{offer.instance_type.removeprefix('tpu-')}:1"
     elif offer.accelerator != "CPU":
-        gpu = f"{find_engine_name(offer.accelerator, DSTACK, engine='dstack')}:{task.devices}"
+        gpu = f"{find_engine_name(offer.accelerator, 'dstack')}:{task.devices}"
     return {
         "gpu": gpu,
-        "instance_type": None if by_name or ":" in offer.instance_type or task.tpu else find_machine_name(task),
-        "shared_names": describe_shared_name(offer.accelerator, DSTACK, engine="dstack") if by_name else (),
+        "instance_type": None if by_name or ":" in offer.instance_type or task.tpu else task.machine[0],
+        "shared_names": describe_shared_name(offer.accelerator, "dstack") if by_name else (),
         "max_usd_per_hour": float(offer.usd_per_hour) * PRICE_ROOM,
     }
-
-
-def find_machine_name(task: ExportTask) -> str:
-    """Return the vendor's name of a machine, without accelerators attached by Google."""
-    name = task.offer.instance_type
-    return machine_type(name)[0] if task.provider == "gcp" else name
 
 
 def find_colab_values(task: ExportTask) -> Values:
@@ -151,25 +248,12 @@ def build_colab_link(place: str, file: str) -> str:
     return f"https://colab.research.google.com/github/{owner}/{name}/blob/{reference or 'main'}/{file}"
 
 
+_CLUSTER: Values = {"providers": HYPERSCALERS, "sources": ("git", "image"), "joins_hosts": True}
 ENGINES = {
     "skypilot": Engine(title="SkyPilot", template="skypilot", find_values=find_skypilot_values, joins_hosts=True),
     "dstack": Engine(title="dstack", template="dstack", find_values=find_dstack_values),
-    "kubernetes": Engine(
-        title="Kubernetes",
-        template="jobset",
-        find_values=kubernetes.find_jobset_values,
-        providers=kubernetes.PROVIDERS,
-        sources=("git", "image"),
-        joins_hosts=True,
-    ),
-    "ray": Engine(
-        title="Ray",
-        template="rayjob",
-        find_values=kubernetes.find_rayjob_values,
-        providers=kubernetes.PROVIDERS,
-        sources=("git", "image"),
-        joins_hosts=True,
-    ),
+    "kubernetes": Engine(title="Kubernetes", template="jobset", find_values=find_jobset_values, **_CLUSTER),
+    "ray": Engine(title="Ray", template="rayjob", find_values=find_rayjob_values, **_CLUSTER),
     "colab": Engine(
         title="Colab", template="colab", find_values=find_colab_values, providers=("colab",), sources=("git",)
     ),
@@ -188,15 +272,7 @@ def require_sky() -> str:
 
 
 def launch_with_sky(task: Mapping[str, Any], file: Path) -> None:
-    """Start a task with SkyPilot.
-
-    Args:
-        task: Result of `export_offer`.
-        file: Path of the task's file.
-
-    Raises:
-        GpuplanError: SkyPilot failed.
-    """
+    """Start a task of `export_offer` with SkyPilot; GpuplanError if that fails."""
     done = subprocess.run([require_sky(), "launch", "-y", "-c", task["name"], str(file)], check=False)
     if done.returncode:
         raise GpuplanError(

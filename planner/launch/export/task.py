@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import PurePosixPath
 
 from ...errors import NoAnswerError, UsageError
+from ...plan.money import compute_rental_usd
 from ..arguments import LaunchArgs
 from ..build_plan import build_run_spec
-from ..core.launch_plan import compute_cap_s, compute_worst_case_usd
+from ..clouds.google.options import machine_type
+from ..core.api_call import refusing
+from ..core.launch_plan import CostBounds
 from ..core.request import LaunchCandidate, RunSpec, build_run_name
 from ..core.shell import pin_versions, quote, quote_all, require_plain_source, split_git_source
-from ..select_offer import read_estimate, select_candidates
+from ..planning import apply_cap
+from ..select_offer import Renter, read_estimate, select_candidates
 
 BY_ACCELERATOR = ("runpod", "vast")  # engines have other names for their machines
 PYTHON_IMAGE = "python:3.12"  # Debian with git; GPU libraries come with the packages, drivers with the node
@@ -31,13 +34,9 @@ _ON_ONE_HOST = {"TPU-v5e": 8, "TPU-v6e": 8}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportTask:
-    """Machine, script and deadline of an export.
+    """Machine, script and deadline of an export; the name has lower case, digits and hyphens, at most 40.
 
     Args:
-        name: Name of the run: lower case, digits and hyphens, at most 40 characters.
-        provider: Provider of the machine.
-        offer: The machine, with its cap.
-        spec: Script to run.
         hosts: Machines that train one model together; the offer's devices and price are those of all [-].
         disk_gb: Size of the disk of each [GB].
     """
@@ -54,6 +53,12 @@ class ExportTask:
         """Kind and address of the code."""
         kind, _, place = self.spec.source.partition(":")
         return kind, place
+
+    @property
+    def machine(self) -> tuple[str, tuple[str, int] | None]:
+        """The vendor's name of the machine, and name and number of accelerators attached by Google."""
+        name = self.offer.instance_type
+        return machine_type(name) if self.provider == "gcp" else (name, None)
 
     @property
     def spot(self) -> bool:
@@ -90,14 +95,22 @@ class ExportTask:
     @property
     def worst_case_usd(self) -> Decimal:
         """Cost of the machine until its deadline, without boot, disk and traffic [USD]."""
-        return compute_worst_case_usd(
-            cap_s=self.offer.cap_s, slack_s=0.0, max_usd_per_hour=self.offer.usd_per_hour
-        )
+        return compute_rental_usd(duration_s=float(self.offer.cap_s), usd_per_hour=self.offer.usd_per_hour)
 
     @property
     def setup_commands(self) -> list[str]:
         """Commands that fetch the code, enter its folder and install its packages."""
-        return [*_build_fetch_commands(self), *_build_install_commands(self)]
+        (kind, place), lines = self.source, []
+        if kind == "git":
+            url, reference = split_git_source(place)
+            lines = [f"[ -d code ] || git clone -q -- {quote(url)} code", "cd code"]
+            lines += [f"git checkout -q {quote(reference)}"] if reference else []
+        if self.spec.requirements:
+            return [*lines, f"pip install -q -r {quote(self.spec.requirements)}"]
+        if kind == "image":
+            return lines
+        jax = "jax[tpu]" if self.tpu else "jax" if self.offer.accelerator == "CPU" else "jax[cuda12]"
+        return [*lines, f"pip install -q {quote_all(pin_versions(('keras', jax), self.spec.packages))}"]
 
     @property
     def run_command(self) -> str:
@@ -107,11 +120,6 @@ class ExportTask:
         deadline = f"timeout --signal=TERM --kill-after={KILL_AFTER_S} {self.offer.cap_s}"
         backend = "" if self.source[0] == "image" or spec.requirements else "KERAS_BACKEND=jax "
         return f"{backend}{deadline} {quote_all(['python', script, *spec.arguments])}"
-
-    @property
-    def commands(self) -> list[str]:
-        """Commands of a whole run."""
-        return [*self.setup_commands, self.run_command]
 
     def require_source(self, *kinds: str, engine: str) -> None:
         """Raise UsageError unless an engine can fetch the source."""
@@ -127,16 +135,9 @@ class ExportTask:
             )
 
 
-def build_export_task(
-    args: LaunchArgs, *, engine: str, providers: Sequence[str], joins_hosts: bool = False
-) -> ExportTask:
-    """Return the export task of an estimate.
-
-    Args:
-        args: Flags, as those of `gpuplan launch`.
-        engine: Name of the engine, for messages.
-        providers: Providers that it can rent from.
-        joins_hosts: Whether it starts several machines for one run.
+@refusing("this cannot be exported", hint="correct that flag, or the plan")
+def build_export_task(args: LaunchArgs, engine: Renter) -> ExportTask:
+    """Return the export task of an estimate; arguments as those of `gpuplan launch`.
 
     Raises:
         UsageError: The file is not an estimate, or has no script.
@@ -147,47 +148,21 @@ def build_export_task(
         raise UsageError(
             f"{args.path} is a launch plan, not an estimate", hint="give the `plan.json` of `gpuplan estimate -o`"
         )
-    provider, (first, *_) = select_candidates(
-        planned,
-        launchable=providers,
-        rank=args.rank,
-        fallbacks=0,
-        engine=engine,
-        joins_hosts=joins_hosts,
-        only_recommended=False,
-    )
-    hosts = planned.offers[first.rank - 1].get("hosts", 1)
-    _require_known(first)
-    spec = build_run_spec(args, planned)
-    life_s = compute_cap_s(
-        run_high_s=first.run_s.high if first.run_s else None,
-        slack_s=0.0,
-        max_usd_per_hour=first.usd_per_hour,
-        max_hours=args.max_hours,
-        max_usd=None if args.max_usd is None else Decimal(str(args.max_usd)),
-    )
-    if first.run_s is not None and first.run_s.mid > life_s:
+    provider, (first, *_) = select_candidates(planned, engine, rank=args.rank, fallbacks=0, only_recommended=False)
+    if first.accelerator.startswith(("MI", "Trainium", "Inferentia")):
         raise NoAnswerError(
-            f"the run takes about {first.run_s.mid:.0f} s on {first.instance_type}, and the limits end it after "
-            f"{life_s} s",
-            hint="raise `--max-usd` or `--max-hours`, or choose a faster offer with `--rank N`",
+            f"cannot export {first.accelerator}: only NVIDIA GPUs, TPUs and CPUs are supported",
+            hint="choose another offer: `--rank N`",
         )
+    hosts, spec = planned.offers[first.rank - 1].get("hosts", 1), build_run_spec(args, planned)
+    terms = CostBounds(slack_s=0.0, max_usd_per_hour=first.usd_per_hour)
     return ExportTask(
         name=_name(args, spec, provider, first, hosts=hosts),
         provider=provider,
         spec=spec,
         hosts=hosts,
-        offer=first.model_copy(update={"cap_s": life_s}),
+        offer=apply_cap(first, terms, max_hours=args.max_hours, max_usd=args.most_usd),
     )
-
-
-def _require_known(offer: LaunchCandidate) -> None:
-    """Raise NoAnswerError for accelerators that exports do not support."""
-    if offer.accelerator.startswith(("MI", "Trainium", "Inferentia")):
-        raise NoAnswerError(
-            f"cannot export {offer.accelerator}: only NVIDIA GPUs, TPUs and CPUs are supported",
-            hint="choose another offer: `--rank N`",
-        )
 
 
 def _name(args: LaunchArgs, spec: RunSpec, provider: str, offer: LaunchCandidate, *, hosts: int) -> str:
@@ -201,33 +176,10 @@ def _name(args: LaunchArgs, spec: RunSpec, provider: str, offer: LaunchCandidate
     return "-".join(filter(None, ("gpuplan", stem, mark)))
 
 
-def _build_fetch_commands(task: ExportTask) -> list[str]:
-    """Return the commands that clone a git source at its revision and enter its folder."""
-    kind, place = task.source
-    if kind != "git":
-        return []
-    url, reference = split_git_source(place)
-    lines = [f"[ -d code ] || git clone -q -- {quote(url)} code", "cd code"]
-    return [*lines, f"git checkout -q {quote(reference)}"] if reference else lines
-
-
-def _build_install_commands(task: ExportTask) -> list[str]:
-    """Return the command that installs packages; none for a container image."""
-    if task.spec.requirements:
-        return [f"pip install -q -r {quote(task.spec.requirements)}"]
-    if task.source[0] == "image":
-        return []
-    jax = "jax[tpu]" if task.tpu else "jax" if task.offer.accelerator == "CPU" else "jax[cuda12]"
-    return [f"pip install -q {quote_all(pin_versions(('keras', jax), task.spec.packages))}"]
-
-
 def build_join_commands(*, first: str, hosts: str, index: str) -> list[str]:
     """Return the commands that set the environment of `keras.distribution.initialize()` (Keras 3.15, JAX).
 
-    Args:
-        first: Shell word for the address of the first machine.
-        hosts: Shell word for the number of machines.
-        index: Shell word for the number of this machine, from 0.
+    Shell words give the address of the first machine, the number of machines, and the number of this one, from 0.
     """
     return [
         f"export KERAS_DISTRIBUTION_JOB_ADDRESSES={first}:{JOIN_PORT}",
@@ -248,10 +200,6 @@ def require_gpu_hosts(task: ExportTask, *, engine: str) -> None:
 
 def count_slice_hosts(accelerator: str, chips: float) -> int:
     """Return the hosts of a TPU slice, each of which runs the script; 1 for other devices [-].
-
-    Args:
-        accelerator: Name in the catalog.
-        chips: Chips of the slice [-].
 
     Example:
         >>> count_slice_hosts("TPU-v5e", 8), count_slice_hosts("TPU-v5e", 16), count_slice_hosts("TPU-v5p", 8)

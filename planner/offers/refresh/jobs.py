@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import UsageError, near_names_hint
-from ..aliases import PROVIDER_ALIASES
 from ..catalog import Catalog
+from ..clouds import PROVIDER_ALIASES
 from .instance_types import InstanceSpecs, build_instance_specs
 from .run import RefreshJob
 from .skypilot import SkyPilotCatalog

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from ...errors import CredentialsError, GpuplanError, UsageError, near_names_hint
 from ...files import get_cache_folder, write_atomically
 from ...records import Frozen, to_plain
-from ..aliases import PROVIDER_ALIASES
+from ..clouds import CLOUDS, PROVIDER_ALIASES
 from .aws_sdk import build_aws_client, has_aws_credentials, translate_aws_errors
 from .http import HttpClient, RetryPolicy
 
@@ -189,11 +189,7 @@ ANSWER_S = 8.0
 REMEMBERED_S = 600.0
 REGIONS_ASKED = 8
 _POLICY = RetryPolicy(connect_s=3.0, read_s=5.0, answer_s=6.0, attempts=1)
-_IDENTITY = {
-    "aws": ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
-    "azure": ("AZURE_SUBSCRIPTION_ID",),
-    "gcp": ("GOOGLE_CLOUD_PROJECT",),
-}
+_IDENTITY = {cloud.name: cloud.account_variables for cloud in CLOUDS if cloud.account_variables}
 # Metrics of regional quotas: https://cloud.google.com/compute/resource-usage#gpu_quota
 GOOGLE_METRICS = {
     "A100-40GB": "NVIDIA_A100_GPUS",

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ...records import parse_json
+from ...units import MIB
 from ..errors import to_one_line
 from ..options import get_keras_policy
 
@@ -18,6 +19,7 @@ TRUSTED_PACKAGES = ("keras", "keras_hub", "keras_cv", "keras_nlp", "builtins")
 NOT_MODELING = ("keras.config", "keras.utils", "keras.saving", "keras.export", "keras.datasets")
 CODE_CLASSES = ("__lambda__", "Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
 FLOAT_POLICIES = ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+MOST_BYTES = 16 * MIB  # of a configuration, ten times that of the largest applications
 BY_FUNCTION = "load it in a function and give that to gpuplan: `models.py:load_model`"
 
 
@@ -55,8 +57,16 @@ def _refusing(what: str, *faults: type[Exception]) -> Iterator[None]:
 def _read_archive(path: Path) -> dict[str, Any]:
     faults = (zipfile.BadZipFile, KeyError, ValueError, OSError)
     with _refusing(f"`{path.name}` is not a .keras file", *faults), zipfile.ZipFile(path) as archive:
-        config = parse_json(archive.read("config.json"))
+        with archive.open("config.json") as file:  # which may unpack to far more than the archive has
+            text = file.read(MOST_BYTES + 1)
+        config = _parse(text)
     return _require_object(config, path)
+
+
+def _parse(text: str | bytes) -> Any:
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"its configuration has more than {MOST_BYTES // MIB} MiB")
+    return parse_json(text)
 
 
 def _read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -67,7 +77,7 @@ def _read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     if config is None:
         raise UsageError(f"`{path.name}` contains only weights, no model", hint=BY_FUNCTION)
     with _refusing(f"the model in `{path.name}` cannot be read", ValueError):
-        parsed = parse_json(config), None if training is None else parse_json(training)
+        parsed = _parse(config), None if training is None else _parse(training)
     return _require_object(parsed[0], path), parsed[1]
 
 

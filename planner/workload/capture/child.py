@@ -23,6 +23,7 @@ from ..errors import DeviceCountError, to_one_line
 from ..options import WorkloadOptions
 from ..reference import Reference, parse_reference
 from .load import hash_file
+from .overlays import enter_namespace
 from .watch import PositionReporter, end_with_parent
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ PRETRAINED = "pretrained weights were neither downloaded nor read: their values 
 
 def main(request_path: str, result_path: str) -> NoReturn:
     """Answer a request and end the process without returning to the user's code."""
-    asked = end_with_parent()
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
+    _enter_namespace(request, Path(request_path).parent)
+    asked = end_with_parent()
     try:
         answer = _answer(request, Path(result_path), asked)
     except KeyboardInterrupt:
@@ -49,6 +51,14 @@ def main(request_path: str, result_path: str) -> NoReturn:
     except GpuplanError as error:
         answer = _build_error_answer(error)
     _finish(answer, Path(result_path))
+
+
+def _enter_namespace(request: dict[str, Any], folder: Path) -> None:
+    base = Path(request["base"])
+    with contextlib.suppress(GpuplanError, OSError):  # said below
+        reference = parse_reference(request["reference"], base=base)
+        if reference.kind == "script":
+            enter_namespace(folder, [str(reference.folder(base)), os.getcwd()])
 
 
 def _build_error_answer(error: GpuplanError) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class ScriptFollower(StandIns):
             save: Function that writes the answer.
         """
         super().__init__(own=own, folder=folder)
-        self._own, self._save = str(own), save
+        self._save = save
         self._where = folder / WHERE
         self._recorder = PhaseRecorder(trace)
         self._saved_s = self._rested_s = time.monotonic()
@@ -109,6 +109,8 @@ class ScriptFollower(StandIns):
         """
         self._saved_s = time.monotonic()
         notes = tuple(list(self._use.notes.values())[:LINES_NAMED])
+        if self._protection is not None:
+            notes += self._protection.find_notes()
         if ended:
             notes += (f"the script was followed until {ended}: what comes after is not counted",)
         workload = self._recorder.build_workload(notes=notes)
@@ -135,7 +137,7 @@ class ScriptFollower(StandIns):
 
     def _line(self, what: str) -> str:
         """Return a call with its line in the user's files."""
-        frame = find_own_frame(sys._getframe(1), self._own)
+        frame = find_own_frame(sys._getframe(1), str(self._own))
         if frame is None:
             return what
         return f"{what} at {os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}"

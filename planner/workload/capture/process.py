@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from ...errors import GpuplanError, UsageError
+from ...errors import GpuplanError, UsageError, escape_controls
 from ..errors import BackendError, CaptureError, is_own_file, suggest_function
 from ..options import DEFAULT_TIMEOUT_S, ScriptOptions, format_typed_duration
 from .watch import ASK, STUCK, WHERE
@@ -325,28 +324,35 @@ def _kill(process: Any) -> None:
 
 
 STDERR = 2
-LINES_SHOWN = 20
+LINES_SHOWN, KEPT_BYTES, LONGEST_LINE = 20, 2**16, 500
+DRAIN_S = 0.5  # a process that outlives the script may hold its output [s]
 
 show_script_output: ContextVar[bool] = ContextVar("show_script_output", default=False)
 
 
 class ScriptOutput:
-    """Standard output and error of a process, in a file unless they are to be shown."""
+    """Standard output and error of a process: shown, or its end kept."""
 
-    def __init__(self, path: Path, *, name: str) -> None:
-        """Open the file.
+    def __init__(self, *, name: str) -> None:
+        """Open a pipe, unless the output is shown; `name`: MODEL reference, for the heading."""
+        self._name, self._end = name, b""
+        self._thread: threading.Thread | None = None
+        self.target = STDERR  # file descriptor for the process
+        if not show_script_output.get():
+            reader, self.target = os.pipe()
+            self._thread = threading.Thread(target=self._read, args=(reader,), daemon=True)
+            self._thread.start()
 
-        Args:
-            path: Path of the file.
-            name: MODEL reference, for the heading.
-        """
-        self._path, self._name = path, name
-        self._file = None if show_script_output.get() else path.open("wb")
+    def _read(self, reader: int) -> None:
+        with open(reader, "rb", buffering=0) as pipe:
+            while more := pipe.read(KEPT_BYTES):
+                self._end = (self._end + more)[-KEPT_BYTES:]
 
-    @property
-    def target(self) -> int:
-        """File descriptor for the process."""
-        return STDERR if self._file is None else self._file.fileno()
+    def close(self) -> None:
+        """Leave the output to the process, once it has started."""
+        if self.target != STDERR:
+            os.close(self.target)
+            self.target = STDERR
 
     @contextmanager
     def shown_on_failure(self) -> Iterator[None]:
@@ -358,15 +364,18 @@ class ScriptOutput:
         except GpuplanError:
             self._show()
             raise
-        finally:
-            if self._file is not None:
-                self._file.close()
 
     def _show(self) -> None:
-        if self._file is None:
+        if self._thread is None:
             return
-        with self._path.open(encoding="utf-8", errors="replace") as file:
-            lines = deque((line for line in file if line.strip()), LINES_SHOWN)
+        self._thread.join(DRAIN_S)
+        lines = [line for line in self._end.decode(errors="replace").splitlines() if line.strip()]
         if lines:
             sys.stderr.write(f"last lines of the output of {self._name}:\n")
-            sys.stderr.write("".join(f"  {line.rstrip()}\n" for line in lines))
+            sys.stderr.write("".join(f"  {_shorten(line)}\n" for line in lines[-LINES_SHOWN:]))
+
+
+def _shorten(line: str) -> str:
+    """Return the start of a line of the script, with what a terminal would obey escaped."""
+    shown = escape_controls(line[: LONGEST_LINE + 1].rstrip())
+    return shown if len(shown) <= LONGEST_LINE else f"{shown[:LONGEST_LINE]}…"

@@ -106,7 +106,8 @@ def _trace(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuplan-")))
         request_path, result_path = folder / "request.json", folder / "result.json"
         request_path.write_text(json.dumps(request), encoding="utf-8")
-        output = ScriptOutput(folder / "output.txt", name=text)
+        output = ScriptOutput(name=text)
+        stack.callback(output.close)
         child = ScriptProcess(
             f"{__package__}.child",
             [request_path, result_path],
@@ -117,6 +118,7 @@ def _trace(
             stdout=output.target,
             stderr=output.target,
         )
+        output.close()
         stack.callback(child.stop)
         with output.shown_on_failure():
             if kept is not None and child.wait_for(result_path):

@@ -15,7 +15,8 @@ from typing import Any
 from ...errors import GpuplanError
 from ..build.fit_inputs import read_fit_inputs
 from ..errors import WAY_OUT, CaptureError
-from .script_end import MetricHistory, MetricUse, UnknownMetric, make_scratch, protect_files
+from .protect_files import FileProtection
+from .script_end import MetricHistory, MetricUse, UnknownMetric
 from .tuner_search import SearchBudget, find_budget, stand_in_for_results
 
 
@@ -30,7 +31,8 @@ class StandIns:
             folder: Folder for what the script writes after its first `fit()`; None for a temporary one.
         """
         self._use = MetricUse(str(own))
-        self._folder = folder
+        self._own, self._folder = own, folder
+        self._protection: FileProtection | None = None
         self._calls = self._epoch = 0
 
     @property
@@ -42,8 +44,9 @@ class StandIns:
         """Return the `History` of equal calls, and set it as the model's; files are protected from then on."""
         import keras
 
-        if not self.reached:
-            protect_files(make_scratch(self._folder))
+        self._protection = self._protection or FileProtection(
+            self._folder, own=self._own, after_import=call_after_import
+        )
         self._calls += 1
         names = _name_metrics(model)
         if arguments.get("validation_data") is not None or arguments.get("validation_split"):

@@ -6,10 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from gpuplan.errors import CredentialsError, GpuplanError
+from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
+from gpuplan.launch.clouds.aws.attempt import read_options
 from gpuplan.launch.clouds.aws.schedule import POLICY
 from gpuplan.launch.clouds.aws.schedule import ROLE as MADE
 from gpuplan.launch.core.launch_plan import LaunchPlan
+from gpuplan.launch.planning import make_plan
 from launch.aws.bench import ROLE, Cloud
 
 NAME = "gpuplan.me.r1.1"
@@ -215,3 +217,62 @@ def without_timer(plan: LaunchPlan) -> LaunchPlan:
         for call in attempt.calls
     )
     return plan.model_copy(update={"attempts": (attempt.model_copy(update={"calls": calls}),)})
+
+
+@pytest.mark.parametrize(
+    ("trust", "policy", "says"),
+    [
+        (SCHEDULER, MAY, None),
+        (OURS, {**MAY, "Action": ["ec2:*"]}, None),
+        ({**SCHEDULER, "Principal": {"Service": ["ec2.amazonaws.com", "scheduler.amazonaws.com"]}}, MAY, None),
+        ({**SCHEDULER, "Principal": {"Service": "ec2.amazonaws.com"}}, MAY, "does not let scheduler"),
+        (SCHEDULER, {**MAY, "Action": "ec2:StopInstances"}, "implicitDeny"),
+        (SCHEDULER, {**MAY, "Condition": {"Null": {"aws:ResourceTag/theirs": "false"}}}, "implicitDeny"),
+        (SCHEDULER, None, "implicitDeny"),
+    ],
+)
+def test_a_given_role_is_looked_at_before_its_cap_is_claimed(
+    cloud: Cloud, trust: Any, policy: Any, says: str | None
+) -> None:
+    """Its trust is read, its rights are simulated on a machine with our tags; the plan claims what is proven."""
+    cloud.server.post("role", name="mine", trust={"Statement": [trust]}, policy_name="may",
+                      policy=policy and {"Statement": [policy]})  # fmt: skip
+    plan = cloud.plan(options={"scheduler_role": "arn:aws:iam::123456789012:role/mine"})
+    assert "a dry run sends no request" in plan.attempts[0].layers[1].unproven
+    if says:
+        with pytest.raises(NoAnswerError, match=says) as caught:
+            cloud.adapter.find_cap_problem(plan.request)
+        assert "leave `-O scheduler_role` out" in str(caught.value.hint)
+        return
+    looked = plan.request.model_copy(update={"cap_problem": cloud.adapter.find_cap_problem(plan.request)})
+    assert [layer.unproven for layer in make_plan(looked, cloud.adapter).attempts[0].layers] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("operation", "what"), [("GetRole", "AccessDenied"), ("SimulatePrincipalPolicy", "AccessDenied")]
+)
+def test_a_role_that_may_not_be_looked_at_is_named_as_unproven(cloud: Cloud, operation: str, what: str) -> None:
+    """With the cloud's reason; the launch itself goes on, and arms the schedule with it."""
+    cloud.fault(operation, "before", what)
+    request = cloud.plan().request
+    problem = cloud.adapter.find_cap_problem(request)
+    looked = request.model_copy(update={"cap_problem": problem})
+    layer = make_plan(looked, cloud.adapter).attempts[0].layers[1]
+    assert "could not be looked at: AccessDenied" in layer.unproven
+    cloud.launcher.launch(make_plan(looked, cloud.adapter))
+    assert cloud.left()["schedules"] == 1
+
+
+def test_conditions_of_a_trust_policy_are_not_guessed(cloud: Cloud) -> None:
+    """A condition on the schedule's group may or may not hold."""
+    trust = {**SCHEDULER, "Condition": {"ArnLike": {"aws:SourceArn": "arn:aws:scheduler:*:*:schedule/ours/*"}}}
+    cloud.server.post("role", name="mine", trust={"Statement": [trust]}, policy_name="may",
+                      policy={"Statement": [MAY]})  # fmt: skip
+    request = cloud.plan(options={"scheduler_role": "arn:aws:iam::123456789012:role/mine"}).request
+    assert "undecided" in cloud.adapter.find_cap_problem(request)
+
+
+def test_a_role_is_named_by_its_arn() -> None:
+    """`x` is no role."""
+    with pytest.raises(UsageError, match="scheduler_role=x` is not the ARN"):
+        read_options({"scheduler_role": "x"})

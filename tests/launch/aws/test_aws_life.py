@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 from gpuplan.errors import GpuplanError, NoAnswerError, UsageError
-from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind
+from gpuplan.launch.core.api_call import Call, CloudError, ErrorKind, look_up, resolve
+from gpuplan.launch.core.upload import pack_script
 from launch.aws.bench import REGIONS, ROLE, Cloud
+from launch.consoles import CONSOLE, check_failure_is_read
 
 
 @pytest.mark.parametrize("purchase", ["on_demand", "spot"])
@@ -138,6 +140,26 @@ def test_a_reclaimed_spot_machine_is_followed_by_a_new_attempt(cloud: Cloud) -> 
     assert cloud.server.post("meter")["schedules"] == []
 
 
+@pytest.mark.parametrize(
+    "tags", [{"gpuplan-cap-s": "31536000"}, {"gpuplan-owner": "you", "gpuplan-run": "r9"}, {}]
+)
+def test_reap_ends_an_instance_on_record_whatever_its_tags_say(cloud: Cloud, tags: dict[str, str]) -> None:
+    """A cap of a year, another owner and run, no tags at all, and the plan's file is lost as well."""
+    machine = cloud.launcher.launch(cloud.plan()).machine_id
+    ec2 = cloud.adapter._client("ec2", "us-east-1")
+    if tags:
+        ec2.create_tags(Resources=[machine], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+    else:
+        ec2.delete_tags(Resources=[machine])
+    (cloud.folder / "runs" / "r1" / "plan-1.json").unlink()
+    cloud.server.post("clock", add_s=3605)
+    cloud.restart()
+    with pytest.raises(GpuplanError, match=r"the record of run `r1` is damaged: plan-1.json cannot be read"):
+        cloud.launcher.reap(["aws"], regions=REGIONS)
+
+    assert cloud.left() == {}
+
+
 def test_reap_leaves_other_owners_alone(cloud: Cloud) -> None:
     """Our tags, their owner, past its cap: it is shown, and left."""
     tags = {"gpuplan-run": "r9", "gpuplan-attempt": "1", "gpuplan-owner": "you", "gpuplan-cap-s": "1"}
@@ -193,6 +215,7 @@ def test_the_server_holds_requests_against_botocores_model(cloud: Cloud) -> None
         **call.params,
         "ImageId": "ami-12c6146b",
         "SecurityGroupIds": [],
+        "BlockDeviceMappings": [],
         "InstanceInitiatedShutdownBehavior": "terminat",
     }
     with pytest.raises(CloudError, match="terminat"):
@@ -204,13 +227,13 @@ def test_the_start_up_script_is_a_script(cloud: Cloud, tmp_path: Path) -> None:
     call = next(call for call in cloud.plan().attempts[0].calls if call.makes == "machine")
     script = call.params["UserData"]
     assert script.splitlines()[1].startswith("shutdown -h +60 ")
-    assert len(script) < 15_000
+    assert len(pack_script(script)) < 14_000
     (tmp_path / "script.sh").write_text(script.replace("/opt/gpuplan", str(tmp_path / "opt")))
     assert subprocess.run(["bash", "-n", str(tmp_path / "script.sh")], check=False).returncode == 0
 
     commands = tmp_path / "bin"
     commands.mkdir()
-    for name, text in {"shutdown": f'echo "$@" >> {tmp_path}/calls', "git": "exit 1", "tee": "cat"}.items():
+    for name, text in {"shutdown": f'echo "$@" >> {tmp_path}/calls', "git": "exit 1", "sleep": "true"}.items():
         (commands / name).write_text(f"#!/bin/bash\n{text}\n")
         (commands / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}
@@ -258,3 +281,34 @@ def test_planning_needs_no_sdk_and_no_credentials(tmp_path: Path) -> None:
         [sys.executable, "-c", probe, str(tmp_path)], env=clean, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("operation", ["CreateSecurityGroup", "RunInstances"])
+def test_a_region_without_a_default_network_names_the_option(cloud: Cloud, operation: str) -> None:
+    """EC2 answers `VPCIdNotSpecified`; the way out is an option, and nothing is left."""
+    cloud.fault(operation, "before", "VPCIdNotSpecified")
+    with pytest.raises(GpuplanError, match="VPCIdNotSpecified") as caught:
+        cloud.launcher.launch(cloud.plan())
+    assert "`-O subnet=ID -O vpc=ID`" in str(caught.value.hint)
+    assert cloud.left() == {}
+
+
+def test_the_disk_is_the_images_root_device(cloud: Cloud) -> None:
+    """Amazon Linux calls it /dev/xvda, Ubuntu /dev/sda1: another name would add a second disk."""
+    calls = {call.step: call for call in cloud.plan().attempts[0].calls}
+    image = {"image": {"id": "ami-12c6146b"}}
+    reply = cloud.adapter.send(calls["root"], resolve(calls["root"].params, image))
+    device = look_up(reply, calls["root"].keeps["device"])
+    assert device.startswith("/dev/")
+    asked = calls["machine"].params["BlockDeviceMappings"]
+    assert resolve(asked, {"root": {"device": device}})[0]["DeviceName"] == device
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_failure_before_training_is_read_from_the_console(cloud: Cloud, old: bool) -> None:
+    """There is no bucket; an instance of an old kind has no latest output, but the one that EC2 has kept."""
+    cloud.launcher.launch(cloud.plan())
+    assert cloud.launcher.watch("r1") is None
+    cloud.server.post("console", text=CONSOLE, old=old)
+
+    check_failure_is_read(cloud.launcher, "aws")

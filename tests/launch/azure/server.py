@@ -57,6 +57,7 @@ class AzureCloud(Orders):
         self.schedules: dict[str, dict[str, Any]] = {}
         self.orders: dict[str, dict[str, Any]] = {}  # scheduled actions, by operation
         self.prices: list[dict[str, Any]] = []  # items of the retail prices
+        self.consoles = ""  # what any machine's console says
         self.refused: set[str] = set()  # subscriptions, or services that one is not registered for
         self.hang = False  # guests never run their start-up script
         self.billed: dict[str, Billed] = {}
@@ -64,8 +65,9 @@ class AzureCloud(Orders):
     def answer(self, verb: str, url: str, headers: Any, body: Any) -> Answer:
         """Answer a request: token, contract, faults, deed, contract again."""
         path = url.partition("?")[0]
-        if path == "/api/retail/prices":
-            return self._retail(url)
+        outside = {"/api/retail/prices": self._retail, "/console/log": self._console}
+        if path in outside:
+            return outside[path](url, headers)
         if "/oauth2/" in path or path.endswith("openid-configuration"):
             return self._login(path, headers)
         found = match(self.methods, verb, path)
@@ -99,7 +101,12 @@ class AzureCloud(Orders):
                 check_body(method.answered, one, where=f"answer of {method.name}", answers=True)
         return reply
 
-    def _retail(self, url: str) -> Answer:
+    def _console(self, url: str, headers: Any) -> Answer:
+        """Answer with a console, to its signature alone."""
+        signed = "Authorization" not in headers and "sig=s1" in url
+        return Answer(200, self.consoles) if signed else error(403, "AuthenticationFailed", "no such signature")
+
+    def _retail(self, url: str, headers: Any) -> Answer:
         """Answer a question for retail prices, without credentials."""
         asked = urlsplit(url)
         query = {key: values[-1] for key, values in parse_qs(asked.query).items()}
@@ -199,6 +206,7 @@ class AzureCloud(Orders):
             self.orders.clear()
         self.refused = set(order.get("refused", self.refused))
         self.hang = order.get("hang", self.hang)
+        self.consoles = order.get("consoles", self.consoles)
         self.prices = order.get("prices", self.prices)
         if "foreign" in order:
             self._foreign(order["foreign"])
@@ -322,6 +330,12 @@ class AzureCloud(Orders):
         vm = self.vms.get(path)
         return Answer(200, shown(vm, statuses="$expand" in where)) if vm else no_resource(where)
 
+    def _boot_diagnostics(self, path: str, where: dict[str, str], headers: Any, body: Any) -> Answer:
+        vm = self.vms.get(path.removesuffix("/retrievebootdiagnosticsdata"))
+        if vm is None or not vm["properties"].get("diagnosticsProfile", {})["bootDiagnostics"]["enabled"]:
+            return no_resource(where)
+        return Answer(200, {"serialConsoleLogBlobUri": f"https://{headers['Host']}/console/log?sig=s1"})
+
     def _delete_vm(self, path: str, where: dict[str, str], headers: Any, body: Any) -> Answer:
         if path not in self.vms:
             return Answer(204, "")
@@ -347,6 +361,7 @@ class AzureCloud(Orders):
         "virtualNetworks.createOrUpdate": _put_network, "networkInterfaces.createOrUpdate": _put_network,
         "networkInterfaces.get": _get_network,
         "virtualMachines.createOrUpdate": _put_vm, "virtualMachines.get": _get_vm,
+        "virtualMachines.retrieveBootDiagnosticsData": _boot_diagnostics,
         "virtualMachines.delete": _delete_vm, "virtualMachines.listAll": _list_vms,
         "providers.get": _get_provider, "resourceGroups.list": _list_groups,
         **Orders.order_deeds,

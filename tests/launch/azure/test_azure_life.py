@@ -6,6 +6,7 @@ import pytest
 from gpuplan.errors import CredentialsError, GpuplanError, NoAnswerError
 from launch.azure.world import AMISS, CREATE, OFFER, SUBSCRIPTION
 from launch.bench_on_sockets import Bench, KilledError, candidate
+from launch.consoles import CONSOLE, SAID, check_failure_is_read
 from launch.sockets_life import (
     test_a_kill_at_any_call_ends_in_one_machine_or_none,
     test_a_later_process_ends_an_old_machine_without_waiting,
@@ -199,3 +200,16 @@ def test_another_owners_machine_of_the_same_run_is_left_alone(one: Bench) -> Non
 
     (left,) = one.alive()
     assert left["tags"]["gpuplan-owner"] == "you"
+
+
+def test_a_failure_before_training_is_read_from_the_console(bench: Bench) -> None:
+    """There is no bucket: `ps` and `stop` read it while the machine is there; afterwards it is on record."""
+    bench.launcher.launch(bench.plan())
+    assert bench.launcher.watch("r1") is None
+    bench.server.control(consoles=CONSOLE)
+    check_failure_is_read(bench.launcher, "azure")
+
+    bench.launcher.stop_run("r1")
+    (told,) = [event.message for event in bench.events if event.event == "failed"]
+    assert told.startswith(SAID)
+    assert bench.state()["violations"] == []

@@ -182,8 +182,8 @@ def test_a_limit_on_money_leaves_room_for_what_auto_shutdown_leaves() -> None:
     """The cap that $3 allow costs $3 at most, the day of disk and address included."""
     adapter = AzureAdapter(state_dir=Path("/state"), clock=SystemClock())
     options = {"subscription": SUBSCRIPTION}
-    open_end = candidate(OFFER, "eastus").model_copy(update={"cap_s": 0})
-    offer = apply_cap(open_end, adapter, options=options, max_hours=None, max_usd=Decimal(3))
+    open_end = candidate(OFFER, "eastus")
+    offer = apply_cap(open_end, adapter.compute_cost_bounds(open_end, options), max_hours=None, max_usd=Decimal(3))
     assert 2.99 < float(build_launch_plan(purchase="on_demand", cap_s=offer.cap_s).worst_case_usd) <= 3.0
 
 

@@ -57,6 +57,7 @@ class AzureWorld(SocketsWorld):
         ("invisible", "before", "20"),
     )  # fmt: skip
     losing = ((CREATE, "after", "reset"), ("invisible", "before", "30"))
+    refusing = ((CREATE, "after", "reset"), (CREATE, "refuse", "capacity"))
 
     def adapter(self, state_dir: Path) -> Any:
         return AzureAdapter(state_dir=state_dir, clock=self.clock)

@@ -112,7 +112,7 @@ def export_planned(
 
 def export_plan(path: Path, engine: str, *, source: str = GIT, **more: Any) -> dict[str, Any]:
     """Return what `gpuplan export` says of a plan."""
-    args = LaunchArgs(path=path, source=source, options={}, **{"script": "train.py", **more})
+    args = LaunchArgs(path=path, source=source, **{"script": "train.py", **more})
     found = export_offer(args, engine=engine, file="f.yaml")
     assert isinstance(found["worst_case_usd"], Decimal)
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import NoAnswerError
-from gpuplan.launch.export.names import describe_ambiguity, find_skypilot_name
+from gpuplan.launch.export.names import describe_shared_name, find_skypilot_name
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Offer
 from launch.export.plans import export_planned, offer
@@ -89,7 +89,7 @@ def test_a_name_with_several_meanings_is_told(tmp_path: Path) -> None:
     document = json.dumps(export_planned(tmp_path, planned, "skypilot")["open"])
 
     assert "`A100` also means A100-40GB-PCIe, A100-80GB, A100-80GB-PCIe" in document
-    assert describe_ambiguity("runpod", "A100-80GB") == describe_ambiguity("vast", "RTX4090") == ()
+    assert describe_shared_name("RTX4090", "vast") == ()
 
 
 def test_dstack_tells_of_a_shared_name_where_it_chooses_the_machine(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import NoAnswerError
-from gpuplan.launch.export.kubernetes import _NODES
+from gpuplan.launch.export.engines import _NODES
 from gpuplan.launch.export.task import count_slice_hosts
 from launch.export.crds import problems
 from launch.export.plans import OFFERS, export_planned, offer

@@ -17,6 +17,8 @@ __all__ = ["ComputeEngine"]
 class ComputeEngine(GoogleState):
     """Machines of all projects and zones."""
 
+    consoles = ""  # what any machine's serial port says
+
     def foreign(self, tags: dict[str, str]) -> None:
         """Somebody else starts a machine that has no cap."""
         number = str(next(self.numbers))
@@ -121,6 +123,13 @@ class ComputeEngine(GoogleState):
     def get(self, where: dict[str, str], body: Any) -> Answer:
         vm = self._find(where)
         return Answer(200, public(vm)) if vm else self.error(404, "notFound", f"{where['instance']} was not found")
+
+    def serial_port(self, where: dict[str, str], body: Any) -> Answer:
+        if self._find(where) is None:
+            return self.error(404, "notFound", f"{where['instance']} was not found")
+        start = int(where.get("start", 0))
+        text = self.consoles[start:]
+        return Answer(200, {"contents": text, "start": "0", "next": str(len(text))})
 
     def delete(self, where: dict[str, str], body: Any) -> Answer:
         vm = self._find(where)

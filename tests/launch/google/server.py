@@ -75,6 +75,7 @@ class GoogleCloud(ComputeEngine, CloudTpu):
                 INSERT: self.insert,
                 "compute.instances.get": self.get,
                 "compute.instances.delete": self.delete,
+                "compute.instances.getSerialPortOutput": self.serial_port,
                 "compute.instances.aggregatedList": self.list_all,
                 "compute.zoneOperations.list": self.list_operations,
                 "compute.zoneOperations.get": self.get_operation,
@@ -102,6 +103,7 @@ class GoogleCloud(ComputeEngine, CloudTpu):
         if order.get("reclaim_all"):
             ours = [one.name for one in self.meter if one.tags["gpuplan-owner"] in order.get("owners", ["me"])]
             order = {**order, "reclaim": ours}
+        self.consoles = order.get("consoles", "" if order.get("begin") else self.consoles)
         if "foreign" in order:
             self.foreign(order["foreign"])
         for name in order.get("reclaim", []):

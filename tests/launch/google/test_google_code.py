@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
-from gpuplan.launch.core.shell import build_container_commands
+from gpuplan.launch.core.shell import build_container_command
 from gpuplan.launch.planning import make_plan
 from launch.bench_on_sockets import Bench
 from launch.google.test_google_plans import build_launch_plan, script
@@ -47,7 +47,7 @@ def test_the_machine_fetches_what_was_uploaded() -> None:
     plan = build_launch_plan("compute", source="folder:/here", **BUCKET)
     (upload,) = [call for call in plan.attempts[0].calls if call.service == "storage.v1"]
     assert upload.params["body"]["name"] == "below/r1234abcd-1-source.tar.gz"
-    line = "gcloud storage cat gs://mine/below/r1234abcd-1-source.tar.gz | tar xz -C code"
+    line = "gcloud storage cp gs://mine/below/r1234abcd-1-source.tar.gz - | tar xz -C code"
     assert line in script(plan).splitlines()
 
 
@@ -77,7 +77,7 @@ def test_a_container_runs_under_the_supervisor() -> None:
 
 def test_a_container_reaches_tpus_as_devices_and_needs_none_on_a_cpu() -> None:
     lines = {
-        name: build_container_commands("i", home="/h", job="/h/run", accelerator=name)[1]
+        name: build_container_command("i", home="/h", job="/h/run", accelerator=name)
         for name in ("TPU-v5e", "CPU")
     }
     assert "--network host --privileged -v /h:/h" in lines["TPU-v5e"]
@@ -98,8 +98,9 @@ shift 3; exec {sys.executable} "$@"
     for name, text in {"shutdown": f'echo "$@" >> {tmp_path}/calls', "docker": docker}.items():
         (commands / name).write_text(f"#!/bin/bash\n{text}\n")
         (commands / name).chmod(0o755)
-    text = script(build_launch_plan("compute", purchase="on_demand", source="image:mine")).replace(
-        "/opt/gpuplan", str(home)
+    text = script(build_launch_plan("compute", purchase="on_demand", source="image:mine"))
+    text = (
+        text.replace("/opt/gpuplan", str(home)).replace('"devices": 1', '"devices": 0').replace("sleep 90", "true")
     )
     environment = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}
     subprocess.run(["bash", "-c", text], env=environment, check=False, capture_output=True, timeout=60)

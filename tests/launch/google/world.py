@@ -51,6 +51,7 @@ class GoogleWorld(SocketsWorld):
         other = ("instances.", "zoneOperations.") if offer.startswith("tpu") else ("queuedResources.",)
         self.faults = tuple(fault for fault in self.all_faults if not fault[0].startswith(other))
         self.losing = ((create, "after", "reset"), ("invisible", "before", "30"))
+        self.refusing = ((create, "after", "reset"), (create, "refuse", "capacity"))
 
     def adapter(self, state_dir: Path) -> Any:
         return GoogleAdapter(state_dir=state_dir, clock=self.clock)

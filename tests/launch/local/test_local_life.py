@@ -14,8 +14,10 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from gpuplan.launch.agent.watchdog import Process, kill_below, read_processes, read_recorded
 from gpuplan.launch.clouds.local import LocalAdapter
 from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.cloud_adapter import MachineRef
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds, StopLoss
 from gpuplan.launch.outcome import wait_for_end
@@ -78,6 +80,18 @@ parts = {shard.data.shape for one in (model.layers[0].kernel, model.optimizer.va
 print("iterations", int(model.optimizer.iterations), "parts", parts)
 """
 SLEEP = "import time; time.sleep(600)"
+ESCAPING = """
+import os, pathlib, subprocess, sys, time
+leave = "import os, sys, time; os.fork() and os._exit(0); open(sys.argv[1], 'w').write(str(os.getpid()))"
+for name, empty in (("setsid", False), ("double-fork", True)):
+    command = [sys.executable, "-c", f"{leave}; time.sleep(600)", name]
+    subprocess.Popen(command, start_new_session=True, env={} if empty else None).wait()
+for name in ("setsid", "double-fork"):
+    while not os.path.exists(name) or not os.path.getsize(name):
+        time.sleep(0.01)
+pathlib.Path("escaped").touch()
+time.sleep(float(sys.argv[1]))
+"""
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 PATIENCE_S = 60.0
 
@@ -114,6 +128,7 @@ class Here:
         script: str,
         *arguments: str,
         cap_s: int = 300,
+        run: str = "r1",
         attempt: int = 1,
         step_s: Seconds | None = None,
         offer: Mapping[str, Any] = MappingProxyType({}),
@@ -123,26 +138,27 @@ class Here:
         (self.folder / "train.py").write_text(script)
         terms = {"cap_s": cap_s, "step_s": step_s, **offer}
         request = LaunchRequest(
-            run="r1",
+            run=run,
             attempt=attempt,
             owner="me",
             made_at=self.launcher.clock.now(),
             provider="local",
             candidates=(candidate("local", "this-machine", "0").model_copy(update=terms),),
             spec=RunSpec(
-                script="train.py",
-                arguments=arguments,
-                source=f"folder:{self.folder}",
-                **{"checkpoint_every_s": 0.0, **spec},
-            ),
+                script="train.py", arguments=arguments, source=f"folder:{self.folder}", **spec
+            ).model_copy(update={} if "checkpoint_every_s" in spec else {"checkpoint_every_s": 0.0}),
         )
         up = self.launcher.launch(make_plan(request, self.adapter))
         assert up.machine_id is not None
         return up.machine_id
 
-    def group(self, machine: str) -> int:
-        """Return a machine's process group."""
-        return int((self.folder / "machines" / machine / "group").read_text())
+    def supervisor(self, machine: str) -> int:
+        """Return the id of a machine's supervisor, which is that of its process group."""
+        return read_recorded(self.folder / "machines" / machine)[1].pid
+
+    def ref(self, machine: str) -> MachineRef:
+        """Return a machine as the ledger names it."""
+        return MachineRef(id=machine, region="local")
 
     def log(self, machine: str) -> str:
         """Return what a machine said."""
@@ -162,14 +178,14 @@ def here(tmp_path: Path) -> Iterator[Here]:
     here = Here(tmp_path)
     yield here
     for machine in here.adapter.machines(None).machines:
-        os.killpg(here.group(machine.id), signal.SIGKILL)
+        os.killpg(here.supervisor(machine.id), signal.SIGKILL)
 
 
 def test_killed_in_training_and_launched_again_it_does_every_step_once(here: Here) -> None:
     """SIGKILL to all of it; the same run goes on from its checkpoint, and says how it ended."""
     first = here.launch(TRAIN, "0.05")
     eventually(here.has_checkpoint)
-    os.killpg(here.group(first), signal.SIGKILL)
+    os.killpg(here.supervisor(first), signal.SIGKILL)
     eventually(lambda: not here.alive())
     assert here.launcher.refresh("r1")
     assert here.launcher.ledger.peek("r1").state == "ended"
@@ -190,7 +206,7 @@ def test_a_sharded_plan_says_what_the_script_has_to_shard_and_its_checkpoints_re
     offer = {"devices": 4.0, "shard": "fsdp"}
     first = here.launch(SHARDED, "0.05", offer=offer)
     eventually(here.has_checkpoint)
-    os.killpg(here.group(first), signal.SIGKILL)
+    os.killpg(here.supervisor(first), signal.SIGKILL)
     eventually(lambda: not here.alive())
     assert here.launcher.refresh("r1")
 
@@ -209,7 +225,7 @@ def test_a_supervisor_that_is_killed_takes_the_training_with_it(here: Here) -> N
     """SIGKILL to the supervisor alone: the script is told to leave, and leaves with a checkpoint."""
     machine = here.launch(TRAIN, "0.05")
     eventually(here.has_checkpoint)
-    os.kill(here.group(machine), signal.SIGKILL)
+    os.kill(here.supervisor(machine), signal.SIGKILL)
 
     eventually(lambda: not here.alive())
 
@@ -218,7 +234,7 @@ def test_a_script_that_is_killed_is_started_again_by_its_supervisor(here: Here) 
     """SIGKILL to the script alone (as when memory runs out): it goes on by itself, to the end."""
     machine = here.launch(TRAIN, "0.05")
     eventually(here.has_checkpoint)
-    group = here.group(machine)
+    group = here.supervisor(machine)
     listing = subprocess.run(
         ["ps", "-o", "pid=", "--ppid", str(group)], capture_output=True, text=True, check=True
     )
@@ -231,7 +247,7 @@ def test_a_script_that_is_killed_is_started_again_by_its_supervisor(here: Here) 
     assert "iterations 40" in here.log(machine)
 
 
-@pytest.mark.parametrize("source", ["1", "3", "tfdata"])
+@pytest.mark.parametrize("source", ["3", "tfdata"])
 def test_ordered_data_go_on_at_the_batch_after_the_last_one_trained(here: Here, source: str) -> None:
     """40 batches an epoch, SIGKILL after batch 22 of the second: its batches 23 to 40 follow, none twice."""
     machine = here.launch(ORDERED, source)
@@ -245,20 +261,6 @@ def test_ordered_data_go_on_at_the_batch_after_the_last_one_trained(here: Here, 
     assert f"gpuplan: {said}" in here.log(machine)
 
 
-def test_its_group_is_written_whole(tmp_path: Path) -> None:
-    """Whoever lists machines while one starts reads the old file or the new one, never an empty one."""
-    (tmp_path / "group").write_text("1")
-    params = {"cap_s": 60, "watchdog_s": None, "work": str(tmp_path / "work"), "notices": None}
-    (tmp_path / "params.json").write_text(json.dumps(params))
-    program = "import sys, pathlib; from gpuplan.launch.agent.supervise import Supervisor as S"
-    with (tmp_path / "group").open() as before:
-        subprocess.run(
-            [sys.executable, "-c", f"{program}; S(pathlib.Path(sys.argv[1]))", str(tmp_path)], check=True
-        )
-        assert before.read() == "1"
-    assert int((tmp_path / "group").read_text()) == os.getpgrp()
-
-
 def test_the_cap_ends_it_whatever_became_of_the_client(here: Here) -> None:
     """Without a request: the alarm was set before anything else."""
     here.launch(SLEEP, cap_s=2)
@@ -270,7 +272,7 @@ def test_the_watchdog_ends_what_hangs(here: Here, monkeypatch: pytest.MonkeyPatc
     """Supervisor and script are stopped in their tracks, so no alarm rings: the second layer ends the group."""
     monkeypatch.setattr("gpuplan.launch.clouds.local.SLACK_S", 0.5)
     machine = here.launch(SLEEP, cap_s=2)
-    os.killpg(here.group(machine), signal.SIGSTOP)
+    os.killpg(here.supervisor(machine), signal.SIGSTOP)
 
     eventually(lambda: not here.alive())
 
@@ -287,6 +289,87 @@ def test_stop_ends_a_script_that_does_not_listen(here: Here, monkeypatch: pytest
     assert here.launcher.ledger.peek("r1").finished == "stopped"
 
 
+def escape(here: Here, *arguments: str, **terms: Any) -> tuple[str, set[int]]:
+    """Launch a script that starts two processes in sessions of their own, whose parents end; return their ids."""
+    machine = here.launch(ESCAPING, *(arguments or ("600",)), **terms)
+    eventually((here.folder / "escaped").exists)
+    escaped = {int((here.folder / name).read_text()) for name in ("setsid", "double-fork")}
+    assert escaped <= read_processes().keys() or arguments
+    return machine, escaped
+
+
+@pytest.mark.parametrize("end", ["stop", "cap", "watchdog", "kill", "done"])
+def test_no_process_of_a_run_outlives_it(here: Here, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends it: also those that left its process group and its session, and whose parents have ended."""
+    monkeypatch.setattr("gpuplan.launch.clouds.local.SLACK_S", 0.5)
+    machine, escaped = escape(
+        here, *(["0"] if end == "done" else []), cap_s=2 if end in {"cap", "watchdog"} else 300
+    )
+    if end == "stop":
+        here.launcher.stop_run("r1")
+    elif end == "watchdog":
+        os.killpg(here.supervisor(machine), signal.SIGSTOP)
+    elif end == "kill":
+        os.killpg(here.supervisor(machine), signal.SIGKILL)
+
+    eventually(lambda: not here.alive())
+    assert not escaped & read_processes().keys()
+
+
+def test_stop_ends_all_of_a_run_whose_watchdog_hangs(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped in its tracks, so that only `stop` can end what left the supervisor."""
+    monkeypatch.setattr("gpuplan.launch.clouds.local.ENDING_GRACE_S", 1.0)
+    machine, escaped = escape(here)
+    os.kill(read_recorded(here.folder / "machines" / machine)[0].pid, signal.SIGSTOP)
+    here.launcher.stop_run("r1")
+
+    assert here.alive() == []
+    assert not escaped & read_processes().keys()
+
+
+def test_a_killed_watchdog_takes_the_run_with_it(here: Here) -> None:
+    """The kernel tells its supervisor, which ends the script."""
+    machine = here.launch(SLEEP)
+    os.kill(read_recorded(here.folder / "machines" / machine)[0].pid, signal.SIGKILL)
+
+    eventually(lambda: not here.alive())
+
+
+def test_stop_never_ends_a_process_that_got_the_id_of_an_ended_one(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger, with a child, has the recorded ids of watchdog and supervisor; the start differs."""
+    monkeypatch.setattr("gpuplan.launch.clouds.local.ENDING_GRACE_S", 0.2)
+    machine = here.launch(SLEEP)
+    recorded = here.folder / "machines" / machine / "processes"
+    kept = recorded.read_text()
+    nested = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])"
+    with subprocess.Popen([sys.executable, "-c", nested], start_new_session=True) as stranger:
+        own = Process(stranger.pid, read_processes(stranger.pid)[stranger.pid][1])
+        eventually(lambda: any(parent == own.pid for parent, _ in read_processes().values()))
+        for reused in (own._replace(start="another boot 1"), own._replace(start=own.start[:-1] + "x")):
+            recorded.write_text(json.dumps([reused, reused]))
+            answer = here.adapter.send(here.adapter.build_end_calls(here.ref(machine))[0], {"id": machine})
+            assert answer["alive"]
+        assert stranger.poll() is None
+        assert kill_below(own)
+        stranger.kill()
+    recorded.write_text(kept)
+
+
+def test_a_damaged_record_of_a_machine_is_named_and_hides_no_other(here: Here) -> None:
+    """The record of what was asked for is empty, as after a full disk: the machine is listed as not readable."""
+    first, second = here.launch(SLEEP), here.launch(SLEEP, run="r2")
+    asked = here.folder / "machines" / first / "asked.json"
+    kept = asked.read_text()
+    asked.write_text("")
+    found = here.adapter.machines(None)
+
+    assert [machine.id for machine in found.machines] == [second]
+    assert str(asked) in str(found.failed[str(asked.parent)])
+    asked.write_text(kept)
+
+
 def test_a_run_slower_than_planned_is_stopped_when_asked(here: Here) -> None:
     """The first steps take 50 ms, the plan said 1 ms: stop-loss ends it with a checkpoint."""
     loss = StopLoss(action="stop", steps=5)
@@ -295,3 +378,13 @@ def test_a_run_slower_than_planned_is_stopped_when_asked(here: Here) -> None:
 
     assert wait_for_end(here.launcher, "r1").status == "stopped"
     assert "times the upper end of the plan" in here.log(machine)
+
+
+def test_a_disk_that_is_full_ends_no_training(here: Here) -> None:
+    """Reports need a disk, training does not: a folder is where each of them must be written."""
+    work = here.folder / "runs" / "r1" / "work"
+    (work / "steps.json").mkdir(parents=True)
+    machine = here.launch(TRAIN, "0", checkpoint_every_s=600)
+
+    eventually(lambda: not here.alive())
+    assert "iterations 40" in here.log(machine)

@@ -12,6 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from gpuplan.launch.agent.watchdog import read_recorded
 from launch.local.test_local_life import TRAIN, eventually
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ class Computer:
             "GPUPLAN_STATE_DIR": str(folder / "state"),
             "GPUPLAN_DATA_DIR": str(folder / "data"),
             "GPUPLAN_CACHE_DIR": str(folder / "cache"),
-            "GPUPLAN_CHECKPOINT_EVERY": "0.1s",
+            "GPUPLAN_CHECKPOINT_EVERY": "1s",
             "GPUPLAN_STOP_LOSS": "off",
         }
 
@@ -64,7 +65,7 @@ def test_killed_resumed_reconciled_and_known_to_the_next_estimate(tmp_path: Path
     (work,) = eventually(lambda: list((tmp_path / "state" / "runs").glob("*/work")))
     (machine,) = (tmp_path / "state" / "machines").iterdir()
     eventually(lambda: any(work.glob("checkpoints/fit-0/step-*")))
-    os.killpg(int((machine / "group").read_text()), signal.SIGKILL)
+    os.killpg(read_recorded(machine)[1].pid, signal.SIGKILL)
     run = work.parent.name
 
     computer.gpuplan(*launch, "--wait", "--", "0.01")

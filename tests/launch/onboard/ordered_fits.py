@@ -1,7 +1,8 @@
 """Fits with batches that can be told apart, killed and resumed: in this process or, as a program, in its own.
 
-`python ordered_fits.py SOURCES POINTS FOLDER` trains without an interruption, then interrupted at each point and
-gone on with, and prints all of it as JSON; `KERAS_BACKEND` chooses the backend.
+`python ordered_fits.py SOURCES FOLDER` trains without an interruption, then interrupted in the second epoch and
+gone on with, and the first two sources also interrupted in a validation; it prints all of it as JSON.
+`KERAS_BACKEND` chooses the backend.
 """
 
 from __future__ import annotations
@@ -234,7 +235,13 @@ def keep_modules() -> None:
 
 
 def train(
-    source: str, folder: Path | None = None, *, seed: int | None = 7, every_s: float = 0.0, **kill: Any
+    source: str,
+    folder: Path | None = None,
+    *,
+    seed: int | None = 7,
+    every_s: float = 0.0,
+    validated: bool = True,
+    **kill: Any,
 ) -> Trained:
     """Train as a new process does, with Keras's own `fit` (no folder) or the wrapped one.
 
@@ -247,8 +254,9 @@ def train(
     reseed(seed)
     model, given, done = network(), SOURCES[source](), Trained()
     given |= {"epochs": EPOCHS, "verbose": 0, "callbacks": [recorder(done.seen, **kill)]}
-    given["validation_data"] = tuple(array[: 2 * BATCH] for array in arrays())
-    given["validation_batch_size"] = BATCH
+    if validated:
+        given["validation_data"] = tuple(array[: 2 * BATCH] for array in arrays())
+        given["validation_batch_size"] = BATCH
     fit: Any = keras.Model.fit
     if folder is not None:
         fit = _ResumableFit(keras.Model.fit, folder, ControlFlags(every_s=every_s), StepClock())
@@ -261,16 +269,22 @@ def train(
     return done
 
 
-def train_interrupted(source: str, point: str, folder: Path, *, seed: int | None = 7) -> Trained:
-    """Train until a kill at a point, then go on as a new process; all batches that count, in order."""
+def train_interrupted(
+    source: str, point: str, folder: Path, *, seed: int | None = 7, validated: bool = True
+) -> Trained:
+    """Train until a kill at a point, with a checkpoint after every batch, then go on as a new process, with none.
+
+    Returns:
+        All batches that count, in order.
+    """
     kill: dict[str, Any] = {"in_validation": True} if point == "validation" else {"kill_after": POINTS[point]}
     try:
-        train(source, folder, seed=seed, **kill)
+        train(source, folder, seed=seed, validated=validated, **kill)
     except KilledError as killed:
         before: Trained = killed.args[0]
     else:
         raise AssertionError("it was not killed")
-    whole = train(source, folder, seed=seed)
+    whole = train(source, folder, seed=seed, every_s=1e9, validated=validated)
     count = whole.iterations - len(whole.seen)
     whole.seen[:0] = before.seen[:count]
     return whole
@@ -279,12 +293,13 @@ def train_interrupted(source: str, point: str, folder: Path, *, seed: int | None
 def main() -> None:
     """Print uninterrupted runs and ones that were interrupted."""
     keep_modules()
-    sources, points, folder = sys.argv[1].split(","), sys.argv[2].split(","), Path(sys.argv[3])
-    runs: dict[str, dict[str, Any]] = {source: {"": train(source).to_json()} for source in sources}
-    for source, found in runs.items():
-        for point in points:
+    sources, folder = sys.argv[1].split(","), Path(sys.argv[2])
+    runs: dict[str, dict[str, Any]] = {}
+    for source in sources:
+        found = runs[source] = {"": train(source, validated=False).to_json()}
+        for point in ("second", "validation") if source in sources[:2] else ("second",):
             place = folder / source / point
-            found[point] = train_interrupted(source, point, place).to_json()
+            found[point] = train_interrupted(source, point, place, validated=point == "validation").to_json()
             found[point]["said"] = (place / "resumed.json").read_text(encoding="utf-8")
     print(json.dumps(runs))
 

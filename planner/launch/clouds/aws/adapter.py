@@ -8,45 +8,35 @@ from outside (`schedule`), unless the user consents to go without.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC
-from functools import cached_property
+from decimal import Decimal
+from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from ....offers.refresh.aws_sdk import PRICING_REGION
-from ...core.api_call import Call, CloudError, build_call
+from ...core.api_call import Call, CloudError, ErrorKind, build_call, look_up
 from ...core.clock import Clock, ServerDateClock
-from ...core.cloud_adapter import (
-    CloudMachine,
-    Leftover,
-    Listing,
-    LivePrice,
-    MachineRef,
-    MachineState,
-    RunOutcome,
-    collect_leftovers,
-    collect_machines,
-)
-from ...core.launch_plan import Attempt, CostBounds
-from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, parse_tags
+from ...core.cloud_adapter import CloudMachine, Leftover, LivePrice, MachineRef, MachineState
+from ...core.launch_plan import Attempt
+from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest, build_tags, parse_tags
 from ...core.upload import insert_archive
-from ..base import CloudBase, none_if_absent
-from .attempt import build_attempt, parse_options
+from ..base import CloudBase, Draft, Failed, Questions, none_if_absent
+from .attempt import AwsOptions, build_attempt, read_options
 from .replies import (
     list_instances,
     list_schedules,
     list_security_groups,
-    max_usd_per_hour,
     parse_sdk_error,
+    parse_state_error,
     read_on_demand_usd,
     read_spot_usd,
-    require_starting,
     to_json_types,
 )
+from .schedule import find_role_problem
 
-THREADS = 8  # regions asked at the same time
 BOOT_ALLOWANCE_S = 600.0  # from the start of billing until the start-up script sets its timer
 _STATES: dict[str, MachineState] = {
     "pending": "starting", "running": "running", "shutting-down": "ending", "stopping": "ending",
@@ -55,59 +45,51 @@ _STATES: dict[str, MachineState] = {
 _LISTED = [name for name, state in _STATES.items() if state != "ended"]
 
 
-class AwsAdapter(CloudBase):
-    """Rents from Amazon EC2.
+class AwsAdapter(CloudBase[AwsOptions]):
+    """Rents from Amazon EC2; all state is in the ledger and in tags."""
 
-    Args:
-        state_dir: Unused: all state is in the ledger and in tags.
-        clock: Unused: the cloud's clock is used.
-    """
-
-    provider = "aws"
+    provider, title = "aws", "AWS"
+    sources = ("folder", "git", "s3", "image")
+    bucket_options = "-O bucket=NAME -O profile=NAME"
+    options_type = AwsOptions
+    threads = 8
+    slack_s = BOOT_ALLOWANCE_S
+    # gp3 is $0.08 a GB-month in us-east-1 and below $0.16 wherever it is sold (aws.amazon.com/ebs/pricing); a
+    # month there has 730 hours. A public IPv4 address is $0.005 an hour (aws.amazon.com/vpc/pricing).
+    disk_usd_per_gb_hour = Decimal("0.16") / 730
+    address_usd_per_hour = Decimal("0.005")
 
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
         self._clock = ServerDateClock()
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = Lock()
 
-    def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
-        """Return the maximum hourly price, disk and address included, and its exclusions."""
-        chosen = parse_options(options)
-        notes = ["traffic, bucket storage and tax are not included; the disk counts as $0.16 per GB and month"]
-        if not chosen.bucket:
-            notes.append("without `-O bucket=NAME` checkpoints and logs are lost with the machine")
-        return CostBounds(
-            slack_s=BOOT_ALLOWANCE_S,
-            max_usd_per_hour=max_usd_per_hour(candidate, disk_gb=int(chosen.disk_gb)),
-            notes=tuple(notes),
-        )
+    def read_options(self, options: Mapping[str, str]) -> AwsOptions:
+        return read_options(options)
 
-    def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
-        """Return one attempt for each candidate, or for each of its zones."""
-        chosen = parse_options(request.options)
-        places = [
-            (candidate, f"{candidate.region}{letter}" if letter else None)
-            for candidate in request.candidates
-            for letter in (chosen.zones or [""])
-        ]
-        return tuple(
-            build_attempt(request, candidate, zone=zone, number=number, slack_s=BOOT_ALLOWANCE_S)
-            for number, (candidate, zone) in enumerate(places, start=request.attempt)
-        )
+    def describe_limits(self, candidate: LaunchCandidate, chosen: AwsOptions) -> tuple[str, ...]:
+        excluded = "traffic, bucket storage and tax are not included; the disk counts as $0.16 per GB and month"
+        lost = "without `-O bucket=NAME` checkpoints and logs are lost with the machine"
+        return (excluded,) if chosen.bucket else (excluded, lost)
+
+    def list_zones(self, candidate: LaunchCandidate, chosen: AwsOptions) -> Sequence[str | None]:
+        return [f"{candidate.region}{letter}" for letter in chosen.zones] or [None]
+
+    def build_attempt(self, draft: Draft[AwsOptions]) -> Attempt:
+        return build_attempt(draft, slack_s=self.slack_s)
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
-        """Return the call that terminates the instance."""
         params = {"InstanceIds": [machine.id]}
         return (build_call("end", "ec2", "terminate_instances", params, region=machine.region),)
 
-    def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call of boto3's, once."""
+    def exchange(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
         operation = getattr(self._client(call.service, call.region), call.operation)
-        reply = self._answered(lambda: operation(**insert_archive(params)))
-        if call.operation == "describe_instances":
-            require_starting(reply)
-        answer: dict[str, Any] = to_json_types(reply)
-        return answer
+        return dict(to_json_types(self._answered(lambda: operation(**insert_archive(params)))))
+
+    def find_fault(self, call: Call, reply: Mapping[str, Any]) -> CloudError | None:
+        if call.operation != "describe_instances":
+            return None
+        return next(filter(None, map(parse_state_error, list_instances(reply))), None)
 
     def missing(self) -> str:
         """Return the reason why AWS cannot be queried (no boto3, no credentials); empty without one."""
@@ -124,23 +106,42 @@ class AwsAdapter(CloudBase):
         found = next(list_instances(page), None) if page else None
         return self._machine(found, machine.region) if found else None
 
-    def machines(self, regions: Sequence[str] | None) -> Listing:
-        """Return every instance with our tags that is not terminated."""
-        places, failed = self._places(regions)
-        listing = collect_machines(places, self._machines_in, threads=THREADS)
-        return replace(listing, failed={**failed, **listing.failed})
+    def console(self, machine: MachineRef) -> str:
+        """Return EC2's copy of the serial console, 64 KiB at most; older machines have none that is current."""
+        ask = partial(self._client("ec2", machine.region).get_console_output, InstanceId=machine.id)
+        try:
+            reply = self._answered(partial(ask, Latest=True))
+        except CloudError as fault:
+            if fault.kind is not ErrorKind.INVALID:
+                raise
+            reply = self._answered(ask)
+        return str(reply.get("Output", ""))
 
-    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """Return security groups with our tags and schedules with our names."""
-        places, failed = self._places(regions)
-        found, silent = collect_leftovers(places, self._leftovers_in, threads=THREADS)
-        return found, {**failed, **silent}
+    def ask_machines(self, regions: Sequence[str] | None, failed: Failed) -> Questions[CloudMachine]:
+        return {region: partial(self._machines_in, region) for region in self._places(regions, failed)}
+
+    def ask_leftovers(self, regions: Sequence[str] | None, failed: Failed) -> Questions[Leftover]:
+        """Return how to list security groups with our tags and schedules with our names, of each region."""
+        return {region: partial(self._leftovers_in, region) for region in self._places(regions, failed)}
+
+    def find_cap_problem(self, request: LaunchRequest) -> str:
+        """Return what cannot be proven of a given role; NoAnswerError when it cannot end machines."""
+        role, first = self.read_options(request.options).scheduler_role, request.candidates[0]
+        if not role or request.guest_cap_only:
+            return ""
+        regions = list(dict.fromkeys(one.region for one in request.candidates))
+        tags = build_tags(request=request, number=request.attempt, candidate=first)
+        try:
+            iam = self._client("iam", first.region)
+            return str(self._answered(lambda: find_role_problem(iam, role, regions=regions, tags=tags)))
+        except CloudError as fault:
+            return f"the given role could not be looked at: {fault}"
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the price of the instance, without disk and address."""
         now = self._now()
         if candidate.purchase == "spot":
-            zones, client = parse_options(options).zones, self._client("ec2", candidate.region)
+            zones, client = read_options(options).zones, self._client("ec2", candidate.region)
             usd = self._answered(lambda: read_spot_usd(client, candidate, zones=zones, now=now))
             source = "ec2.describe_spot_price_history"
         else:
@@ -149,39 +150,27 @@ class AwsAdapter(CloudBase):
             source = "pricing.get_products"
         return LivePrice(usd_per_hour=usd, source=source, read_at=now)
 
-    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return the result that the supervisor stored in the bucket, or None."""
-        chosen = parse_options(request.options)
+    def read_outcome(self, request: LaunchRequest, chosen: AwsOptions) -> bytes | None:
+        """Return the result in the bucket, which has to belong to the right account."""
         if not chosen.bucket:
             return None
         region = request.candidates[0].region
 
         def ask() -> Any:
-            owner = chosen.bucket_owner or str(
-                self._answered(lambda: self._client("sts", region).get_caller_identity())["Account"]
-            )
-            return self._client("s3", region).get_object(
-                Bucket=chosen.bucket, Key=f"{request.run}/outcome.json", ExpectedBucketOwner=owner
-            )
+            owner = chosen.bucket_owner or self._client("sts", region).get_caller_identity()["Account"]
+            where = {"Bucket": chosen.bucket, "Key": f"{request.run}/outcome.json", "ExpectedBucketOwner": owner}
+            return self._client("s3", region).get_object(**where)
 
-        reply = none_if_absent(lambda: self._answered(ask))
-        return RunOutcome.model_validate_json(reply["Body"].read()) if reply else None
+        return bytes(self._answered(ask)["Body"].read())
 
     def _machines_in(self, region: str) -> Iterator[CloudMachine]:
-        """Yield a region's instances with our tags."""
         wanted = [{"Name": "tag-key", "Values": [TAG_RUN]}, {"Name": "instance-state-name", "Values": _LISTED}]
-        token: dict[str, str] = {}
-        while True:
-            client = self._client("ec2", region)
-            page = self._answered(lambda: client.describe_instances(Filters=wanted, **token))  # noqa: B023
-            for instance in list_instances(page):
-                yield self._machine(instance, region)
-            if not page.get("NextToken"):
-                return
-            token = {"NextToken": page["NextToken"]}
+        pages = self._client("ec2", region).get_paginator("describe_instances").paginate(Filters=wanted)
+        for page in self._answered(lambda: list(pages)):
+            self._note_time(page)
+            yield from (self._machine(instance, region) for instance in list_instances(page))
 
     def _machine(self, instance: Mapping[str, Any], region: str) -> CloudMachine:
-        """Return an instance in the common form."""
         tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
         started = instance["LaunchTime"].astimezone(UTC)
         return CloudMachine(
@@ -198,23 +187,21 @@ class AwsAdapter(CloudBase):
         )
 
     def _leftovers_in(self, region: str) -> list[Leftover]:
-        """Return a region's leftover resources."""
         ec2, scheduler = self._client("ec2", region), self._client("scheduler", region)
-        found: list[Leftover] = self._answered(
-            lambda: [*list_security_groups(ec2, region), *list_schedules(scheduler, region)]
-        )
-        return found
+        listed = chain(list_security_groups(ec2, region), list_schedules(scheduler, region))
+        return list(self._answered(lambda: list(listed)))
 
-    def _places(self, regions: Sequence[str] | None) -> tuple[list[str], dict[str, CloudError]]:
+    def _places(self, regions: Sequence[str] | None, failed: Failed) -> list[str]:
         """Return the regions to query: the given ones, else all of the account, else the session's."""
         if regions:
-            return list(regions), {}
+            return list(regions)
         home = self._session.region_name or "us-east-1"
         try:
             reply = self._answered(lambda: self._client("ec2", home).describe_regions())
         except CloudError as fault:
-            return [home], {f"any region but {home}": fault}
-        return sorted(region["RegionName"] for region in reply["Regions"]), {}
+            failed[f"any region but {home}"] = fault
+            return [home]
+        return sorted(region["RegionName"] for region in reply["Regions"])
 
     def _client(self, service: str, region: str) -> Any:
         """Return a boto3 client without retries: the engine retries and records each try."""
@@ -222,9 +209,8 @@ class AwsAdapter(CloudBase):
 
         with self._lock:  # a session makes one client at a time; the clients themselves are safe in threads
             if (service, region) not in self._clients:
-                config = Config(
-                    retries={"total_max_attempts": 1, "mode": "standard"}, connect_timeout=10, read_timeout=60
-                )
+                once = {"total_max_attempts": 1, "mode": "standard"}
+                config = Config(retries=once, connect_timeout=10, read_timeout=60)
                 self._clients[service, region] = self._answered(
                     lambda: self._session.client(service, region_name=region, config=config)
                 )
@@ -241,8 +227,6 @@ class AwsAdapter(CloudBase):
         """Return an answer and note its time; raise CloudError for a failure."""
         try:
             reply = ask()
-        except CloudError:
-            raise
         except Exception as error:
             fault = parse_sdk_error(error)
             if fault is None:
@@ -253,7 +237,4 @@ class AwsAdapter(CloudBase):
         return reply
 
     def _note_time(self, reply: object) -> None:
-        """Take the cloud's time from an answer's `Date`."""
-        if not isinstance(reply, Mapping):
-            return
-        self._clock.note(reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
+        self._clock.note(look_up(reply, "ResponseMetadata.HTTPHeaders.date"))

@@ -16,18 +16,19 @@ from ....offers.refresh.errors import FetchError
 from ...core.api_call import CloudError, ErrorKind, build_call
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, LaunchCandidate, parse_owner_tags
-from ..base import CENTS_OF_A_CENT, compute_highest_price
+from ..base import index_codes
 from .schedule import PREFIX, parse_owned_name
 
 _CODES = {
     ErrorKind.CAPACITY: """
         InsufficientInstanceCapacity InsufficientHostCapacity InsufficientReservedInstanceCapacity
         InsufficientCapacity SpotMaxPriceTooLow UnfulfillableCapacity Unsupported
-        InsufficientAddressCapacity InsufficientFreeAddressesInSubnet
-    """,
+        InsufficientAddressCapacity InsufficientFreeAddressesInSubnet Server.InsufficientInstanceCapacity
+        Server.SpotInstanceTermination Server.InternalError
+    """,  # the last three: reasons of an instance's state
     ErrorKind.QUOTA: """
         VcpuLimitExceeded InstanceLimitExceeded MaxSpotInstanceCountExceeded SecurityGroupLimitExceeded
-        VolumeLimitExceeded MaxIOPSLimitExceeded ServiceQuotaExceededException
+        VolumeLimitExceeded Client.VolumeLimitExceeded MaxIOPSLimitExceeded ServiceQuotaExceededException
     """,
     # S3 answers HEAD without a body: the code is the status
     ErrorKind.CREDENTIALS: """
@@ -49,16 +50,12 @@ _CODES = {
         NoSuchKey NoSuchBucket NoSuchEntity 404
     """,
 }
-_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
-_STATE_KINDS = {
-    "Server.InsufficientInstanceCapacity": ErrorKind.CAPACITY,
-    "Server.SpotInstanceTermination": ErrorKind.CAPACITY,
-    "Server.InternalError": ErrorKind.CAPACITY,
-    "Client.VolumeLimitExceeded": ErrorKind.QUOTA,
-}
+_KIND_OF = index_codes(_CODES)
+# docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html: what a region without a default VPC answers
+_NO_NETWORK = {"VPCIdNotSpecified", "MissingInput", "DefaultVpcDoesNotExist", "DefaultSubnetDoesNotExist"}
 
 
-def parse_sdk_error(error: Exception) -> CloudError | None:  # noqa: PLR0911 - one a kind
+def parse_sdk_error(error: Exception) -> CloudError | None:
     """Return the CloudError of a boto3 exception; None for a bug.
 
     Whatever may have been done is of unknown outcome: a lost or garbled answer, and every server error that does
@@ -68,18 +65,20 @@ def parse_sdk_error(error: Exception) -> CloudError | None:  # noqa: PLR0911 - o
 
     if isinstance(error, exceptions.ClientError):
         return _of_answer(error)
-    message = str(error)
+    name, message = type(error).__name__, str(error)
     if isinstance(error, (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError)):
-        return CloudError(ErrorKind.TRANSIENT, type(error).__name__, message)  # it was never sent
-    if isinstance(error, (exceptions.HTTPClientError, exceptions.ResponseStreamingError)):
-        return CloudError(ErrorKind.UNKNOWN, type(error).__name__, message)
-    if type(error).__name__ == "ResponseParserError":
-        return CloudError(ErrorKind.UNKNOWN, "ResponseParserError", "the answer could not be read")
-    if "Credential" in type(error).__name__ or "Token" in type(error).__name__ or "SSO" in type(error).__name__:
-        return CloudError(ErrorKind.CREDENTIALS, type(error).__name__, message)
-    if isinstance(error, (exceptions.ParamValidationError, exceptions.BotoCoreError)):
-        return CloudError(ErrorKind.INVALID, type(error).__name__, " ".join(message.split()))
-    return None
+        kind = ErrorKind.TRANSIENT  # it was never sent
+    elif isinstance(error, (exceptions.HTTPClientError, exceptions.ResponseStreamingError)):
+        kind = ErrorKind.UNKNOWN
+    elif name == "ResponseParserError":
+        kind, message = ErrorKind.UNKNOWN, "the answer could not be read"
+    elif any(part in name for part in ("Credential", "Token", "SSO")):
+        kind = ErrorKind.CREDENTIALS
+    elif isinstance(error, exceptions.BotoCoreError):
+        kind = ErrorKind.INVALID
+    else:
+        return None
+    return CloudError(kind, name, message)
 
 
 def parse_state_error(instance: dict[str, Any]) -> CloudError | None:
@@ -88,12 +87,11 @@ def parse_state_error(instance: dict[str, Any]) -> CloudError | None:
         return None
     reason = instance.get("StateReason") or {}
     code = reason.get("Code") or "Terminated"
-    kind = _STATE_KINDS.get(code, ErrorKind.SPENT_TOKEN)
+    kind = _KIND_OF.get(code, ErrorKind.SPENT_TOKEN)
     return CloudError(kind, code, reason.get("Message") or f"{instance['InstanceId']} has ended")
 
 
 def _of_answer(error: Any) -> CloudError:
-    """Return the CloudError of an error response."""
     code = error.response.get("Error", {}).get("Code", "Unknown")
     message = " ".join(error.response.get("Error", {}).get("Message", "").split())
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -102,7 +100,8 @@ def _of_answer(error: Any) -> CloudError:
         kind = ErrorKind.TRANSIENT  # a new role takes time to propagate
     if kind is None:
         kind = ErrorKind.UNKNOWN if status >= 500 or not code else ErrorKind.INVALID
-    return CloudError(kind, code, message)
+    way_out = "name a network of the region: `-O subnet=ID -O vpc=ID`" if code in _NO_NETWORK else ""
+    return CloudError(kind, code, message, way_out=way_out)
 
 
 def list_security_groups(client: Any, region: str) -> Iterator[Leftover]:
@@ -128,12 +127,7 @@ def list_schedules(client: Any, region: str) -> Iterator[Leftover]:
 
 
 def read_on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
-    """Return the price of Linux on shared hardware; the highest of several [USD/h].
-
-    Args:
-        client: boto3 client for `pricing`.
-        candidate: Type and region.
-    """
+    """Return the price of Linux on shared hardware; the highest of several [USD/h]."""
     asked = {**FILTERS, "instanceType": candidate.instance_type, "regionCode": candidate.region}
     pages = client.get_paginator("get_products").paginate(
         ServiceCode="AmazonEC2",
@@ -144,21 +138,13 @@ def read_on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
         rows = [row for text in texts for row in parse_products(text, "")]
     except (KeyError, TypeError, ValueError, FetchError) as error:
         raise CloudError(ErrorKind.UNKNOWN, "Malformed", f"unexpected form of the price list: {error}") from error
-    prices = [row.usd_per_hour for row in rows if row.currency == "USD" and row.usd_per_hour > 0]
-    if not prices:
-        raise CloudError(ErrorKind.ABSENT, "NoPrice", _no_price(candidate))
-    return max(prices)
+    return _highest(
+        [row.usd_per_hour for row in rows if row.currency == "USD" and row.usd_per_hour > 0], candidate
+    )
 
 
 def read_spot_usd(client: Any, candidate: LaunchCandidate, *, zones: str, now: datetime) -> Decimal:
-    """Return the highest current spot price of the usable zones [USD/h].
-
-    Args:
-        client: boto3 client for `ec2` in the candidate's region.
-        candidate: Type and region.
-        zones: Last letters of the zones; empty: any.
-        now: Time by the cloud's clock.
-    """
+    """Return the highest current spot price of the zones with these last letters, or any [USD/h]."""
     pages = client.get_paginator("describe_spot_price_history").paginate(
         InstanceTypes=[candidate.instance_type], ProductDescriptions=[LINUX], StartTime=now, EndTime=now
     )
@@ -169,41 +155,21 @@ def read_spot_usd(client: Any, candidate: LaunchCandidate, *, zones: str, now: d
             continue
         if zone not in newest or newest[zone]["Timestamp"] < entry["Timestamp"]:
             newest[zone] = entry
-    prices = [Decimal(entry["SpotPrice"]) for zone, entry in newest.items() if not zones or zone[-1] in zones]
-    if not prices:
-        raise CloudError(ErrorKind.ABSENT, "NoPrice", _no_price(candidate))
-    return max(prices)
+    usable = [Decimal(entry["SpotPrice"]) for zone, entry in newest.items() if not zones or zone[-1] in zones]
+    return _highest(usable, candidate)
 
 
-def _no_price(candidate: LaunchCandidate) -> str:
-    """Return the message for an offer without a price."""
-    how = candidate.purchase.replace("_", " ")
-    return f"no price of {candidate.instance_type} {how} in {candidate.region}"
-
-
-# gp3 is $0.08 a GB-month in us-east-1 and below $0.16 wherever it is sold (aws.amazon.com/ebs/pricing); a month
-# there has 730 hours. A public IPv4 address is $0.005 an hour (aws.amazon.com/vpc/pricing).
-GP3_USD_PER_GB_MONTH = Decimal("0.16")
-HOURS_PER_MONTH = Decimal(730)
-ADDRESS_USD_PER_HOUR = Decimal("0.005")
-
-
-def max_usd_per_hour(candidate: LaunchCandidate, *, disk_gb: int) -> Decimal:
-    """Return the highest hourly price of an instance, its disk and its address [USD/h]."""
-    disk = (disk_gb * GP3_USD_PER_GB_MONTH / HOURS_PER_MONTH).quantize(CENTS_OF_A_CENT)
-    return compute_highest_price(candidate) + disk + ADDRESS_USD_PER_HOUR
+def _highest(prices: list[Decimal], candidate: LaunchCandidate) -> Decimal:
+    """Return the highest price; raise CloudError without one."""
+    if prices:
+        return max(prices)
+    what = f"{candidate.instance_type} {candidate.purchase.replace('_', ' ')} in {candidate.region}"
+    raise CloudError(ErrorKind.ABSENT, "NoPrice", f"no price of {what}")
 
 
 def list_instances(reply: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the instances of an answer."""
     return (one for reservation in reply["Reservations"] for one in reservation["Instances"])
-
-
-def require_starting(reply: Mapping[str, Any]) -> None:
-    """Raise CloudError when an instance ended while it started."""
-    for fault in map(parse_state_error, list_instances(reply)):
-        if fault is not None:
-            raise fault
 
 
 def to_json_types(value: Any) -> Any:

@@ -11,12 +11,15 @@ attached, which could deny the permission.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
+from ....errors import NoAnswerError
 from ...core.api_call import Call, build_call
 from ...core.launch_plan import CapLayer
 from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
+from ..base import Draft
 
 PREFIX = "gpuplan."
 _UNFIT = re.compile(r"[^0-9A-Za-z_-]")  # names of schedules: `[0-9a-zA-Z-_.]+`, 64 at most
@@ -24,14 +27,12 @@ _UNFIT = re.compile(r"[^0-9A-Za-z_-]")  # names of schedules: `[0-9a-zA-Z-_.]+`,
 SCHEDULE_SLACK_S = 60.0  # a schedule starts within the minute that it names: docs.aws.amazon.com/scheduler, "at"
 TERMINATE = "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
 READ_BACK_S = 60.0
+NOT_LOOKED_AT = "the given role has not been looked at: a dry run sends no request"
 ASSUMABLE_S = 180.0  # a new role propagates within seconds, rarely a minute
 
 
 def build_owned_name(request: LaunchRequest, number: int) -> str:
-    """Return the name of an attempt's security group and schedule: prefix, owner, run and attempt.
-
-    A list of schedules has no tags: only names identify the owner.
-    """
+    """Return the name of a security group and schedule, whose list has no tags: prefix, owner, run and attempt."""
     return f"{PREFIX}{_UNFIT.sub('-', request.owner)}.{request.run}.{number}"
 
 
@@ -46,55 +47,35 @@ def parse_owned_name(name: str) -> dict[str, Any] | None:
     return {"owner": match[1], "run": match[2], "attempt": int(match[3])} if match else None
 
 
-def build_schedule_layer(cap_s: int, *, made_here: bool) -> CapLayer:
-    """Return the layer that the calls arm.
-
-    Args:
-        cap_s: Cap of the machine [s].
-        made_here: Whether the role is that of `build_role_calls`, which is read back too.
-    """
-    role = "" if made_here else "; the permissions of the given role are not checked"
+def build_schedule_layer(request: LaunchRequest, cap_s: int, *, is_given: bool) -> CapLayer:
+    """Return the layer that the calls arm; the role of `build_role_calls`, not a given one, is read back."""
+    problem = NOT_LOOKED_AT if request.cap_problem is None else request.cap_problem
     return CapLayer(
         name="schedule",
         where="cloud",
         fires_after_s=cap_s + SCHEDULE_SLACK_S,
         how="EventBridge Scheduler terminates it at a time relative to its launch time; target, instance, role "
-        "and time are read back",
-        unproven=f"not run against the real cloud yet{role}",
+        "and time are read back (not run against the real cloud yet)",
+        unproven=problem if is_given else "",
     )
 
 
-def build_schedule_calls(
-    request: LaunchRequest, candidate: LaunchCandidate, *, number: int, token: str, role: Any
-) -> list[Call]:
-    """Return the call that makes the schedule, and the one that reads it back.
-
-    Args:
-        number: Number of the attempt.
-        token: Token of the attempt.
-        role: ARN of the scheduler's role, or a reference to it.
-    """
-    name = build_owned_name(request, number)
-    content = _content(candidate, name=name, role=role)
+def build_schedule_calls(draft: Draft[Any], *, role: Any) -> list[Call]:
+    """Return the call that makes the schedule, and the one that reads it back."""
+    name = build_owned_name(draft.request, draft.number)
+    content = _content(draft.candidate, name=name, role=role)
     params = {
         **content,
-        "ClientToken": token,
-        "Description": f"gpuplan run {request.run}, attempt {number}, of {request.owner}",
+        "ClientToken": draft.token,
+        "Description": f"gpuplan run {draft.request.run}, attempt {draft.number}, of {draft.request.owner}",
     }
-    call, expects = partial(build_call, region=candidate.region), _flat({**content, "GroupName": "default"})
-    look = partial(call, service="scheduler", operation="get_schedule", params={"Name": name}, expects=expects)
+    call, expects = partial(draft.call, service="scheduler"), _flat({**content, "GroupName": "default"})
+    look = partial(call, operation="get_schedule", params={"Name": name}, expects=expects)
     read = look("schedule-armed", patience_s=READ_BACK_S, arms="schedule")
-    made = call(
-        "schedule",
-        "scheduler",
-        "create_schedule",
-        params,
-        makes="resource",
-        find=look("schedule"),
-        undo=(call("schedule", "scheduler", "delete_schedule", {"Name": name}),),
-        patience_s=ASSUMABLE_S,
-    )
-    return [made, read]
+    undo = call("schedule", operation="delete_schedule", params={"Name": name})
+    more: dict[str, Any] = {"makes": "resource", "find": look("schedule"), "undo": (undo,)}
+    create = call("schedule", operation="create_schedule", params=params, patience_s=ASSUMABLE_S, **more)
+    return [create, read]
 
 
 def _content(candidate: LaunchCandidate, *, name: str, role: Any) -> dict[str, Any]:
@@ -117,12 +98,7 @@ def _content(candidate: LaunchCandidate, *, name: str, role: Any) -> dict[str, A
 
 
 def _flat(content: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested content as dotted paths, references as values.
-
-    Example:
-        >>> _flat({"Target": {"Arn": "a", "Input": {"$json": {}}}})
-        {'Target.Arn': 'a', 'Target.Input': {'$json': {}}}
-    """
+    """Return nested content as dotted paths, references as values."""
     flat: dict[str, Any] = {}
     for key, value in content.items():
         if isinstance(value, dict) and not any(inner.startswith("$") for inner in value):
@@ -140,11 +116,6 @@ WAY_OUT = (
     f"ask an administrator to create the role `{ROLE}`, give another with `-O scheduler_role=ARN`, or accept that "
     "nothing outside the machine ends it with `GPUPLAN_GUEST_CAP_ONLY=true`"
 )
-
-
-def build_account_call(region: str) -> Call:
-    """Return the call that reads the account's number."""
-    return build_call("account", "sts", "get_caller_identity", {}, region=region, keeps={"id": "Account"})
 
 
 def build_role_calls(region: str) -> list[Call]:
@@ -188,7 +159,6 @@ def _build_trust_policy() -> dict[str, Any]:
 
 
 def _build_policy() -> dict[str, Any]:
-    """Return the permission policy."""
     statement = {
         "Effect": "Allow",
         "Action": "ec2:TerminateInstances",
@@ -196,3 +166,48 @@ def _build_policy() -> dict[str, Any]:
         "Condition": {"Null": {f"aws:ResourceTag/{TAG_RUN}": "false"}},
     }
     return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+def find_role_problem(client: Any, role: str, *, regions: Sequence[str], tags: Mapping[str, str]) -> str:
+    """Return what cannot be proven of a role; empty if it can end such machines, NoAnswerError if it cannot."""
+    account = role.split(":")[4]
+    found = client.get_role(RoleName=role.rpartition("/")[2])["Role"]
+    statements = _as_list(found["AssumeRolePolicyDocument"].get("Statement"))
+    admitting = [one for one in statements if _is_about_scheduler(one)]
+    if found["Arn"] != role or not admitting:
+        _refuse(role, "its trust policy does not let scheduler.amazonaws.com assume it")
+    known: tuple[Any, ...] = ({}, {"StringEquals": {"aws:SourceAccount": account}})
+    if any(one.get("Condition", {}) not in known or one["Effect"] != "Allow" for one in admitting):
+        return "whether the trust policy of the given role lets the scheduler in is undecided: it has conditions"
+    decided = client.simulate_principal_policy(
+        PolicySourceArn=role,
+        ActionNames=["ec2:TerminateInstances"],
+        ResourceArns=[f"arn:aws:ec2:{region}:{account}:instance/*" for region in regions],
+        ContextEntries=[
+            {"ContextKeyName": f"aws:ResourceTag/{key}", "ContextKeyValues": [value], "ContextKeyType": "string"}
+            for key, value in tags.items()
+        ],
+    )
+    decisions = {one["EvalDecision"] for one in decided["EvaluationResults"]}
+    if decisions != {"allowed"}:
+        _refuse(role, f"its policies do not allow ec2:TerminateInstances ({', '.join(sorted(decisions))})")
+    return ""
+
+
+def _refuse(role: str, why: str) -> NoReturn:
+    hint = "leave `-O scheduler_role` out: gpuplan makes one; or give that role these rights"
+    raise NoAnswerError(f"{role} cannot end a machine: {why}", hint=hint)
+
+
+def _is_about_scheduler(statement: Mapping[str, Any]) -> bool:
+    """Whether a statement of a trust policy is about the scheduler assuming the role."""
+    principal = statement.get("Principal", {})
+    services = _as_list(principal.get("Service") if isinstance(principal, dict) else principal)
+    actions = _as_list(statement.get("Action"))
+    return bool({"scheduler.amazonaws.com", "*"} & {*services}) and bool(
+        {"sts:AssumeRole", "sts:*", "*"} & {*actions}
+    )
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]

@@ -8,48 +8,35 @@ read back: machine, time, time zone, action and state.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import Any
 
-from ...core.api_call import Call, build_call
+from ...core.api_call import Call
 from ...core.launch_plan import CapLayer
-from ...core.shell import quote
-from .replies import DATE
+from ...core.shell import READ_TOKEN, quote
+from ..base import Draft
+from .network import AzureOptions, build_resource_path
 
 # https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token
 _TOKEN = (
     "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"
     "&resource=https%3A%2F%2Fmanagement.azure.com%2F"
 )
-_READ = """python3 -c "import json, sys; print(json.load(sys.stdin)['access_token'])" """.strip()
 VERSION = "2026-04-01"
+DATE = "%Y-%m-%dT%H:%M:%SZ"
 AGAIN_S = 15
 
 
-def build_timer_line(resource: str, *, after_s: int) -> str:
-    """Return the command that ends a machine after some time, independent of the calling script.
-
-    Args:
-        resource: Path of the machine at Azure Resource Manager.
-        after_s: Time from now [s].
-    """
-    return f"setsid bash -c {quote(f'sleep {after_s}; {_loop(resource)}')} > /dev/null 2>&1 &"
-
-
-def build_end_command(resource: str) -> str:
-    """Return the command that ends a machine now and does not return."""
-    return f"bash -c {quote(_loop(resource))}"
-
-
-def _loop(resource: str) -> str:
-    """Return the loop that requests deletion until the machine ends."""
+def build_end_commands(resource: str, *, after_s: int) -> dict[str, str]:
+    """Return the commands that end a machine: after some time [s], whatever became of the script, and now."""
     url = f"https://management.azure.com{resource}"
     ask = 'curl -s -f -m 30 -H "Authorization: Bearer $t"'
-    return (
-        f"while :; do t=$(curl -s -m 30 -H Metadata:true '{_TOKEN}' | {_READ}); "
+    loop = (
+        f"while :; do t=$(curl -s -m 30 -H Metadata:true '{_TOKEN}' | {READ_TOKEN}); "
         f"{ask} -X DELETE '{url}?api-version={VERSION}' || "
         f"{ask} -X POST -d '' '{url}/deallocate?api-version={VERSION}'; sleep {AGAIN_S}; done"
     )
+    timer = f"setsid bash -c {quote(f'sleep {after_s}; {loop}')} > /dev/null 2>&1 &"
+    return {"timer": timer, "end": f"bash -c {quote(loop)}"}
 
 
 BOOT_ALLOWANCE_S = 900.0  # from the start of billing until the start-up script sets its timer, and to the end
@@ -63,17 +50,11 @@ CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
 
 
 def has_auto_shutdown(cap_s: int) -> bool:
-    """Whether Azure's daily auto-shutdown can implement a cap: 30 minutes to 23 hours.
-
-    Example:
-        >>> has_auto_shutdown(3600), has_auto_shutdown(30 * 3600)
-        (True, False)
-    """
+    """Whether Azure's daily auto-shutdown can implement a cap: 30 minutes to 23 hours."""
     return SHORTEST_S <= cap_s <= LONGEST_S
 
 
 def build_layers(cap_s: int) -> tuple[CapLayer, ...]:
-    """Return the cap layers of a machine."""
     name, what = (
         ("auto-shutdown", "auto-shutdown at a time of day")
         if has_auto_shutdown(cap_s)
@@ -83,61 +64,47 @@ def build_layers(cap_s: int) -> tuple[CapLayer, ...]:
         name="timer",
         where="machine",
         fires_after_s=cap_s + BOOT_ALLOWANCE_S,
-        unproven=UNPROVEN,
         how="set by the start-up script, not verified from outside: the machine deletes itself; only its "
-        "permission to do so is read back",
+        f"permission to do so is read back ({UNPROVEN})",
     )
     order = CapLayer(
         name=name,
         where="cloud",
         fires_after_s=cap_s + 2.0 * MINUTE_S + DEALLOCATION_S,
-        unproven=UNPROVEN,
-        how=f"Azure's {what} deallocates it and keeps disk and address; machine, time and action are read back",
+        how=f"Azure's {what} deallocates it and keeps disk and address; machine, time and action are read back "
+        f"({UNPROVEN})",
     )
     return (timer, order)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CapCalls:
-    """Calls that arm the cap of a machine; the step `created` keeps its time of creation.
+    """Calls that arm the cap of a machine; the step `created` keeps its time of creation."""
 
-    Args:
-        subscription, region: Location of the machine.
-        name: Name of the machine and its group.
-        path: Path at Azure Resource Manager.
-        tags: Tags of its resources.
-        token: Token of its attempt.
-        cap_s: Cap from its creation [s].
-    """
-
-    subscription: str
-    region: str
-    name: str
-    path: str
-    tags: dict[str, str]
-    token: str
-    cap_s: int
+    def __init__(self, draft: Draft[AzureOptions]) -> None:
+        self.draft, self.candidate, self.chosen = draft, draft.candidate, draft.chosen
+        self.name = f"{draft.name}-{draft.token[:8]}"  # of the machine and its group
+        self.path = build_resource_path(self.chosen, self.name, "Microsoft.Compute/virtualMachines", self.name)
+        self.place = {"subscription": self.chosen.subscription, "group": self.name}
+        self.cap_s = draft.candidate.cap_s  # from its creation
 
     def registered(self) -> Call:
         """Check, before anything is made, that the subscription may use the order's service."""
         service = "DevTestLab" if has_auto_shutdown(self.cap_s) else "ComputeSchedule"
-        params, expects = {"namespace": f"Microsoft.{service}"}, {"registrationState": "Registered"}
-        return self._call("registered", "resources", "providers.get", params, expects=expects)
+        params = {"subscription": self.chosen.subscription, "namespace": f"Microsoft.{service}"}
+        expects = {"registrationState": "Registered"}
+        return self.draft.call("registered", "resources", "providers.get", params, expects=expects)
 
     def right(self) -> list[Call]:
         """Assign the machine a role whose scope is only itself, so that it can end itself."""
-        names = {"group": self.name, "vm": self.name, "name": str(uuid.uuid5(uuid.UUID(self.token), "end"))}
-        definitions = f"/subscriptions/{self.subscription}/providers/Microsoft.Authorization/roleDefinitions"
+        names = {"vm": self.name, "name": str(uuid.uuid5(uuid.UUID(self.draft.token), "end"))}
+        definitions = (
+            f"/subscriptions/{self.chosen.subscription}/providers/Microsoft.Authorization/roleDefinitions"
+        )
         role, principal = f"{definitions}/{CONTRIBUTOR}", {"$ref": "created.principal"}
         wanted = {"roleDefinitionId": role, "principalId": principal, "principalType": "ServicePrincipal"}
-        read = self._call(
-            "role-read",
-            "authorization",
-            "roleAssignments.get",
-            names,
-            patience_s=READ_BACK_S,
-            expects={"properties.roleDefinitionId": role.lower(), "properties.principalId": principal},
-        )
+        given = {"properties.roleDefinitionId": role.lower(), "properties.principalId": principal}
+        more = {"expects": given, "patience_s": READ_BACK_S}
+        read = self._call("role-read", "authorization", "roleAssignments.get", names, **more)
         find = read.model_copy(update={"step": "role"})
         body = {**names, "body": {"properties": wanted}}
         return [self._call("role", "authorization", "roleAssignments.create", body, find=find), read]
@@ -148,13 +115,13 @@ class CapCalls:
 
     def _auto_shutdown(self) -> list[Call]:
         """Return the calls of an auto-shutdown in the minute after the cap."""
-        names = {"group": self.name, "name": f"shutdown-computevm-{self.name}"}
+        names = {"name": f"shutdown-computevm-{self.name}"}
         time = self._at("%H%M")
         wanted = {
             "status": "Enabled", "taskType": "ComputeVmShutdownTask", "dailyRecurrence": {"time": time},
             "timeZoneId": "UTC", "notificationSettings": {"status": "Disabled"}, "targetResourceId": self.path,
         }  # fmt: skip
-        body = {"location": self.region, "tags": self.tags, "properties": wanted}
+        body = {"location": self.draft.candidate.region, "tags": self.draft.tags, "properties": wanted}
         made = {
             "properties.targetResourceId": self.path.lower(),
             "properties.dailyRecurrence.time": time,
@@ -162,24 +129,18 @@ class CapCalls:
             "properties.status": "Enabled",
             "properties.taskType": "ComputeVmShutdownTask",
         }
-        service = "devtestlabs"
+        service, step = "devtestlabs", "auto-shutdown"
+        armed = {"arms": step, "patience_s": READ_BACK_S, "expects": made}
         return [
-            self._call("auto-shutdown", service, "globalSchedules.createOrUpdate", {**names, "body": body}),
-            self._call(
-                "auto-shutdown-armed",
-                service,
-                "globalSchedules.get",
-                names,
-                arms="auto-shutdown",
-                patience_s=READ_BACK_S,
-                expects=made,
-            ),
+            self._call(step, service, "globalSchedules.createOrUpdate", {**names, "body": body}),
+            self._call(f"{step}-armed", service, "globalSchedules.get", names, **armed),
         ]
 
     def _scheduled_action(self) -> list[Call]:
         """Return the calls of a scheduled action at a date; repeating it changes nothing."""
-        where, date = {"location": self.region}, self._at(DATE)
-        correlation = str(uuid.uuid5(uuid.UUID(self.token), "order"))
+        where = {"subscription": self.chosen.subscription, "location": self.candidate.region}
+        date = self._at(DATE)
+        correlation = str(uuid.uuid5(uuid.UUID(self.draft.token), "order"))
         body = {
             "schedule": {"deadline": date, "deadlineType": "InitiateAt", "timezone": "UTC"},
             "executionParameters": {"retryPolicy": {"retryCount": 7, "retryWindowInMinutes": 120}},
@@ -195,25 +156,13 @@ class CapCalls:
             f"{found}.deadlineType": "InitiateAt",
             f"{found}.state": "Scheduled",
         }
-        service = "computeschedule"
+        service, step, path = "computeschedule", "scheduled-action", f"{found}.operationId"
+        kept = {"keeps": {"operation": path}, "expects": {path: None}}
+        armed = {"arms": step, "patience_s": READ_BACK_S, "expects": made}
+        call = self.draft.call
         return [
-            self._call(
-                "scheduled-action",
-                service,
-                "virtualMachinesSubmitDeallocate",
-                {**where, "body": body},
-                keeps={"operation": f"{found}.operationId"},
-                expects={f"{found}.operationId": None},
-            ),
-            self._call(
-                "scheduled-action-armed",
-                service,
-                "virtualMachinesGetOperationStatus",
-                {**where, "body": asked},
-                arms="scheduled-action",
-                patience_s=READ_BACK_S,
-                expects=made,
-            ),
+            call(step, service, "virtualMachinesSubmitDeallocate", {**where, "body": body}, **kept),
+            call(f"{step}-armed", service, "virtualMachinesGetOperationStatus", {**where, "body": asked}, **armed),
         ]
 
     def _at(self, form: str) -> dict[str, Any]:
@@ -221,6 +170,5 @@ class CapCalls:
         return {"$time": {"from": "created.started", "plus_s": self.cap_s + MINUTE_S, "format": form}}
 
     def _call(self, step: str, service: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
-        """Return a call in the machine's region."""
-        where = {"subscription": self.subscription, **params}
-        return build_call(step, service, operation, where, region=self.region, **more)
+        """Return a call in the machine's group."""
+        return self.draft.call(step, service, operation, {**self.place, **params}, **more)

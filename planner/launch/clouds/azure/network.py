@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from ....errors import UsageError
 from ...core.api_call import Call, build_call
 from ...core.cloud_adapter import MachineRef
-from ..base import require_disk_size, require_known_options, require_narrow_network
+from ..base import Draft, parse_options
 
-# Ubuntu with NVIDIA's driver and CUDA: https://learn.microsoft.com/azure/virtual-machines/azure-hpc-vm-images
-IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"
 # Azure requires a key for Linux machines. This one has no known private key: its point is the first SHA-256 of
 # "gpuplan: nobody's key N" that lies on the curve.
 UNUSABLE_PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEuhoKbu9WB3FgD9fec3LuwZ6XeqNLGPrgzZJ4K2mN4G nobody"
@@ -23,37 +21,21 @@ SUBSCRIPTION = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureOptions:
-    """Options and their defaults.
+    """Options and their defaults."""
 
-    Args:
-        subscription: Subscription that pays; default `AZURE_SUBSCRIPTION_ID`.
-        zones: Availability zones to try in turn, by number: `123`; empty: Azure chooses.
-        image: `PUBLISHER:OFFER:SKU:VERSION`, or the id of a custom image.
-        disk_gb: Size of the disk [GB].
-        ssh_from: Addresses that may reach port 22 (CIDR); empty: no open port.
-        ssh_key: Public key of the user `gpuplan`; empty: no login.
-    """
-
-    subscription: str
-    zones: str = ""
-    image: str = IMAGE
-    disk_gb: str = "100"
-    ssh_from: str = ""
-    ssh_key: str = ""
+    subscription: str  # subscription that pays; default `AZURE_SUBSCRIPTION_ID`
+    zones: str = ""  # availability zones to try in turn, by number: `123`; empty: Azure chooses
+    image: str = ""  # `PUBLISHER:OFFER:SKU:VERSION`, or the id of a custom image; empty: by the table of images
+    disk_gb: str = "100"  # size of the disk [GB]
+    ssh_from: str = ""  # addresses that may reach port 22 (CIDR); empty: no open port
+    ssh_key: str = ""  # public key of the user `gpuplan`; empty: no login
 
 
-def parse_options(options: Mapping[str, str], *, subscription: str | None) -> AzureOptions:
-    """Return validated options.
-
-    Args:
-        options: Options as typed.
-        subscription: Subscription of the environment.
-
-    Raises:
-        UsageError: An option is unknown, malformed, or lacks another; or the subscription is missing.
-    """
-    require_known_options(options, [field.name for field in fields(AzureOptions)], provider="azure")
-    payer = options.get("subscription") or subscription or ""
+def read_options(options: Mapping[str, str], *, subscription: str) -> AzureOptions:
+    """Return validated options, or raise UsageError; `subscription` is that of the environment, or empty."""
+    payer = options.get("subscription") or subscription
+    needs = {"ssh_from": "ssh_key"}
+    chosen = parse_options(AzureOptions, {**options, "subscription": payer.lower()}, provider="azure", needs=needs)
     if not SUBSCRIPTION.fullmatch(payer):
         raise UsageError(
             f"`{payer}` is not the id of a subscription"
@@ -61,30 +43,19 @@ def parse_options(options: Mapping[str, str], *, subscription: str | None) -> Az
             else "no subscription is given to pay for the machine",
             hint="`-O subscription=ID`, or set AZURE_SUBSCRIPTION_ID (`az account show --query id`)",
         )
-    chosen = AzureOptions(**{**options, "subscription": payer.lower()})
-    _require_readable(chosen)
-    return chosen
-
-
-def _require_readable(chosen: AzureOptions) -> None:
-    """Raise UsageError for a malformed option, or one that lacks another."""
-    require_disk_size(chosen.disk_gb)
     if not set(chosen.zones) <= set("123"):
         raise UsageError(f"`--option zones={chosen.zones}`: Azure has the zones 1, 2 and 3", hint="try 123")
-    parts = chosen.image.split(":")
-    if not chosen.image.startswith("/subscriptions/") and len(parts) != PARTS_OF_AN_IMAGE:
+    custom = chosen.image.startswith("/subscriptions/") or not chosen.image
+    if not custom and len(chosen.image.split(":")) != PARTS_OF_AN_IMAGE:
         raise UsageError(
             f"`--option image={chosen.image}` is neither PUBLISHER:OFFER:SKU:VERSION nor an image's id",
-            hint=f"the default is {IMAGE}",
+            hint="try microsoft-dsvm:ubuntu-hpc:2404:latest",
         )
     if chosen.ssh_key and not chosen.ssh_key.startswith(("ssh-rsa ", "ssh-ed25519 ")):
         raise UsageError(
             "`--option ssh_key` is not a public key", hint='try `-O ssh_key="$(cat ~/.ssh/id_ed25519.pub)"`'
         )
-    if chosen.ssh_from:
-        if not chosen.ssh_key:
-            raise UsageError("`--option ssh_from` needs `--option ssh_key` too", hint="add `-O ssh_key=…`")
-        require_narrow_network(chosen.ssh_from, option="ssh_from")
+    return chosen
 
 
 READY_S = 180.0
@@ -97,21 +68,15 @@ def build_resource_path(chosen: AzureOptions, group: str, kind: str, name: str) 
     return f"/subscriptions/{chosen.subscription}/resourceGroups/{group}/providers/{kind}/{name}"
 
 
-def build_network_calls(
-    chosen: AzureOptions, *, group: str, region: str, zone: str | None, tags: dict[str, str]
-) -> list[Call]:
-    """Return the calls that create a group and a network with the machine's interface.
-
-    Args:
-        group: Name of the group and of its resources.
-        zone: Availability zone of the machine and its address.
-    """
+def build_network_calls(draft: Draft[AzureOptions], *, group: str, zone: str | None) -> list[Call]:
+    """Return the calls that create a group, and in it a network with the machine's interface, all of its name."""
+    chosen, region, tags = draft.chosen, draft.candidate.region, draft.tags
     place = {"subscription": chosen.subscription, "group": group}
 
     def put(step: str, operation: str, properties: dict[str, Any], **more: Any) -> Call:
         body = {"location": region, "tags": tags, **more, "properties": properties}
         params = {**place, "name": group, "body": body}
-        return build_call(step, "network", f"{operation}.createOrUpdate", params, region=region)
+        return draft.call(step, "network", f"{operation}.createOrUpdate", params)
 
     def of(kind: str) -> dict[str, str]:
         return {"id": build_resource_path(chosen, group, f"Microsoft.Network/{kind}", group)}
@@ -127,29 +92,16 @@ def build_network_calls(
         "networkSecurityGroup": of("networkSecurityGroups"),
         "ipConfigurations": [{"name": "out", "properties": {"subnet": {"id": subnet}, "publicIPAddress": out}}],
     }
+    made = {**place, "body": {"location": region, "tags": tags}}
+    undo = build_group_removal(place, region)
+    ready = {"expects": {"properties.provisioningState": "Succeeded"}, "patience_s": READY_S}
     return [
-        build_call(
-            "group",
-            "resources",
-            "resourceGroups.createOrUpdate",
-            {**place, "body": {"location": region, "tags": tags}},
-            region=region,
-            makes="resource",
-            undo=build_group_removal(place, region),
-        ),
+        draft.call("group", "resources", "resourceGroups.createOrUpdate", made, makes="resource", undo=undo),
         put("firewall", "networkSecurityGroups", {"securityRules": _rules(chosen)}),
         put("address", "publicIPAddresses", {"publicIPAllocationMethod": "Static"}, **address),
         put("network", "virtualNetworks", {"addressSpace": {"addressPrefixes": [PRIVATE]}, "subnets": [inside]}),
         put("interface", "networkInterfaces", card),
-        build_call(
-            "interface-ready",
-            "network",
-            "networkInterfaces.get",
-            {**place, "name": group},
-            region=region,
-            expects={"properties.provisioningState": "Succeeded"},
-            patience_s=READY_S,
-        ),
+        draft.call("interface-ready", "network", "networkInterfaces.get", {**place, "name": group}, **ready),
     ]
 
 
@@ -169,7 +121,6 @@ def _rules(chosen: AzureOptions) -> list[dict[str, Any]]:
 
 
 def _rule(name: str, access: str, protocol: str, *, source: str, port: str, priority: int) -> dict[str, Any]:
-    """Return an inbound rule."""
     return {
         "name": name,
         "properties": {

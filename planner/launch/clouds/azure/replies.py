@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import logging
 import os
 import shutil
@@ -14,10 +15,10 @@ from ...core.api_call import CloudError, ErrorKind, look_up
 from ...core.clock import ServerDateClock
 from ...core.cloud_adapter import CloudMachine, Leftover, MachineRef, MachineState
 from ...core.request import TAG_RUN, parse_owner_tags, parse_tags
-from ..base import read_answer
+from ..base import CONSOLE_BYTES, find_status_kind, index_codes, read_answer
+from .caps import DATE
 from .network import build_group_removal
 
-DATE = "%Y-%m-%dT%H:%M:%SZ"
 _CASELESS = {"targetResourceId", "roleDefinitionId", "resourceId", "vmId"}
 _DATES = {"deadline"}
 
@@ -72,18 +73,12 @@ _CODES = {
     ErrorKind.SPENT_TOKEN: "ResourceGroupBeingDeleted ResourceGroupNotFound InvalidResourceReference",
     ErrorKind.EXISTS: "ConditionNotMet PreconditionFailed RoleAssignmentExists",
 }
-_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
+_KIND_OF = index_codes(_CODES)
 _GIVEN_BACK = {"PowerState/deallocating", "PowerState/deallocated", "PowerState/stopping", "PowerState/stopped"}
 
 
 def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
-    """Return the CloudError of an error response.
-
-    Args:
-        status: HTTP status.
-        body: Parsed JSON, or None.
-        makes: Whether the call makes something: then "not found" is about a dependency.
-    """
+    """Return the CloudError of an error response; if the call `makes` a thing, a dependency of it is not found."""
     error = look_up(body, "error") if isinstance(body, Mapping) else None
     if not isinstance(error, Mapping):
         return CloudError(_by_status(status, makes=makes), f"HTTP {status}", "")
@@ -95,10 +90,7 @@ def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
 
 
 def parse_machine_error(reply: Mapping[str, Any]) -> CloudError | None:
-    """Return the CloudError of a machine that failed or ended while it started, or None.
-
-    The reason is in the status `ProvisioningState/failed/REASON` of its instance view.
-    """
+    """Return the CloudError of a machine that failed (`ProvisioningState/failed/REASON`) or ended, or None."""
     statuses = look_up(reply, "properties.instanceView.statuses") or []
     codes = {str(one.get("code")): one for one in statuses}
     failed = next((code for code in codes if code.startswith("ProvisioningState/failed")), None)
@@ -132,16 +124,8 @@ def _named(code: str, message: str) -> ErrorKind | None:
 
 
 def _by_status(status: int, *, makes: bool) -> ErrorKind:
-    """Return the kind of an answer without a known code."""
-    if status in {401, 403}:
-        return ErrorKind.CREDENTIALS
-    if status == 404:
-        return ErrorKind.SPENT_TOKEN if makes else ErrorKind.ABSENT
-    if status == 429:
-        return ErrorKind.THROTTLED
-    if status == 412:
-        return ErrorKind.EXISTS
-    return ErrorKind.INVALID if 400 <= status < 500 else ErrorKind.UNKNOWN
+    absent = ErrorKind.SPENT_TOKEN if makes else ErrorKind.ABSENT
+    return find_status_kind(status, {404: absent, 412: ErrorKind.EXISTS})
 
 
 def _scope(message: str) -> str:
@@ -163,18 +147,12 @@ def is_ours(row: Mapping[str, Any]) -> bool:
 
 
 def is_same(machine: MachineRef, row: Mapping[str, Any]) -> bool:
-    """Whether a row is the recorded machine, not another of the same name.
-
-    Older records use the machine's name as its id.
-    """
+    """Whether a row is the recorded machine, not another of its name, which is the id in older records."""
     return machine.id in {_id(row), str(row["name"]).lower()}
 
 
 def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
-    """Return a machine; without an instance view, its state is the provisioning state.
-
-    Its id is `vmId`, which is unique, unlike names.
-    """
+    """Return a machine by its `vmId`, which is unique, unlike names; without a view, in its provisioning state."""
     tags: Mapping[str, str] = row.get("tags") or {}
     parts = str(row["id"]).split("/")
     started_at = datetime.fromisoformat(str(look_up(row, "properties.timeCreated"))).astimezone(UTC)
@@ -195,7 +173,6 @@ def parse_machine(row: Mapping[str, Any], *, seen_at: datetime) -> CloudMachine:
 
 
 def parse_leftover(row: Mapping[str, Any]) -> Leftover:
-    """Return a resource group as a leftover resource."""
     tags: Mapping[str, str] = row["tags"]
     region = str(row["location"]).replace(" ", "").lower()
     place = {"subscription": str(row["id"]).split("/")[2].lower(), "group": str(row["name"]).lower()}
@@ -230,10 +207,12 @@ NO_CREDENTIALS = (
     "no credentials for Azure: `az login`, or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 )
 CONNECT_S, READ_S = 10.0, 60.0
+MOST_PARTS = 4096  # of a console, of 4 KiB
 _GROUP = "/subscriptions/{subscription}/resourceGroups/{group}"
-_VM = f"{_GROUP}/providers/Microsoft.Compute/virtualMachines"
+_VMS = "providers/Microsoft.Compute/virtualMachines"
+_VM = f"{_GROUP}/{_VMS}/{{name}}"
 _NETWORK = f"{_GROUP}/providers/Microsoft.Network"
-_ROLE = f"{_VM}/{{vm}}/providers/Microsoft.Authorization/roleAssignments/{{name}}"
+_ROLE = f"{_GROUP}/{_VMS}/{{vm}}/providers/Microsoft.Authorization/roleAssignments/{{name}}"
 _SCHEDULE = f"{_GROUP}/providers/Microsoft.DevTestLab/schedules/{{name}}"
 _ORDERS = "/subscriptions/{subscription}/providers/Microsoft.ComputeSchedule/locations/{location}"
 _COMPUTE, _NET, _RESOURCES = "2026-04-01", "2026-03-01", "2025-04-01"
@@ -251,12 +230,13 @@ METHODS = {
     "network.virtualNetworks.createOrUpdate": ("PUT", f"{_NETWORK}/virtualNetworks/{{name}}", _NET),
     "network.networkInterfaces.createOrUpdate": ("PUT", f"{_NETWORK}/networkInterfaces/{{name}}", _NET),
     "network.networkInterfaces.get": ("GET", f"{_NETWORK}/networkInterfaces/{{name}}", _NET),
-    "compute.virtualMachines.createOrUpdate": ("PUT", f"{_VM}/{{name}}", _COMPUTE),
-    "compute.virtualMachines.get": ("GET", f"{_VM}/{{name}}", _COMPUTE),
-    "compute.virtualMachines.delete": ("DELETE", f"{_VM}/{{name}}", _COMPUTE),
-    "compute.virtualMachines.listAll": (
-        "GET", "/subscriptions/{subscription}/providers/Microsoft.Compute/virtualMachines", _COMPUTE,
+    "compute.virtualMachines.createOrUpdate": ("PUT", _VM, _COMPUTE),
+    "compute.virtualMachines.get": ("GET", _VM, _COMPUTE),
+    "compute.virtualMachines.retrieveBootDiagnosticsData": (
+        "POST", f"{_VM}/retrieveBootDiagnosticsData", _COMPUTE,
     ),
+    "compute.virtualMachines.delete": ("DELETE", _VM, _COMPUTE),
+    "compute.virtualMachines.listAll": ("GET", f"/subscriptions/{{subscription}}/{_VMS}", _COMPUTE),
     "authorization.roleAssignments.create": ("PUT", _ROLE, _ROLES),
     "authorization.roleAssignments.get": ("GET", _ROLE, _ROLES),
     "devtestlabs.globalSchedules.createOrUpdate": ("PUT", _SCHEDULE, _LAB),
@@ -287,22 +267,13 @@ class AzureRest:
         return ""
 
     def send(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once and return its reply.
-
-        Raises:
-            CloudError: The call failed.
-        """
+        """Send one call once and return its reply, or raise CloudError."""
         verb, template, version = METHODS[f"{service}.{operation}"]
         named = {name: value for name, value in params.items() if name not in {"body", "headers"}}
         query = {name: value for name, value in named.items() if f"{{{name}}}" not in template}
         url = os.environ.get(ENDPOINT_VARIABLE, ENDPOINT) + template.format(**named)
-        return self._exchange(
-            verb,
-            url,
-            query={"api-version": version, **query},
-            body=params.get("body"),
-            headers=params.get("headers", {}),
-        )
+        asked = {"params": {"api-version": version, **query}, "json": params.get("body")}
+        return self._exchange(verb, url, **asked, headers=params.get("headers", {}))
 
     def pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield all rows of a list, following `nextLink`."""
@@ -313,22 +284,34 @@ class AzureRest:
                 return
             reply = self._exchange("GET", reply["nextLink"])
 
-    def _exchange(
-        self,
-        verb: str,
-        url: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> dict[str, Any]:
+    def read_end(self, url: str) -> str:
+        """Return the end of a file in storage, read without credentials: its address is signed."""
+        from azure.core import PipelineClient
+        from azure.core.exceptions import AzureError
+        from azure.core.pipeline.transport import RequestsTransport
+        from azure.core.rest import HttpRequest
+
+        if not url.startswith("https://"):
+            raise CloudError(ErrorKind.UNKNOWN, "Address", "the console's address is not HTTPS")
+        transport = RequestsTransport(connection_timeout=CONNECT_S, read_timeout=READ_S)
+        end = b""
+        try:
+            with PipelineClient(url, policies=[], transport=transport) as client:
+                answer = client.send_request(HttpRequest("GET", url), stream=True)
+                answer.raise_for_status()
+                for part in itertools.islice(answer.iter_bytes(), MOST_PARTS):
+                    end = (end + part)[-CONSOLE_BYTES:]
+        except AzureError as error:
+            raise CloudError(ErrorKind.UNKNOWN, type(error).__name__, str(error)) from error
+        return end.decode(errors="replace")
+
+    def _exchange(self, verb: str, url: str, **asked: Any) -> dict[str, Any]:
         """Send a request once; a missing answer is an unknown outcome."""
         from azure.core.exceptions import AzureError, ClientAuthenticationError
         from azure.core.rest import HttpRequest
 
-        request = HttpRequest(verb, url, params=dict(query or {}), headers=dict(headers or {}), json=body)
         try:
-            answer = self._pipeline().send_request(request)
+            answer = self._pipeline().send_request(HttpRequest(verb, url, **asked))
             text = answer.text()
         except ClientAuthenticationError as error:
             raise CloudError(ErrorKind.CREDENTIALS, type(error).__name__, _without_lists(str(error))) from error

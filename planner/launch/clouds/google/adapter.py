@@ -6,174 +6,58 @@ part without exactly one price has no live price.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
 from decimal import Decimal
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core.api_call import Call, CloudError, ErrorKind
+from ....errors import UsageError
+from ...core.api_call import Call, CloudError, ErrorKind, build_call
 from ...core.clock import Clock
-from ...core.cloud_adapter import (
-    CloudMachine,
-    Leftover,
-    Listing,
-    LivePrice,
-    MachineRef,
-    RunOutcome,
-    collect_leftovers,
-    collect_machines,
-)
-from ...core.launch_plan import Attempt, CostBounds
+from ...core.cloud_adapter import CloudMachine, Leftover, LivePrice, MachineRef
+from ...core.launch_plan import Attempt
 from ...core.ledger import KnownAccounts
 from ...core.request import LaunchCandidate, LaunchRequest
-from ..base import CloudBase, find_exact_price, none_if_absent, read_price_list
-from .calls import (
-    CLIENT_METHODS,
-    GoogleAccess,
-    GoogleClients,
-    GoogleRest,
-    parse_operation_error,
-    parse_tpu_state_error,
-)
-from .compute import (
-    ENDED_WITHIN_S,
-    SERVICE,
-    SLACK_S,
-    build_compute_attempt,
-    build_compute_end_calls,
-    parse_compute_machine,
-)
+from ...core.startup import build_archive_name
+from ..base import CONSOLE_BYTES, CloudBase, Draft, Failed, Questions, is_in, none_if_absent, read_price_list
+from .calls import GoogleAccess, parse_operation_error, parse_tpu_state_error
+from .compute import ENDED_WITHIN_S, SERVICE, SLACK_S, build_compute_attempt, parse_compute_machine
 from .options import (
+    LABEL,
     STORAGE,
     GoogleOptions,
-    build_archive_query,
-    build_folder_address,
     list_zones,
     parse_archive,
-    parse_options,
     parse_region,
-    require_launchable,
+    read_options,
+    split_address,
 )
-from .tpu import QUEUED, build_tpu_attempt, build_tpu_end_calls, is_tpu, parse_tpu_machine
+from .tpu import DELETES, QUEUED, build_tpu_attempt, is_tpu, parse_tpu_machine
 from .tpu import SERVICE as TPU_SERVICE
 
 if TYPE_CHECKING:
     from ....offers.refresh.gcp import GcpBilling
 
 
-Ask = Callable[[str, str, Mapping[str, Any]], dict[str, Any]]
 UNREACHABLE = "UNREACHABLE"
+_DISABLED = ("accessnotconfigured", "service_disabled", "has not been used in project")
 
 
-@dataclass
-class Inventory:
-    """Inventory of projects and buckets.
+class GoogleAdapter(CloudBase[GoogleOptions]):
+    """Rents from Google Cloud; `state_dir` has the lists of used projects and buckets, `clock` dates prices."""
 
-    Args:
-        ask: Sends a call: service, operation, parameters.
-        now: The cloud's time.
-        regions: Regions to include; None: all.
-        unreachable: Zones that did not answer.
-    """
-
-    ask: Ask
-    now: Callable[[], datetime]
-    regions: Sequence[str] | None
-    unreachable: dict[str, CloudError] = field(default_factory=dict)
-
-    def machines(self, projects: Iterable[str]) -> Listing:
-        """Return the machines and slices of projects; each API of each project may fail separately."""
-        asked: dict[str, Callable[[], Iterable[CloudMachine]]] = {}
-        for project in projects:
-            asked[f"Compute Engine in {project}"] = partial(self._instances, project)
-            asked[f"Cloud TPU in {project}"] = partial(self._slices, project)
-        found = collect_machines(
-            asked, lambda place: (one for one in asked[place]() if one.run and self._is_here(one.region))
-        )
-        return replace(found, failed={**found.failed, **self.unreachable})
-
-    def archives(self, buckets: Iterable[str]) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """Return uploaded archives in buckets, and the buckets that failed."""
-
-        def ask(bucket: str) -> Iterator[Leftover]:
-            pages = self._pages(STORAGE, "objects.list", build_archive_query(bucket))
-            rows = (parse_archive(row) for page in pages for row in page.get("items", []))
-            return (row for row in rows if row is not None)
-
-        return collect_leftovers(buckets, ask)
-
-    def _is_here(self, region: str) -> bool:
-        """Whether a region is requested."""
-        return self.regions is None or region in self.regions
-
-    def _instances(self, project: str) -> Iterator[CloudMachine]:
-        """Yield the GPU machines of a project."""
-        params = {"project": project, "filter": "labels.gpuplan-run:*"}
-        for page in self._pages(SERVICE, "instances.aggregatedList", params):
-            self._note_unreachable(page.get("unreachables", []))
-            for place, scope in page.get("items", {}).items():
-                if scope.get("warning", {}).get("code") == UNREACHABLE:
-                    self._note_unreachable([place])
-                for row in scope.get("instances", []):
-                    yield parse_compute_machine(row, project=project, seen_at=self.now())
-
-    def _slices(self, project: str) -> Iterator[CloudMachine]:
-        """Yield the TPU slices of a project; none where the API is not enabled."""
-        try:
-            for page in self._pages(TPU_SERVICE, f"{QUEUED}.list", {"parent": f"projects/{project}/locations/-"}):
-                self._note_unreachable(page.get("unreachable", []))
-                for row in page.get("queuedResources", []):
-                    yield parse_tpu_machine(row, project=project, seen_at=self.now())
-        except CloudError as fault:
-            if not _is_disabled(fault):
-                raise
-
-    def _note_unreachable(self, places: Iterable[str]) -> None:
-        """Record zones that did not answer: their content is unknown."""
-        for place in places:
-            zone = place.rpartition("/")[2]
-            if self._is_here(parse_region(zone)):
-                self.unreachable[zone] = CloudError(ErrorKind.UNKNOWN, UNREACHABLE, f"{zone} did not answer")
-
-    def _pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield all pages of a list; raise CloudError when they repeat."""
-        tokens = [""]
-        while True:
-            page = {"pageToken": tokens[-1]} if tokens[-1] else {}
-            reply = self.ask(service, operation, {**params, **page})
-            yield reply
-            token = str(reply.get("nextPageToken") or "")
-            if not token:
-                return
-            if token in tokens:
-                raise CloudError(ErrorKind.UNKNOWN, "EndlessPages", f"the pages of {operation} repeat")
-            tokens.append(token)
-
-
-def _is_disabled(fault: CloudError) -> bool:
-    """Whether an API is not enabled in the project."""
-    text = str(fault).lower()
-    return "accessnotconfigured" in text or "service_disabled" in text or "has not been used in project" in text
-
-
-# Upper bounds, not prices: about twice what a balanced disk and an address usually cost.
-DISK_USD_PER_GB_HOUR = Decimal("0.0003")
-ADDRESS_USD_PER_HOUR = Decimal("0.01")
-
-
-class GoogleAdapter(CloudBase):
-    """Rents from Google Cloud.
-
-    Args:
-        state_dir: Folder with the lists of used projects and buckets.
-        clock: Clock of price readings; everything else uses the cloud's clock.
-    """
-
-    provider = "gcp"
+    provider, title = "gcp", "Google Cloud"
+    sources = ("git", "gs", "image", "folder")
+    bucket_options = "-O bucket=gs://NAME -O service_account=EMAIL"
+    options_type = GoogleOptions
+    slack_s = SLACK_S
+    limits_spot_price = False
+    # Upper bounds, not prices: about twice what a balanced disk and an address usually cost.
+    disk_usd_per_gb_hour = Decimal("0.0003")
+    address_usd_per_hour = Decimal("0.01")
 
     def __init__(self, *, state_dir: Path, clock: Clock) -> None:
         self._reading_clock = clock
@@ -181,80 +65,114 @@ class GoogleAdapter(CloudBase):
         self._projects = KnownAccounts(state_dir / "gcp-projects.txt", current=self._project)
         self._buckets = KnownAccounts(state_dir / "gcp-buckets.txt", current=None)
         self._access = GoogleAccess()
-        self._clock = self._access.clock
-        self._rest, self._clients = GoogleRest(self._access), GoogleClients(self._access)
+        self._ask, self._clock = self._access.send, self._access.clock
 
-    def compute_cost_bounds(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> CostBounds:
-        """Return the maximum cost, disk and address included."""
-        chosen = parse_options(options, project=self._project)
-        tpu = is_tpu(candidate.instance_type)
-        disk = Decimal(0) if tpu else DISK_USD_PER_GB_HOUR * chosen.disk_gb
-        address = ADDRESS_USD_PER_HOUR if chosen.external_ip else Decimal(0)
-        return CostBounds(
-            slack_s=ENDED_WITHIN_S if tpu else SLACK_S,
-            max_usd_per_hour=candidate.usd_per_hour + disk + address,
-            notes=_notes(candidate, chosen),
-        )
+    def read_options(self, options: Mapping[str, str]) -> GoogleOptions:
+        return read_options(options, project=self._project or "")
 
-    def build_attempts(self, request: LaunchRequest) -> tuple[Attempt, ...]:
-        """Return the calls for every zone of every candidate."""
-        chosen = parse_options(request.options, project=self._project)
-        require_launchable(owner=request.owner, source=request.spec.source, bucket=chosen.bucket)
-        places = [(one, zone) for one in request.candidates for zone in _zones(one, chosen)]
-        return tuple(
-            (build_tpu_attempt if is_tpu(candidate.instance_type) else build_compute_attempt)(
-                request, candidate, number, zone, chosen
+    def find_slack_s(self, candidate: LaunchCandidate) -> float:
+        """Return the time from the cap to the latest end of billing; the cap of a slice starts with it [s]."""
+        return ENDED_WITHIN_S if is_tpu(candidate.instance_type) else self.slack_s
+
+    def compute_kept_usd_per_hour(self, candidate: LaunchCandidate, chosen: GoogleOptions) -> Decimal:
+        """Return the maximum price of disk and address; a slice has no disk [USD/h]."""
+        disk = Decimal(0) if is_tpu(candidate.instance_type) else int(chosen.disk_gb) * self.disk_usd_per_gb_hour
+        return disk + (self.address_usd_per_hour if chosen.has_address else 0)
+
+    def describe_limits(self, candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]:
+        notes = ["the Google adapter has not been run against the real cloud yet"]
+        if chosen.network == "default":
+            notes.append(
+                "the network `default` opens port 22 to the internet; no firewall rule is added or changed"
             )
-            for number, (candidate, zone) in enumerate(places, start=request.attempt)
-        )
+        if not chosen.bucket:
+            notes.append("without `-O bucket=gs://…` checkpoints and logs are lost with the machine")
+        if is_tpu(candidate.instance_type):
+            notes.append("the cap of a TPU starts when it is active; waiting for it is free")
+            if candidate.purchase == "on_demand":
+                notes.append("an on-demand TPU is requested as FLEX_START; the price is that of the on-demand SKU")
+            if not chosen.service_account:
+                notes.append("without a `-O service_account=…` that may delete it, a TPU runs until its cap")
+        elif not chosen.service_account:
+            notes.append(
+                "without a `-O service_account=…` that may delete it, a machine powers off after the run, "
+                "and its disk costs money until `gpuplan stop`"
+            )
+        return tuple(notes)
+
+    def list_zones(self, candidate: LaunchCandidate, chosen: GoogleOptions) -> Sequence[str | None]:
+        """Return the chosen zones in the candidate's region, else all of its zones."""
+        wanted = [zone for zone in chosen.zones.split(",") if parse_region(zone) == candidate.region]
+        return wanted or list_zones(candidate.region)
+
+    def pick_image(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> str:
+        """Return the image of a machine; empty for a slice, whose runtime is its own."""
+        return "" if is_tpu(candidate.instance_type) else super().pick_image(candidate, options)
+
+    def build_attempt(self, draft: Draft[GoogleOptions]) -> Attempt:
+        if not LABEL.fullmatch(draft.request.owner):
+            raise UsageError(
+                f"the owner `{draft.request.owner}` is not a valid label on Google Cloud",
+                hint="set `GPUPLAN_OWNER` to lower case letters, digits and hyphens, 63 at most",
+            )
+        build = build_tpu_attempt if is_tpu(draft.candidate.instance_type) else build_compute_attempt
+        return build(draft)
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
-        """Return the call that deletes a machine or slice."""
-        return (
-            build_tpu_end_calls(machine) if machine.details["kind"] == "tpu" else build_compute_end_calls(machine)
-        )
+        if machine.details["kind"] == "tpu":  # with its queued resource, in any state
+            service, operation, params = DELETES, f"{QUEUED}.delete", {"name": machine.id, "force": True}
+        else:
+            service, operation, params = SERVICE, "instances.delete", _identify(machine)
+        return (build_call("end", service, operation, params, region=machine.region),)
 
-    def send(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once; raise the failure that an operation or a slice reports."""
+    def exchange(self, call: Call, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one call once; its project or bucket is recorded before."""
         if call.makes == "machine":
             self._projects.add(params.get("project") or str(params["parent"]).split("/")[1])
         elif call.makes == "resource":
-            self._buckets.add(build_folder_address(params))
-        reply = self._ask(call.service, call.operation, params)
-        fault = parse_operation_error(reply)
+            self._buckets.add(f"gs://{params['bucket']}/{params['body']['name']}".rpartition("/")[0])
+        return self._ask(call.service, call.operation, params)
+
+    def find_fault(self, call: Call, reply: Mapping[str, Any]) -> CloudError | None:
+        """Return the failure that an operation or a slice reports."""
         if call.operation == "zoneOperations.list":
-            fault = next(filter(None, map(parse_operation_error, reply.get("items", []))), None)
-        elif call.operation == f"{QUEUED}.get":
-            fault = parse_tpu_state_error(reply)
-        if fault:
-            raise fault
-        return reply
+            return next(filter(None, map(parse_operation_error, reply.get("items", []))), None)
+        if call.operation == f"{QUEUED}.get":
+            return parse_tpu_state_error(reply)
+        return parse_operation_error(reply)
 
     def missing(self) -> str:
-        """Return the reason why Google Cloud cannot be queried; empty if it can."""
         if not self._projects.names():
             return "no known project: set GOOGLE_CLOUD_PROJECT"
         return self._access.missing()
 
     def look(self, machine: MachineRef) -> CloudMachine | None:
-        """Return a machine or a slice by its identity; None when Google does not know it."""
-        project = machine.details["project"]
-        params: dict[str, Any] = {"name": machine.id}
         if machine.details["kind"] == "tpu":
-            service, operation, parse = TPU_SERVICE, f"{QUEUED}.get", parse_tpu_machine
+            parse, ask = parse_tpu_machine, partial(self._ask, TPU_SERVICE, f"{QUEUED}.get", {"name": machine.id})
         else:
-            service, operation, parse = SERVICE, "instances.get", parse_compute_machine
-            params = {"project": project, "zone": machine.zone, "instance": machine.id}
-        row = none_if_absent(lambda: self._ask(service, operation, params))
-        return None if row is None else parse(row, project=project, seen_at=self._now())
+            parse, ask = parse_compute_machine, partial(self._ask, SERVICE, "instances.get", _identify(machine))
+        row = none_if_absent(ask)
+        return None if row is None else parse(row, project=machine.details["project"], seen_at=self._now())
 
-    def machines(self, regions: Sequence[str] | None) -> Listing:
-        """Return all machines and slices with our labels in all known projects."""
-        return self._inventory(regions).machines(self._projects.names())
+    def console(self, machine: MachineRef) -> str:
+        """Return the end of a machine's serial port; a slice has none."""
+        if machine.details["kind"] == "tpu":
+            return ""
+        params = {**_identify(machine), "start": str(-CONSOLE_BYTES)}
+        return str(self._ask(SERVICE, "instances.getSerialPortOutput", params).get("contents", ""))
 
-    def leftovers(self, regions: Sequence[str] | None) -> tuple[list[Leftover], dict[str, CloudError]]:
-        """Return uploaded archives in used buckets; all other resources are deleted with their machine."""
-        return self._inventory(regions).archives(self._buckets.names())
+    def ask_machines(self, regions: Sequence[str] | None, failed: Failed) -> Questions[CloudMachine]:
+        """Return how to list machines and slices; each API of each project may fail separately."""
+        asked: Questions[CloudMachine] = {}
+        for project in self._projects.names():
+            note = partial(_note_unreachable, regions=regions, failed=failed)
+            asked[f"Compute Engine in {project}"] = partial(self._instances, project, note)
+            asked[f"Cloud TPU in {project}"] = partial(self._slices, project, note)
+        return asked
+
+    def ask_leftovers(self, regions: Sequence[str] | None, failed: Failed) -> Questions[Leftover]:
+        """Return how to list uploaded archives; all other resources are deleted with their machine."""
+        return {bucket: partial(self._archives, bucket) for bucket in self._buckets.names()}
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the price of an offer, computed from current SKUs without the API keys of price refreshes."""
@@ -264,31 +182,63 @@ class GoogleAdapter(CloudBase):
         region = candidate.region
         part = PricePart(region=region, purchases=("on_demand", "spot"), label=f"gcp {region}")
         environ = {name: text for name, text in os.environ.items() if name not in KEY_VARIABLES}
-        rows = read_price_list(
-            lambda http: self._prices.read(part, RefreshRequest(environ=environ), http), name="CloudBillingCatalog"
+        return read_price_list(
+            lambda http: self._prices.read(part, RefreshRequest(environ=environ), http),
+            candidate,
+            code="CloudBillingCatalog",
+            name="the Cloud Billing Catalog",
+            read_at=self._reading_clock.now(),
         )
-        now = self._reading_clock.now()
-        return find_exact_price(candidate, rows, name="the Cloud Billing Catalog", read_at=now)
 
-    def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        """Return the result that the supervisor stored in the bucket, or None."""
-        chosen = parse_options(request.options, project=self._project)
+    def read_outcome(self, request: LaunchRequest, chosen: GoogleOptions) -> bytes | None:
         if not chosen.bucket:
             return None
-        bucket, _, folder = chosen.bucket.removeprefix("gs://").partition("/")
+        bucket, folder = split_address(chosen.bucket)
         path = "/".join(filter(None, (folder, request.run, "outcome.json"))).replace("/", "%2F")
-        params = {"bucket": bucket, "object": path, "alt": "media"}
-        reply = none_if_absent(lambda: self._ask(STORAGE, "objects.get", params))
-        return None if reply is None else RunOutcome.model_validate(reply)
+        return json.dumps(
+            self._ask(STORAGE, "objects.get", {"bucket": bucket, "object": path, "alt": "media"})
+        ).encode()
 
-    def _ask(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once: through Google's client, or over HTTPS."""
-        via = self._clients if f"{service}.{operation}" in CLIENT_METHODS else self._rest
-        return via.send(service, operation, params)
+    def _instances(self, project: str, note: Callable[[Iterable[str]], None]) -> Iterator[CloudMachine]:
+        params = {"project": project, "filter": "labels.gpuplan-run:*"}
+        for page in self._pages(SERVICE, "instances.aggregatedList", params):
+            note(page.get("unreachables", []))
+            for place, scope in page.get("items", {}).items():
+                if scope.get("warning", {}).get("code") == UNREACHABLE:
+                    note([place])
+                for row in scope.get("instances", []):
+                    yield parse_compute_machine(row, project=project, seen_at=self._now())
 
-    def _inventory(self, regions: Sequence[str] | None) -> Inventory:
-        """Return the inventory of regions."""
-        return Inventory(self._ask, self._now, regions)
+    def _slices(self, project: str, note: Callable[[Iterable[str]], None]) -> Iterator[CloudMachine]:
+        """Yield the TPU slices of a project; none where the API is not enabled."""
+        try:
+            for page in self._pages(TPU_SERVICE, f"{QUEUED}.list", {"parent": f"projects/{project}/locations/-"}):
+                note(page.get("unreachable", []))
+                for row in page.get("queuedResources", []):
+                    yield parse_tpu_machine(row, project=project, seen_at=self._now())
+        except CloudError as fault:
+            if not any(part in str(fault).lower() for part in _DISABLED):
+                raise
+
+    def _archives(self, address: str) -> Iterator[Leftover]:
+        bucket, below = split_address(address)
+        params = {"bucket": bucket, "matchGlob": "/".join(filter(None, (below, build_archive_name("*"))))}
+        for page in self._pages(STORAGE, "objects.list", params):
+            yield from filter(None, map(parse_archive, page.get("items", [])))
+
+    def _pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield all pages of a list; raise CloudError when they repeat."""
+        tokens = [""]
+        while True:
+            page = {"pageToken": tokens[-1]} if tokens[-1] else {}
+            reply = self._ask(service, operation, {**params, **page})
+            yield reply
+            token = str(reply.get("nextPageToken") or "")
+            if not token:
+                return
+            if token in tokens:
+                raise CloudError(ErrorKind.UNKNOWN, "EndlessPages", f"the pages of {operation} repeat")
+            tokens.append(token)
 
     @cached_property
     def _prices(self) -> GcpBilling:
@@ -301,28 +251,14 @@ class GoogleAdapter(CloudBase):
         return GcpBilling(build_instance_specs("gcp", catalog.offers, catalog.names))
 
 
-def _zones(candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]:
-    """Return the zones to try for a candidate."""
-    wanted = tuple(zone for zone in chosen.zones if parse_region(zone) == candidate.region)
-    return wanted or list_zones(candidate.region)
+def _identify(machine: MachineRef) -> dict[str, Any]:
+    """Return the parameters of a GPU machine by its numeric id, never of another of the same name."""
+    return {"project": machine.details["project"], "zone": machine.zone, "instance": machine.id}
 
 
-def _notes(candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]:
-    """Return the price's exclusions and other notes."""
-    notes = ["the Google adapter has not been run against the real cloud yet"]
-    if chosen.network == "default":
-        notes.append("the network `default` opens port 22 to the internet; no firewall rule is added or changed")
-    if not chosen.bucket:
-        notes.append("without `-O bucket=gs://…` checkpoints and logs are lost with the machine")
-    if is_tpu(candidate.instance_type):
-        notes.append("the cap of a TPU starts when it is active; waiting for it is free")
-        if candidate.purchase == "on_demand":
-            notes.append("an on-demand TPU is requested as FLEX_START; the price is that of the on-demand SKU")
-        if not chosen.service_account:
-            notes.append("without a `-O service_account=…` that may delete it, a TPU runs until its cap")
-    elif not chosen.service_account:
-        notes.append(
-            "without a `-O service_account=…` that may delete it, a machine powers off after the run, "
-            "and its disk costs money until `gpuplan stop`"
-        )
-    return tuple(notes)
+def _note_unreachable(places: Iterable[str], *, regions: Sequence[str] | None, failed: Failed) -> None:
+    """Record zones that did not answer: their content is unknown."""
+    for place in places:
+        zone = place.rpartition("/")[2]
+        if is_in(parse_region(zone), regions):
+            failed[zone] = CloudError(ErrorKind.UNKNOWN, UNREACHABLE, f"{zone} did not answer")

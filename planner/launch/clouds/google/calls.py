@@ -15,7 +15,7 @@ from typing import Any
 from ...core.api_call import CloudError, ErrorKind, look_up
 from ...core.clock import ServerDateClock
 from ...core.upload import build_archive
-from ..base import read_answer
+from ..base import find_status_kind, index_codes, read_answer
 
 TIMEOUT_S = 60.0
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -28,50 +28,13 @@ _ENDPOINTS = {
 
 
 def endpoint(interface: str) -> str:
-    """Return the endpoint of an API: `compute`, `tpu`, `storage`."""
     variable, default = _ENDPOINTS[interface]
     return os.environ.get(variable, default)
 
 
-class GoogleAccess:
-    """Application default credentials, and the cloud's clock."""
-
-    def __init__(self) -> None:
-        self._credentials: Any = None
-        self.clock = ServerDateClock()
-
-    def credentials(self) -> Any:
-        """Return the credentials, read once."""
-        if self._credentials is None:
-            import google.auth
-            from google.auth.exceptions import GoogleAuthError
-
-            try:
-                self._credentials, _ = google.auth.default(scopes=[SCOPE])
-            except (GoogleAuthError, OSError, ValueError) as error:
-                raise CloudError(ErrorKind.CREDENTIALS, type(error).__name__, str(error)) from error
-        return self._credentials
-
-    def note_time(self, answer: Any, *_: Any, **__: Any) -> None:
-        """Take the time from an answer; a hook of `requests`."""
-        self.clock.note(answer.headers.get("Date"))
-
-    def missing(self) -> str:
-        """Return the reason why Google Cloud cannot be called from here; empty if it can. Sends nothing."""
-        if any(not _is_installed(name) for name in ("google.auth", "google.cloud.compute_v1")):
-            return "Google's clients are not installed: `pip install 'gpuplan[gcp]'`"
-        if not _has_credentials():
-            return "no credentials for Google Cloud: `gcloud auth application-default login`"
-        return ""
-
-
 @contextmanager
 def translate_errors(*, makes: bool) -> Iterator[None]:
-    """Convert errors of Google's libraries to CloudError; a missing answer is an unknown outcome.
-
-    Args:
-        makes: Whether the call makes something.
-    """
+    """Convert errors of Google's libraries to CloudError; a missing answer is an unknown outcome."""
     import requests
     from google.api_core.exceptions import GoogleAPICallError
     from google.auth.exceptions import GoogleAuthError, TransportError
@@ -93,7 +56,6 @@ def translate_errors(*, makes: bool) -> Iterator[None]:
 
 
 def _body(answer: Any) -> Any:
-    """Return the JSON of an answer, or None."""
     try:
         return answer.json() if answer is not None else None
     except ValueError:
@@ -101,7 +63,6 @@ def _body(answer: Any) -> Any:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether a module is installed, without importing it."""
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
@@ -121,16 +82,17 @@ def _has_credentials() -> bool:
 _CODES = {  # in upper case
     ErrorKind.CAPACITY: """
         ZONE_RESOURCE_POOL_EXHAUSTED ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS INSUFFICIENTCAPACITY STOCKOUT
-        RESOURCE_POOL_EXHAUSTED
-    """,
+        RESOURCE_POOL_EXHAUSTED UNSUPPORTED_OPERATION
+    """,  # the last: preempted while it was created
+    ErrorKind.CREDENTIALS: "PERMISSIONS_ERROR",
     ErrorKind.THROTTLED: """
         RATELIMITEXCEEDED USERRATELIMITEXCEEDED RATE_LIMIT_EXCEEDED RESOURCE_OPERATION_RATE_EXCEEDED
     """,
     ErrorKind.QUOTA: "QUOTAEXCEEDED QUOTA_EXCEEDED",
     ErrorKind.EXISTS: "ALREADYEXISTS ALREADY_EXISTS RESOURCE_ALREADY_EXISTS",
-    ErrorKind.TRANSIENT: "RESOURCENOTREADY RESOURCE_NOT_READY RESOURCEINUSEBYANOTHERRESOURCE",
+    ErrorKind.TRANSIENT: "RESOURCENOTREADY RESOURCE_NOT_READY RESOURCEINUSEBYANOTHERRESOURCE INTERNAL_ERROR",
 }
-_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
+_KIND_OF = index_codes(_CODES)
 _NOT_HERE = ("does not exist in zone", "acceleratortypes/", "machinetypes/", "unknown zone", "accelerator type")
 _RPC_EXHAUSTED = 8
 # "The resource 'projects/p1/zones/us-east1-b' was not found": the place, not the resource.
@@ -138,13 +100,7 @@ _PLACE = re.compile(r"projects/[^/']+(/(zones|locations)/[^/']+)?'? was not foun
 
 
 def parse_error_response(status: int, body: Any, *, makes: bool) -> CloudError:
-    """Return the CloudError of an error response.
-
-    Args:
-        status: HTTP status.
-        body: Parsed JSON, or None.
-        makes: Whether the call creates a resource: then "not found" is about the place.
-    """
+    """Return the CloudError of an error response; "not found" is about the place of a thing that a call makes."""
     error = look_up(body, "error") if isinstance(body, Mapping) else None
     if not isinstance(error, Mapping):
         kind = ErrorKind.THROTTLED if status == 429 else ErrorKind.UNKNOWN
@@ -160,7 +116,7 @@ def parse_operation_error(reply: Mapping[str, Any]) -> CloudError | None:
     first = look_up(reply, "error.errors.0")
     if isinstance(first, Mapping):
         code, message = str(first.get("code", "")), str(first.get("message", ""))
-        kind = _named(code, message) or _in_operation(code, message)
+        kind = _named(code, message) or (ErrorKind.CAPACITY if _is_not_here(message) else ErrorKind.INVALID)
         return CloudError(kind, code, message, scope=_scope(message))
     if reply.get("done") and isinstance(reply.get("error"), Mapping):
         return _of_rpc(reply["error"])
@@ -178,32 +134,15 @@ def parse_tpu_state_error(reply: Mapping[str, Any]) -> CloudError | None:
 
 
 def _named(code: str, message: str) -> ErrorKind | None:
-    """Return the kind of an unambiguous code, or None."""
     return _exhausted(message) if code.upper() == "RESOURCE_EXHAUSTED" else _KIND_OF.get(code.upper())
 
 
 def _by_status(status: int, message: str, *, makes: bool) -> ErrorKind:
-    """Return the kind of an answer without a known code."""
-    if status in {401, 403}:
-        return ErrorKind.CREDENTIALS
     if status in {400, 404} and makes and _is_not_here(message):
         return ErrorKind.CAPACITY
-    if status == 404:
-        return ErrorKind.INVALID if makes or _PLACE.search(message) else ErrorKind.ABSENT
-    if status == 409:
-        return ErrorKind.EXISTS if makes else ErrorKind.TRANSIENT
-    if status == 429:
-        return ErrorKind.THROTTLED
-    return ErrorKind.INVALID if 400 <= status < 500 else ErrorKind.UNKNOWN
-
-
-def _in_operation(code: str, message: str) -> ErrorKind:
-    """Return the kind of an operation's error."""
-    if code == "UNSUPPORTED_OPERATION" or _is_not_here(message):  # preempted while it was created
-        return ErrorKind.CAPACITY
-    if code == "PERMISSIONS_ERROR":
-        return ErrorKind.CREDENTIALS
-    return ErrorKind.TRANSIENT if code == "INTERNAL_ERROR" else ErrorKind.INVALID
+    absent = ErrorKind.INVALID if makes or _PLACE.search(message) else ErrorKind.ABSENT
+    taken = ErrorKind.EXISTS if makes else ErrorKind.TRANSIENT
+    return find_status_kind(status, {404: absent, 409: taken})
 
 
 def _of_rpc(error: Mapping[str, Any]) -> CloudError:
@@ -223,12 +162,10 @@ def _exhausted(message: str) -> ErrorKind:
 
 
 def _is_not_here(message: str) -> bool:
-    """Whether the zone does not offer such a machine."""
     return any(part in message.lower() for part in _NOT_HERE)
 
 
 def _scope(message: str) -> str:
-    """Return the scope of a quota."""
     return "account" if "GPUS_ALL_REGIONS" in message or "all_regions" in message.lower() else "region"
 
 
@@ -237,6 +174,9 @@ CLIENT_METHODS = {
     "compute.v1.instances.insert": ("compute_v1", "Instances", "insert_unary", "InsertInstanceRequest"),
     "compute.v1.instances.get": ("compute_v1", "Instances", "get", "GetInstanceRequest"),
     "compute.v1.instances.delete": ("compute_v1", "Instances", "delete_unary", "DeleteInstanceRequest"),
+    "compute.v1.instances.getSerialPortOutput": (
+        "compute_v1", "Instances", "get_serial_port_output", "GetSerialPortOutputInstanceRequest",
+    ),
     "compute.v1.instances.aggregatedList": (
         "compute_v1", "Instances", "aggregated_list", "AggregatedListInstancesRequest",
     ),
@@ -245,44 +185,100 @@ CLIENT_METHODS = {
         "tpu_v2", "Tpu", "delete_queued_resource", "DeleteQueuedResourceRequest",
     ),
 }  # fmt: skip
+_QUEUED = "tpu.v2alpha1.projects.locations.queuedResources"
+# Verb and path of each method, from the discovery documents; other parameters go into the query.
+REST_METHODS = {
+    f"{_QUEUED}.create": ("POST", "v2alpha1/{parent}/queuedResources"),
+    f"{_QUEUED}.list": ("GET", "v2alpha1/{parent}/queuedResources"),
+    f"{_QUEUED}.get": ("GET", "v2alpha1/{name}"),
+    "storage.v1.objects.get": ("GET", "b/{bucket}/o/{object}"),
+    "storage.v1.objects.list": ("GET", "b/{bucket}/o"),
+    "storage.v1.objects.insert": ("POST", "b/{bucket}/o"),
+    "storage.v1.objects.delete": ("DELETE", "b/{bucket}/o/{object}"),
+}
+_BOUNDARY = "gpuplan-next-part"
 
 
-class GoogleClients:
-    """Clients, created on first use.
+class GoogleAccess:
+    """Application default credentials, the cloud's clock, and calls: through Google's clients, or over HTTPS."""
 
-    Args:
-        access: Credentials and clock.
-    """
+    def __init__(self) -> None:
+        self._credentials: Any = None
+        self._session: Any = None
+        self._clients: dict[tuple[str, str], Any] = {}
+        self.clock = ServerDateClock()
 
-    def __init__(self, access: GoogleAccess) -> None:
-        self._access = access
-        self._made: dict[tuple[str, str], Any] = {}
+    def missing(self) -> str:
+        """Return the reason why Google Cloud cannot be called from here; empty if it can. Sends nothing."""
+        if any(not _is_installed(name) for name in ("google.auth", "google.cloud.compute_v1")):
+            return "Google's clients are not installed: `pip install 'gpuplan[gcp]'`"
+        if not _has_credentials():
+            return "no credentials for Google Cloud: `gcloud auth application-default login`"
+        return ""
+
+    def credentials(self) -> Any:
+        """Return the credentials, read once."""
+        if self._credentials is None:
+            import google.auth
+            from google.auth.exceptions import GoogleAuthError
+
+            try:
+                self._credentials, _ = google.auth.default(scopes=[SCOPE])
+            except (GoogleAuthError, OSError, ValueError) as error:
+                raise CloudError(ErrorKind.CREDENTIALS, type(error).__name__, str(error)) from error
+        return self._credentials
 
     def send(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once and return its reply.
+        """Send one call once and return its reply, or raise CloudError."""
+        name = f"{service}.{operation}"
+        return self._by_client(name, params) if name in CLIENT_METHODS else self._by_rest(name, params)
 
-        Raises:
-            CloudError: The call failed.
-        """
-        package, client, method, kind = CLIENT_METHODS[f"{service}.{operation}"]
+    def _by_client(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        package, client, method, kind = CLIENT_METHODS[name]
         module = importlib.import_module(f"google.cloud.{package}")
         request = _message(getattr(module, kind), params)
         send = getattr(self._client(module, package, client), method)
         with translate_errors(makes=method.startswith("insert")):
             return _plain(send(request=request, retry=None, timeout=TIMEOUT_S))
 
+    def _by_rest(self, name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        verb, template = REST_METHODS[name]
+        named = {name: value for name, value in params.items() if name not in {"body", "media"}}
+        query = {name: value for name, value in named.items() if f"{{{name}}}" not in template}
+        base, body = endpoint(name.partition(".")[0]), {"json": params.get("body")}
+        if "media" in params:  # `mediaUpload.protocols.simple.path` of the discovery document
+            base, body = base.removesuffix("storage/v1/") + "upload/storage/v1/", _multipart(params)
+        url, makes = base + template.format(**named), verb == "POST"
+        body |= {"params": query, "timeout": TIMEOUT_S, "max_allowed_time": TIMEOUT_S}
+        with translate_errors(makes=makes):
+            answer = self._authorized().request(verb, url, **body)
+        return read_answer(answer.status_code, answer.text, error_of=parse_error_response, makes=makes)
+
     def _client(self, module: Any, package: str, name: str) -> Any:
         """Return a client on the REST transport of the endpoint that is set."""
         key = (package, name)
-        if key not in self._made:
+        if key not in self._clients:
             client = getattr(module, f"{name}Client")
             host = endpoint(package.partition("_")[0]).rstrip("/").removesuffix("/compute/v1")
             transport = client.get_transport_class("rest")(
-                host=host, credentials=self._access.credentials(), always_use_jwt_access=True
+                host=host, credentials=self.credentials(), always_use_jwt_access=True
             )
-            transport._session.hooks["response"].append(self._access.note_time)
-            self._made[key] = client(transport=transport)
-        return self._made[key]
+            transport._session.hooks["response"].append(self._note_time)
+            self._clients[key] = client(transport=transport)
+        return self._clients[key]
+
+    def _authorized(self) -> Any:
+        """Return the session, which renews its token and retries nothing else."""
+        if self._session is None:
+            from google.auth.transport.requests import AuthorizedSession
+
+            self._session = AuthorizedSession(self.credentials())
+            self._session.hooks["response"].append(self._note_time)
+        return self._session
+
+    def _note_time(self, answer: Any, *_: Any, **__: Any) -> None:
+        """Take the time from an answer; a hook of `requests`."""
+        self.clock.note(answer.headers.get("Date"))
 
 
 def _message(kind: Any, params: Mapping[str, Any]) -> Any:
@@ -304,65 +300,6 @@ def _plain(reply: Any) -> dict[str, Any]:
         reply = next(iter(reply.pages))
     message = reply.operation if hasattr(reply, "operation") else type(reply).pb(reply)
     return dict(MessageToDict(message))
-
-
-_QUEUED = "tpu.v2alpha1.projects.locations.queuedResources"
-# Verb and path of each method, from the discovery documents; other parameters go into the query.
-REST_METHODS = {
-    f"{_QUEUED}.create": ("POST", "v2alpha1/{parent}/queuedResources"),
-    f"{_QUEUED}.list": ("GET", "v2alpha1/{parent}/queuedResources"),
-    f"{_QUEUED}.get": ("GET", "v2alpha1/{name}"),
-    "storage.v1.objects.get": ("GET", "b/{bucket}/o/{object}"),
-    "storage.v1.objects.list": ("GET", "b/{bucket}/o"),
-    "storage.v1.objects.insert": ("POST", "b/{bucket}/o"),
-    "storage.v1.objects.delete": ("DELETE", "b/{bucket}/o/{object}"),
-}
-_BOUNDARY = "gpuplan-next-part"
-
-
-class GoogleRest:
-    """A session with credentials.
-
-    Args:
-        access: Credentials and clock.
-    """
-
-    def __init__(self, access: GoogleAccess) -> None:
-        self._access = access
-        self._session: Any = None
-
-    def send(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once and return its reply.
-
-        Raises:
-            CloudError: The call failed.
-        """
-        verb, template = REST_METHODS[f"{service}.{operation}"]
-        named = {name: value for name, value in params.items() if name not in {"body", "media"}}
-        query = {name: value for name, value in named.items() if f"{{{name}}}" not in template}
-        base, body = endpoint(service.partition(".")[0]), {"json": params.get("body")}
-        if "media" in params:  # `mediaUpload.protocols.simple.path` of the discovery document
-            base, body = base.removesuffix("storage/v1/") + "upload/storage/v1/", _multipart(params)
-        makes = verb == "POST"
-        with translate_errors(makes=makes):
-            answer = self._authorized().request(
-                verb,
-                base + template.format(**named),
-                params=query,
-                timeout=TIMEOUT_S,
-                max_allowed_time=TIMEOUT_S,
-                **body,
-            )
-        return read_answer(answer.status_code, answer.text, error_of=parse_error_response, makes=makes)
-
-    def _authorized(self) -> Any:
-        """Return the session, which renews its token and retries nothing else."""
-        if self._session is None:
-            from google.auth.transport.requests import AuthorizedSession
-
-            self._session = AuthorizedSession(self._access.credentials())
-            self._session.hooks["response"].append(self._access.note_time)
-        return self._session
 
 
 def _multipart(params: Mapping[str, Any]) -> dict[str, Any]:

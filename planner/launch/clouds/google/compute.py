@@ -14,21 +14,14 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 
-from ...core.api_call import Call, build_call
-from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
+from ...core.api_call import Call
+from ...core.cloud_adapter import CloudMachine, MachineState
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.request import (
-    TAG_RUN,
-    LaunchCandidate,
-    LaunchRequest,
-    build_resource_name,
-    build_tags,
-    build_token,
-    parse_tags,
-)
-from ...core.shell import quote
+from ...core.request import TAG_RUN, LaunchCandidate, parse_tags
+from ...core.shell import READ_TOKEN, quote
 from ...core.startup import BootConfig, build_startup_script
-from .options import FETCH, GoogleOptions, build_upload_calls, machine_type, parse_region
+from ..base import PACKAGES, Draft
+from .options import COPYING, GoogleOptions, build_upload_calls, machine_type, parse_region
 
 SERVICE = "compute.v1"
 MADE_WITHIN_S = 900.0  # from the request to the end of its operation
@@ -38,7 +31,6 @@ START_WITHIN_S = 300  # from the request until the cloud starts counting; a late
 ENDED_WITHIN_S = 300.0  # from the order to end until nothing is billed
 SLACK_S = START_WITHIN_S + ENDED_WITHIN_S
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S+00:00"
-PACKAGES = ("keras", "jax[cuda12]")
 UNPROVEN = "tested against the discovery document only, not against the real cloud"
 _STATES: dict[str, MachineState] = {
     "PENDING": "starting", "PROVISIONING": "starting", "STAGING": "starting", "RUNNING": "running",
@@ -47,73 +39,40 @@ _STATES: dict[str, MachineState] = {
 }  # fmt: skip
 
 
-def build_compute_attempt(
-    request: LaunchRequest, candidate: LaunchCandidate, number: int, zone: str, chosen: GoogleOptions
-) -> Attempt:
+def build_compute_attempt(draft: Draft[GoogleOptions]) -> Attempt:
     """Return the calls that start a GPU machine in a zone. Pure."""
-    name, place = build_resource_name(request, number), {"project": chosen.project, "zone": zone}
-    token = build_token(request=request, number=number, candidate=candidate, zone=zone)
-    call = partial(build_call, service=SERVICE, region=zone)
-    get = partial(call, operation="instances.get", params={**place, "instance": name})
-    body = _body(request, candidate, number, zone, chosen)
-    insert = call(
-        "machine",
-        operation="instances.insert",
-        params={**place, "requestId": token, "instanceResource": body},
-        makes="machine",
-        token=token,
-        keeps={"id": "targetId", "started": "insertTime"},
-        find=get(
-            "machine",
-            keeps={"id": "id", "started": "creationTimestamp"},
-            expects={f"labels.{TAG_RUN}": request.run, "labels.gpuplan-owner": request.owner},
-        ),
-    )
-    operation = call(
-        "created",
-        operation="zoneOperations.list",
-        params={**place, "filter": f'clientOperationId = "{token}"'},
-        expects={"items.0.status": "DONE"},
-        patience_s=MADE_WITHIN_S,
-    )
-    armed = _armed(candidate)
-    cap = get("cap", arms="max-run-duration", patience_s=ARMED_WITHIN_S, expects=armed)
-    calls, layers = (insert, operation, cap), _layers(candidate.cap_s)
-    return build_attempt(
-        "compute", calls, layers, request=request, candidate=candidate, number=number, zone=zone, chosen=chosen
-    )
+    request, token = draft.request, draft.token
+    place = {"project": draft.chosen.project, "zone": draft.zone}
+    call = partial(draft.call, service=SERVICE, region=draft.zone)
+    get = partial(call, operation="instances.get", params={**place, "instance": draft.name})
+    ours = {f"labels.{TAG_RUN}": request.run, "labels.gpuplan-owner": request.owner}
+    find = get("machine", keeps={"id": "id", "started": "creationTimestamp"}, expects=ours)
+    params = {**place, "requestId": token, "instanceResource": _body(draft)}
+    keeps = {"id": "targetId", "started": "insertTime"}
+    more: dict[str, Any] = {"makes": "machine", "token": token, "keeps": keeps}
+    insert = call("machine", operation="instances.insert", params=params, find=find, **more)
+    params = {**place, "filter": f'clientOperationId = "{token}"'}
+    done: dict[str, Any] = {"expects": {"items.0.status": "DONE"}, "patience_s": MADE_WITHIN_S}
+    operation = call("created", operation="zoneOperations.list", params=params, **done)
+    cap = get("cap", arms="max-run-duration", patience_s=ARMED_WITHIN_S, expects=_armed(draft.candidate))
+    return build_attempt("compute", draft, [insert, operation, cap], _layers(draft.candidate.cap_s))
 
 
 def build_attempt(
-    kind: Literal["compute", "tpu"],
-    calls: tuple[Call, ...],
-    layers: tuple[CapLayer, ...],
-    *,
-    request: LaunchRequest,
-    candidate: LaunchCandidate,
-    number: int,
-    zone: str,
-    chosen: GoogleOptions,
+    kind: Literal["compute", "tpu"], draft: Draft[GoogleOptions], calls: list[Call], layers: tuple[CapLayer, ...]
 ) -> Attempt:
     """Return the attempt of a GPU machine's or a slice's calls, after the upload of a folder. Pure."""
-    name = build_resource_name(request, number)
     what, force = ("instances", "") if kind == "compute" else ("tpus queued-resources", " --force")
-    return Attempt(
-        number=number,
-        candidate=candidate,
-        zone=zone,
-        calls=(*build_upload_calls(request, zone, chosen), *calls),
-        layers=layers,
-        stop_by_hand=f"gcloud compute {what} delete {quote(name)} --project={quote(chosen.project)} "
-        f"--zone={quote(zone)}{force} --quiet",
-        details={"kind": kind, "project": chosen.project, "name": name},
+    project, zone = quote(draft.chosen.project), quote(draft.zone or "")
+    return draft.attempt(
+        [*build_upload_calls(draft), *calls],
+        layers,
+        stop_by_hand=f"gcloud compute {what} delete {quote(draft.name)} --project={project} --zone={zone}{force} "
+        "--quiet",
+        kind=kind,
+        project=draft.chosen.project,
+        name=draft.name,
     )
-
-
-def build_compute_end_calls(machine: MachineRef) -> tuple[Call, ...]:
-    """Return the call that deletes a machine by its numeric id, never another of the same name."""
-    params = {"project": machine.details["project"], "zone": machine.zone, "instance": machine.id}
-    return (build_call("end", SERVICE, "instances.delete", params, region=machine.region),)
 
 
 def parse_compute_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
@@ -140,19 +99,14 @@ def parse_compute_machine(row: Mapping[str, Any], *, project: str, seen_at: date
 def build_self_deletion(url: str) -> str:
     """Return the command with which a machine deletes itself, as its service account."""
     metadata = "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token"
-    read = """python3 -c 'import json, sys; print(json.load(sys.stdin)["access_token"])'"""
-    token = f"$(curl -sf -H 'Metadata-Flavor: Google' {metadata} | {read})"
+    token = f"$(curl -sf -H 'Metadata-Flavor: Google' {metadata} | {READ_TOKEN})"
     return f'curl -sf -X DELETE -H "Authorization: Bearer {token}" {quote(url)} || true'
 
 
-def _body(
-    request: LaunchRequest, candidate: LaunchCandidate, number: int, zone: str, chosen: GoogleOptions
-) -> dict[str, Any]:
-    """Return the instance to insert."""
-    name = build_resource_name(request, number)
-    labels = build_tags(request=request, number=number, candidate=candidate)
-    base, attached = machine_type(candidate.instance_type)
-    script = build_startup_script(request, candidate, number, _boot(candidate, name, zone, chosen))
+def _body(draft: Draft[GoogleOptions]) -> dict[str, Any]:
+    chosen, zone = draft.chosen, draft.zone
+    base, attached = machine_type(draft.candidate.instance_type)
+    script = build_startup_script(draft.request, draft.candidate, draft.number, _boot(draft))
     metadata = {  # logins by the project's IAM, never by keys in metadata
         "block-project-ssh-keys": "TRUE",
         "enable-oslogin": "TRUE",
@@ -160,17 +114,25 @@ def _body(
         "install-nvidia-driver": "True",
         "startup-script": script,
     }
+    # No firewall rule is added.
+    interface: dict[str, Any] = {"network": f"projects/{chosen.project}/global/networks/{chosen.network}"}
+    if chosen.has_address:
+        interface["accessConfigs"] = [{"name": "out", "type": "ONE_TO_ONE_NAT"}]
     body: dict[str, Any] = {
-        "name": name,
+        "name": draft.name,
         "machineType": f"zones/{zone}/machineTypes/{base}",
-        "labels": labels,
-        "scheduling": _scheduling(candidate),
-        "disks": [_disk(labels, chosen)],
-        "networkInterfaces": [_interface(chosen)],
+        "labels": draft.tags,
+        "scheduling": _scheduling(draft.candidate),
+        "disks": [_disk(draft, base)],
+        "networkInterfaces": [interface],
         "metadata": {"items": [{"key": key, "value": value} for key, value in metadata.items()]},
         "shieldedInstanceConfig": {"enableVtpm": True, "enableIntegrityMonitoring": True},
-        "serviceAccounts": _identity(chosen),
+        "serviceAccounts": [],
     }
+    if chosen.service_account:
+        names = ("devstorage.read_write", "compute")  # bucket access, self-deletion, within its IAM permissions
+        scopes = [f"https://www.googleapis.com/auth/{name}" for name in names]
+        body["serviceAccounts"] = [{"email": chosen.service_account, "scopes": scopes}]
     if attached:
         kind, count = attached
         accelerator = f"zones/{zone}/acceleratorTypes/{kind}"
@@ -206,61 +168,63 @@ def _armed(candidate: LaunchCandidate) -> dict[str, Any]:
     }
 
 
-def _disk(labels: Mapping[str, str], chosen: GoogleOptions) -> dict[str, Any]:
+# Machine series that take no Persistent Disk: C4, N4 and their variants (nextflow-io/nextflow#6841 on GitHub:
+# N1 and N2 take no Hyperdisk), A4X (NVIDIA/aicr#2338), A3 Ultra (default of Vertex AI's DiskSpec);
+# A4, G4 [unverified]. A3 High and Mega take both (skypilot-org/skypilot#5351).
+_ON_HYPERDISK = ("a3-ultragpu-", "a4-", "a4x-", "g4-", "c4-", "c4a-", "c4d-", "n4-", "n4a-", "n4d-")
+
+
+def find_disk_type(machine: str) -> str:
+    """Return the disk type that a machine type boots from.
+
+    Example:
+        >>> find_disk_type("n1-standard-8"), find_disk_type("a4-highgpu-8g")
+        ('pd-balanced', 'hyperdisk-balanced')
+    """
+    return "hyperdisk-balanced" if machine.startswith(_ON_HYPERDISK) else "pd-balanced"
+
+
+def _disk(draft: Draft[GoogleOptions], machine: str) -> dict[str, Any]:
     """Return the disk, which is deleted with its machine."""
-    start = {"sourceImage": chosen.image, "diskSizeGb": str(chosen.disk_gb), "labels": dict(labels)}
+    start = {
+        "sourceImage": draft.image,
+        "diskType": f"zones/{draft.zone}/diskTypes/{find_disk_type(machine)}",
+        "diskSizeGb": draft.chosen.disk_gb,
+        "labels": draft.tags,
+    }
     return {"boot": True, "autoDelete": True, "initializeParams": start}
 
 
-def _interface(chosen: GoogleOptions) -> dict[str, Any]:
-    """Return the network interface; no firewall rule is added."""
-    interface: dict[str, Any] = {"network": f"projects/{chosen.project}/global/networks/{chosen.network}"}
-    if chosen.external_ip:
-        interface["accessConfigs"] = [{"name": "out", "type": "ONE_TO_ONE_NAT"}]
-    return interface
-
-
-def _identity(chosen: GoogleOptions) -> list[dict[str, Any]]:
-    """Return the service account of the machine, if one is given."""
-    if not chosen.service_account:
-        return []
-    names = ("devstorage.read_write", "compute")  # bucket access, self-deletion, within its IAM permissions
-    scopes = [f"https://www.googleapis.com/auth/{name}" for name in names]
-    return [{"email": chosen.service_account, "scopes": scopes}]
-
-
-def _boot(candidate: LaunchCandidate, name: str, zone: str, chosen: GoogleOptions) -> BootConfig:
-    """Return the parts of the start-up script for Compute Engine."""
-    minutes = math.ceil((candidate.cap_s + TIMER_AFTER_S) / 60)
-    url = f"https://compute.googleapis.com/compute/v1/projects/{chosen.project}/zones/{zone}/instances/{name}"
+def _boot(draft: Draft[GoogleOptions]) -> BootConfig:
+    chosen = draft.chosen
+    minutes = math.ceil((draft.candidate.cap_s + TIMER_AFTER_S) / 60)
+    place = f"projects/{chosen.project}/zones/{draft.zone}/instances/{draft.name}"
+    url = f"https://compute.googleapis.com/compute/v1/{place}"
     delete = f"{build_self_deletion(url)}; " if chosen.service_account else ""
     return BootConfig(
         timer=f"shutdown -P +{minutes}",
         end=f"{delete}shutdown -P now",
         packages=PACKAGES,
-        notices="gcp",
-        copy_="gcloud storage rsync -r {source} {target}",
-        unpack=FETCH,
         bucket=chosen.bucket,
+        **COPYING,
     )
 
 
 def _layers(cap_s: int) -> tuple[CapLayer, ...]:
-    """Return the cap layers."""
     timer_s = math.ceil((cap_s + TIMER_AFTER_S) / 60) * 60.0
     return (
         CapLayer(
             name="max-run-duration",
             where="cloud",
             fires_after_s=cap_s,
-            unproven=UNPROVEN,
-            how="Compute Engine deletes the machine and its disk; limit, action and time are read back",
+            how="Compute Engine deletes the machine and its disk; limit, action and time are read back "
+            f"({UNPROVEN})",
         ),
         CapLayer(
             name="timer",
             where="machine",
             fires_after_s=timer_s,
-            unproven=UNPROVEN,
-            how="`shutdown` in the first line of the start-up script; a stopped machine and its disk remain",
+            how="`shutdown` in the first line of the start-up script; a stopped machine and its disk remain "
+            f"({UNPROVEN})",
         ),
     )

@@ -4,111 +4,55 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from ....errors import UsageError
 from ...core.api_call import Call, build_call, look_up
 from ...core.cloud_adapter import Leftover
-from ...core.request import TAG_RUN, LaunchCandidate, LaunchRequest
-from ...core.startup import build_archive_name, require_fetchable
+from ...core.request import TAG_RUN
+from ...core.startup import build_archive_name
 from ...core.upload import LEFT_OUT
+from ..base import Draft, parse_options
 
-IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cu128-ubuntu-2204-nvidia-570"
 LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoogleOptions:
-    """Options and their defaults.
+    """Options and their defaults."""
 
-    Args:
-        project: Project that pays; default `GOOGLE_CLOUD_PROJECT`.
-        zones: Zones in order, separated by commas; default: all of the offer's region.
-        image: Image of a GPU machine.
-        disk_gb: Size of its disk [GB].
-        network: Network of the project; its rules are not changed.
-        external_ip: Whether the machine has an external address.
-        service_account: Service account of the machine; none by default.
-        bucket: `gs://…` for checkpoints and logs.
-        wait_s: Maximum time to wait for a TPU [s].
-    """
+    project: str = ""  # project that pays; default `GOOGLE_CLOUD_PROJECT`
+    zones: str = ""  # zones in order, separated by commas; default: all of the offer's region
+    image: str = ""  # image of a GPU machine; empty: by the table of images
+    disk_gb: str = "100"  # size of its disk [GB]
+    network: str = "default"  # network of the project; its rules are not changed
+    external_ip: str = "true"  # `false` for a machine without an external address
+    service_account: str = ""  # service account of the machine; none by default
+    bucket: str = ""  # `gs://…` for checkpoints and logs
+    wait_s: str = "900"  # maximum time to wait for a TPU [s]
 
-    project: str
-    zones: tuple[str, ...] = ()
-    image: str = IMAGE
-    disk_gb: int = 100
-    network: str = "default"
-    external_ip: bool = True
-    service_account: str = ""
-    bucket: str = ""
-    wait_s: int = 900
+    @property
+    def has_address(self) -> bool:
+        return self.external_ip != "false"
 
 
-def parse_options(options: Mapping[str, str], *, project: str | None) -> GoogleOptions:
-    """Return validated options.
-
-    Args:
-        options: Options as typed.
-        project: Project of the environment.
-
-    Raises:
-        UsageError: An option is unknown or malformed, or the project is missing.
-    """
-    names = {field.name for field in fields(GoogleOptions)}
-    for name in options:
-        if name not in names:
-            raise UsageError(
-                f"`-O {name}`: unknown option of provider gcp", hint=f"options: {', '.join(sorted(names))}"
-            )
-    owner = options.get("project") or project
-    if not owner:
+def read_options(options: Mapping[str, str], *, project: str) -> GoogleOptions:
+    """Return validated options, or raise UsageError; `project` is that of the environment, or empty."""
+    typed = {name: text.rstrip("/") if name == "bucket" else text for name, text in options.items()}
+    chosen = parse_options(GoogleOptions, typed, provider="gcp", needs={}, project=project)
+    if not chosen.project:
         raise UsageError(
             "no project is given to pay for the machine", hint="`-O project=NAME`, or set GOOGLE_CLOUD_PROJECT"
         )
-    defaults = GoogleOptions(project=owner)
-    chosen = GoogleOptions(
-        project=owner,
-        zones=tuple(filter(None, options.get("zones", "").split(","))),
-        image=options.get("image", defaults.image),
-        disk_gb=_whole("disk_gb", options.get("disk_gb"), defaults.disk_gb),
-        network=options.get("network", defaults.network),
-        external_ip=options.get("external_ip", "true") != "false",
-        service_account=options.get("service_account", ""),
-        bucket=options.get("bucket", "").rstrip("/"),
-        wait_s=_whole("wait_s", options.get("wait_s"), defaults.wait_s),
-    )
+    if not chosen.wait_s.isdecimal():
+        raise UsageError(f"`--option wait_s={chosen.wait_s}` is not a number of seconds", hint="try 900")
     if chosen.bucket and not (chosen.bucket.startswith("gs://") and chosen.service_account):
         raise UsageError(
             "`-O bucket` needs a `gs://…` address and `-O service_account=…` that may write there",
             hint="give both, or no bucket: then checkpoints are lost with the machine",
         )
     return chosen
-
-
-def require_launchable(*, owner: str, source: str, bucket: str) -> None:
-    """Raise UsageError unless owner and source are supported."""
-    if not LABEL.fullmatch(owner):
-        raise UsageError(
-            f"the owner `{owner}` is not a valid label on Google Cloud",
-            hint="set `GPUPLAN_OWNER` to lower case letters, digits and hyphens, 63 at most",
-        )
-    kinds = ("git", "gs", "image", "folder") if bucket else ("git", "gs", "image")
-    if source.startswith("folder:") and not bucket:
-        raise UsageError(
-            f"`--source {source}`: a machine at Google Cloud cannot read a folder of this computer",
-            hint="add `-O bucket=gs://NAME -O service_account=EMAIL`, or `--source git:https://…` or `image:NAME`",
-        )
-    require_fetchable(source, kinds=kinds, provider="Google Cloud")
-
-
-def _whole(name: str, text: str | None, default: int) -> int:
-    """Return a whole number."""
-    if text is None:
-        return default
-    if not text.isdecimal():
-        raise UsageError(f"`-O {name}={text}` is not a whole number", hint=f"the default is {default}")
-    return int(text)
 
 
 # Most regions have zones a, b and c (https://cloud.google.com/memorystore/docs/memcached/regions). These have
@@ -143,12 +87,7 @@ def list_zones(region: str) -> tuple[str, ...]:
 
 
 def parse_region(zone: str) -> str:
-    """Return the region of a zone.
-
-    Example:
-        >>> parse_region("us-east1-b")
-        'us-east1'
-    """
+    """Return the region of a zone, such as `us-east1-b`."""
     return zone.rpartition("-")[0]
 
 
@@ -172,11 +111,6 @@ def machine_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
     return base, (_ATTACHED[name], int(count))
 
 
-def accelerator_type(candidate: LaunchCandidate) -> str:
-    """Return the API's name of a TPU slice: the catalog's, without `tpu-`."""
-    return candidate.instance_type.removeprefix("tpu-")
-
-
 def runtime_version(slice_name: str) -> str:
     """Return the runtime version of a TPU slice.
 
@@ -188,36 +122,29 @@ def runtime_version(slice_name: str) -> str:
 
 
 STORAGE = "storage.v1"
-FETCH = "gcloud storage cat {source}"
+COPYING = {  # parts of the start-up script
+    "notices": "gcp",
+    "copy_": "gcloud storage rsync -r {source} {target}",
+    "stream": "gcloud storage cp {source} {target}",
+}
 
 
-def build_upload_calls(request: LaunchRequest, zone: str, chosen: GoogleOptions) -> tuple[Call, ...]:
+def build_upload_calls(draft: Draft[GoogleOptions]) -> list[Call]:
     """Return the idempotent call that uploads a folder; none for another source."""
-    kind, _, folder = request.spec.source.partition(":")
+    kind, _, folder = draft.request.spec.source.partition(":")
     if kind != "folder":
-        return ()
-    bucket, below = _split(chosen.bucket)
-    name = "/".join(filter(None, (below, build_archive_name(request.run))))
-    tags = {TAG_RUN: request.run, "gpuplan-owner": request.owner}
+        return []
+    bucket, below = split_address(draft.chosen.bucket)
+    name = "/".join(filter(None, (below, build_archive_name(draft.request.run))))
+    tags = {TAG_RUN: draft.request.run, "gpuplan-owner": draft.request.owner}
     params = {
         "bucket": bucket,
         "uploadType": "multipart",
         "body": {"name": name, "metadata": tags},
         "media": {"tar_gz_of": folder, "except": list(LEFT_OUT)},
     }
-    undo = (_removal(bucket, name, region=zone),)
-    return (build_call("code", STORAGE, "objects.insert", params, region=zone, makes="resource", undo=undo),)
-
-
-def build_archive_query(address: str) -> dict[str, Any]:
-    """Return the parameters that list the archives of a bucket.
-
-    Example:
-        >>> build_archive_query("gs://mine/below")
-        {'bucket': 'mine', 'matchGlob': 'below/*-source.tar.gz'}
-    """
-    bucket, below = _split(address)
-    return {"bucket": bucket, "matchGlob": "/".join(filter(None, (below, build_archive_name("*"))))}
+    undo = (_removal(bucket, name, region=draft.zone or ""),)
+    return [draft.call("code", STORAGE, "objects.insert", params, region=draft.zone, makes="resource", undo=undo)]
 
 
 def parse_archive(row: Mapping[str, Any]) -> Leftover | None:
@@ -236,23 +163,12 @@ def parse_archive(row: Mapping[str, Any]) -> Leftover | None:
     )
 
 
-def build_folder_address(params: Mapping[str, Any]) -> str:
-    """Return the `gs://` address of an upload's folder.
-
-    Example:
-        >>> build_folder_address({"bucket": "mine", "body": {"name": "below/r1-source.tar.gz"}})
-        'gs://mine/below'
-    """
-    return f"gs://{params['bucket']}/{params['body']['name']}".rpartition("/")[0]
-
-
 def _removal(bucket: str, name: str, *, region: str) -> Call:
-    """Return the call that removes an object."""
     params = {"bucket": bucket, "object": name.replace("/", "%2F")}
     return build_call("code", STORAGE, "objects.delete", params, region=region)
 
 
-def _split(address: str) -> tuple[str, str]:
+def split_address(address: str) -> tuple[str, str]:
     """Return bucket and folder of a `gs://` address."""
     bucket, _, below = address.removeprefix("gs://").partition("/")
     return bucket, below

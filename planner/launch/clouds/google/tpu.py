@@ -13,21 +13,14 @@ from functools import partial
 from typing import Any
 
 from ....errors import UsageError
-from ...core.api_call import Call, build_call, look_up
-from ...core.cloud_adapter import CloudMachine, MachineRef, MachineState
+from ...core.api_call import look_up
+from ...core.cloud_adapter import CloudMachine, MachineState
 from ...core.launch_plan import Attempt, CapLayer
-from ...core.request import (
-    TAG_RUN,
-    LaunchCandidate,
-    LaunchRequest,
-    build_resource_name,
-    build_tags,
-    build_token,
-    parse_tags,
-)
+from ...core.request import TAG_RUN, LaunchCandidate, parse_tags
 from ...core.startup import BootConfig, build_startup_script
+from ..base import Draft
 from .compute import ARMED_WITHIN_S, UNPROVEN, build_attempt, build_self_deletion
-from .options import FETCH, GoogleOptions, accelerator_type, parse_region, runtime_version
+from .options import COPYING, GoogleOptions, parse_region, runtime_version
 
 SERVICE = "tpu.v2alpha1"
 DELETES = "tpu.v2"  # deletion goes through google-cloud-tpu
@@ -50,60 +43,39 @@ def is_tpu(instance_type: str) -> bool:
     return instance_type.startswith("tpu-")
 
 
-def build_tpu_attempt(
-    request: LaunchRequest, candidate: LaunchCandidate, number: int, zone: str, chosen: GoogleOptions
-) -> Attempt:
+def build_tpu_attempt(draft: Draft[GoogleOptions]) -> Attempt:
     """Return the calls that start a TPU slice in a zone. Pure."""
+    request, candidate, chosen, token = draft.request, draft.candidate, draft.chosen, draft.token
     _require_startable(candidate)
-    parent = f"projects/{chosen.project}/locations/{zone}"
-    name = build_resource_name(request, number)
-    token = build_token(request=request, number=number, candidate=candidate, zone=zone)
+    parent = f"projects/{chosen.project}/locations/{draft.zone}"
     node = "tpu.nodeSpec.0.node"
     ours = {f"{node}.labels.{TAG_RUN}": request.run, f"{node}.labels.gpuplan-owner": request.owner}
-    call = partial(build_call, service=SERVICE, region=zone)
-    get = partial(call, operation=f"{QUEUED}.get", params={"name": f"{parent}/queuedResources/{name}"})
-    body = _body(request, candidate, number, parent, chosen)
-    create = call(
-        "machine",
-        operation=f"{QUEUED}.create",
-        params={"parent": parent, "queuedResourceId": name, "requestId": token, "body": body},
-        makes="machine",
-        token=token,
-        find=get("machine", expects=ours, keeps={"id": "name", "started": "createTime"}),
-        keeps={"id": "metadata.target", "started": "metadata.createTime"},
-    )
+    call = partial(draft.call, service=SERVICE, region=draft.zone)
+    get = partial(call, operation=f"{QUEUED}.get", params={"name": f"{parent}/queuedResources/{draft.name}"})
+    find = get("machine", expects=ours, keeps={"id": "name", "started": "createTime"})
+    params = {"parent": parent, "queuedResourceId": draft.name, "requestId": token, "body": _body(draft, parent)}
+    keeps = {"id": "metadata.target", "started": "metadata.createTime"}
+    more: dict[str, Any] = {"makes": "machine", "token": token, "find": find, "keeps": keeps}
+    create = call("machine", operation=f"{QUEUED}.create", params=params, **more)
     armed = {
         "name": {"$ref": "machine.id"},
         "runDuration.maxRunDuration": f"{candidate.cap_s}s",
         "provisioningModel": _provisioning_model(candidate),
     }
     cap = get("cap", arms="run-duration", patience_s=ARMED_WITHIN_S, expects=armed)
-    patience_s = chosen.wait_s + CREATED_WITHIN_S
+    patience_s = int(chosen.wait_s) + CREATED_WITHIN_S
     active = get("active", expects={"state.state": "ACTIVE"}, patience_s=patience_s)
     layer = CapLayer(
         name="run-duration",
         where="cloud",
         fires_after_s=candidate.cap_s,
-        unproven=UNPROVEN,
-        how="Cloud TPU deletes the slice; read back before the run counts as started",
+        how=f"Cloud TPU deletes the slice; read back before the run counts as started ({UNPROVEN})",
     )
-    calls = (create, cap, active)
-    return build_attempt(
-        "tpu", calls, (layer,), request=request, candidate=candidate, number=number, zone=zone, chosen=chosen
-    )
-
-
-def build_tpu_end_calls(machine: MachineRef) -> tuple[Call, ...]:
-    """Return the call that deletes a slice with its queued resource in any state."""
-    params = {"name": machine.id, "force": True}
-    return (build_call("end", DELETES, f"{QUEUED}.delete", params, region=machine.region),)
+    return build_attempt("tpu", draft, [create, cap, active], (layer,))
 
 
 def parse_tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime) -> CloudMachine:
-    """Return a slice from the cloud's description; its run is empty without our labels.
-
-    Waiting for capacity is free and limited by the queueing policy: the cap starts after the maximum wait.
-    """
+    """Return a slice; its cap starts after the longest wait for capacity, which is free."""
     node = look_up(row, "tpu.nodeSpec.0.node") or {}
     labels = node.get("labels", {})
     zone = str(row["name"]).split("/")[3]
@@ -125,24 +97,22 @@ def parse_tpu_machine(row: Mapping[str, Any], *, project: str, seen_at: datetime
     )
 
 
-def _body(
-    request: LaunchRequest, candidate: LaunchCandidate, number: int, parent: str, chosen: GoogleOptions
-) -> dict[str, Any]:
-    """Return the queued resource to create."""
-    slice_name = accelerator_type(candidate)
-    script = build_startup_script(request, candidate, number, _boot(request, number, parent, chosen))
+def _body(draft: Draft[GoogleOptions], parent: str) -> dict[str, Any]:
+    candidate, chosen = draft.candidate, draft.chosen
+    slice_name = candidate.instance_type.removeprefix("tpu-")
+    script = build_startup_script(draft.request, candidate, draft.number, _boot(draft, parent))
     node: dict[str, Any] = {
         "acceleratorType": slice_name,
         "runtimeVersion": runtime_version(slice_name),
-        "labels": build_tags(request=request, number=number, candidate=candidate),
-        "networkConfig": {"network": chosen.network, "enableExternalIps": chosen.external_ip},
+        "labels": draft.tags,
+        "networkConfig": {"network": chosen.network, "enableExternalIps": chosen.has_address},
         "metadata": {"block-project-ssh-keys": "TRUE", "enable-oslogin": "TRUE", "startup-script": script},
     }
     if chosen.service_account:
         scope = ["https://www.googleapis.com/auth/cloud-platform"]  # the TPU API has no narrower scope
         node["serviceAccount"] = {"email": chosen.service_account, "scope": scope}
     return {
-        "tpu": {"nodeSpec": [{"parent": parent, "nodeId": build_resource_name(request, number), "node": node}]},
+        "tpu": {"nodeSpec": [{"parent": parent, "nodeId": draft.name, "node": node}]},
         "runDuration": {"maxRunDuration": f"{candidate.cap_s}s"},
         "queueingPolicy": {"validUntilDuration": f"{chosen.wait_s}s"},
         "provisioningModel": _provisioning_model(candidate),
@@ -151,29 +121,25 @@ def _body(
 
 
 def _provisioning_model(candidate: LaunchCandidate) -> str:
-    """Return Cloud TPU's name of the purchase option."""
     return "SPOT" if candidate.purchase == "spot" else "FLEX_START"
 
 
-def _boot(request: LaunchRequest, number: int, parent: str, chosen: GoogleOptions) -> BootConfig:
+def _boot(draft: Draft[GoogleOptions], parent: str) -> BootConfig:
     """Return the parts of the start-up script for Cloud TPU: self-deletion, with a service account."""
-    name = f"{parent}/queuedResources/{build_resource_name(request, number)}"
+    chosen, name = draft.chosen, f"{parent}/queuedResources/{draft.name}"
     delete = build_self_deletion(f"https://tpu.googleapis.com/v2alpha1/{name}?force=true")
     return BootConfig(
         timer=": runDuration is the timer, a shutdown does not end the billing of a TPU",
         end=delete if chosen.service_account else "true",
         packages=PACKAGES,
-        notices="gcp",
-        copy_="gcloud storage rsync -r {source} {target}",
-        unpack=FETCH,
         bucket=chosen.bucket,
+        **COPYING,
     )
 
 
 def _require_startable(candidate: LaunchCandidate) -> None:
     """Raise UsageError for slices of several hosts and for too long caps."""
-    slice_name = accelerator_type(candidate)
-    generation, _, size = slice_name.partition("-")
+    generation, _, size = candidate.instance_type.removeprefix("tpu-").partition("-")
     if int(size or 0) > _SINGLE_HOST.get(generation, 0):
         raise UsageError(
             f"{candidate.instance_type} has several hosts, and gpuplan launches single machines",

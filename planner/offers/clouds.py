@@ -1,0 +1,105 @@
+"""Registry of clouds: one row for each that is launched on, searched for credentials, or has other names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cloud:
+    """A cloud or vendor.
+
+    Args:
+        name: Name in offers.
+        other_names: Other names, in lower case.
+        adapter: Adapter that launches on it, `module:Class` within `launch.clouds`; empty: gpuplan does not.
+        is_hyperscaler: Whether `cloud:` of a comparison means it, and engines run Kubernetes there.
+        is_rented: Whether SkyPilot and dstack rent its machines.
+        needed_for: What its credentials are needed for; empty: none are searched for.
+        variables: Environment variables that contain credentials or select them.
+        files: Files with credentials, relative to the home folder.
+        files_named_by: Variables that name such a file.
+        account_variables: Variables that select the account whose quotas are remembered.
+        extra: Purpose of the extra with its clients; empty without one.
+        modules: Modules of that extra.
+    """
+
+    name: str
+    other_names: tuple[str, ...] = ()
+    adapter: str = ""
+    is_hyperscaler: bool = False
+    is_rented: bool = False
+    needed_for: str = ""
+    variables: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    files_named_by: tuple[str, ...] = ()
+    account_variables: tuple[str, ...] = ()
+    extra: str = ""
+    modules: tuple[str, ...] = ()
+
+
+_AWS_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
+CLOUDS = (
+    Cloud(name="local", other_names=("this", "localhost"), adapter=".local:LocalAdapter"),
+    Cloud(
+        name="aws",
+        other_names=("amazon", "amazon web services", "ec2", "sagemaker"),
+        adapter=".aws.adapter:AwsAdapter",
+        is_hyperscaler=True,
+        is_rented=True,
+        needed_for="launch, quota, spot history",
+        variables=_AWS_VARIABLES,
+        files=(".aws/credentials", ".aws/config"),
+        files_named_by=("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"),
+        account_variables=_AWS_VARIABLES,
+        extra="prices with a key, quotas, launching on EC2",
+        modules=("boto3",),
+    ),
+    Cloud(
+        name="gcp",
+        other_names=("google", "google cloud", "google-cloud", "googlecloud", "gce"),
+        adapter=".google.adapter:GoogleAdapter",
+        is_hyperscaler=True,
+        is_rented=True,
+        needed_for="launch, quota, Google's own price list",
+        variables=("GCP_API_KEY", "GOOGLE_API_KEY", "GCP_ACCESS_TOKEN"),
+        files=(".config/gcloud/application_default_credentials.json",),
+        files_named_by=("GOOGLE_APPLICATION_CREDENTIALS",),
+        account_variables=("GOOGLE_CLOUD_PROJECT",),
+        extra="prices with a key, launching on Google Cloud",
+        modules=("google.auth", "google.cloud.billing_v1"),
+    ),
+    Cloud(
+        name="azure",
+        other_names=("microsoft", "microsoft azure", "ms"),
+        adapter=".azure.adapter:AzureAdapter",
+        is_hyperscaler=True,
+        is_rented=True,
+        needed_for="launch, quota",
+        variables=("AZURE_ACCESS_TOKEN", "AZURE_CLIENT_ID"),
+        files=(".azure/msal_token_cache.json",),
+        account_variables=("AZURE_SUBSCRIPTION_ID",),
+        extra="launching on Azure",
+        modules=("azure.identity",),
+    ),
+    Cloud(
+        name="lambda",
+        other_names=("lambdalabs", "lambda labs", "lambda-labs"),
+        is_rented=True,
+        needed_for="price list",
+        variables=("LAMBDA_API_KEY",),
+    ),
+    Cloud(
+        name="runpod",
+        other_names=("runpod.io",),
+        is_rented=True,
+        needed_for="price list",
+        variables=("RUNPOD_API_KEY",),
+    ),
+    Cloud(name="vast", other_names=("vast.ai", "vastai"), is_rented=True),
+    Cloud(name="coreweave", other_names=("core weave",)),
+    Cloud(name="colab", other_names=("google colab", "colaboratory")),
+)  # fmt: skip
+PROVIDER_ALIASES: Mapping[str, str] = {other: cloud.name for cloud in CLOUDS for other in cloud.other_names}
+HYPERSCALERS = tuple(cloud.name for cloud in CLOUDS if cloud.is_hyperscaler)

@@ -1,0 +1,61 @@
+"""Image of a machine: which row of images.toml serves it, or why none does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .catalog_files import Table, load_rows
+from .rows import CPU, Image, MachineNeed, Wheel
+
+IMAGES_FILE = "images.toml"
+BEFORE_TURING = frozenset({"Kepler", "Maxwell", "Pascal", "Volta"})  # not served by NVIDIA's open kernel modules
+CUDA_WHEEL = "jax[cuda12]"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTables:
+    """Images in order of preference, needs of machines, and needs of wheels by name."""
+
+    images: tuple[Image, ...]
+    machines: tuple[MachineNeed, ...]
+    wheels: dict[str, Wheel]
+
+    def find(
+        self, *, provider: str, instance_type: str, architecture: str, name: str = ""
+    ) -> tuple[Image | None, str]:
+        """Return the image of a machine, or what the machine lacks; neither where the table knows nothing.
+
+        Args:
+            provider, instance_type: The machine.
+            architecture: Architecture of its accelerator; `CPU` without one; empty: unknown.
+            name: Name of the image; empty: the first that serves the machine.
+        """
+        known = [one for one in self.images if one.provider == provider and name in ("", one.name)]
+        problems = [next(self._problems(one, instance_type, architecture), "") for one in known]
+        served = next((one for one, problem in zip(known, problems, strict=True) if not problem), None)
+        return served, "" if served else next(iter(problems), "")
+
+    def _problems(self, image: Image, instance_type: str, architecture: str) -> Iterator[str]:
+        """Yield the reasons why an image does not serve a machine, the most basic first."""
+        needs = (one for one in self.machines if one.provider == image.provider)
+        need = next((one for one in needs if re.fullmatch(one.pattern, instance_type)), None)
+        if need is not None and need.driver not in (None, image.driver):
+            has = f"{image.os} at {image.provider} has NVIDIA's {image.driver} one"
+            yield f"needs the driver {need.driver}, and {has}"
+        cpu = need.cpu if need is not None else "x86_64"
+        if cpu != image.cpu:
+            yield f"has an {cpu} CPU, and {image.os} at {image.provider} is for {image.cpu}"
+        wheel = self.wheels[CUDA_WHEEL]
+        if image.branch < wheel.branch:
+            yield f"would get the driver {image.branch}, and {wheel.name} needs {wheel.branch}"
+        if architecture not in {CPU, *image.serves} or architecture not in {CPU, *wheel.serves}:
+            known = f"is {architecture}" if architecture else "has an accelerator of unknown architecture"
+            yield f"{known}, and {image.os} at {image.provider} serves {', '.join(image.serves)}"
+
+
+def load_images(table: Table) -> ImageTables:
+    """Return the tables of images.toml."""
+    wheels = {row.name: row for row in load_rows(table, "wheel", Wheel)}
+    return ImageTables(load_rows(table, "image", Image), load_rows(table, "machine", MachineNeed), wheels)

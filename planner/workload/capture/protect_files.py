@@ -1,0 +1,317 @@
+"""Protection of files from the first `fit()` on: what a script writes that trained nothing goes elsewhere.
+
+By overlays; else what is written in Python is redirected, and Landlock, where it is, refuses the rest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import gc
+import io
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import reduce, wraps
+from inspect import unwrap
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from .overlays import has_namespace, lay_overlays, restrict_writes
+
+LARGEST_COPY_BYTES = 2**28  # a larger file is opened anew for reading alone
+READ_AND_WRITE, PRIVATE_IN_PLACE = 3, 0x12  # arguments of mmap
+_SHARED = re.compile(r"^(\w+)-(\w+) rw.s (\w+) \S+ \d+ +(/.*)$", re.MULTILINE)
+
+
+def find_open_path(descriptor: int) -> str:
+    """Return the path of an open file; OSError if it is unknown."""
+    if hasattr(fcntl, "F_GETPATH"):  # macOS
+        return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def list_written(is_kept: Callable[[str], bool]) -> dict[int, str]:
+    """Return the path of each file that is open for writing, by descriptor, and write what is buffered."""
+    written = dict(_find_written(is_kept))
+    for one in gc.get_objects() if written else ():
+        with suppress(Exception):
+            if isinstance(one, io.IOBase) and one.fileno() in written:
+                one.flush()
+    return written
+
+
+def _find_written(is_kept: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
+    for number in map(int, os.listdir("/dev/fd")):
+        with suppress(OSError):  # closed or deleted since
+            if number > 2 and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+                path, status = find_open_path(number), os.stat(number)
+                if stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.stat(path)) and not is_kept(path):
+                    yield number, path
+
+
+def open_anew(written: dict[int, str], find: Callable[[str], str]) -> None:
+    """Let each descriptor be one of the file to write instead.
+
+    Args:
+        written: See `list_written`.
+        find: Function that returns the path of that file.
+    """
+    for number, path in written.items():
+        flags = fcntl.fcntl(number, fcntl.F_GETFL)
+        try:
+            if os.stat(number).st_size > LARGEST_COPY_BYTES:
+                raise OSError(errno.EFBIG, "too large to be copied", path)
+            new = os.open(find(path), flags)
+        except OSError:
+            new = os.open(path, flags & ~os.O_ACCMODE)
+        with suppress(OSError):
+            os.lseek(new, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
+        os.dup2(new, number, inheritable=os.get_inheritable(number))
+        os.close(new)
+
+
+def make_mappings_private(is_kept: Callable[[str], bool]) -> None:
+    """Let what is written to mapped files stay in memory (Linux)."""
+    maps, c_library = Path("/proc/self/maps"), ctypes.CDLL(None)
+    text = maps.read_text(encoding="utf-8", errors="surrogateescape") if maps.exists() else ""
+    for start, end, offset, path in _SHARED.findall(text):
+        with suppress(OSError):  # no file any more
+            if not is_kept(path):
+                one, first, last = os.open(path, os.O_RDONLY), int(start, 16), int(end, 16)
+                place = [ctypes.c_size_t(value) for value in (first, last - first, int(offset, 16))]
+                c_library.mmap(*place[:2], READ_AND_WRITE, PRIVATE_IN_PLACE, one, place[2])
+                os.close(one)
+
+
+LAYERS = {"overlays", "landlock"}  # tests leave some out
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+PROGRAMS = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen")
+MOST_LOOKED_AT, MOST_NAMED = 20_000, 3  # files [-]
+UNPROTECTED = (
+    "files cannot be made read-only on this system: what the script saved after fit() went elsewhere only where "
+    "it did so in Python or by a library that gpuplan knows"
+)
+# Arguments of audit events: the path of what is changed, and the descriptor of its folder, which some have.
+REFUSED = {
+    "os.remove": ((0, 1),), "os.rmdir": ((0, 1),), "os.mkdir": ((0, 2),), "os.rename": ((0, 2), (1, 3)),
+    "os.link": ((1, 3),), "os.symlink": ((1, 2),), "os.chmod": ((0, 2),), "os.chown": ((0, 3),),
+    "os.utime": ((0, 3),), "os.truncate": ((0, 9),), "open": ((0, 9),), "sqlite3.connect": ((0, 9),),
+}  # fmt: skip
+# Functions that take a path: which argument it is, and the mode of opening it, with `d` where it may be a folder;
+# "" where the next argument is the mode.
+FUNCTIONS = (
+    ("builtins", "open", 0, ""), ("io", "open", 0, ""), ("os", "mkdir", 0, "x"),
+    *(("os", name, 0, "a") for name in ("chmod", "chown", "truncate", "utime")),
+    *(("os", name, 1, "x") for name in ("link", "symlink")),
+    *(("os", name, 1, "wd") for name in ("rename", "replace")),
+    *(("os", name, 0, "r") for name in ("access", "listdir", "lstat", "readlink", "scandir", "stat")),
+    *(("os", name, 0, "r") for name in ("remove", "rename", "replace", "rmdir", "unlink")),
+    ("cv2", "imwrite", 0, "wd"), ("h5py", "File.__init__", 1, ""), ("numpy", "savetxt", 0, "wd"),
+    ("pyarrow.parquet", "write_table", 1, "wd"), ("sqlite3", "connect", 0, "a"),
+    ("sqlite3.dbapi2", "connect", 0, "a"), ("torch", "save", 1, "wd"), ("torch", "jit.save", 1, "wd"),
+    *((f"safetensors.{name}", "save_file", 1, "wd") for name in ("flax", "numpy", "tensorflow", "torch")),
+    *(("orbax.checkpoint", f"{name}.save", 1, "wd") for name in ("Checkpointer", "StandardCheckpointer")),
+    ("tensorflow", "saved_model.save", 1, "wd"), ("tensorflow", "io.write_file", 0, "wd"),
+    *(("tensorflow", f"train.Checkpoint.{name}", 1, "wd") for name in ("save", "write")),
+    ("tensorflow.python.lib.io.file_io", "FileIO.__init__", 1, ""),
+    ("tensorflow.python.lib.io.file_io", "atomic_write_string_to_file", 0, "wd"),
+)  # fmt: skip
+
+AfterImport = Callable[[str, Callable[[Any], None]], None]
+
+
+class FileProtection:
+    """What keeps the user's files as they are from its creation on; it cannot be undone."""
+
+    def __init__(self, folder: Path | None, *, own: Path, after_import: AfterImport) -> None:
+        """Protect all files but those of the system and of caches.
+
+        Args:
+            folder: Temporary folder that the parent process removes; None for a new one.
+            own: Folder of the script.
+            after_import: Function that calls another one with a module, once that is imported.
+        """
+        folder = folder or Path(tempfile.mkdtemp(prefix="gpuplan-"))
+        kept = [str(folder), *map(os.path.expanduser, ("~/.keras", "~/.cache"))]
+        self._before: dict[str, object] = {}
+        self._holds = True
+        is_kept = _build_check([*kept, "/dev", "/proc"])
+        written = list_written(is_kept)
+        make_mappings_private(is_kept)
+        if "keras" in sys.modules:
+            _keep_models_unsaved()
+        sys.addaudithook(_refuse_programs)
+        if "overlays" in LAYERS and has_namespace():
+            with suppress(OSError):
+                lay_overlays(folder / "overlays", kept=kept, needed=(str(own), os.getcwd()))
+                open_anew(written, str)
+                return
+        self._redirect([*kept, "/dev", "/proc"], folder / "written", str(own), after_import, written)
+
+    def _redirect(
+        self, kept: list[str], scratch: Path, own: str, after_import: AfterImport, written: dict[int, str]
+    ) -> None:
+        folders, temporary = [own, os.getcwd()], tempfile.gettempdir()
+        self._before = _look_at(folders)
+        scratch.mkdir()
+        is_temporary = _build_check([temporary])
+        if any(is_temporary(os.path.join(os.path.realpath(folder), "")) for folder in folders):
+            is_kept = _build_check(kept)
+        else:
+            is_kept = _build_check(kept, os.path.join(temporary, tempfile.gettempprefix()))  # files from before
+            kept = [*kept, temporary]
+        redirection = _Redirection(scratch, is_kept)
+        self._holds = "landlock" in LAYERS and restrict_writes(kept)
+        tempfile.tempdir = os.environ["TMPDIR"] = str(scratch)
+        sys.dont_write_bytecode = True
+        open_anew(written, lambda path: str(redirection.find(path)))
+        redirection.install(after_import)
+
+    def find_notes(self) -> tuple[str, ...]:
+        """Return what the user has to know: that files could not be protected, and which ones changed."""
+        changed = [os.path.basename(path) for path, known in self._before.items() if _get_status(path) != known]
+        notes = () if self._holds else (UNPROTECTED,)
+        if not changed:
+            return notes
+        more = f" and {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else ""
+        return (*notes, f"files changed while the script ran after fit(): {', '.join(changed[:MOST_NAMED])}{more}")
+
+
+def _refuse_programs(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in PROGRAMS:
+        raise PermissionError(f"{event} after fit(), which trained nothing here")
+
+
+def _build_check(folders: Iterable[str], *starts: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a path lies below a folder, or begins in a way."""
+    begins = tuple({os.path.join(form, "") for one in folders for form in (one, os.path.realpath(one))}) + starts
+    return lambda path: path.startswith(begins)
+
+
+_lstat = os.lstat
+
+
+def _get_status(path: str) -> object:
+    with suppress(OSError):
+        status = _lstat(path)
+        return status.st_mtime_ns, status.st_size
+    return None
+
+
+def _look_at(folders: Iterable[str]) -> dict[str, object]:
+    """Return the status of the files below folders, or of many of them."""
+    paths = (os.path.join(inner, name) for one in folders for inner, _, names in os.walk(one) for name in names)
+    return {path: _get_status(path) for path in islice(paths, MOST_LOOKED_AT)}
+
+
+class _Redirection:
+    """Files that are written in place of those of the same path; whatever else changes files is refused."""
+
+    def __init__(self, scratch: Path, is_kept: Callable[[str], bool]) -> None:
+        self._scratch, self._is_kept = scratch, is_kept
+        self._copies: dict[str, str] = {}
+
+    def find(self, file: Any, mode: str = "a") -> Any:
+        """Return the path to use instead of one that is opened in a mode; anything else as it is."""
+        writes = not set("wax+").isdisjoint(mode)
+        if not (writes or self._copies) or not isinstance(file, (str, bytes, os.PathLike)) or _is_no_file(file):
+            return file
+        path = outer = os.path.abspath(os.fsdecode(file))
+        while outer != os.path.dirname(outer):
+            if outer in self._copies:
+                return self._copies[outer] + path[len(outer) :]
+            outer = os.path.dirname(outer)
+        if not writes or self._is_kept(path) or ("x" in mode and os.path.lexists(path)):
+            return file
+        if os.path.isdir(path) and "d" not in mode:
+            return file
+        copy = str(self._scratch / f"{len(self._copies)}-{os.path.basename(path)}")
+        if "w" not in mode and os.path.isfile(path):
+            shutil.copyfile(path, copy)
+        self._copies[path] = copy
+        return copy
+
+    def install(self, after_import: AfterImport) -> None:
+        """Redirect what is written by functions of Python and of known libraries from now on."""
+        opened = os.open
+
+        def open_raw(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+            if kwargs.get("dir_fd") is None and flags & WRITING:
+                mode = "x" if flags & os.O_EXCL else "wb" if flags & os.O_TRUNC else "a"
+                path = self.find(path, mode)
+            return opened(self.find(path, "r"), flags, *args, **kwargs)
+
+        os.open = open_raw
+        for module, name, position, mode in FUNCTIONS:
+            after_import(module, self._redirect(name, position, mode))
+        sys.addaudithook(self._refuse)
+
+    def _redirect(self, name: str, position: int, mode: str) -> Callable[[Any], None]:
+        *owners, last = name.split(".")
+
+        def patch(module: Any) -> None:
+            with suppress(AttributeError):  # of another version of the library
+                owner = reduce(getattr, owners, module)
+                setattr(owner, last, self._wrap(getattr(owner, last), position, mode))
+
+        return patch
+
+    def _wrap(self, function: Callable[..., Any], position: int, mode: str) -> Callable[..., Any]:
+        code = getattr(unwrap(function), "__code__", None)
+        name = "" if code is None else code.co_varnames[position]
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            how = mode or (*args[position + 1 :], kwargs.get("mode") or "r")[0]
+            if len(args) > position and not any(key.endswith("dir_fd") for key in kwargs):
+                args = (*args[:position], self.find(args[position], how), *args[position + 1 :])
+            elif name in kwargs:
+                kwargs[name] = self.find(kwargs[name], how)
+            return function(*args, **kwargs)
+
+        return call
+
+    def _refuse(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Raise PermissionError for what was not redirected."""
+        if event not in REFUSED or (event == "open" and not arguments[2] & WRITING):
+            return
+        for position, folder in REFUSED[event]:
+            path = arguments[position]
+            if isinstance(path, (str, bytes, os.PathLike)) and not _is_no_file(path):
+                base = arguments[folder] if len(arguments) > folder else -1
+                inside = find_open_path(base) if isinstance(base, int) and base >= 0 else ""
+                path = os.path.abspath(os.path.join(inside, os.fsdecode(path)))
+                makes = event == "os.mkdir" or (event == "open" and arguments[2] & os.O_EXCL)
+                fails = os.path.lexists(path) if makes else event == "open" and os.path.isdir(path)  # by itself
+                if not fails and not self._is_kept(path):
+                    raise PermissionError(f"{event} after fit(), which trained nothing here")
+
+
+def _is_no_file(name: Any) -> bool:
+    """Return whether a name is one of SQLite's: in memory, or an address."""
+    return isinstance(name, str) and (name in ("", ":memory:") or name.startswith("file:"))
+
+
+def _keep_models_unsaved() -> None:
+    """Let Keras save no model: what is traced has no weights."""
+    import keras
+
+    def save_nothing(*args: Any, **kwargs: Any) -> None:
+        """Save nothing."""
+
+    for owner, names in (
+        (keras.Model, ("save", "save_weights", "export")),
+        (keras.saving, ("save_model", "save_weights")),
+        (keras.models, ("save_model",)),
+    ):
+        for name in names:
+            if hasattr(owner, name):
+                setattr(owner, name, save_nothing)
