@@ -176,7 +176,7 @@ def _format_alternatives(picks: Decision, options: _Options, words: DecisionWord
         if name == "Faster":
             usd = options.cost_usd[row] - options.cost_usd[picks.recommended]
             saved_h = (options.time_s[picks.recommended] - options.time_s[row]) / SECONDS_PER_HOUR
-            extra = f" ({words.usd(usd / saved_h)} an hour saved)" if usd > 0 else ""
+            extra = f" ({words.currency.format_amount(usd / saved_h)} an hour saved)" if usd > 0 else ""
         parts.append(f"{name}: {words.describe(row, with_cost=name != 'Free')}{extra}.")
     return " ".join(parts)
 
