@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..units import format_device, format_duration, format_duration_range, format_short
+from ..units import GIB, format_device, format_duration, format_duration_range, format_short
 from .fitting import describe_changes
 from .timeline import TRAINING
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..units import Interval
     from ..workload.model import Workload
     from .cost_terms import Currency
+    from .estimate import Estimate
     from .offer_estimate import OfferEstimate
 
 
@@ -52,6 +53,29 @@ def name_machine(*, provider: str, instance_type: str, accelerator: str, devices
         plan = next((f" ({plan})" for plan in PAID_PLANS if instance_type.startswith(f"{provider}-{plan}-")), "")
         return f"{place} {device}{plan}"
     return f"{device} on {place}{' spot' if purchase == 'spot' else ''}"
+
+
+def describe_misfit(estimate: Estimate) -> str:
+    """Return that a training fits on none of the devices as it is, and at which batch it does; else empty.
+
+    Args:
+        estimate: Estimate as asked.
+    """
+    workload = estimate.workload
+    devices = [estimate.offers[index] for index in estimate.best_per_devices()]
+    known = [one for one in devices if one.device_estimate.memory.fits is not None]
+    if workload.mode != "train" or not known or any(one.device_estimate.memory.fits for one in known):
+        return ""
+    largest = max(known, key=lambda one: one.device_estimate.memory.available_bytes or 0)
+    memory, kinds = largest.device_estimate.memory, {one.offer.accelerator for one in known}
+    where = f"a {largest.offer.accelerator}" if len(kinds) == 1 else f"any of {len(kinds)} accelerators"
+    most = "" if len(kinds) == 1 else f" of a {largest.offer.accelerator}"
+    needed, available = memory.needed_bytes / GIB, (memory.available_bytes or 0) / GIB
+    fitting = f"; batch {memory.largest_batch_size:,} does" if memory.largest_batch_size else ""
+    return (
+        f"Batch {workload.batch_size:,} does not fit {where}: "
+        f"it needs {needed:,.1f} of {available:,.1f} GiB{most}{fitting}."
+    )
 
 
 class DecisionWords(NamedTuple):

@@ -18,6 +18,7 @@ from .alternative_costs import Crossover, find_crossovers
 from .breakeven import BreakevenQuery, build_cost_model
 from .context import build_context, trace_workload
 from .cost_terms import CostTerms
+from .decision_words import describe_misfit
 from .estimate import CostCurve, Estimate, ReportDetails
 from .estimate_workload import estimate_in_context
 from .fit_options import build_sizes_error, prepare_fit, require_fittable
@@ -85,11 +86,30 @@ def estimate_model(
         if fit:
             question, ways = prepare_fit(context, model, question, script_arguments=script_arguments)
         answer = estimate_in_context(context, question, ways=ways)
+        if not (fit or compiling) and (misfit := describe_misfit(answer)) and context.resized is not None:
+            answer = _plan_what_fits(answer, misfit, context, model, question, script_arguments)
         if best_batch:
             answer = _at_best_batch(answer, context, question)
         if detailed:
             answer = replace(answer, details=build_report_details(context, answer, question))
         return answer if context.workload.mode == "train" else _served(answer, context, model, options)
+
+
+def _plan_what_fits(
+    answer: Estimate,
+    misfit: str,
+    context: EstimateContext,
+    model: Any,
+    question: Question,
+    script_arguments: Sequence[str],
+) -> Estimate:
+    """Return the estimate with `--fit`, which says so first, of a training that fits nowhere as it is."""
+    with keep_models_built():
+        question, ways = prepare_fit(context, model, question, script_arguments=script_arguments)
+        fitted = estimate_in_context(context, question, ways=ways)
+    if fitted.decision.recommended is None:
+        return answer
+    return replace(fitted, decision=replace(fitted.decision, lines=(misfit, *fitted.decision.lines)))
 
 
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:

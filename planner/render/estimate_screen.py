@@ -106,7 +106,7 @@ def pick_columns(estimate: Estimate, width: int, *, by_instance: bool = False) -
         (by_instance, "instance_type", 0),
         (by_instance or width >= WIDE, "region", 0 if by_instance else 1),
         (by_instance and width >= WIDE, "purchase", 2),
-        (bool(has_layout), "layout", 0),
+        (bool(has_layout), "layout", 4),
         (is_served, "latency_s", 0),
         (is_served or not is_known, "samples_per_s", 0),
         (is_served or not is_known, "usd_per_million_samples", 0),

@@ -156,6 +156,9 @@ def _describe_million(one: Offer, currency: Currency) -> str | None:
     return None if usd is None else currency.format_amount(float(usd))
 
 
+_step_ms = _describe_range(_get("step_time_s"), MS_PER_S)
+
+
 def _latency(one: Offer) -> Any:
     return (one["serving"] or {}).get("latency_s")
 
@@ -215,7 +218,7 @@ COLUMNS = (
     OfferColumn("usd_per_hour", "$/h", _describe_price, is_number=True),
     OfferColumn("price_as_of"),
     OfferColumn("estimated"),
-    OfferColumn("step_time_s", "step ms", _describe_range(_get("step_time_s"), MS_PER_S), None, True, is_number=True),
+    OfferColumn("step_time_s", "step ms", _step_ms, is_range=True, is_number=True),
     OfferColumn("train_time_s", is_range=True),
     OfferColumn("run_time_s", "time", _describe_time, is_range=True, is_number=True),
     OfferColumn("cost_usd", "cost", _describe_cost, is_range=True, is_number=True),
