@@ -95,6 +95,6 @@ def _complete_from(find_names: Callable[[Catalog], Iterable[str]]) -> Callable[[
     return complete
 
 
-complete_accelerators = _complete_from(lambda catalog: catalog.accelerators)
+complete_accelerators = _complete_from(lambda catalog: (*catalog.accelerators, *catalog.names.families))
 complete_providers = _complete_from(lambda catalog: catalog.providers)
 complete_regions = _complete_from(lambda catalog: (region for _, region in catalog.costs.regions))

@@ -112,7 +112,7 @@ class Filters(Frozen):
     """Filters of offers; an empty filter passes all.
 
     Args:
-        accelerators: Names or aliases of accelerators.
+        accelerators: Names or aliases of accelerators or families.
         providers, regions: Names as in the catalog.
         purchase: Purchase option: on demand, spot, or any.
         devices: Numbers of GPUs or TPU chips of one machine [-].
@@ -260,8 +260,8 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
 def _find_unmatched(names: Iterable[str], offers: Iterable[Offer], catalog: Catalog) -> tuple[str, ...]:
     """Return the names of accelerators that no offer has, as the catalog spells them."""
     found = {offer.accelerator for offer in offers}
-    wanted = dict.fromkeys(catalog.names.resolve(name) for name in names)
-    return tuple(name for name in wanted if name not in found)
+    wanted = {catalog.names.resolve_all(name): name for name in names}
+    return tuple(all_[0] if len(all_) == 1 else name for all_, name in wanted.items() if found.isdisjoint(all_))
 
 
 def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) -> tuple[Offer, ...]:
