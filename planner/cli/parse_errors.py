@@ -1,0 +1,154 @@
+"""Lines that cannot be parsed: what is wrong in one sentence, and the words to type instead."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import typer
+
+from .removed_options import find_replacement
+
+# What other tools call an option, or people guess, by the option; a number means how many.
+MEANT: dict[str, tuple[str, ...]] = {
+    "--accelerator": ("--gpu", "--gpus", "--gpu-type", "--tpu", "--chip", "--card", "--machine", "--hardware"),
+    "--devices": ("--gpu", "--gpus", "--num-gpus", "--ngpus", "--gpu-count", "--nproc-per-node", "--device"),
+    "--batch-size": ("--batch", "--bs", "--batchsize", "--global-batch-size", "--per-device-batch-size"),
+    "--epochs": ("--epoch", "--num-epochs", "--nepochs", "--passes"),
+    "--samples": ("--dataset-size", "--num-samples", "--images", "--examples"),
+    "--steps": ("--max-steps", "--num-steps", "--iterations", "--iters"),
+    "--provider": ("--cloud", "--clouds"),
+    "--region": ("--zone", "--location"),
+    "--budget": ("--max-cost", "--max-price", "--cost", "--price", "--money", "--max-usd"),
+    "--max-usd": ("--budget", "--max-cost", "--max-price"),
+    "--deadline": ("--time", "--max-time", "--timeout", "--hours", "--within", "--max-hours"),
+    "--max-hours": ("--deadline", "--time", "--max-time", "--timeout", "--hours"),
+    "--precision": ("--dtype", "--mixed-precision", "--policy"),
+    "--hosts": ("--nodes", "--num-nodes", "--machines"),
+    "--output": ("--out", "--save", "--file"),
+    "--purchase spot": ("--spot", "--preemptible"),
+    "--purchase on-demand": ("--on-demand", "--ondemand"),
+    "--precision mixed_float16": ("--fp16", "--amp", "--half"),
+    "--precision mixed_bfloat16": ("--bf16",),
+    "--mode infer": ("--infer", "--inference", "--predict"),
+}
+COUNTED = ("--devices", "--accelerator")
+COMMANDS = {
+    "estimate": ("plan", "predict", "cost", "compare", "time", "train", "fit"),
+    "launch": ("run", "start", "submit", "deploy"),
+    "ps": ("list", "status", "ls"),
+    "stop": ("kill", "down", "terminate", "cancel", "delete"),
+    "offers": ("price", "prices", "instances", "machines"),
+    "accelerators": ("gpus", "gpu", "tpus", "devices", "cards", "chips"),
+    "doctor": ("check", "version", "info"),
+}
+MODEL = re.compile(r".+\.(py|ipynb|keras|h5|json)$|.+\.py:\w*|keras_hub:.+|[A-Z]\w+\d\w*")
+CLOSE = 0.75  # least share of equal characters of a misspelt option
+
+
+class ParseError(NamedTuple):
+    """An error and its hint, one line each."""
+
+    message: str
+    hint: str
+
+
+def describe_parse_error(error: typer.TyperException, arguments: Sequence[str]) -> ParseError:
+    """Return what is wrong with a line that typer cannot parse, and what to type instead.
+
+    Args:
+        error: Error of typer.
+        arguments: Arguments without the program name.
+    """
+    context: Any = getattr(error, "ctx", None)
+    path = "gpuplan" if context is None else context.command_path
+    usual = ParseError(_to_one_line(error.format_message()), f"see `{path} --help`")
+    kind = type(error).__name__
+    if context is not None and kind == "NoSuchOption":
+        usual = _describe_option(error, context, arguments)
+    elif context is not None and kind == "MissingParameter":
+        usual = _describe_missing(error, context)
+    elif context is not None and (unknown := re.match(r"No such command '(.*?)'", error.format_message())):
+        usual = _describe_command(unknown[1], context, arguments)
+    replaced = find_replacement(arguments)
+    return usual if replaced is None else usual._replace(hint=replaced)
+
+
+def _describe_option(error: Any, context: Any, arguments: Sequence[str]) -> ParseError:
+    """Describe an option that a command does not have: one of another name, or the script's own."""
+    name = error.option_name
+    message = f"`{context.command_path}` has no option `{name}`"
+    value = _find_value(name, arguments)
+    known = [option for parameter in context.command.params for option in getattr(parameter, "opts", ())]
+    meant = _find_meant(name, value, known)
+    words = meant if " " in meant or not value else f"{meant} {shlex.quote(value)}"
+    own = _write_separator(name, value, context, arguments)
+    if meant:
+        return ParseError(message, f"type `{words}`" + (f"; for the script, `{own}`" if own else ""))
+    if own:
+        return ParseError(message, f"the script's own arguments come after `--`: `{own}`")
+    return ParseError(message, f"see `{context.command_path} --help`")
+
+
+def _find_value(name: str, arguments: Sequence[str]) -> str:
+    """Return the word after an option, or after its equals sign; empty for none."""
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+        if word == name:
+            return "" if following.startswith("--") else following
+    return ""
+
+
+def _find_meant(name: str, value: str, known: Sequence[str]) -> str:
+    """Return the option of a command that another name stands for, or the closest one; empty for none."""
+    for meant, names in MEANT.items():
+        wrong_kind = meant in COUNTED and value.isdecimal() != (meant == "--devices")
+        if name in names and meant.split()[0] in known and not (wrong_kind and name in MEANT["--accelerator"]):
+            return meant
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=CLOSE)), "")
+
+
+def _write_separator(name: str, value: str, context: Any, arguments: Sequence[str]) -> str:
+    """Return the line with an option passed to the script; empty if there is no script."""
+    takes = any(parameter.name == "script_arguments" for parameter in context.command.params)
+    if not takes or "--" in arguments or not any(word.endswith(".py") for word in arguments):
+        return ""
+    own = [word for word in arguments if word == name or word.startswith(f"{name}=")]
+    own += [value] if own == [name] and value else []
+    rest = [word for word in arguments if word not in own]
+    return shlex.join(["gpuplan", *rest, "--", *own])
+
+
+def _describe_missing(error: Any, context: Any) -> ParseError:
+    """Describe an argument or option that is required, with an example of the command."""
+    parameter = error.param
+    options = [option for option in getattr(parameter, "opts", ()) if option.startswith("--")]
+    name = f"`{options[0]}`" if options else parameter.metavar or parameter.name.upper()
+    text = f"{context.command.epilog or ''}\n{context.command.help or ''}"
+    example = re.search(rf"^\s*(?:Example: )?({re.escape(context.command_path)} .+)$", text, re.MULTILINE)
+    hint = f"as in `{example[1].strip()}`" if example else f"see `{context.command_path} --help`"
+    return ParseError(f"`{context.command_path}` needs {name}", hint)
+
+
+def _describe_command(name: str, context: Any, arguments: Sequence[str]) -> ParseError:
+    """Describe a command that does not exist: misspelt, called otherwise, or left out before a MODEL."""
+    message = f"`{context.command_path}` has no command `{name}`"
+    known = list(context.command.commands)
+    meant = [command for command, names in COMMANDS.items() if name in names and command in known]
+    meant = meant or difflib.get_close_matches(name, known, n=1)
+    if meant:
+        line = shlex.join([meant[0] if word == name else word for word in arguments])
+        return ParseError(message, f"type `gpuplan {line}`")
+    if MODEL.fullmatch(name) and "estimate" in known:
+        return ParseError(message, f"type `{shlex.join(['gpuplan', 'estimate', *arguments])}`")
+    return ParseError(message, f"see `{context.command_path} --help`")
+
+
+def _to_one_line(message: str) -> str:
+    """Convert typer's message to the project's style: lower case, one line, no full stop."""
+    text = " ".join(message.split()).replace("Value error, ", "").rstrip(".")
+    return text[:1].lower() + text[1:]
