@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 LONGEST_NUMBER = 15  # digits
 MONEY = ("budget", "hour_value", "wait_value", "max_usd", "price", "electricity")
-EXAMPLES = {"batch_size": "64", "samples": "50k", "steps": "10k", "tokens": "1B", **dict.fromkeys(MONEY, "20")}
+EXAMPLES = {
+    "batch_size": "64",
+    "samples": "50k",
+    "steps": "10k",
+    "tokens": "1B",
+    **dict.fromkeys(MONEY, "20"),
+    "price": "2500",
+}
 MULTIPLES = {"k": 3, "K": 3, "m": 6, "M": 6, "b": 9, "B": 9, "G": 9, "T": 12}  # powers of ten
 WRITTEN = re.compile(
     r"(?P<sign>\$?)(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE]\+?\d{1,3})?|\.\d+) ?"
@@ -104,10 +111,16 @@ def _read_number(text: str, kind: type, *, name: str, flag: str) -> str:
         if number == number.to_integral_value():
             return str(int(number))
     what = "an amount in dollars" if name in MONEY else "a whole number" if kind is int else "a number"
-    start = re.match(r"\d+(?:\.\d+)?(?=\D*$)", text) if kind is float else None
-    raise UsageError(
-        f"`{flag} {text}` is not {what}", hint=f"type `{flag} {start[0] if start else EXAMPLES.get(name, 1)}`"
-    )
+    raise UsageError(f"`{flag} {text}` is not {what}", hint=f"type `{flag} {_suggest_number(text, kind, name)}`")
+
+
+def _suggest_number(text: str, kind: type, name: str) -> str:
+    """Return the number that a text begins with, a percentage as a share; else an example."""
+    start = re.match(r"(\d+(?:\.\d+)?)\s*(%|\D*)$", text)
+    if start is None or name in MONEY:
+        return EXAMPLES.get(name, "1")
+    number = Decimal(start[1])
+    return str(int(number) if kind is int else number / 100 if start[2] == "%" else number)
 
 
 def _read_choice(text: str, choices: tuple[str, ...], *, flag: str) -> str:

@@ -73,6 +73,12 @@ def describe_parse_error(error: typer.TyperException, arguments: Sequence[str]) 
         usual = _describe_missing(error, context)
     elif context is not None and (unknown := re.match(r"No such command '(.*?)'", error.format_message())):
         usual = _describe_command(unknown[1], context, arguments)
+    elif context is not None and (
+        extra := re.search(r"unexpected extra arguments? \((.*)\)|\(s\) \((.*)\)", usual.message)
+    ):
+        usual = ParseError(f"`{path}` does not take `{extra[1] or extra[2]}`", _show_example(context))
+    elif lacking := re.match(r"option '(--[\w-]+)' requires an argument", usual.message):
+        usual = ParseError(f"`{lacking[1]}` needs a value", f"see `gpuplan {arguments[0]} --help`")
     replaced = find_replacement(arguments)
     return usual if replaced is None else usual._replace(hint=replaced)
 
@@ -128,10 +134,14 @@ def _describe_missing(error: Any, context: Any) -> ParseError:
     parameter = error.param
     options = [option for option in getattr(parameter, "opts", ()) if option.startswith("--")]
     name = f"`{options[0]}`" if options else parameter.metavar or parameter.name.upper()
+    return ParseError(f"`{context.command_path}` needs {name}", _show_example(context))
+
+
+def _show_example(context: Any) -> str:
+    """Return a hint with the first example of a command's help, or else the way to its help."""
     text = f"{context.command.epilog or ''}\n{context.command.help or ''}"
     example = re.search(rf"^\s*(?:Example: )?({re.escape(context.command_path)} .+)$", text, re.MULTILINE)
-    hint = f"as in `{example[1].strip()}`" if example else f"see `{context.command_path} --help`"
-    return ParseError(f"`{context.command_path}` needs {name}", hint)
+    return f"as in `{example[1].strip()}`" if example else f"see `{context.command_path} --help`"
 
 
 def _describe_command(name: str, context: Any, arguments: Sequence[str]) -> ParseError:

@@ -175,7 +175,9 @@ def read_estimate(path: Path) -> EstimateOffers | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"no such file: `{path}`", hint=f"make it: `gpuplan estimate train.py -o {path}`") from None
+        raise UsageError(
+            f"no such file: `{path}`", hint=f"make it: `gpuplan estimate train.py -o {path}`"
+        ) from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint=_HOW) from error
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -245,14 +247,16 @@ def _chosen(data: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _recommended(planned: EstimateOffers, renter: Renter, *, only_recommended: bool) -> int:
-    """Return the index of the recommended offer, or else of the next pick of the decision or of the least total."""
+    """Return the index of the recommended offer, or else the next pick, or that of the least total."""
     if not planned.chosen:
         raise NoAnswerError(f"{planned.path} recommends no offer", hint=_first_launchable(planned, renter))
     if only_recommended:
         return planned.chosen[0]
     totals = {place: offer.get("total_usd") for place, offer in enumerate(planned.offers)}
     known = sorted((float(usd), place) for place, usd in totals.items() if usd is not None)
-    able = (index for index in (*planned.chosen, *(i for _, i in known)) if not renter.why_not(planned.offers[index]))
+    able = (
+        index for index in (*planned.chosen, *(i for _, i in known)) if not renter.why_not(planned.offers[index])
+    )
     return next(able, planned.chosen[0])
 
 

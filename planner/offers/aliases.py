@@ -71,7 +71,9 @@ class AcceleratorNames:
         if len(found) == 1:
             return found[0]
         choices = ", ".join(f"`{candidate}`" for candidate in found)
-        raise UsageError(f"`{name}` names {len(found)} accelerators, and one is needed", hint=f"choose one of {choices}")
+        raise UsageError(
+            f"`{name}` names {len(found)} accelerators, and one is needed", hint=f"choose one of {choices}"
+        )
 
     def resolve_all(self, name: str) -> tuple[str, ...]:
         """Return the canonical names of an accelerator or of a family.

@@ -333,7 +333,11 @@ def select_offers(
         (f"--provider {' '.join(sorted(clouds))}", bool(clouds), lambda o: o.provider in clouds),
         (f"--region {' '.join(sorted(places))}", bool(places), lambda o: o.region in places),
         (f"--purchase {purchase}", option is not None, lambda o: o.purchase == option),
-        (f"--devices {' '.join(map(str, devices))}", bool(devices), lambda o: o.devices in devices),
+        (
+            f"--devices {' '.join(f'{count:g}' for count in devices)}",
+            bool(devices),
+            lambda o: o.devices in devices,
+        ),
         ("without --retired", not include_retired, lambda o: o.status not in UNAVAILABLE),
     ]
     for label, active, passes in filters:

@@ -116,8 +116,8 @@ def _column(offers: OfferTable, holds: Callable[[UnpricedRun], bool]) -> Mask:
 def _find_takable(offers: OfferTable, known: Mask, question: Question, *, one_device: bool) -> tuple[Mask, Mask]:
     """Return which offers can be taken, and which the account's quota alone forbids.
 
-    What can no longer or not simply be had, or runs no Keras 3, is taken only where its accelerator is named and has
-    nothing else.
+    What can no longer or not simply be had, or runs no Keras 3, is taken only where its accelerator is named and
+    has nothing else.
     """
     import numpy as np
 

@@ -26,6 +26,7 @@ EU = frozenset({
     "LV", "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
 })  # fmt: skip
 JURISDICTIONS: Mapping[str, frozenset[str]] = {"eu": EU, "eea": EU | {"IS", "LI", "NO"}, "uk": frozenset({"GB"})}
+CALLED = {"europe": "eu", "european union": "eu", "britain": "uk", "england": "uk", "usa": "US"}
 CODE_LENGTH = 2
 
 
@@ -51,7 +52,8 @@ def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozense
         elif len(name) == CODE_LENGTH and name.upper() in codes:
             countries.add(name.upper())
         else:
-            hint = near_names_hint(name, [*JURISDICTIONS, *sorted(codes)], see_all="gpuplan offers")
+            known_names = [*JURISDICTIONS, *sorted(codes)]
+            hint = near_names_hint(name, known_names, see_all="gpuplan offers", aliases=CALLED)
             raise UsageError(f"unknown residency `{name}` in `--residency`", hint=hint)
     return frozenset(countries)
 

@@ -31,7 +31,7 @@ def read_plan(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"cannot read `{path}`: {error.strerror}", hint="name another file") from error
     except ValueError as error:
-        raise UsageError(f"`{path}` is not JSON: {error}", hint=MAKE_PLAN.format(path=path)) from error
+        raise UsageError(f"`{path}` is no plan: {error}", hint=MAKE_PLAN.format(path="plan.json")) from error
     if not isinstance(plan, dict) or plan.get("schema") != PLAN:
         raise UsageError(f"`{path}` is no plan", hint=MAKE_PLAN.format(path="plan.json"))
     return plan

@@ -41,7 +41,7 @@ FOREIGN = {
     **dict.fromkeys((".safetensors", ".npz"), "weights without a model"),
     **dict.fromkeys((".onnx", ".tflite", ".pb"), "a model that cannot be trained"),
 }
-CLOSE = 0.6  # least share of equal characters of a file's name
+CLOSE = 0.75  # least share of equal characters of a file's name
 
 
 class Reference(Frozen):

@@ -1,4 +1,4 @@
-"""Facts about a user's file from its text, before any of it runs: functions that build models, foreign frameworks."""
+"""Facts about a user's file from its text, before any of it runs: builders of models, foreign frameworks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_NAMED = 3
 
 
 def list_builders(path: Path) -> list[str]:
-    """Return the functions of a file that seem to build a model, in order; empty for a file that cannot be read."""
+    """Return the functions of a file that seem to build a model, in order; none for an unreadable file."""
     try:
         source = path.read_text(encoding="utf-8", errors="replace")
         tree = ast.parse(source)

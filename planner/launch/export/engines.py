@@ -245,7 +245,11 @@ def _write_script_cell(task: ExportTask) -> list[str]:
         raise UsageError(f"{place}: {error}", hint="run the export in the folder of the script") from error
     lines = ["from pathlib import Path", f"for name, text in {texts!r}.items():"]
     path = "Path('code', name)"
-    return ["\n".join([*lines, f"    {path}.parent.mkdir(parents=True, exist_ok=True)", f"    {path}.write_text(text)"])]
+    return [
+        "\n".join(
+            [*lines, f"    {path}.parent.mkdir(parents=True, exist_ok=True)", f"    {path}.write_text(text)"]
+        )
+    ]
 
 
 def build_colab_link(place: str, file: str) -> str:

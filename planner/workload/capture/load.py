@@ -193,6 +193,8 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
         ) from None
     if schema == PROFILE_SCHEMA:
         data = _select_workload(data, options, name=path.name)
+    elif schema == "gpuplan.estimate/1":
+        raise UsageError(f"`{path.name}` is a plan, not a model", hint=f"`gpuplan report {path.name}` shows it")
     elif schema != FORMAT:
         raise UsageError(f"`{path.name}` has the unknown schema `{schema}`", hint=f"`{FORMAT}` can be read")
     try:

@@ -52,7 +52,7 @@ def test_elsewhere_than_on_github_it_is_to_be_uploaded(tmp_path: Path) -> None:
 
 def test_a_script_of_this_folder_travels_in_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Running the cell writes the very script, quotes and all; an image is refused with the way out."""
-    script = "print(\"it's\")\n"
+    script = 'print("it\'s")\n'
     (tmp_path / "train.py").write_text(script)
     found = export_of(tmp_path, "colab", "colab", source=str(tmp_path))
     (tmp_path / "colab").mkdir()
