@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from ..errors import UsageError
+from .removed_options import find_replacement
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -65,7 +66,11 @@ def _bypass_adapter(parameter: Any) -> None:
     usual = parameter.process_value
 
     def process_value(context: Any, value: Any) -> Any:
-        value = read_written(parameter, value)
+        try:
+            value = read_written(parameter, value)
+        except UsageError as error:
+            error.hint = find_replacement(context.obj or ()) or error.hint
+            raise
         passes, taken = convert_plain_value(parameter, value)
         if not passes:
             return usual(context, value)

@@ -1,4 +1,4 @@
-"""More than 200 generated malformed command lines: one clear line, the right exit code, nothing on stdout, no traceback."""
+"""More than 200 generated malformed lines: one clear line, the right exit code, no stdout, no traceback."""
 
 from __future__ import annotations
 

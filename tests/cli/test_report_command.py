@@ -60,7 +60,7 @@ def test_it_opens_in_the_browser(gpuplan: Callable[..., Any], plan: Path, monkey
     ("content", "told"),
     [
         ("{}", "is no plan"),
-        ("no JSON", "cannot read the plan"),
+        ("no JSON", "is no plan"),
         ('{"schema": "gpuplan.estimate/1"}', "cannot be read"),
     ],
 )
