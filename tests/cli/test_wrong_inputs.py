@@ -297,6 +297,20 @@ def test_what_the_hint_says_works(row: Wrong, folder: Path, gpuplan: Run, monkey
     assert done.code == row.ends, done.err
 
 
+def test_an_accelerator_of_the_past_is_answered_and_marked(
+    folder: Path, gpuplan: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Named explicitly, a K80 has a time, for who owns one; every offer of it is retired (catalog/prices)."""
+    monkeypatch.chdir(folder)
+    done = gpuplan("estimate", "run.json", "--accelerator", "K80", "--json")
+    sentence = json.loads(done.out)["decision"]["sentence"]
+
+    assert done.code == 0, done.err
+    assert sentence.startswith(
+        "K80: it can no longer be rented, and Keras 3 does not support it (compute capability 3.7). If you own one: "
+    )
+
+
 def test_every_command_in_a_hint_can_be_parsed() -> None:
     """Those too that are not run here, which trace a model or need a network."""
     lines = [text for row in ROWS for text in re.findall("`gpuplan ([^`]+)`", row.hint) if "--help" not in text]
