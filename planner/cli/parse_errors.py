@@ -13,8 +13,18 @@ import typer
 from .removed_options import find_replacement
 
 # What other tools call an option, or people guess, by the option; a number means how many.
-MEANT: dict[str, tuple[str, ...]] = {
-    "--accelerator": ("--gpu", "--gpus", "--gpu-type", "--tpu", "--chip", "--card", "--machine", "--hardware"),
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "--accelerator": (
+        "--device",
+        "--gpu",
+        "--gpus",
+        "--gpu-type",
+        "--tpu",
+        "--chip",
+        "--card",
+        "--machine",
+        "--hardware",
+    ),
     "--devices": ("--gpu", "--gpus", "--num-gpus", "--ngpus", "--gpu-count", "--nproc-per-node", "--device"),
     "--batch-size": ("--batch", "--bs", "--batchsize", "--global-batch-size", "--per-device-batch-size"),
     "--epochs": ("--epoch", "--num-epochs", "--nepochs", "--passes"),
@@ -35,8 +45,8 @@ MEANT: dict[str, tuple[str, ...]] = {
     "--precision mixed_bfloat16": ("--bf16",),
     "--mode infer": ("--infer", "--inference", "--predict"),
 }
-COUNTED = ("--devices", "--accelerator")
-COMMANDS = {
+_COUNTED = ("--devices", "--accelerator")
+_COMMANDS = {
     "estimate": ("plan", "predict", "cost", "compare", "time", "train", "fit"),
     "launch": ("run", "start", "submit", "deploy"),
     "ps": ("list", "status", "ls"),
@@ -45,8 +55,8 @@ COMMANDS = {
     "accelerators": ("gpus", "gpu", "tpus", "devices", "cards", "chips"),
     "doctor": ("check", "version", "info"),
 }
-MODEL = re.compile(r".+\.(py|ipynb|keras|h5|json)$|.+\.py:\w*|keras_hub:.+|[A-Z]\w+\d\w*")
-CLOSE = 0.75  # least share of equal characters of a misspelt option
+_MODEL = re.compile(r".+\.(py|ipynb|keras|h5|json)$|.+\.py:\w*|keras_hub:.+|[A-Z]\w+\d\w*")
+_CLOSE = 0.75  # least share of equal characters of a misspelt option
 
 
 class ParseError(NamedTuple):
@@ -73,10 +83,8 @@ def describe_parse_error(error: typer.TyperException, arguments: Sequence[str]) 
         usual = _describe_missing(error, context)
     elif context is not None and (unknown := re.match(r"No such command '(.*?)'", error.format_message())):
         usual = _describe_command(unknown[1], context, arguments)
-    elif context is not None and (
-        extra := re.search(r"unexpected extra arguments? \((.*)\)|\(s\) \((.*)\)", usual.message)
-    ):
-        usual = ParseError(f"`{path}` does not take `{extra[1] or extra[2]}`", _show_example(context))
+    elif context is not None and (extra := re.search(r"extra argument\(?s?\)? \((.*)\)", usual.message)):
+        usual = ParseError(f"`{path}` does not take `{extra[1]}`", _show_example(context))
     elif lacking := re.match(r"option '(--[\w-]+)' requires an argument", usual.message):
         usual = ParseError(f"`{lacking[1]}` needs a value", f"see `gpuplan {arguments[0]} --help`")
     replaced = find_replacement(arguments)
@@ -91,7 +99,7 @@ def _describe_option(error: Any, context: Any, arguments: Sequence[str]) -> Pars
     known = [option for parameter in context.command.params for option in getattr(parameter, "opts", ())]
     meant = _find_meant(name, value, known)
     words = meant if " " in meant or not value else f"{meant} {shlex.quote(value)}"
-    own = _write_separator(name, value, context, arguments)
+    own = _write_separator(name, known, context, arguments)
     if meant:
         return ParseError(message, f"type `{words}`" + (f"; for the script, `{own}`" if own else ""))
     if own:
@@ -111,21 +119,28 @@ def _find_value(name: str, arguments: Sequence[str]) -> str:
 
 def _find_meant(name: str, value: str, known: Sequence[str]) -> str:
     """Return the option of a command that another name stands for, or the closest one; empty for none."""
-    for meant, names in MEANT.items():
-        wrong_kind = meant in COUNTED and value.isdecimal() != (meant == "--devices")
-        if name in names and meant.split()[0] in known and not (wrong_kind and name in MEANT["--accelerator"]):
+    for meant, names in _OPTIONS.items():
+        wrong_kind = meant in _COUNTED and value.isdecimal() != (meant == "--devices")
+        if name in names and meant.split()[0] in known and not (wrong_kind and name in _OPTIONS["--accelerator"]):
             return meant
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=CLOSE)), "")
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)), "")
 
 
-def _write_separator(name: str, value: str, context: Any, arguments: Sequence[str]) -> str:
-    """Return the line with an option passed to the script; empty if there is no script."""
+def _write_separator(name: str, known: Sequence[str], context: Any, arguments: Sequence[str]) -> str:
+    """Return the line with all words from an unknown option on after `--`, but for the command's own options.
+
+    Empty if there is no script before it.
+    """
     takes = any(parameter.name == "script_arguments" for parameter in context.command.params)
-    if not takes or "--" in arguments or not any(word.endswith(".py") for word in arguments):
+    start = next((place for place, word in enumerate(arguments) if word.partition("=")[0] == name), 0)
+    if not takes or "--" in arguments or not any(word.endswith(".py") for word in arguments[:start]):
         return ""
-    own = [word for word in arguments if word == name or word.startswith(f"{name}=")]
-    own += [value] if own == [name] and value else []
-    rest = [word for word in arguments if word not in own]
+    rest, own = list(arguments[:start]), []
+    target: list[str] = own
+    for word in arguments[start:]:
+        if word.startswith("-"):
+            target = rest if word.partition("=")[0] in known else own
+        target.append(word)
     return shlex.join(["gpuplan", *rest, "--", *own])
 
 
@@ -148,12 +163,12 @@ def _describe_command(name: str, context: Any, arguments: Sequence[str]) -> Pars
     """Describe a command that does not exist: misspelt, called otherwise, or left out before a MODEL."""
     message = f"`{context.command_path}` has no command `{name}`"
     known = list(context.command.commands)
-    meant = [command for command, names in COMMANDS.items() if name in names and command in known]
+    meant = [command for command, names in _COMMANDS.items() if name in names and command in known]
     meant = meant or difflib.get_close_matches(name, known, n=1)
     if meant:
         line = shlex.join([meant[0] if word == name else word for word in arguments])
         return ParseError(message, f"type `gpuplan {line}`")
-    if MODEL.fullmatch(name) and "estimate" in known:
+    if _MODEL.fullmatch(name) and "estimate" in known:
         return ParseError(message, f"type `{shlex.join(['gpuplan', 'estimate', *arguments])}`")
     return ParseError(message, f"see `{context.command_path} --help`")
 

@@ -307,7 +307,7 @@ def test_an_accelerator_of_the_past_is_answered_and_marked(
 
     assert done.code == 0, done.err
     assert sentence.startswith(
-        "K80: it can no longer be rented, and Keras 3 does not support it (compute capability 3.7). If you own one: "
+        "K80: it can no longer be rented, and Keras 3 does not support it (compute capability 3.7). If you own one"
     )
 
 
