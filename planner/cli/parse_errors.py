@@ -135,8 +135,8 @@ def _write_separator(name: str, known: Sequence[str], context: Any, arguments: S
     start = next((place for place, word in enumerate(arguments) if word.partition("=")[0] == name), 0)
     if not takes or "--" in arguments or not any(word.endswith(".py") for word in arguments[:start]):
         return ""
-    rest, own = list(arguments[:start]), []
-    target: list[str] = own
+    rest, own = list(arguments[:start]), list[str]()
+    target = own
     for word in arguments[start:]:
         if word.startswith("-"):
             target = rest if word.partition("=")[0] in known else own
