@@ -89,7 +89,7 @@ def breakeven(
         result = compare_alternatives(context, query, question=question, ways=ways)
     out.write(lambda: build_breakeven_json(result))
     emit_breakeven(result, as_json=out.json_)
-    best = result.best.alternative.offer.offer
+    best = result.best.offer.offer
     suggest_next(
         format_command(
             "estimate",

@@ -14,7 +14,7 @@ from .offer_table import OfferTable
 if TYPE_CHECKING:
     from ..predict.breakdown import StepBreakdown
     from ..workload.model import Workload
-    from .alternative_costs import Crossover
+    from .crossovers import Crossover
     from .offer_estimate import OfferEstimate
 
 
@@ -34,6 +34,7 @@ class Decision(Frozen):
         probability: That it keeps deadline and budget; None without limits [-].
         nearest: The nearest misses if nothing keeps the limits.
         values: The values of hours in a sentence, where half or double of one would change the choice.
+        kept: All offers that keep the limits as surely as the recommended one.
     """
 
     recommended: int | None = None
@@ -45,6 +46,7 @@ class Decision(Frozen):
     probability: float | None = None
     nearest: tuple[int, ...] = ()
     values: str = ""
+    kept: tuple[int, ...] = ()
 
     @property
     def sentence(self) -> str:

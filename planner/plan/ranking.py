@@ -77,16 +77,7 @@ def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = Fa
     """
     import numpy as np
 
-    time_s = np.array([_time_s(run) for run in offers.runs])[offers.run_of]
-    cost_usd = _compute_costs(offers)
-    offers.total_usd = compute_total_usd(
-        money_usd=cost_usd,
-        own_h=np.array([run.own_h for run in offers.runs])[offers.run_of],
-        wall_h=time_s / SECONDS_PER_HOUR,
-        hour_value_usd=question.hour_value_usd,
-        wait_value_usd=question.wait_value_usd,
-        aged_share=offers.aged_shares,
-    )
+    time_s, cost_usd = compute_totals(offers, question)
     complete = np.array([context.offer.complete for context in offers.contexts], dtype=bool)
     usable = complete & np.array([not run.device_estimate.is_ruled_out for run in offers.runs])[offers.run_of]
     first, second = (time_s, cost_usd) if question.sort == "time" else (cost_usd, time_s)
@@ -100,6 +91,27 @@ def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = Fa
     known = usable & fits & ~np.isnan(offers.total_usd)
     takable, refused = _find_takable(offers, known, question, one_device=one_device)
     return RankedOffers(offers.reorder(order), time_s[order], cost_usd[order], takable[order], refused[order])
+
+
+def compute_totals(offers: OfferTable, question: Question) -> tuple[Floats, Floats]:
+    """Set the totals of offers, and return the times and costs that they come from [s], [USD].
+
+    Args:
+        offers: Offers with their runs; gets its `total_usd`.
+        question: Values of hours.
+    """
+    import numpy as np
+
+    time_s, cost_usd = np.array([_time_s(run) for run in offers.runs])[offers.run_of], _compute_costs(offers)
+    offers.total_usd = compute_total_usd(
+        money_usd=cost_usd,
+        own_h=np.array([run.own_h for run in offers.runs])[offers.run_of],
+        wall_h=time_s / SECONDS_PER_HOUR,
+        hour_value_usd=question.hour_value_usd,
+        wait_value_usd=question.wait_value_usd,
+        aged_share=offers.aged_shares,
+    )
+    return time_s, cost_usd
 
 
 def _find_takable(offers: OfferTable, known: Mask, question: Question, *, one_device: bool) -> tuple[Mask, Mask]:

@@ -12,9 +12,9 @@ from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.catalog import Catalog
 from gpuplan.offers.notebooks import build_notebook_offers, find_session_limits
-from gpuplan.plan.alternative_costs import Crossover, find_crossovers
 from gpuplan.plan.breakeven import Breakeven, BreakevenQuery, compare_alternatives
 from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.crossovers import Crossover, find_crossovers
 from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.plan.run_length import with_total_epochs
 from gpuplan.plan.select import OfferContext, Selection
@@ -80,18 +80,18 @@ def test_an_hour_on_free_colab_by_hand() -> None:
     free, aws = sorted(result.alternatives, key=lambda way: way.money_usd.mid)
 
     assert free.machine_h.mid == pytest.approx(1.0)
-    assert free.own_h == pytest.approx(0.15)
+    assert free.offer.own_h == pytest.approx(0.15)
     assert free.total_usd == pytest.approx(3.0)
-    assert (aws.money_usd.mid, aws.own_h) == pytest.approx((0.5, 0.1))
+    assert (aws.money_usd.mid, aws.offer.own_h) == pytest.approx((0.5, 0.1))
     assert aws.total_usd == pytest.approx(2.5)
-    assert result.best is aws
+    assert result.best.name == aws.name
 
 
 def test_free_is_cheapest_when_time_is_worth_nothing() -> None:
     """Law: at $0 an hour nothing beats $0."""
     result = comparison(hour_value=0.0)
 
-    assert result.best.alternative.name == "colab-free"
+    assert result.best.name == "colab-free"
     assert result.by_epochs == ()
 
 
@@ -100,10 +100,10 @@ def test_the_crossover_by_hand() -> None:
     t, so AWS wins from the first epoch on. At $0.60 it is 1 + 0.6 t, so free wins, until 144 epochs fill a
     session of 4 h: the second one costs $1 to start, and 0.1 t is less than that.
     """
-    assert comparison(hour_value=10.0, price="0.2").best.alternative.name == "aws:g4dn.xlarge"
+    assert comparison(hour_value=10.0, price="0.2").best.name == "aws:g4dn.xlarge"
     assert comparison(hour_value=10.0, price="0.2").by_epochs == ()
     dearer = comparison(hour_value=10.0, price="0.6")  # 0.6 t against 0.5 t: free, until a second session costs $1
-    assert dearer.best.alternative.name == "colab-free"
+    assert dearer.best.name == "colab-free"
     assert dearer.by_epochs is not None
     assert dearer.by_epochs[0] == Crossover(
         at=145, before="colab-free", to="aws:g4dn.xlarge"
@@ -127,7 +127,7 @@ def test_paid_units_come_in_bundles() -> None:
     """Closed form: an hour of T4 burns 1.07 units of $0.0999, but the smallest bundle is $9.99."""
     result = comparison(query=BreakevenQuery(against=("colab-payg-t4",)))
 
-    bill = result.best.alternative.offer.bill
+    bill = result.best.offer.bill
     assert bill is not None
     assert {line.item: float(line.usd.mid) for line in bill.lines if line.usd.mid} == {
         "training": pytest.approx(0.106893), "unused part of the purchase": pytest.approx(9.99 - 0.106893),
@@ -154,7 +154,7 @@ def test_kaggle_waits_for_next_weeks_quota() -> None:
     result = comparison(long, query=BreakevenQuery(against=("kaggle-free-t4x2",), runs=3))
 
     assert result.best.machine_h.mid == pytest.approx(52.5 + 3 * 2 * 0.25)  # two new sessions repeat 15 min each
-    assert result.best.sessions == 9
+    assert result.best.offer.sessions == 9
     assert Access(hours_a_day=8.0, hours_a_week=30.0).calendar_hours(52.5) == pytest.approx(168 + 48 + 6.5)
 
 
@@ -164,7 +164,7 @@ def test_a_smaller_chance_takes_longer() -> None:
     doubtful = comparison(query=BreakevenQuery(against=("colab-free",)), chance=0.5)
 
     assert doubtful.best.calendar_h == pytest.approx(2 * sure.best.calendar_h)
-    assert doubtful.best.own_h == pytest.approx(sure.best.own_h + 0.1)
+    assert doubtful.best.offer.own_h == pytest.approx(sure.best.offer.own_h + 0.1)
 
 
 @given(

@@ -156,8 +156,8 @@ def test_mnist_on_free_colab_against_g4dn_spot() -> None:
     query = BreakevenQuery(against=("colab-free-t4", "aws:g4dn.xlarge:spot"))
     free, spot = compare_alternatives(context, query, question=Question(wait_value_usd=0.0)).alternatives
 
-    assert free.alternative.name == "colab-free-t4"
+    assert free.name == "colab-free-t4"
     assert free.machine_h.mid * 3600 == pytest.approx(422 * 15 * 0.002)
     assert free.total_usd == pytest.approx(20 * 5 / 60)
     assert 0 < spot.money_usd.mid < 0.05
-    assert spot.own_usd == pytest.approx(20 * 10 / 60)
+    assert spot.offer.own_h == pytest.approx(10 / 60)
