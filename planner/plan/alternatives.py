@@ -14,9 +14,10 @@ from ..units import SECONDS_PER_HOUR, Interval
 from .device_estimate import DeviceEstimate, combine_phases
 from .money import USD_OF_A_NANO
 from .offer_estimate import OfferEstimate
-from .offer_table import OfferTable, Pricer
+from .offer_table import OfferTable, Pricer, build_preemption_forecaster
 from .ranking import compute_totals
 from .run_length import ScalingMode, compute_run_length, with_total_epochs
+from .script_layout import follow_script
 from .sessions import build_access
 
 if TYPE_CHECKING:
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .bill import UnpricedRun
     from .cost_terms import CostTerms
+    from .estimate import Estimate
     from .preemption import PreemptionForecaster
-    from .question import Question
+    from .question import EstimateContext, Question
     from .ranking import Rows
     from .select import OfferContext
+    from .timeline import Timeline
 
 
 DEFAULT_ALTERNATIVES = ("colab-free", "kaggle-free", "colab-payg", "local", "cloud:on-demand", "cloud:spot")
@@ -56,9 +59,14 @@ class Alternative:
         return _get_timeline(self.offer).total_s.scaled(self.runs / SECONDS_PER_HOUR)
 
     @property
+    def time_s(self) -> Interval:
+        """Time from the first start to the last end [s]."""
+        return _get_timeline(self.offer).wall_s
+
+    @property
     def calendar_h(self) -> float:
-        """Time from the first start to the last end [h]."""
-        return _get_timeline(self.offer).wall_s.mid / SECONDS_PER_HOUR
+        """The same by the central estimate [h]."""
+        return self.time_s.mid / SECONDS_PER_HOUR
 
     @property
     def money_usd(self) -> Interval:
@@ -94,10 +102,17 @@ class Alternative:
         }
 
 
-def _get_timeline(one: OfferEstimate) -> Any:
+def _get_timeline(one: OfferEstimate) -> Timeline:
     if one.timeline is None:
         raise ValueError("an alternative has a known time")
     return one.timeline
+
+
+def require_table(estimate: Estimate) -> OfferTable:
+    """Return the offers of an estimate to which nothing was added."""
+    if not isinstance(estimate.offers, OfferTable):
+        raise ValueError("runs are priced from a table of offers")
+    return estimate.offers
 
 
 class RunPricer(Frozen):
@@ -117,7 +132,21 @@ class RunPricer(Frozen):
     forecaster: PreemptionForecaster | None
     scaling: ScalingMode
 
-    def price(self, offers: OfferTable, rows: Rows, *, epochs: int | None, runs: int) -> tuple[OfferTable, Rows]:
+    @classmethod
+    def of(cls, context: EstimateContext, question: Question) -> RunPricer:
+        """Build the pricer of a workload's runs."""
+        workload = context.workload
+        return cls(
+            workload=workload,
+            terms=context.terms,
+            question=question,
+            forecaster=build_preemption_forecaster(workload, context.selection, question.spot),
+            scaling=follow_script(question, workload).scaling or "strong",
+        )
+
+    def price(
+        self, offers: OfferTable, rows: Sequence[int], *, epochs: int | None, runs: int
+    ) -> tuple[OfferTable, Rows]:
         """Return some offers with all runs on them, and their order, the least total first.
 
         Of equal totals, what is sure to be had comes first, then by money, time and effort, as in the decision.
@@ -141,12 +170,11 @@ class RunPricer(Frozen):
                 known[id(estimate)] = self._stretch(estimate, workload, selected.offer.devices)
             return pricer.build_run(selected, known[id(estimate)])
 
-        table = offers.reprice(rows, build_run)
-        time_s, cost_usd = compute_totals(table, self.question)
+        table = offers.reprice(np.array(rows, dtype=np.intp), build_run)
+        total_usd, time_s, cost_usd = compute_totals(table, self.question)
         own_h = np.array([run.own_h for run in table.runs])[table.run_of]
         late = np.array([context.availability in ("quota", "scarce") for context in table.contexts], dtype=bool)
-        total = np.array(table.total_usd).round(9)
-        return table, np.lexsort((own_h, time_s, cost_usd, late, total))
+        return table, np.lexsort((own_h, time_s, cost_usd, late, total_usd.round(9)))
 
     def _stretch(self, known: DeviceEstimate, workload: Workload, devices: float) -> DeviceEstimate:
         """Return the estimate of a workload of other epochs from its step times."""
@@ -180,22 +208,16 @@ class Alternatives(Frozen):
 
     def find_best(self, epochs: int | None, runs: int) -> str:
         """Return the name of the alternative of the least total."""
-        return list(self.rows)[self._price(epochs, runs)[1][0]]
+        return list(self.rows)[int(self._price(epochs, runs)[1][0])]
 
     def with_best(self, rows: Sequence[int], points: Sequence[Point]) -> Alternatives:
         """Return these and the best of some offers at each of some numbers of epochs and runs."""
-        import numpy as np
-
-        kept = np.array(rows, dtype=np.intp)
-        orders = (self.pricer.price(self.offers, kept, epochs=epochs, runs=runs)[1] for epochs, runs in points)
-        best = [int(kept[order[0]]) for order in orders]
+        orders = (self.pricer.price(self.offers, rows, epochs=epochs, runs=runs)[1] for epochs, runs in points)
+        best = [rows[order[0]] for order in orders]
         return replace(self, rows=_with_rows(self.rows, best, self.offers))
 
     def _price(self, epochs: int | None, runs: int) -> tuple[OfferTable, Rows]:
-        import numpy as np
-
-        rows = np.array(list(self.rows.values()), dtype=np.intp)
-        return self.pricer.price(self.offers, rows, epochs=epochs, runs=runs)
+        return self.pricer.price(self.offers, list(self.rows.values()), epochs=epochs, runs=runs)
 
 
 def build_matcher(name: str) -> Callable[[Offer], bool]:
@@ -270,12 +292,7 @@ def _find_named(
     names: Sequence[str], offers: OfferTable, rows: Sequence[int], pricer: RunPricer, runs: int
 ) -> dict[str, int]:
     """Return the position of the best of some offers for each name that means one."""
-    import numpy as np
-
-    if not rows:
-        return {}
-    kept = np.array(rows, dtype=np.intp)
-    order = kept[pricer.price(offers, kept, epochs=None, runs=runs)[1]].tolist()
+    order = [rows[place] for place in pricer.price(offers, rows, epochs=None, runs=runs)[1]] if rows else []
     found: dict[str, int] = {}
     for name in names:
         means = build_matcher(name)

@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..limits import MAX_RUNS, require_count
 from ..records import Frozen
-from .alternatives import Alternative, Alternatives, RunPricer, has_epochs, select_best, select_named
+from .alternatives import (
+    Alternative,
+    Alternatives,
+    RunPricer,
+    has_epochs,
+    require_table,
+    select_best,
+    select_named,
+)
 from .crossovers import Crossover, find_crossovers
 from .estimate_workload import estimate_in_context
-from .offer_table import OfferTable, build_preemption_forecaster
 from .question import explain_no_answer
-from .script_layout import follow_script
 
 if TYPE_CHECKING:
     from .estimate import Estimate
@@ -59,6 +65,23 @@ class Breakeven(Frozen):
     def best(self) -> Alternative:
         """The first alternative."""
         return self.alternatives[0]
+
+    def list_worthwhile(self, runs: int) -> list[Alternative]:
+        """Return the alternatives at a number of runs that none beats in money, time and effort."""
+        ways = self.totals[runs]
+        points = [self._measure(one) for one in ways]
+
+        def is_beaten(point: tuple[float, ...]) -> bool:
+            return any(
+                other != point and all(a <= b for a, b in zip(other, point, strict=True)) for other in points
+            )
+
+        return [one for one, point in zip(ways, points, strict=True) if self.named or not is_beaten(point)]
+
+    def _measure(self, one: Alternative) -> tuple[float, ...]:
+        """Return money with the allowance for an old price [USD], time [h] and effort [h]."""
+        share = self.estimate.terms.compute_aged_share(one.offer.offer)
+        return (1.0 + share) * one.money_usd.mid, one.calendar_h, one.offer.own_h
 
     @property
     def decision(self) -> dict[str, Any] | None:
@@ -182,16 +205,7 @@ def select_alternatives(
         UsageError: A name matches no offer.
         NoAnswerError: No alternative can run the work.
     """
-    offers, workload = estimate.offers, context.workload
-    if not isinstance(offers, OfferTable):
-        raise ValueError("alternatives are selected from a table of offers")
-    pricer = RunPricer(
-        workload=workload,
-        terms=context.terms,
-        question=question,
-        forecaster=build_preemption_forecaster(workload, context.selection, question.spot),
-        scaling=follow_script(question, workload).scaling or "strong",
-    )
+    offers, pricer = require_table(estimate), RunPricer.of(context, question)
     if query.against:
         return select_named(query.against, offers, pricer, runs=query.runs)
     decision = estimate.decision

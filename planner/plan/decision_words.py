@@ -6,15 +6,23 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..units import format_device, format_duration, format_duration_range, format_range, format_short, format_usd
+from ..units import (
+    Interval,
+    format_device,
+    format_duration,
+    format_duration_range,
+    format_range,
+    format_short,
+    format_usd,
+)
 from .fitting import describe_changes
 from .timeline import TRAINING
 
 if TYPE_CHECKING:
-    from ..units import Interval
     from ..workload.model import Workload
     from .cost_terms import Currency
     from .offer_estimate import OfferEstimate
+    from .select import OfferContext
 
 
 SAMPLES_PRICED = 1e6
@@ -36,8 +44,13 @@ SETTLED_BY: Mapping[str, str] = {
 
 
 def name_machine(one: OfferEstimate) -> str:
+    """Return an offer of an estimate as one speaks of it."""
+    return name_offer(one.selected)
+
+
+def name_offer(selected: OfferContext) -> str:
     """Return an offer as one speaks of it: `H100-SXM on Lambda`, `Kaggle 2× T4`, `this CPU`."""
-    offer, limits = one.offer, one.selected.limits
+    offer, limits = selected.offer, selected.limits
     device, place = format_device(offer.accelerator, offer.devices), PROVIDERS.get(offer.provider, offer.provider)
     if offer.provider == "local":
         return f"this {device}"
@@ -47,6 +60,25 @@ def name_machine(one: OfferEstimate) -> str:
         plan = limits.plan.partition("-")[2]
         return f"{place} {device}{'' if plan in ('free', 'payg') else f' ({plan})'}"
     return f"{device} on {place}{' spot' if offer.purchase == 'spot' else ''}"
+
+
+def format_money(usd: float, currency: Currency) -> str:
+    """Return an amount."""
+    if 0 < usd < LEAST_USD and currency.code == "USD":
+        return "< 1 cent"
+    amount = float(currency.of_usd(Decimal(usd)))
+    return currency.format(f"{amount:.2f}" if LEAST_USD <= amount < 1 else format_usd(amount))
+
+
+def format_cost(usd: Interval, currency: Currency, *, with_range: bool = False) -> str:
+    """Return a cost: `free`, `< 1 cent`, `$14.80 (11–19)`."""
+    if usd.high == 0:
+        return "free"
+    text = format_money(usd.mid, currency)
+    if not with_range or usd.low == usd.high or usd.mid < LEAST_USD:
+        return text
+    low, high = (float(currency.of_usd(Decimal(end))) for end in (usd.low, usd.high))
+    return f"{text} ({format_range(low, high)})"
 
 
 class DecisionWords(NamedTuple):
@@ -75,9 +107,7 @@ class DecisionWords(NamedTuple):
 
     def usd(self, usd: float) -> str:
         """Return an amount."""
-        if 0 < usd < LEAST_USD and self.currency.code == "USD":
-            return "< 1 cent"
-        return self.currency.format(format_usd(float(self.currency.of_usd(Decimal(usd)))))
+        return format_money(usd, self.currency)
 
     def cost(self, one: OfferEstimate, *, with_range: bool = False) -> str:
         """Return the cost of a run, or of a million samples."""
@@ -85,13 +115,7 @@ class DecisionWords(NamedTuple):
             each = one.usd_per_million_samples
             return "free" if not each else f"{self.usd(float(each))} per million samples"
         low, mid, high = (float(nano) * 1e-9 for nano in one.bill.nano)
-        if high == 0:
-            return "free"
-        text = self.usd(mid)
-        if not with_range or low == high or mid < LEAST_USD:
-            return text
-        low, high = (float(self.currency.of_usd(Decimal(usd))) for usd in (low, high))
-        return f"{text} ({format_range(low, high)})"
+        return format_cost(Interval(low=low, mid=mid, high=high), self.currency, with_range=with_range)
 
     def time(self, one: OfferEstimate, *, with_range: bool = False) -> str:
         """Return the time of a run with its sessions, or the samples per second."""

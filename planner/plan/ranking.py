@@ -77,7 +77,7 @@ def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = Fa
     """
     import numpy as np
 
-    time_s, cost_usd = compute_totals(offers, question)
+    total_usd, time_s, cost_usd = compute_totals(offers, question)
     complete = np.array([context.offer.complete for context in offers.contexts], dtype=bool)
     usable = complete & np.array([not run.device_estimate.is_ruled_out for run in offers.runs])[offers.run_of]
     first, second = (time_s, cost_usd) if question.sort == "time" else (cost_usd, time_s)
@@ -88,13 +88,13 @@ def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = Fa
     keys = (np.nan_to_num(second, nan=np.inf, posinf=np.inf), np.nan_to_num(first, nan=np.inf, posinf=np.inf))
     order = np.lexsort((*keys, unknown, ~usable))  # the last key decides first
     fits = np.array([run.device_estimate.memory.fits is True for run in offers.runs], dtype=bool)[offers.run_of]
-    known = usable & fits & ~np.isnan(offers.total_usd)
+    known = usable & fits & ~np.isnan(total_usd)
     takable, refused = _find_takable(offers, known, question, one_device=one_device)
     return RankedOffers(offers.reorder(order), time_s[order], cost_usd[order], takable[order], refused[order])
 
 
-def compute_totals(offers: OfferTable, question: Question) -> tuple[Floats, Floats]:
-    """Set the totals of offers, and return the times and costs that they come from [s], [USD].
+def compute_totals(offers: OfferTable, question: Question) -> tuple[Floats, Floats, Floats]:
+    """Set and return the totals of offers, and return the times and costs that they come from [USD], [s], [USD].
 
     Args:
         offers: Offers with their runs; gets its `total_usd`.
@@ -103,7 +103,7 @@ def compute_totals(offers: OfferTable, question: Question) -> tuple[Floats, Floa
     import numpy as np
 
     time_s, cost_usd = np.array([_time_s(run) for run in offers.runs])[offers.run_of], _compute_costs(offers)
-    offers.total_usd = compute_total_usd(
+    total_usd = offers.total_usd = compute_total_usd(
         money_usd=cost_usd,
         own_h=np.array([run.own_h for run in offers.runs])[offers.run_of],
         wall_h=time_s / SECONDS_PER_HOUR,
@@ -111,7 +111,7 @@ def compute_totals(offers: OfferTable, question: Question) -> tuple[Floats, Floa
         wait_value_usd=question.wait_value_usd,
         aged_share=offers.aged_shares,
     )
-    return time_s, cost_usd
+    return total_usd, time_s, cost_usd
 
 
 def _find_takable(offers: OfferTable, known: Mask, question: Question, *, one_device: bool) -> tuple[Mask, Mask]:

@@ -1,14 +1,18 @@
-"""Pareto-optimal points over batch size, precision, number of devices and purchase option."""
+"""What to take at each batch size and precision, and the Pareto-optimal points over all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GpuplanError, NoAnswerError
 from ..records import to_plain
+from ..units import Interval
 from ..workload.resize import Resizer
+from .device_estimate import add_intervals
 from .estimate_workload import estimate_in_context
 from .money import USD_OF_A_NANO
 from .ranking import find_pareto
@@ -16,6 +20,7 @@ from .ranking import find_pareto
 if TYPE_CHECKING:
     from ..workload.model import Workload
     from .cost_terms import CostTerms
+    from .estimate import Estimate
     from .offer_estimate import OfferEstimate
     from .question import EstimateContext, Question
 
@@ -67,33 +72,60 @@ class SweepPoint:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepTrial:
+    """One batch size and precision with its estimate, of which an offer is taken."""
+
+    batch_size: int
+    precision: str
+    estimate: Estimate
+    taken: OfferEstimate
+
+
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:
     """Result of a sweep.
 
     Args:
         model: MODEL reference as given by the user.
-        points: Cheapest and fastest offer per batch size, precision, number of devices and purchase option.
-        failed: Batch sizes and precisions without a point, with the reason.
+        trials: What is taken for each batch size and precision, the least total first.
+        points: What is taken and shown, and the Pareto-optimal offers of each trial, fastest first.
+        failed: Batch sizes and precisions for which nothing can be taken, with the reason.
         terms: Costs and assumptions.
     """
 
     model: str
+    trials: tuple[SweepTrial, ...]
     points: tuple[SweepPoint, ...]
     failed: tuple[tuple[int, str, str], ...]
     terms: CostTerms
 
     @property
-    def best(self) -> tuple[SweepPoint, ...]:
-        """Pareto-optimal points, fastest first; free and paid offers have separate fronts."""
-        return tuple(sorted((point for point in self.points if point.best), key=lambda point: point.time_s))
+    def time_s(self) -> Interval:
+        """Time of all trials, each on what is taken for it, one after the other [s]."""
+        return add_intervals([one.taken.run_time_s for one in self.trials if one.taken.run_time_s is not None])
+
+    @property
+    def money_usd(self) -> Interval:
+        """Amount paid for all trials [USD]."""
+        nanos = [one.taken.bill.nano for one in self.trials if one.taken.bill is not None]
+        low, mid, high = (sum(nano[end] for nano in nanos) * USD_OF_A_NANO for end in range(3))
+        return Interval(low=low, mid=mid, high=high)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object behind `--json`."""
         return {
             "schema": SCHEMA,
             "model": self.model,
-            "points": [point.to_json() for point in sorted(self.points, key=lambda point: point.time_s)],
+            "trials": [
+                {
+                    "batch_size": one.batch_size,
+                    "precision": one.precision,
+                    "decision": one.estimate.decision_json(),
+                }
+                for one in self.trials
+            ],
+            "points": [point.to_json() for point in self.points],
             "failed": [
                 {"batch_size": size, "precision": precision, "reason": reason}
                 for size, precision, reason in self.failed
@@ -115,67 +147,67 @@ def sweep(
     Args:
         context: Offers and terms, and the workload as stated by the user.
         question: Order and limits.
-        batch_sizes: Samples per device [-].
+        batch_sizes: Samples per step [-].
         precisions: Keras dtype policies, or `tf32`.
         trace: Function that traces the workload at a batch size and precision.
 
     Raises:
-        NoAnswerError: No combination fits on an offer with a known time and price.
+        NoAnswerError: Nothing can be taken for any of them.
     """
-    points: list[SweepPoint] = []
+    trials: list[SweepTrial] = []
     failed = []
-    for batch_size in batch_sizes:
-        for precision in precisions:
-            try:
-                workload = trace(batch_size, precision)
-            except GpuplanError as error:
-                failed.append((batch_size, precision, str(error)))
-                continue
-            found = _points(replace(context, workload=workload), question, precision, trace)
-            points += found
-            if not found:
-                failed.append((batch_size, precision, NOWHERE))
-    if not points:
+    for batch_size, precision in product(batch_sizes, precisions):
+        try:
+            workload = trace(batch_size, precision)
+        except GpuplanError as error:
+            failed.append((batch_size, precision, str(error)))
+            continue
+        resized = Resizer(workload, partial(_trace_at, trace, precision))
+        estimate = estimate_in_context(replace(context, workload=workload, resized=resized), question)
+        row = estimate.decision.recommended
+        if row is None or estimate.offers[row].timeline is None:
+            failed.append((batch_size, precision, NOWHERE))
+        else:
+            trial = SweepTrial(
+                batch_size=workload.batch_size,
+                precision=workload.precision,
+                estimate=estimate,
+                taken=estimate.offers[row],
+            )
+            trials.append(trial)
+    if not trials:
         raise NoAnswerError(
             "no batch size and precision fits on any offer with a known time and price",
             hint="try smaller `--batch-sizes`, or add `--samples N --epochs N`",
         )
     return SweepResult(
-        model=context.workload.model, points=_marked(points), failed=tuple(failed), terms=context.terms
+        model=context.workload.model,
+        trials=tuple(sorted(trials, key=lambda one: one.taken.total_usd or 0.0)),
+        points=_find_points(trials),
+        failed=tuple(failed),
+        terms=context.terms,
     )
 
 
-def _points(
-    context: EstimateContext, question: Question, precision: str, trace: Callable[[int, str], Workload]
-) -> list[SweepPoint]:
-    """Return the cheapest and fastest offer per number of devices and purchase option, free offers separately."""
-    workload = context.workload
-    context = replace(context, resized=Resizer(workload, lambda size: trace(size, precision)))
-    groups: dict[tuple[float, str, bool], list[SweepPoint]] = {}
-    for one in filter(_can_be_taken, estimate_in_context(context, question).offers):
-        point = SweepPoint(batch_size=workload.batch_size, precision=workload.precision, offer=one)
-        groups.setdefault((one.offer.devices, one.offer.purchase, one.is_free), []).append(point)
-    kept = {}
-    for group in groups.values():
-        for best in (min(group, key=lambda p: (p.cost_usd, p.time_s)), min(group, key=lambda p: p.time_s)):
-            kept[id(best)] = best
-    return list(kept.values())
+def _trace_at(trace: Callable[[int, str], Workload], precision: str, batch_size: int) -> Workload:
+    return trace(batch_size, precision)
 
 
-def _can_be_taken(one: OfferEstimate) -> bool:
-    """Return whether an offer is a whole machine that runs the work in one session, with known time and price."""
-    known = one.run_time_s is not None and one.bill is not None and not one.device_estimate.is_ruled_out
-    return known and one.offer.complete and one.device_estimate.memory.fits is True and one.sessions == 1
-
-
-def _marked(points: Iterable[SweepPoint]) -> tuple[SweepPoint, ...]:
-    """Mark the Pareto-optimal points, with separate fronts for paid and free offers."""
+def _find_points(trials: Sequence[SweepTrial]) -> tuple[SweepPoint, ...]:
+    """Return the picks and the Pareto-optimal offers of each trial; those of all are marked."""
     import numpy as np
 
-    kept = list(points)
-    time_s, cost_usd = (np.array([getattr(point, name) for point in kept]) for name in ("time_s", "cost_usd"))
-    front: set[int] = set()
-    for free in (False, True):
-        rows = np.array([index for index, point in enumerate(kept) if point.offer.is_free is free], dtype=np.intp)
-        front |= set(find_pareto(rows, time_s, cost_usd))
-    return tuple(replace(point, best=index in front) for index, point in enumerate(kept))
+    points = []
+    for trial in trials:
+        estimate, free = trial.estimate, trial.estimate.recommendation.free
+        rows = dict.fromkeys((*estimate.decision.roles(), *estimate.recommendation.pareto))
+        if free is not None:
+            rows[free] = None
+        points += [
+            SweepPoint(batch_size=trial.batch_size, precision=trial.precision, offer=estimate.offers[row])
+            for row in rows
+        ]
+    points.sort(key=lambda point: point.time_s)
+    time_s, cost_usd = (np.array([getattr(point, name) for point in points]) for name in ("time_s", "cost_usd"))
+    front = set(find_pareto(np.arange(len(points)), time_s, cost_usd))
+    return tuple(replace(point, best=index in front) for index, point in enumerate(points))
