@@ -259,7 +259,7 @@ def _format_estimate_command(
     offer = trial.taken.offer
     return format_command(
         "estimate",
-        result.model,
+        result.context.workload.model,
         accelerator=offer.accelerator,
         devices=offer.devices,
         **{**flags, "batch_size": trial.batch_size, "precision": trial.precision},

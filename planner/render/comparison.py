@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..plan.buy_or_rent import FARTHEST_MONTHS, SCHEMA
@@ -27,11 +28,32 @@ if TYPE_CHECKING:
     from ..plan.breakeven import Breakeven
     from ..plan.buy_or_rent import BuyOrRent, MonthlyWork
     from ..plan.crossovers import Crossover
-    from ..plan.sweep import SweepPoint, SweepResult, SweepTrial
+    from ..plan.sweep import SweepResult, SweepTrial
 
 
 ROWS_SHOWN, MONTHS_SHOWN = 10, 36
 RANGES_FROM_WIDTH = 100  # of costs; times always have theirs
+
+
+def _emit_answer(
+    document: dict[str, Any], screen: Callable[[], None], *, tsv: Sequence[str], rows: str, as_json: bool
+) -> None:
+    """Write to standard output: JSON, a screen on a terminal, or TSV of one member of the document in a pipe."""
+    if as_json:
+        emit_document(document)
+    elif sys.stdout.isatty():
+        screen()
+    else:
+        emit_tsv(tsv, [_flatten(row) for row in document[rows]])
+
+
+def _flatten(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with its intervals as numbers: the central estimate, and the ends under names of their own."""
+    flat = dict(row)
+    for key, value in row.items():
+        if isinstance(value, dict) and "mid" in value:
+            flat |= {key: value["mid"], f"{key}_low": value["low"], f"{key}_high": value["high"]}
+    return flat
 
 
 def _emit_screen(head: Iterable[str], columns: Sequence[Column], rows: Any, below: Iterable[str]) -> None:
@@ -64,27 +86,21 @@ _TSV = (
 
 def emit_breakeven(result: Breakeven, *, as_json: bool) -> None:
     """Write a comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
-    if as_json:
-        emit_document(build_breakeven_json(result))
-    elif sys.stdout.isatty():
-        decision, question = result.estimate.decision, result.question
-        flags = " (--hour-value, --wait-value)" if decision.values else ""
-        head = [
-            *format_verdict(result),
-            "",
-            format_title(result.estimate),
-            f"total: cost + ${question.hour_value_usd:g} an hour hands-on + ${question.wait_value_usd:g} an hour "
-            f"of waiting{flags}",
-        ]
-        below = [
-            *(f"Needs {text}." for text in decision.needs if not result.named),
-            _format_uncertainty(result),
-            format_age_line(one.offer.offer for one in result.alternatives),
-        ]
-        _emit_screen(head, _COLUMNS, _build_runs_rows(result), below)
-    else:
-        rows = build_breakeven_json(result)["ways"]
-        emit_tsv(_TSV, [_flatten_way(row) for row in rows])
+    document, screen = build_breakeven_json(result), partial(_emit_breakeven_screen, result)
+    _emit_answer(document, screen, tsv=_TSV, rows="ways", as_json=as_json)
+
+
+def _emit_breakeven_screen(result: Breakeven) -> None:
+    decision, question = result.estimate.decision, result.question
+    flags = " (--hour-value, --wait-value)" if decision.values else ""
+    hours = f"${question.hour_value_usd:g} an hour hands-on + ${question.wait_value_usd:g} an hour of waiting"
+    head = [*format_verdict(result), "", format_title(result.estimate), f"total: cost + {hours}{flags}"]
+    below = [
+        *(f"Needs {text}." for text in decision.needs if not result.named),
+        _format_uncertainty(result),
+        format_age_line(one.offer.offer for one in result.alternatives),
+    ]
+    _emit_screen(head, _COLUMNS, _build_runs_rows(result), below)
 
 
 def build_breakeven_json(result: Breakeven) -> dict[str, Any]:
@@ -151,18 +167,6 @@ def _build_runs_rows(result: Breakeven) -> list[dict[str, Any]]:
     return rows
 
 
-def _flatten_way(row: dict[str, Any]) -> dict[str, Any]:
-    """Return one alternative at full precision."""
-    money = row["money_usd"]
-    return {
-        **row,
-        "machine_h": row["machine_h"]["mid"],
-        "money_usd_low": money["low"],
-        "money_usd": money["mid"],
-        "money_usd_high": money["high"],
-    }
-
-
 _RIG_COLUMNS = [
     Column(key="machine", header="machine"),
     Column(key="hours", header="h/week", justify="right"),
@@ -182,21 +186,20 @@ _RIG_TERMS = (
 
 def emit_rig(result: BuyOrRent, *, as_json: bool) -> None:
     """Write the comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
-    rig = result.rig
-    if as_json:
-        emit_document(build_rig_json(result))
-    elif sys.stdout.isatty():
-        value, power = f"{100 * rig.value_lost_per_year:.0f} % of value lost a year", f"{rig.power_w:g} W"
-        asked = result.question
-        hours = "" if asked is None else f", hours ${asked.hour_value_usd:g}, waits ${asked.wait_value_usd:g}"
-        below = [
-            f"Counted: {value}, {power}, ${rig.electricity_usd_per_kwh:g} a kWh{hours}.",
-            format_age_line(one.selected.offer for one in result.rentals),
-        ]
-        rows = [_build_rig_row(result, one) for one in (result.own, *result.rentals)]
-        _emit_screen([format_rig_recommendation(result), ""], _RIG_COLUMNS, rows, below)
-    else:
-        emit_tsv(_RIG_TSV, result.list_rivals())
+    document, screen = build_rig_json(result), partial(_emit_rig_screen, result)
+    _emit_answer(document, screen, tsv=_RIG_TSV, rows="rivals", as_json=as_json)
+
+
+def _emit_rig_screen(result: BuyOrRent) -> None:
+    rig, asked = result.rig, result.question
+    value, power = f"{100 * rig.value_lost_per_year:.0f} % of value lost a year", f"{rig.power_w:g} W"
+    hours = "" if asked is None else f", hours ${asked.hour_value_usd:g}, waits ${asked.wait_value_usd:g}"
+    below = [
+        f"Counted: {value}, {power}, ${rig.electricity_usd_per_kwh:g} a kWh{hours}.",
+        format_age_line(one.selected.offer for one in result.rentals),
+    ]
+    rows = [_build_rig_row(result, one) for one in (result.own, *result.rentals)]
+    _emit_screen([format_rig_recommendation(result), ""], _RIG_COLUMNS, rows, below)
 
 
 def build_rig_json(result: BuyOrRent) -> dict[str, Any]:
@@ -270,19 +273,19 @@ _SWEEP_TSV = (
 
 def emit_sweep(result: SweepResult, *, as_json: bool) -> None:
     """Write a sweep to standard output: JSON, each trial on a terminal, or all points as TSV."""
-    if as_json:
-        emit_document(build_sweep_json(result))
-    elif sys.stdout.isatty():
-        trials = result.trials[:ROWS_SHOWN]
-        below = [
-            *(f"Batch {size:,} in {precision}: {reason}." for size, precision, reason in result.failed[:2]),
-            "Another global batch is another training." if len({one.batch_size for one in trials}) > 1 else "",
-            format_age_line(one.taken.offer for one in trials),
-        ]
-        head = [*format_sweep_verdict(result), "", f"{result.model}, ordered by total"]
-        _emit_screen(head, _SWEEP_COLUMNS, [_build_sweep_row(one) for one in trials], below)
-    else:
-        emit_tsv(_SWEEP_TSV, [_build_sweep_tsv_row(point) for point in result.points])
+    document, screen = build_sweep_json(result), partial(_emit_sweep_screen, result)
+    _emit_answer(document, screen, tsv=_SWEEP_TSV, rows="points", as_json=as_json)
+
+
+def _emit_sweep_screen(result: SweepResult) -> None:
+    trials = result.trials[:ROWS_SHOWN]
+    below = [
+        *(f"Batch {size:,} in {precision}: {reason}." for size, precision, reason in result.failed[:2]),
+        "Another global batch is another training." if len({one.batch_size for one in trials}) > 1 else "",
+        format_age_line(one.taken.offer for one in trials),
+    ]
+    head = [*format_sweep_verdict(result), "", f"{result.context.workload.model}, ordered by total"]
+    _emit_screen(head, _SWEEP_COLUMNS, [_build_sweep_row(one) for one in trials], below)
 
 
 def build_sweep_json(result: SweepResult) -> dict[str, Any]:
@@ -295,7 +298,7 @@ def format_sweep_verdict(result: SweepResult) -> list[str]:
     best = result.trials[0]
     sentence = best.estimate.decision.lines[0]
     first = f"Batch {best.batch_size:,} in {best.precision}: {sentence[0].lower()}{sentence[1:]}"
-    count, currency = len(result.trials), result.terms.currency
+    count, currency = len(result.trials), result.context.terms.currency
     if count == 1:
         return [first]
     money, time = format_cost(result.money_usd, currency, with_range=True), format_duration_range(result.time_s)
@@ -314,9 +317,3 @@ def _build_sweep_row(trial: SweepTrial) -> dict[str, Any]:
         "cost": words.cost(one, with_range=get_terminal_width() >= RANGES_FROM_WIDTH),
         "total": words.usd(one.total_usd or 0.0),
     }
-
-
-def _build_sweep_tsv_row(point: SweepPoint) -> dict[str, Any]:
-    """Return a point at full precision, with central estimates of time and cost."""
-    bill = point.offer.bill
-    return {**point.to_json(), "run_time_s": point.time_s, "cost_usd": bill.total.mid if bill else None}

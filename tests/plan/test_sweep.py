@@ -42,9 +42,13 @@ def test_two_trials_by_hand() -> None:
     assert [(one.batch_size, one.taken.offer.accelerator) for one in found.trials] == [(64, "L4"), (32, "L4")]
     assert found.time_s.mid == 900.0 + 1800.0
     assert found.money_usd.mid == pytest.approx(0.75 + 1.5)
-    best = [(one.offer.offer.accelerator, one.time_s, one.cost_usd) for one in found.points if one.best]
+    best = [
+        (one["accelerator"], one["run_time_s"]["mid"], float(one["cost_usd"]["mid"]))
+        for one in found.list_points()
+        if one["best"]
+    ]
     assert best == [("L4", 900.0, 0.75), ("T4", 1800.0, 0.5)]
-    assert len(found.points) == 4
+    assert len(found.list_points()) == 4
 
 
 def test_a_script_of_several_phases_is_swept_whole() -> None:
@@ -62,4 +66,4 @@ def test_a_script_of_several_phases_is_swept_whole() -> None:
         context, question=Question(), batch_sizes=[32], precisions=["float32"], trace=lambda *_: workload
     )
 
-    assert [(one.time_s, one.cost_usd) for one in found.points] == [(4000.0, 2.0)]
+    assert (found.time_s.mid, found.money_usd.mid) == (4000.0, 2.0)
