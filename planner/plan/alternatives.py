@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from .bill import UnpricedRun
     from .cost_terms import CostTerms
-    from .estimate import Estimate
+    from .estimate import Decision, Estimate
     from .preemption import PreemptionForecaster
     from .question import EstimateContext, Question
-    from .ranking import Rows
     from .select import OfferContext
     from .timeline import Timeline
 
@@ -108,17 +107,11 @@ def _get_timeline(one: OfferEstimate) -> Timeline:
     return one.timeline
 
 
-def require_table(estimate: Estimate) -> OfferTable:
-    """Return the offers of an estimate to which nothing was added."""
-    if not isinstance(estimate.offers, OfferTable):
-        raise ValueError("runs are priced from a table of offers")
-    return estimate.offers
-
-
 class RunPricer(Frozen):
-    """Pricer of offers at numbers of epochs and runs, whose step times are known.
+    """Pricer of the offers of an estimate at numbers of epochs and runs, whose step times are known.
 
     Args:
+        offers: Offers with the run that was asked for.
         workload: Workload of a run.
         terms: Costs and assumptions.
         question: Values of hours.
@@ -126,6 +119,7 @@ class RunPricer(Frozen):
         scaling: Strong scaling (devices share the batch) or weak scaling (each keeps it).
     """
 
+    offers: OfferTable
     workload: Workload
     terms: CostTerms
     question: Question
@@ -133,10 +127,13 @@ class RunPricer(Frozen):
     scaling: ScalingMode
 
     @classmethod
-    def of(cls, context: EstimateContext, question: Question) -> RunPricer:
-        """Build the pricer of a workload's runs."""
-        workload = context.workload
+    def of(cls, estimate: Estimate, context: EstimateContext, question: Question) -> RunPricer:
+        """Build the pricer of an estimate to whose offers nothing was added."""
+        workload, offers = context.workload, estimate.offers
+        if not isinstance(offers, OfferTable):
+            raise ValueError("runs are priced from a table of offers")
         return cls(
+            offers=offers,
             workload=workload,
             terms=context.terms,
             question=question,
@@ -144,15 +141,12 @@ class RunPricer(Frozen):
             scaling=follow_script(question, workload).scaling or "strong",
         )
 
-    def price(
-        self, offers: OfferTable, rows: Sequence[int], *, epochs: int | None, runs: int
-    ) -> tuple[OfferTable, Rows]:
+    def price(self, rows: Sequence[int], *, epochs: int | None, runs: int) -> tuple[OfferTable, list[int]]:
         """Return some offers with all runs on them, and their order, the least total first.
 
         Of equal totals, what is sure to be had comes first, then by money, time and effort, as in the decision.
 
         Args:
-            offers: Offers with the run that was asked for.
             rows: Positions of the offers to price.
             epochs: Epochs of a run; None for those of the workload [-].
             runs: Number of equal runs, one after the other [-].
@@ -164,17 +158,19 @@ class RunPricer(Frozen):
         known: dict[int, DeviceEstimate] = {}
 
         def build_run(selected: OfferContext, estimate: DeviceEstimate) -> UnpricedRun:
-            if workload is self.workload:
-                return pricer.build_run(selected, estimate)
-            if id(estimate) not in known:
+            if workload is not self.workload and id(estimate) not in known:
                 known[id(estimate)] = self._stretch(estimate, workload, selected.offer.devices)
-            return pricer.build_run(selected, known[id(estimate)])
+            return pricer.build_run(selected, known.get(id(estimate), estimate))
 
-        table = offers.reprice(np.array(rows, dtype=np.intp), build_run)
+        table = self.offers.reprice(np.array(rows, dtype=np.intp), build_run)
         total_usd, time_s, cost_usd = compute_totals(table, self.question)
         own_h = np.array([run.own_h for run in table.runs])[table.run_of]
         late = np.array([context.availability in ("quota", "scarce") for context in table.contexts], dtype=bool)
-        return table, np.lexsort((own_h, time_s, cost_usd, late, total_usd.round(9)))
+        return table, np.lexsort((own_h, time_s, cost_usd, late, total_usd.round(9))).tolist()
+
+    def sort(self, rows: Sequence[int], epochs: int | None, runs: int) -> list[int]:
+        """Return the positions of some offers, the least total of all runs first."""
+        return [rows[place] for place in self.price(rows, epochs=epochs, runs=runs)[1]]
 
     def _stretch(self, known: DeviceEstimate, workload: Workload, devices: float) -> DeviceEstimate:
         """Return the estimate of a workload of other epochs from its step times."""
@@ -193,31 +189,36 @@ class Alternatives(Frozen):
 
     Args:
         pricer: Pricer of the runs.
-        offers: All offers.
         rows: Position of each alternative, by its name.
     """
 
     pricer: RunPricer
-    offers: OfferTable
     rows: dict[str, int]
 
-    def at(self, *, epochs: int | None, runs: int) -> list[Alternative]:
+    def at(self, epochs: int | None, runs: int) -> list[Alternative]:
         """Return all runs on each alternative, the least total first."""
-        table, order, names = *self._price(epochs, runs), list(self.rows)
-        return [Alternative(name=names[row], offer=table[row], runs=runs) for row in order.tolist()]
+        names, rows = list(self.rows), list(self.rows.values())
+        table, order = self.pricer.price(rows, epochs=epochs, runs=runs)
+        return [Alternative(name=names[row], offer=table[row], runs=runs) for row in order]
 
     def find_best(self, epochs: int | None, runs: int) -> str:
         """Return the name of the alternative of the least total."""
-        return list(self.rows)[int(self._price(epochs, runs)[1][0])]
+        return list(self.rows)[self.pricer.price(list(self.rows.values()), epochs=epochs, runs=runs)[1][0]]
 
     def with_best(self, rows: Sequence[int], points: Sequence[Point]) -> Alternatives:
         """Return these and the best of some offers at each of some numbers of epochs and runs."""
-        orders = (self.pricer.price(self.offers, rows, epochs=epochs, runs=runs)[1] for epochs, runs in points)
-        best = [rows[order[0]] for order in orders]
-        return replace(self, rows=_with_rows(self.rows, best, self.offers))
+        return self.with_rows([self.pricer.sort(rows, epochs, runs)[0] for epochs, runs in points])
 
-    def _price(self, epochs: int | None, runs: int) -> tuple[OfferTable, Rows]:
-        return self.pricer.price(self.offers, list(self.rows.values()), epochs=epochs, runs=runs)
+    def with_rows(self, rows: Sequence[int]) -> Alternatives:
+        """Return these and other offers by their narrowest names, with the region where that is taken."""
+        found = dict(self.rows)
+        for row in rows:
+            if row not in found.values():
+                offer = self.pricer.offers.contexts[row].offer
+                instance = offer.instance_type.removeprefix(f"{offer.provider}:")
+                name = f"{offer.provider}:{instance}:{offer.purchase}"
+                found[f"{name}:{offer.region}" if name in found else name] = row
+        return replace(self, rows=found)
 
 
 def build_matcher(name: str) -> Callable[[Offer], bool]:
@@ -240,7 +241,7 @@ def build_matcher(name: str) -> Callable[[Offer], bool]:
     return means
 
 
-def select_named(names: Sequence[str], offers: OfferTable, pricer: RunPricer, *, runs: int) -> Alternatives:
+def select_named(names: Sequence[str], pricer: RunPricer, *, runs: int) -> Alternatives:
     """Return the best offer of each name that can run the work, at the number of runs that is asked for.
 
     Raises:
@@ -248,39 +249,33 @@ def select_named(names: Sequence[str], offers: OfferTable, pricer: RunPricer, *,
         NoAnswerError: No alternative can run the work.
     """
     for name in names:
-        if not any(map(build_matcher(name), (context.offer for context in offers.contexts))):
+        if not any(map(build_matcher(name), (context.offer for context in pricer.offers.contexts))):
             raise UsageError(
                 f"`{name}` in `--against` matches no offer",
                 hint="give e.g. `colab-free`, `local`, `aws:g4dn.xlarge`, `aws:g4dn.xlarge:spot`, `cloud:spot`",
             )
-    able = [row for row, one in enumerate(offers) if _can_run(one)]
-    found = _find_named(names, offers, able, pricer, runs)
-    if not found:
+    found = _find_named(names, [row for row, one in enumerate(pricer.offers) if _can_run(one)], pricer, runs)
+    if not found.rows:
         raise NoAnswerError(
             f"none of {', '.join(names)} can run the work: too little memory, or no known time and price",
             hint="try a smaller `--batch-size`, or other names in `--against`",
         )
-    return Alternatives(pricer=pricer, offers=offers, rows=found)
+    return found
 
 
-def select_best(
-    offers: OfferTable, rows: Sequence[int], picked: Sequence[int], pricer: RunPricer, *, runs: int
-) -> Alternatives:
+def select_best(decision: Decision, pricer: RunPricer, *, runs: int) -> Alternatives:
     """Return what may be best at some number of epochs and runs, and the best of the usual names.
 
     Args:
-        offers: All offers.
-        rows: Positions of those that can be had and keep the limits.
-        picked: Positions of the decision's picks.
+        decision: Decision for one run, with the offers that keep its limits.
         pricer: Pricer of the runs.
         runs: Number of runs that is asked for [-].
     """
-    found = _find_named(DEFAULT_ALTERNATIVES, offers, rows, pricer, runs)
     points: list[Point] = [(None, number) for number in PROBED_RUNS]
     if has_epochs(pricer.workload):
         points += [(number, runs) for number in PROBED_EPOCHS]
-    start = Alternatives(pricer=pricer, offers=offers, rows=_with_rows(found, picked, offers))
-    return start.with_best(rows, points)
+    named = _find_named(DEFAULT_ALTERNATIVES, decision.kept, pricer, runs)
+    return named.with_rows(tuple(decision.roles())).with_best(decision.kept, points)
 
 
 def has_epochs(workload: Workload) -> bool:
@@ -288,31 +283,18 @@ def has_epochs(workload: Workload) -> bool:
     return workload.total_epochs is not None and all(one.samples is not None for one in workload.phases)
 
 
-def _find_named(
-    names: Sequence[str], offers: OfferTable, rows: Sequence[int], pricer: RunPricer, runs: int
-) -> dict[str, int]:
-    """Return the position of the best of some offers for each name that means one."""
-    order = [rows[place] for place in pricer.price(offers, rows, epochs=None, runs=runs)[1]] if rows else []
+def _find_named(names: Sequence[str], rows: Sequence[int], pricer: RunPricer, runs: int) -> Alternatives:
+    """Return the best of some offers for each name that means one."""
+    order = pricer.sort(rows, None, runs) if rows else []
     found: dict[str, int] = {}
     for name in names:
         means = build_matcher(name)
-        best = next((row for row in order if means(offers.contexts[row].offer)), None)
+        best = next((row for row in order if means(pricer.offers.contexts[row].offer)), None)
         if best is not None:
             found[name] = best
-    return found
+    return Alternatives(pricer=pricer, rows=found)
 
 
 def _can_run(one: OfferEstimate) -> bool:
     device, is_known = one.device_estimate, one.bill is not None and one.timeline is not None
     return is_known and one.offer.complete and device.memory.fits is True and not device.is_ruled_out
-
-
-def _with_rows(named: dict[str, int], rows: Sequence[int], offers: OfferTable) -> dict[str, int]:
-    """Return named offers and others by their narrowest names, with the region where that is taken."""
-    found = dict(named)
-    for row in rows:
-        if row not in found.values():
-            offer = offers.contexts[row].offer
-            name = f"{offer.provider}:{offer.instance_type.removeprefix(f'{offer.provider}:')}:{offer.purchase}"
-            found[f"{name}:{offer.region}" if name in found else name] = row
-    return found

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..limits import MAX_RUNS, require_count
 from ..records import Frozen
-from .alternatives import (
-    Alternative,
-    Alternatives,
-    RunPricer,
-    has_epochs,
-    require_table,
-    select_best,
-    select_named,
-)
+from .alternatives import Alternative, Alternatives, RunPricer, has_epochs, select_best, select_named
 from .crossovers import Crossover, find_crossovers
 from .estimate_workload import estimate_in_context
 from .question import explain_no_answer
@@ -167,7 +159,7 @@ def compare_alternatives(
         question=question,
         named=bool(query.against),
         runs=query.runs,
-        totals={runs: tuple(alternatives.at(epochs=None, runs=runs)) for runs in numbers},
+        totals={runs: tuple(alternatives.at(None, runs)) for runs in numbers},
         by_epochs=find_crossovers(partial(alternatives.find_best, runs=query.runs)) if in_epochs else None,
         by_runs=by_runs,
     )
@@ -205,8 +197,7 @@ def select_alternatives(
         UsageError: A name matches no offer.
         NoAnswerError: No alternative can run the work.
     """
-    offers, pricer = require_table(estimate), RunPricer.of(context, question)
+    pricer = RunPricer.of(estimate, context, question)
     if query.against:
-        return select_named(query.against, offers, pricer, runs=query.runs)
-    decision = estimate.decision
-    return select_best(offers, decision.kept, tuple(decision.roles()), pricer, runs=query.runs)
+        return select_named(query.against, pricer, runs=query.runs)
+    return select_best(estimate.decision, pricer, runs=query.runs)

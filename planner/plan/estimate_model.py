@@ -189,7 +189,7 @@ class _CostCurves:
     def at(self, epochs: int) -> dict[str, Alternative]:
         """Return each alternative by name, the least total first."""
         if epochs not in self.known:
-            self.known[epochs] = {one.name: one for one in self.alternatives.at(epochs=epochs, runs=1)}
+            self.known[epochs] = {one.name: one for one in self.alternatives.at(epochs, 1)}
         return self.known[epochs]
 
     def find_crossover_points(self) -> tuple[Crossover, ...]:
@@ -215,7 +215,7 @@ class _CostCurves:
             found = [(n, self.at(n)[name].money_usd) for n in epochs]
             yield CostCurve(
                 name=name,
-                instance_type=self.alternatives.offers[row].offer.instance_type,
+                instance_type=self.alternatives.pricer.offers[row].offer.instance_type,
                 points=tuple((n, usd.low, usd.mid, usd.high) for n, usd in found),
             )
 

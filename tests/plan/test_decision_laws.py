@@ -226,7 +226,7 @@ def test_breakeven_and_json_agree(number: int) -> None:
     assert {1, *(turn.at for turn in compared.by_runs[:2])} <= set(compared.totals)
     everything = select_alternatives(context, BreakevenQuery(), answer, question=question)
     for runs, ways in compared.totals.items():
-        best = everything.with_best(answer.decision.kept, [(None, runs)]).at(epochs=None, runs=runs)[0]
+        best = everything.with_best(answer.decision.kept, [(None, runs)]).at(None, runs)[0]
         assert ways[0].total_usd == pytest.approx(best.total_usd)
     for turn in compared.by_runs[:2]:
         assert compared.totals[turn.at][0].name == turn.to
