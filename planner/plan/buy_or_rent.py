@@ -65,11 +65,7 @@ class OwnedMachine:
             raise UsageError(
                 f"`--assume power_w={self.power_w:g}` must be above zero", hint="try `--assume power_w=450`"
             )
-        require_positive(self.hours_a_week, what="--hours-a-week", example="20")
-        if self.hours_a_week > HOURS_PER_WEEK:
-            raise UsageError(
-                f"--hours-a-week {self.hours_a_week:g}: a week has 168", hint="try `--hours-a-week 20`"
-            )
+        require_positive(self.hours_a_week, what="--hours-a-week", example="20", most=HOURS_PER_WEEK)
         if not 0 <= self.value_lost_per_year < 1:
             raise UsageError(
                 "`--assume value_lost_per_year` must be at least 0 and less than 1",
@@ -216,11 +212,8 @@ class BuyOrRent(Frozen):
         """Return the total of owning the machine for some months, including its sale at the end [USD]."""
         return self.rig.value_lost_usd(months) + self.running_usd * months
 
-    def list_rivals(self) -> list[dict[str, Any]]:
-        """Return `rivals[]`."""
-        return [self._rival_json(one) for one in self.rentals]
-
-    def _rival_json(self, one: MonthlyWork) -> dict[str, Any]:
+    def rival_json(self, one: MonthlyWork) -> dict[str, Any]:
+        """Return one entry of `rivals[]`."""
         offer, total_usd, years = one.selected.offer, one.total_usd, {}
         for year in YEARS:
             own_usd, rent_usd = (self.owning_usd(MONTHS_PER_YEAR * year), MONTHS_PER_YEAR * year * total_usd.mid)

@@ -212,7 +212,7 @@ def build_rig_json(result: BuyOrRent) -> dict[str, Any]:
             "purchase_usd": f"{result.rig.purchase_usd:.2f}",
             **{name: getattr(result.rig, name) for name in _RIG_TERMS},
         },
-        "rivals": result.list_rivals(),
+        "rivals": [result.rival_json(one) for one in result.rentals],
     }
 
 
