@@ -179,7 +179,7 @@ def breakeven(model: Any, *, runs: int = 1, against: Sequence[str] = (), **asked
         GpuplanError: The caller can fix the error: UsageError for a wrong argument, NoAnswerError if nothing can
             run the work.
     """
-    from .plan.breakeven import BreakevenQuery, compare_alternatives
+    from .plan.breakeven import compare_alternatives
     from .plan.context import build_context
     from .plan.request import EstimateRequest, build_workload_options
 
@@ -187,5 +187,4 @@ def breakeven(model: Any, *, runs: int = 1, against: Sequence[str] = (), **asked
     request = EstimateRequest(**{name: value for name, value in asked.items() if name not in WORK}).resolve()
     options = build_workload_options(**{name: value for name, value in asked.items() if name in WORK})
     context = build_context(model, request.question, options=options, catalog=request.catalog, terms=request.terms)
-    query = BreakevenQuery(against=tuple(against), runs=runs)
-    return compare_alternatives(context, query, question=request.question)
+    return compare_alternatives(context, question=request.question, against=tuple(against), runs=runs)

@@ -60,15 +60,13 @@ def breakeven(
     out: OutputFlags,
 ) -> None:
     """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
-    from ..plan.breakeven import BreakevenQuery, compare_alternatives
+    from ..plan.breakeven import compare_alternatives
     from ..plan.context import build_context
     from ..plan.fit_options import prepare_fit, require_fittable
     from ..render.comparison import build_breakeven_json, emit_breakeven
     from ..workload.capture.kept_models import keep_models_built
 
-    query = BreakevenQuery(
-        against=tuple(name.strip() for name in (against or "").split(",") if name.strip()), runs=runs
-    )
+    names = tuple(name.strip() for name in (against or "").split(",") if name.strip())
     options = build_options(work)
     if fit:
         require_fittable(options)
@@ -86,7 +84,7 @@ def breakeven(
         question, ways = asked.question, None
         if fit:
             question, ways = prepare_fit(context, model, question, script_arguments=script_arguments or ())
-        result = compare_alternatives(context, query, question=question, ways=ways)
+        result = compare_alternatives(context, question=question, against=names, runs=runs, ways=ways)
     out.write(lambda: build_breakeven_json(result))
     emit_breakeven(result, as_json=out.json_)
     best = result.best.offer.offer

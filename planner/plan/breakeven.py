@@ -5,6 +5,7 @@ The decision for one run, and the numbers of epochs and runs at which another al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -109,39 +110,28 @@ class Breakeven(Frozen):
         }
 
 
-class BreakevenQuery(Frozen):
-    """Parameters of a break-even analysis.
-
-    Args:
-        against: Names of the alternatives; empty for the best and the usual ones.
-        runs: Number of runs [-].
-
-    Raises:
-        UsageError: A number out of range.
-    """
-
-    against: tuple[str, ...] = ()
-    runs: int = 1
-
-    def __post_init__(self) -> None:
-        require_count(self.runs, what="--runs", example="10", most=MAX_RUNS)
-
-
 def compare_alternatives(
-    context: EstimateContext, query: BreakevenQuery, *, question: Question, ways: FitWays | None = None
+    context: EstimateContext,
+    *,
+    question: Question,
+    against: tuple[str, ...] = (),
+    runs: int = 1,
+    ways: FitWays | None = None,
 ) -> Breakeven:
     """Return the alternatives for a run, best first, and the points at which the best one changes.
 
     Args:
         context: Workload, offers and terms.
-        query: Alternatives and number of runs.
         question: Filters, values of hours and spot properties.
+        against: Names of the alternatives; empty for the best and the usual ones.
+        runs: Number of runs [-].
         ways: What may be changed of steps that do not fit; None for nothing.
 
     Raises:
         UsageError: The run's length is unknown, or a name matches no offer.
         NoAnswerError: No alternative can run the work, or none keeps the limits.
     """
+    require_count(runs, what="--runs", example="10", most=MAX_RUNS)
     workload = context.workload
     if workload.steps is None and (workload.samples is None or workload.epochs is None):
         raise UsageError(
@@ -149,33 +139,33 @@ def compare_alternatives(
             hint="add `--samples N --epochs N`, or `--steps N`",
         )
     estimate = estimate_in_context(context, question, ways=ways)
-    if not query.against and (error := explain_no_answer(estimate, question)) is not None:
+    if not against and (error := explain_no_answer(estimate, question)) is not None:
         raise error
-    alternatives = select_alternatives(context, query, estimate, question=question)
-    alternatives, by_runs, numbers = _follow_runs(alternatives, query, estimate)
+    alternatives = select_alternatives(context, estimate, question=question, against=against, runs=runs)
+    alternatives, by_runs, numbers = _follow_runs(alternatives, runs, () if against else estimate.decision.kept)
     in_epochs = has_epochs(workload)
     return Breakeven(
         estimate=estimate,
         question=question,
-        named=bool(query.against),
-        runs=query.runs,
-        totals={runs: tuple(alternatives.at(None, runs)) for runs in numbers},
-        by_epochs=find_crossovers(partial(alternatives.find_best, runs=query.runs)) if in_epochs else None,
+        named=bool(against),
+        runs=runs,
+        totals={number: tuple(alternatives.at(None, number)) for number in numbers},
+        by_epochs=find_crossovers(partial(alternatives.find_best, runs=runs)) if in_epochs else None,
         by_runs=by_runs,
     )
 
 
 def _follow_runs(
-    alternatives: Alternatives, query: BreakevenQuery, estimate: Estimate
+    alternatives: Alternatives, runs: int, kept: Sequence[int]
 ) -> tuple[Alternatives, tuple[Crossover, ...], list[int]]:
     """Return the crossovers by number of runs and the numbers to show, with what is best of all at those."""
     for _ in range(MOST_ROUNDS):
         by_runs = find_crossovers(partial(alternatives.find_best, None))
         turns = [turn.at for turn in by_runs[:TURNS_SHOWN]]
-        numbers = sorted({1, query.runs, *(turns or [USUAL_RUNS])})
-        if query.against:
+        numbers = sorted({1, runs, *(turns or [USUAL_RUNS])})
+        if not kept:
             break
-        more = alternatives.with_best(estimate.decision.kept, [(None, runs) for runs in numbers])
+        more = alternatives.with_best(kept, [(None, number) for number in numbers])
         if more.rows == alternatives.rows:
             break
         alternatives = more
@@ -183,21 +173,27 @@ def _follow_runs(
 
 
 def select_alternatives(
-    context: EstimateContext, query: BreakevenQuery, estimate: Estimate, *, question: Question
+    context: EstimateContext,
+    estimate: Estimate,
+    *,
+    question: Question,
+    against: tuple[str, ...] = (),
+    runs: int = 1,
 ) -> Alternatives:
     """Return the named alternatives, or what may be best of the offers that keep the limits.
 
     Args:
         context: Workload, offers and terms.
-        query: Alternatives and number of runs.
         estimate: Estimate of one run on all offers, with a decision.
         question: Scaling, values of hours and spot properties.
+        against: Names of the alternatives; empty for the best and the usual ones.
+        runs: Number of runs at which the best of each name is chosen [-].
 
     Raises:
         UsageError: A name matches no offer.
         NoAnswerError: No alternative can run the work.
     """
     pricer = RunPricer.of(estimate, context, question)
-    if query.against:
-        return select_named(query.against, pricer, runs=query.runs)
-    return select_best(estimate.decision, pricer, runs=query.runs)
+    if against:
+        return select_named(against, pricer, runs=runs)
+    return select_best(estimate.decision, pricer, runs=runs)

@@ -13,7 +13,7 @@ from ..predict.breakdown import StepBreakdown, break_down_step
 from ..predict.predictor import Predictor
 from ..predict.step_time import StepTime
 from ..workload.capture.kept_models import keep_models_built
-from .breakeven import BreakevenQuery, select_alternatives
+from .breakeven import select_alternatives
 from .context import build_context, trace_workload
 from .cost_terms import CostTerms
 from .crossovers import Crossover, find_crossovers
@@ -179,7 +179,7 @@ class _CostCurves:
         workload = context.workload
         if workload.epochs is None or workload.samples is None or estimate.decision.recommended is None:
             return None
-        return cls(select_alternatives(context, BreakevenQuery(), estimate, question=question), workload.epochs)
+        return cls(select_alternatives(context, estimate, question=question), workload.epochs)
 
     @property
     def farthest(self) -> int:

@@ -15,7 +15,7 @@ from factories import make_workload
 from gpuplan.errors import NoAnswerError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator, Offer
-from gpuplan.plan.breakeven import BreakevenQuery, compare_alternatives, select_alternatives
+from gpuplan.plan.breakeven import compare_alternatives, select_alternatives
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.decision import SURE, decide
 from gpuplan.plan.estimate import Estimate
@@ -212,10 +212,10 @@ def test_breakeven_and_json_agree(number: int) -> None:
     taken = take(answer)
     if taken is None:
         with pytest.raises(NoAnswerError):
-            compare_alternatives(context, BreakevenQuery(), question=question)
+            compare_alternatives(context, question=question)
         return
     assert taken.bill is not None
-    compared = compare_alternatives(context, BreakevenQuery(), question=question)
+    compared = compare_alternatives(context, question=question)
     assert compared.best.offer.offer is taken.offer
     assert compared.best.total_usd == pytest.approx(taken.total_usd)
     assert compared.best.money_usd.mid == pytest.approx(taken.bill.mid_nano * 1e-9)
@@ -224,7 +224,7 @@ def test_breakeven_and_json_agree(number: int) -> None:
     assert answer.decision_json()["recommended"]["total_usd"] == row["total_usd"]
 
     assert {1, *(turn.at for turn in compared.by_runs[:2])} <= set(compared.totals)
-    everything = select_alternatives(context, BreakevenQuery(), answer, question=question)
+    everything = select_alternatives(context, answer, question=question)
     for runs, ways in compared.totals.items():
         best = everything.with_best(answer.decision.kept, [(None, runs)]).at(None, runs)[0]
         assert ways[0].total_usd == pytest.approx(best.total_usd)
