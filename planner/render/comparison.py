@@ -69,14 +69,13 @@ def _emit_screen(head: Iterable[str], columns: Sequence[Column], rows: Any, belo
     emit_text("\n" + wrap(line for line in below if line))
 
 
-_COLUMNS = [
+_MACHINE, _TIME, _COST = (Column(key=name, header=name) for name in ("machine", "time", "cost"))
+_TOTAL = Column(key="total", header="total", justify="right", dispensable=1)
+_RUNS, _OWN = (
     Column(key="runs", header="runs", justify="right"),
-    Column(key="machine", header="machine"),
-    Column(key="time", header="time"),
-    Column(key="cost", header="cost"),
     Column(key="own", header="hands-on", justify="right"),
-    Column(key="total", header="total", justify="right", dispensable=1),
-]
+)
+_COLUMNS = [_RUNS, _MACHINE, _TIME, _COST, _OWN, _TOTAL]
 _TSV = (
     "name", "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
     "price_as_of", "sessions", "machine_h", "calendar_h", "own_h", "money_usd_low", "money_usd",
@@ -115,12 +114,15 @@ def format_verdict(result: Breakeven) -> list[str]:
     taken = words.take(0, None) if result.named else result.estimate.decision.lines[0]
     asked, turns = result.estimate.workload.total_epochs or 0, result.by_epochs or ()
     below = next((one for one in reversed(turns) if one.at <= asked), None)
-    epochs = [
+    parts = [
         f"Below {below.at:,} epochs, {names[below.before]}." if below else "",
         _format_turns([one for one in turns if one.at > asked][:1], "epochs", names),
     ]
+    epochs = " ".join(filter(None, parts))
+    if epochs and result.runs > 1:
+        epochs = f"At {result.runs:,} runs: {epochs[0].lower()}{epochs[1:]}"
     runs = _format_turns(result.by_runs[:2], "runs", names) or "The same for any number of runs."
-    return list(filter(None, (f"{taken} {runs}", " ".join(filter(None, epochs)))))
+    return list(filter(None, (f"{taken} {runs}", epochs)))
 
 
 def _format_turns(turns: Sequence[Crossover], what: str, names: dict[str, str]) -> str:
@@ -168,7 +170,7 @@ def _build_runs_rows(result: Breakeven) -> list[dict[str, Any]]:
 
 
 _RIG_COLUMNS = [
-    Column(key="machine", header="machine"),
+    _MACHINE,
     Column(key="hours", header="h/week", justify="right"),
     Column(key="price", header="$/h", justify="right", dispensable=1),
     Column(key="cost", header="a month"),
@@ -260,10 +262,10 @@ def _format_months(result: BuyOrRent, work: MonthlyWork) -> str:
 _SWEEP_COLUMNS = [
     Column(key="batch", header="batch", justify="right"),
     Column(key="precision", header="precision"),
-    Column(key="machine", header="machine"),
-    Column(key="time", header="time"),
-    Column(key="cost", header="cost"),
-    Column(key="total", header="total", justify="right", dispensable=1),
+    _MACHINE,
+    _TIME,
+    _COST,
+    _TOTAL,
 ]
 _SWEEP_TSV = (
     "batch_size", "global_batch_size", "precision", "provider", "instance_type", "accelerator", "devices",
