@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..units import (
-    Interval,
-    format_device,
-    format_duration,
-    format_duration_range,
-    format_range,
-    format_short,
-    format_usd,
-)
+from ..units import GIB, Interval, format_device, format_duration, format_duration_range, format_short
 from .fitting import describe_changes
 from .timeline import TRAINING
 
 if TYPE_CHECKING:
+    from ..offers.rows import Offer
     from ..workload.model import Workload
     from .cost_terms import Currency
+    from .estimate import Estimate
     from .offer_estimate import OfferEstimate
-    from .select import OfferContext
 
 
-SAMPLES_PRICED = 1e6
-LEAST_USD = 0.01
 MOSTLY = 0.5  # share of a doubt from which one assumption is named [-]
 PROVIDERS: Mapping[str, str] = {
-    "aws": "AWS", "azure": "Azure", "colab": "Colab", "coreweave": "CoreWeave", "gcp": "Google Cloud",
+    "aws": "AWS", "azure": "Azure", "colab": "Colab", "coreweave": "CoreWeave", "gcp": "Google",
     "kaggle": "Kaggle", "lambda": "Lambda", "nebius": "Nebius", "runpod": "RunPod", "vast": "Vast",
 }  # fmt: skip
+NOTEBOOKS, PAID_PLANS = ("colab", "kaggle"), ("pro-plus", "pro")
 # What replaces the assumption behind a phase of a run, or measures the steps themselves.
 SETTLED_BY: Mapping[str, str] = {
     "boot": "--assume boot_s=90",
@@ -43,42 +34,66 @@ SETTLED_BY: Mapping[str, str] = {
 }
 
 
-def name_machine(one: OfferEstimate) -> str:
-    """Return an offer of an estimate as one speaks of it."""
-    return name_offer(one.selected)
+def name_machine(*, provider: str, instance_type: str, accelerator: str, devices: float, purchase: str) -> str:
+    """Return an offer as one speaks of it.
 
-
-def name_offer(selected: OfferContext) -> str:
-    """Return an offer as one speaks of it: `H100-SXM on Lambda`, `Kaggle 2× T4`, `this CPU`."""
-    offer, limits = selected.offer, selected.limits
-    device, place = format_device(offer.accelerator, offer.devices), PROVIDERS.get(offer.provider, offer.provider)
-    if offer.provider == "local":
+    Example:
+        >>> t4 = {"accelerator": "T4", "devices": 1.0, "purchase": "spot"}
+        >>> name_machine(provider="aws", instance_type="g4dn.xlarge", **t4)
+        'T4 on AWS spot'
+        >>> name_machine(provider="colab", instance_type="colab-pro-plus-t4", **t4)
+        'Colab T4 (pro-plus)'
+    """
+    device, place = format_device(accelerator, devices), PROVIDERS.get(provider, provider)
+    if provider == "local":
         return f"this {device}"
-    if offer.provider == "own":
-        return f"your {offer.instance_type}"
-    if limits is not None:
-        plan = limits.plan.partition("-")[2]
-        return f"{place} {device}{'' if plan in ('free', 'payg') else f' ({plan})'}"
-    return f"{device} on {place}{' spot' if offer.purchase == 'spot' else ''}"
+    if provider == "own":
+        return f"your {instance_type}"
+    if provider in NOTEBOOKS:
+        plan = next((f" ({plan})" for plan in PAID_PLANS if instance_type.startswith(f"{provider}-{plan}-")), "")
+        return f"{place} {device}{plan}"
+    return f"{device} on {place}{' spot' if purchase == 'spot' else ''}"
 
 
-def format_money(usd: float, currency: Currency) -> str:
-    """Return an amount."""
-    if 0 < usd < LEAST_USD and currency.code == "USD":
-        return "< 1 cent"
-    amount = float(currency.of_usd(Decimal(usd)))
-    return currency.format(f"{amount:.2f}" if LEAST_USD <= amount < 1 else format_usd(amount))
+def describe_misfit(estimate: Estimate) -> str:
+    """Return that a training fits on none of the devices as it is, and at which batch it does; else empty.
+
+    Args:
+        estimate: Estimate as asked.
+    """
+    workload = estimate.workload
+    devices = [estimate.offers[index] for index in estimate.best_per_devices()]
+    known = [one for one in devices if one.device_estimate.memory.fits is not None]
+    if workload.mode != "train" or not known or any(one.device_estimate.memory.fits for one in known):
+        return ""
+    largest = max(known, key=lambda one: one.device_estimate.memory.available_bytes or 0)
+    memory, kinds = largest.device_estimate.memory, {one.offer.accelerator for one in known}
+    where = f"a {largest.offer.accelerator}" if len(kinds) == 1 else f"any of {len(kinds)} accelerators"
+    most = "" if len(kinds) == 1 else f" of a {largest.offer.accelerator}"
+    needed, available = memory.needed_bytes / GIB, (memory.available_bytes or 0) / GIB
+    fitting = f"; batch {memory.largest_batch_size:,} does" if memory.largest_batch_size else ""
+    return (
+        f"Batch {workload.batch_size:,} does not fit {where}: "
+        f"it needs {needed:,.1f} of {available:,.1f} GiB{most}{fitting}."
+    )
+
+
+def name_offer(offer: Offer) -> str:
+    """Return an offer of the catalog as one speaks of it."""
+    return name_machine(
+        provider=offer.provider,
+        instance_type=offer.instance_type,
+        accelerator=offer.accelerator,
+        devices=offer.devices,
+        purchase=offer.purchase,
+    )
 
 
 def format_cost(usd: Interval, currency: Currency, *, with_range: bool = False) -> str:
     """Return a cost: `free`, `< 1 cent`, `$14.80 (11–19)`."""
-    if usd.high == 0:
-        return "free"
-    text = format_money(usd.mid, currency)
-    if not with_range or usd.low == usd.high or usd.mid < LEAST_USD:
-        return text
-    low, high = (float(currency.of_usd(Decimal(end))) for end in (usd.low, usd.high))
-    return f"{text} ({format_range(low, high)})"
+    if usd.high == 0 or not with_range:
+        return "free" if usd.high == 0 else currency.format_amount(usd.mid)
+    return currency.format_spread(usd.low, usd.mid, usd.high)
 
 
 class DecisionWords(NamedTuple):
@@ -103,17 +118,17 @@ class DecisionWords(NamedTuple):
         """Return name, cost and time of an offer."""
         one = self.offers[row]
         parts = (self.cost(one, with_range=with_range) if with_cost else "", self.time(one, with_range=with_range))
-        return ", ".join(filter(None, (name_machine(one), *parts)))
+        return ", ".join(filter(None, (self.name(one), *parts)))
 
-    def usd(self, usd: float) -> str:
-        """Return an amount."""
-        return format_money(usd, self.currency)
+    def name(self, one: OfferEstimate) -> str:
+        """Return an offer as one speaks of it."""
+        return name_offer(one.offer)
 
     def cost(self, one: OfferEstimate, *, with_range: bool = False) -> str:
         """Return the cost of a run, or of a million samples."""
         if one.bill is None:
             each = one.usd_per_million_samples
-            return "free" if not each else f"{self.usd(float(each))} per million samples"
+            return "free" if not each else f"{self.currency.format_amount(float(each))} per million samples"
         low, mid, high = (float(nano) * 1e-9 for nano in one.bill.nano)
         return format_cost(Interval(low=low, mid=mid, high=high), self.currency, with_range=with_range)
 

@@ -17,6 +17,7 @@ from .breakeven import select_alternatives
 from .context import build_context, trace_workload
 from .cost_terms import CostTerms
 from .crossovers import Crossover, find_crossovers
+from .decision_words import describe_misfit
 from .estimate import CostCurve, Estimate, ReportDetails
 from .estimate_workload import estimate_in_context
 from .fit_options import build_sizes_error, prepare_fit, require_fittable
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..workload.options import WorkloadOptions
     from .alternatives import Alternative, Alternatives
     from .compilation import StepCompiler
+    from .fitting import FitWays
 
 
 def estimate_model(
@@ -80,15 +82,29 @@ def estimate_model(
             profiles=profiles,
             compiling=compiling,
         )
-        ways = None
+        ways, prepare = None, partial(prepare_fit, context, model, question, script_arguments=script_arguments)
         if fit:
-            question, ways = prepare_fit(context, model, question, script_arguments=script_arguments)
+            question, ways = prepare()
         answer = estimate_in_context(context, question, ways=ways)
+        if not (fit or compiling) and (misfit := describe_misfit(answer)) and context.resized is not None:
+            answer = _plan_what_fits(answer, misfit, context, prepare)
         if detailed:
             answer = replace(answer, details=build_report_details(context, answer, question))
         if best_batch:
             answer = _at_best_batch(answer, context, question)
         return answer if context.workload.mode == "train" else _served(answer, context, model, options)
+
+
+def _plan_what_fits(
+    answer: Estimate, misfit: str, context: EstimateContext, prepare: Callable[[], tuple[Question, FitWays]]
+) -> Estimate:
+    """Return the estimate with `--fit`, which says so first, of a training that fits nowhere as it is."""
+    with keep_models_built():
+        question, ways = prepare()
+        fitted = estimate_in_context(context, question, ways=ways)
+    if fitted.decision.recommended is None:
+        return answer
+    return replace(fitted, decision=replace(fitted.decision, lines=(misfit, *fitted.decision.lines)))
 
 
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..plan.buy_or_rent import FARTHEST_MONTHS, SCHEMA
-from ..plan.decision_words import PROVIDERS, DecisionWords, format_cost, format_money, name_machine, name_offer
+from ..plan.decision_words import PROVIDERS, DecisionWords, format_cost, name_offer
 from ..units import (
     SECONDS_PER_HOUR,
     format_device,
@@ -20,7 +20,7 @@ from ..units import (
     format_usd,
 )
 from .estimate_notes import format_age_line
-from .estimate_table import format_title
+from .estimate_screen import format_title
 from .output import Column, emit_document, emit_rows, emit_text, emit_tsv, get_terminal_width
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _format_turns(turns: Sequence[Crossover], what: str, names: dict[str, str]) 
 
 def _name_alternatives(alternatives: Sequence[Alternative]) -> dict[str, str]:
     """Return each alternative as one speaks of it, with its name where others are spoken of alike."""
-    spoken = {one.name: name_machine(one.offer) for one in alternatives}
+    spoken = {one.name: name_offer(one.offer.offer) for one in alternatives}
     count = Counter(spoken.values())
     return {name: f"{words} ({name})" if count[words] > 1 else words for name, words in spoken.items()}
 
@@ -163,7 +163,7 @@ def _build_runs_rows(result: Breakeven) -> list[dict[str, Any]]:
                     "time": format_duration_range(way.time_s),
                     "cost": format_cost(way.money_usd, currency, with_range=with_range),
                     "own": format_duration(way.offer.own_h * SECONDS_PER_HOUR),
-                    "total": format_money(way.total_usd, currency),
+                    "total": currency.format_amount(way.total_usd),
                 }
             )
     return rows
@@ -221,10 +221,10 @@ def build_rig_json(result: BuyOrRent) -> dict[str, Any]:
 def format_rig_recommendation(result: BuyOrRent) -> str:
     """Return whether to buy, compared with the best machine to rent, and after how long that pays off."""
     best, offer, rig = result.rentals[0], result.own.selected.offer, result.rig
-    rent, cost = name_offer(best.selected), format_cost(best.money_usd, result.currency, with_range=True)
+    rent, cost = name_offer(best.selected.offer), format_cost(best.money_usd, result.currency, with_range=True)
     months, paid = _format_months(result, best), "free" if cost == "free" else f"{cost} a month"
     device = format_device(offer.accelerator, offer.devices)
-    bought = f"at {rig.hours_a_week:g} h a week the {device} for {format_money(rig.purchase_usd, result.currency)}"
+    bought = f"at {rig.hours_a_week:g} h a week the {device} for {result.currency.format_amount(rig.purchase_usd)}"
     after = {"never": "never pays off", "0": "pays off at once"}.get(months, f"pays off after {months}")
     after = after.replace(" (", " months (", 1)
     if result.is_worth_buying:
@@ -238,13 +238,13 @@ def _build_rig_row(result: BuyOrRent, work: MonthlyWork) -> dict[str, Any]:
     offer, is_own = work.selected.offer, work is result.own
     total_usd = result.owning_usd(MONTHS_SHOWN) if is_own else MONTHS_SHOWN * work.total_usd.mid
     with_range = get_terminal_width() >= RANGES_FROM_WIDTH
-    name = f"yours: {format_device(offer.accelerator, offer.devices)}" if is_own else name_offer(work.selected)
+    name = f"yours: {format_device(offer.accelerator, offer.devices)}" if is_own else name_offer(offer)
     return {
         "machine": name,
         "hours": format_short(work.hours_a_week),
         "price": format_usd(work.money_usd.mid / work.hours * float(result.currency.per_usd)),
         "cost": format_cost(work.money_usd, result.currency, with_range=with_range),
-        "year": format_money(total_usd, result.currency),
+        "year": result.currency.format_amount(total_usd),
         "months": "" if is_own else _format_months(result, work),
     }
 
@@ -314,8 +314,8 @@ def _build_sweep_row(trial: SweepTrial) -> dict[str, Any]:
     return {
         "batch": f"{trial.batch_size:,}",
         "precision": trial.precision,
-        "machine": name_machine(one),
+        "machine": name_offer(one.offer),
         "time": words.time(one, with_range=True),
         "cost": words.cost(one, with_range=get_terminal_width() >= RANGES_FROM_WIDTH),
-        "total": words.usd(one.total_usd or 0.0),
+        "total": estimate.terms.currency.format_amount(one.total_usd or 0.0),
     }
