@@ -14,6 +14,8 @@ from .plan.question import SortBy
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from .plan.breakeven import Breakeven
+
 
 # Arguments of `estimate` that describe the run, not the offers.
 WORK = (
@@ -161,3 +163,28 @@ def estimate(
         fit=fit,
     )
     return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})
+
+
+@cache_dir_restored()
+def breakeven(model: Any, *, runs: int = 1, against: Sequence[str] = (), **asked: Any) -> Breakeven:
+    """Compare notebooks, this machine and the clouds for one run and for several. Nothing is trained.
+
+    Args:
+        model: A `keras.Model`, or a MODEL reference as on the command line.
+        runs: Number of equal runs, one after the other [-].
+        against: Alternatives by name, such as `"colab-free"`, `"aws:g4dn.xlarge:spot"`; empty for the best ones.
+        asked: Arguments of `estimate` that describe the run, the offers and the values of hours.
+
+    Raises:
+        GpuplanError: The caller can fix the error: UsageError for a wrong argument, NoAnswerError if nothing can
+            run the work.
+    """
+    from .plan.breakeven import compare_alternatives
+    from .plan.context import build_context
+    from .plan.request import EstimateRequest, build_workload_options
+
+    asked["assume"] = [f"{key}={value}" for key, value in (asked.get("assume") or {}).items()]
+    request = EstimateRequest(**{name: value for name, value in asked.items() if name not in WORK}).resolve()
+    options = build_workload_options(**{name: value for name, value in asked.items() if name in WORK})
+    context = build_context(model, request.question, options=options, catalog=request.catalog, terms=request.terms)
+    return compare_alternatives(context, question=request.question, against=tuple(against), runs=runs)

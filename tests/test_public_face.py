@@ -106,3 +106,14 @@ def test_wrong_arguments_are_usage_errors() -> None:
         gpuplan.estimate("ResNet50", epochs=1, steps=1)
     with pytest.raises(gpuplan.GpuplanError, match="is not a duration"):
         gpuplan.estimate("ResNet50", deadline="soon")
+
+
+def test_breakeven_takes_what_estimate_takes() -> None:
+    """One run of it has the decision of `estimate`; a misspelt argument is a TypeError."""
+    asked = {"providers": ["lambda", "aws"], "epochs": 2, "hour_value": 30.0, "assume": {"boot_s": 60}}
+    compared = gpuplan.breakeven(str(EXAMPLE), runs=3, **asked)
+
+    assert compared.to_json()["decision"] == gpuplan.estimate(str(EXAMPLE), **asked).decision_json()
+    assert {1, 3} <= set(compared.totals)
+    with pytest.raises(TypeError):
+        gpuplan.breakeven(str(EXAMPLE), epoch=2)

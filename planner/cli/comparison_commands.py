@@ -60,15 +60,13 @@ def breakeven(
     out: OutputFlags,
 ) -> None:
     """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
-    from ..plan.breakeven import BreakevenQuery, compare_alternatives
+    from ..plan.breakeven import compare_alternatives
     from ..plan.context import build_context
     from ..plan.fit_options import prepare_fit, require_fittable
     from ..render.comparison import build_breakeven_json, emit_breakeven
     from ..workload.capture.kept_models import keep_models_built
 
-    query = BreakevenQuery(
-        against=tuple(name.strip() for name in (against or "").split(",") if name.strip()), runs=runs
-    )
+    names = tuple(name.strip() for name in (against or "").split(",") if name.strip())
     options = build_options(work)
     if fit:
         require_fittable(options)
@@ -86,10 +84,10 @@ def breakeven(
         question, ways = asked.question, None
         if fit:
             question, ways = prepare_fit(context, model, question, script_arguments=script_arguments or ())
-        result = compare_alternatives(context, query, question=question, ways=ways)
+        result = compare_alternatives(context, question=question, against=names, runs=runs, ways=ways)
     out.write(lambda: build_breakeven_json(result))
     emit_breakeven(result, as_json=out.json_)
-    best = result.best.alternative.offer.offer
+    best = result.best.offer.offer
     suggest_next(
         format_command(
             "estimate",
@@ -139,7 +137,7 @@ def rig(
     out: OutputFlags,
 ) -> None:
     """Compare buying a machine with renting: the month from which on buying pays off."""
-    from ..plan.buy_or_rent import OwnedMachine, compare_buy_rent, find_rentals_by_price, find_rentals_for_work
+    from ..plan.buy_or_rent import OwnedMachine, compare_by_price, compare_for_work
     from ..plan.context import build_context
     from ..plan.cost_terms import take_overrides
     from ..plan.request import EstimateRequest
@@ -156,7 +154,9 @@ def rig(
         raise UsageError(f"the power of {name} is not known", hint="add `--assume power_w=450`")
     owned = OwnedMachine(purchase_usd=price, electricity_usd_per_kwh=electricity, hours_a_week=hours_a_week, **own)
     if model is None:
-        rivals = find_rentals_by_price(asked.catalog, name, devices)
+        result = compare_by_price(
+            owned, accelerator=name, devices=devices, catalog=asked.catalog, terms=asked.terms
+        )
     else:
         options = build_options(work)
         with show_estimate_progress(model) as tell:
@@ -167,11 +167,11 @@ def rig(
                 catalog=asked.catalog,
                 terms=asked.terms,
             )
-            rivals = find_rentals_for_work(context, asked.question, accelerator=name, devices=devices)
-    wait_value = asked.question.wait_value_usd
-    verdicts = compare_buy_rent(owned, accelerator=name, rivals=rivals, wait_value_usd=wait_value)
-    out.write(lambda: build_rig_json(verdicts))
-    emit_rig(verdicts, as_json=out.json_)
+            result = compare_for_work(
+                owned, accelerator=name, devices=devices, context=context, question=asked.question
+            )
+    out.write(lambda: build_rig_json(result))
+    emit_rig(result, as_json=out.json_)
     if model is None:
         step = format_command("rig", "MODEL", accelerator=name, price=price)
     else:
@@ -208,7 +208,7 @@ def sweep(
     """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
     from ..plan.context import build_context
     from ..plan.sweep import sweep
-    from ..render.comparison import emit_sweep
+    from ..render.comparison import build_sweep_json, emit_sweep
     from ..workload.capture.kept_models import keep_models_built
     from ..workload.capture.load import load_workload
 
@@ -241,7 +241,7 @@ def sweep(
             precisions=[name.strip() for name in precisions.split(",") if name.strip()],
             trace=trace,
         )
-    out.write(result.to_json)
+    out.write(lambda: build_sweep_json(result))
     emit_sweep(result, as_json=out.json_)
     suggest_next(
         _format_estimate_command(result, {"shard": shard, "samples": samples, "epochs": epochs}, script_arguments),
@@ -252,15 +252,15 @@ def sweep(
 def _format_estimate_command(
     result: SweepResult, flags: dict[str, Any], script_arguments: list[str] | None
 ) -> str:
-    """Return the command that estimates the cheapest of the best points."""
-    point = min(result.best, key=lambda point: point.cost_usd)
-    offer = point.offer.offer
+    """Return the command that estimates the best trial on the accelerator that is taken."""
+    trial = result.trials[0]
+    offer = trial.taken.offer
     return format_command(
         "estimate",
-        result.model,
+        result.context.workload.model,
         accelerator=offer.accelerator,
         devices=offer.devices,
-        **{**flags, "batch_size": point.batch_size, "precision": point.precision},
+        **{**flags, "batch_size": trial.batch_size, "precision": trial.precision},
         o="plan.json",
         arguments=script_arguments,
     )

@@ -49,6 +49,7 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
         faster=_find_faster(options, kept, taken),
         probability=chance if question.has_limits else None,
         values=_name_values(options, kept, taken, question),
+        kept=tuple(options.rows[options.chance >= min(SURE, chance)].tolist()),
     )
     needs = ranked.offers.contexts[taken].needs
     lines = (

@@ -14,7 +14,7 @@ from .offer_table import OfferTable
 if TYPE_CHECKING:
     from ..predict.breakdown import StepBreakdown
     from ..workload.model import Workload
-    from .alternative_costs import Crossover
+    from .crossovers import Crossover
     from .improvements import Improvement
     from .offer_estimate import OfferEstimate
 
@@ -36,6 +36,7 @@ class Decision(Frozen):
         nearest: The nearest misses if nothing keeps the limits.
         improvements: Changes of the training that are worth their while on the recommended offer.
         values: The values of hours in a sentence, where half or double of one would change the choice.
+        kept: All offers that keep the limits as surely as the recommended one.
     """
 
     recommended: int | None = None
@@ -47,6 +48,7 @@ class Decision(Frozen):
     probability: float | None = None
     nearest: tuple[int, ...] = ()
     values: str = ""
+    kept: tuple[int, ...] = ()
     improvements: tuple[Improvement, ...] = ()
 
     @property

@@ -9,15 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NoAnswerError
 from ..predict.breakdown import StepBreakdown, break_down_step
 from ..predict.predictor import Predictor
 from ..predict.step_time import StepTime
 from ..workload.capture.kept_models import keep_models_built
-from .alternative_costs import Crossover, find_crossovers
-from .breakeven import BreakevenQuery, build_cost_model
+from .breakeven import select_alternatives
 from .context import build_context, trace_workload
 from .cost_terms import CostTerms
+from .crossovers import Crossover, find_crossovers
 from .decision_words import describe_misfit
 from .estimate import CostCurve, Estimate, ReportDetails
 from .estimate_workload import estimate_in_context
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from ..units import Interval
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
-    from .alternative_costs import AlternativeCost, AlternativeCostModel
+    from .alternatives import Alternative, Alternatives
     from .compilation import StepCompiler
     from .fitting import FitWays
 
@@ -89,10 +88,10 @@ def estimate_model(
         answer = estimate_in_context(context, question, ways=ways)
         if not (fit or compiling) and (misfit := describe_misfit(answer)) and context.resized is not None:
             answer = _plan_what_fits(answer, misfit, context, prepare)
-        if best_batch:
-            answer = _at_best_batch(answer, context, question)
         if detailed:
             answer = replace(answer, details=build_report_details(context, answer, question))
+        if best_batch:
+            answer = _at_best_batch(answer, context, question)
         return answer if context.workload.mode == "train" else _served(answer, context, model, options)
 
 
@@ -184,49 +183,41 @@ def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -
 
 @dataclass(frozen=True)
 class _CostCurves:
-    """Costs of the default alternatives at numbers of epochs, computed once per number."""
+    """Costs of the alternatives at numbers of epochs, computed once per number."""
 
-    costs: AlternativeCostModel
+    alternatives: Alternatives
     asked: int
-    known: dict[int, dict[str, AlternativeCost]] = field(default_factory=dict)
+    known: dict[int, dict[str, Alternative]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, context: EstimateContext, estimate: Estimate, question: Question) -> _CostCurves | None:
-        """Build the curves; None if the run is not given in epochs or no default alternative is offered."""
+        """Build the curves; None if the run is not given in epochs or nothing is taken."""
         workload = context.workload
-        if workload.epochs is None or workload.samples is None:
+        if workload.epochs is None or workload.samples is None or estimate.decision.recommended is None:
             return None
-        try:
-            costs = build_cost_model(context, BreakevenQuery(), estimate, question=question)
-        except NoAnswerError:
-            return None
-        return cls(costs.narrowed(epochs=workload.epochs, runs=1), workload.epochs)
+        return cls(select_alternatives(context, estimate, question=question), workload.epochs)
 
     @property
     def farthest(self) -> int:
         """End of the curves [epochs]."""
         return MOST_EPOCHS_TIMES * max(self.asked, 10)
 
-    def at(self, epochs: int) -> dict[str, AlternativeCost]:
-        """Return the cost of each alternative by name, the cheapest first."""
+    def at(self, epochs: int) -> dict[str, Alternative]:
+        """Return each alternative by name, the least total first."""
         if epochs not in self.known:
-            found = self.costs.at(epochs=epochs, runs=1)
-            self.known[epochs] = {cost.alternative.name: cost for cost in found}
+            self.known[epochs] = {one.name: one for one in self.alternatives.at(epochs, 1)}
         return self.known[epochs]
 
     def find_crossover_points(self) -> tuple[Crossover, ...]:
-        """Return the numbers of epochs at which the cheapest alternative changes."""
+        """Return the numbers of epochs at which the best alternative changes."""
         return find_crossovers(lambda n: next(iter(self.at(n))), farthest=self.farthest)
 
     def against(self, name: str) -> Iterator[Crossover]:
         """Yield the numbers of epochs at which one alternative overtakes each other paid one in cost."""
         asked = self.at(self.asked)
-        for other in [rival for rival in asked if rival != name and asked[rival].money_usd.mid > 0]:
-            yield from (
-                find_crossovers(partial(self._cheaper, name, other), farthest=self.farthest)
-                if name in asked
-                else ()
-            )
+        if name in asked:
+            for other in [rival for rival in asked if rival != name and asked[rival].money_usd.mid > 0]:
+                yield from find_crossovers(partial(self._cheaper, name, other), farthest=self.farthest)
 
     def _cheaper(self, one: str, other: str, epochs: int) -> str:
         """Return the name of the cheaper of two alternatives."""
@@ -236,11 +227,11 @@ class _CostCurves:
     def curves(self) -> Iterator[CostCurve]:
         """Yield the cost curve of each alternative."""
         epochs = sorted({n for n in EPOCHS_SHOWN if n <= self.farthest} | {self.asked, self.farthest})
-        for alternative in self.costs.alternatives:
-            found = [(n, self.at(n)[alternative.name].money_usd) for n in epochs]
+        for name, row in self.alternatives.rows.items():
+            found = [(n, self.at(n)[name].money_usd) for n in epochs]
             yield CostCurve(
-                name=alternative.name,
-                instance_type=alternative.offer.offer.instance_type,
+                name=name,
+                instance_type=self.alternatives.pricer.offers[row].offer.instance_type,
                 points=tuple((n, usd.low, usd.mid, usd.high) for n, usd in found),
             )
 

@@ -79,16 +79,7 @@ def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = Fa
     """
     import numpy as np
 
-    time_s = np.array([_time_s(run) for run in offers.runs])[offers.run_of]
-    cost_usd = _compute_costs(offers)
-    offers.total_usd = compute_total_usd(
-        money_usd=cost_usd,
-        own_h=np.array([run.own_h for run in offers.runs])[offers.run_of],
-        wall_h=time_s / SECONDS_PER_HOUR,
-        hour_value_usd=question.hour_value_usd,
-        wait_value_usd=question.wait_value_usd,
-        aged_share=offers.aged_shares,
-    )
+    total_usd, time_s, cost_usd = compute_totals(offers, question)
     complete = np.array([context.offer.complete for context in offers.contexts], dtype=bool)
     possible = complete & _column(offers, lambda run: run.device_estimate.memory.fits is True)
     usable = complete & _column(offers, lambda run: not run.device_estimate.is_ruled_out)
@@ -99,7 +90,7 @@ def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = Fa
     unknown = np.isnan(first) | np.isnan(second)
     keys = (np.nan_to_num(second, nan=np.inf, posinf=np.inf), np.nan_to_num(first, nan=np.inf, posinf=np.inf))
     order = np.lexsort((*keys, unknown, ~usable))  # the last key decides first
-    possible &= ~np.isnan(offers.total_usd)
+    possible &= ~np.isnan(total_usd)
     takable, refused = _find_takable(offers, possible & usable, question, one_device=one_device)
     if question.filters.accelerators and not (takable.any() or refused.any()):
         takable, refused = _find_takable(offers, possible, question, one_device=one_device)
@@ -111,6 +102,27 @@ def _column(offers: OfferTable, holds: Callable[[UnpricedRun], bool]) -> Mask:
     import numpy as np
 
     return np.array([holds(run) for run in offers.runs], dtype=bool)[offers.run_of]
+
+
+def compute_totals(offers: OfferTable, question: Question) -> tuple[Floats, Floats, Floats]:
+    """Set and return the totals of offers, and return the times and costs that they come from [USD], [s], [USD].
+
+    Args:
+        offers: Offers with their runs; gets its `total_usd`.
+        question: Values of hours.
+    """
+    import numpy as np
+
+    time_s, cost_usd = np.array([_time_s(run) for run in offers.runs])[offers.run_of], _compute_costs(offers)
+    total_usd = offers.total_usd = compute_total_usd(
+        money_usd=cost_usd,
+        own_h=np.array([run.own_h for run in offers.runs])[offers.run_of],
+        wall_h=time_s / SECONDS_PER_HOUR,
+        hour_value_usd=question.hour_value_usd,
+        wait_value_usd=question.wait_value_usd,
+        aged_share=offers.aged_shares,
+    )
+    return total_usd, time_s, cost_usd
 
 
 def _find_takable(offers: OfferTable, known: Mask, question: Question, *, one_device: bool) -> tuple[Mask, Mask]:
