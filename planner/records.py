@@ -1,14 +1,15 @@
-"""Immutable records, faster to create than frozen dataclasses, and their conversion into JSON values."""
+"""Immutable records, faster to create than frozen dataclasses, and their conversion into JSON and parameters."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields, is_dataclass
 from datetime import date
 from decimal import Decimal
 from enum import Enum
 from functools import cache
+from inspect import Parameter
 from pathlib import PurePath
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, get_args, get_origin, get_type_hints
@@ -86,6 +87,14 @@ class Frozen:
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={vars(self)[name]!r}" for name in self._blank)
         return f"{type(self).__qualname__}({values})"
+
+
+def iter_field_parameters(record: Callable[..., object]) -> Iterator[Parameter]:
+    """Yield a keyword parameter for each field of a dataclass, with its annotation."""
+    hints = get_type_hints(record, include_extras=True)
+    for one in fields(record):  # type: ignore[arg-type]
+        default = Parameter.empty if one.default is MISSING else one.default
+        yield Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[one.name])
 
 
 _known: dict[type, Callable[[Any], Any]] = {}  # conversions by type, filled on first use

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import UsageError, near_names_hint
+from ..plan.estimate_request import EstimateRequest
 from ..records import to_plain
 from ..render.progress import say
-from .flags import Accelerator as AcceleratorFlag
-from .flags import Provider, Region
+from .flags import OFFERS, expand_flag_groups
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
@@ -23,14 +23,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 SHOWN_OFFERS = 25  # on a terminal, without --all
 
 
-def offers(  # noqa: PLR0917 (typer passes everything by name)
-    accelerator: AcceleratorFlag = None,
-    provider: Provider = None,
-    region: Region = None,
-    purchase: Annotated[str, typer.Option(help="Purchase option: on-demand, spot or any.")] = "any",
-    devices: Annotated[
-        list[float] | None, typer.Option(help="Only this number of GPUs or TPU chips; repeatable.")
-    ] = None,
+@expand_flag_groups
+def offers(
+    *,
+    request: Annotated[EstimateRequest, OFFERS],
     retired: Annotated[bool, typer.Option(help="Include listed offers that are no longer available.")] = True,
     show_all: Annotated[
         bool, typer.Option("--all", help=f"On a terminal, list more than the {SHOWN_OFFERS} cheapest.")
@@ -52,11 +48,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
     catalog = load_user_catalog(load_settings())
     found = select_offers(
         (*catalog.offers, probe_local_offer(catalog)[0]),
-        accelerators=accelerator or (),
-        providers=provider or (),
-        regions=region or (),
-        purchase=purchase,
-        devices=devices or (),
+        **{name: getattr(request, name) for name in OFFERS},
         include_retired=retired,
         names=catalog.names,
     )
@@ -74,8 +66,8 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
         line = format_age_line(found) if sys.stdout.isatty() else ""  # JSON and TSV contain the dates
         if line:
             say(f"warning: {line}")
-        named = accelerator or [found[0].accelerator]
-        suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=provider, region=region))
+        named, others = request.accelerators or [found[0].accelerator], (request.providers, request.regions)
+        suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=others[0], region=others[1]))
 
 
 def accelerators(

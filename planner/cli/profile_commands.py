@@ -12,7 +12,7 @@ import typer
 
 from ..records import Frozen
 from ..render.progress import say
-from .flags import Backend, Device, ScriptArguments, build_options, expand_flag_groups
+from .flags import Backend, Device, ScriptArguments, expand_flag_groups
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def profile(
 
       gpuplan profile train.py --data script -- --images photos/
     """
+    from ..plan.estimate_request import EstimateRequest
+    from ..plan.request import build_workload_options
     from ..profile.request import ProfileRequest
     from ..profile.run import profile
     from ..render.output import require_writable
@@ -121,7 +123,7 @@ def profile(
         backend=backend,
         device=device,
         data=data,
-        options=build_options(mode=mode),
+        options=build_workload_options(EstimateRequest(mode=mode)),
         argv=tuple(script_arguments or ()),
         several=measuring.process_limits(),
         rules=measuring.rules(),

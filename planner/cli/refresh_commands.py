@@ -28,15 +28,6 @@ catalog = typer.Typer(help="Refresh and check the catalog of prices and accelera
 NO_PRICES = "no prices were refreshed yet: the packaged ones are used"
 
 
-def register(group: typer.Typer) -> None:
-    """Add the commands to the group `catalog`."""
-    group.command("refresh")(refresh)
-    group.command("diff")(diff)
-    group.command("age")(age)
-    group.command("history")(history)
-    group.command("path")(path)
-
-
 @catalog.command()
 def check(
     folder: Annotated[Path | None, typer.Argument(help="Your own catalog. Default: the packaged one.")] = None,
@@ -200,10 +191,10 @@ def diff(
 
 
 @catalog.command()
-def age(provider: Providers = None, as_json: AsJson = False) -> None:
+def age(as_json: AsJson = False) -> None:
     """Show how old the prices are, by provider and purchase option.
 
-    Example: gpuplan catalog age --provider gcp
+    Example: gpuplan catalog age
 
     Example: gpuplan catalog age --json
     """
@@ -214,12 +205,11 @@ def age(provider: Providers = None, as_json: AsJson = False) -> None:
     from ..settings import get_today, load_settings
 
     rows = summarize_ages(load_user_catalog(load_settings()).offers, today=get_today())
-    rows = [row for row in rows if not provider or row["provider"] in provider]
     if as_json:
         emit_json("gpuplan.catalog-age/1", {"ages": rows})
     else:
         emit_rows(AGE_COLUMNS, rows)
-        suggest_next(format_command("catalog", "refresh", provider=provider))
+        suggest_next(format_command("catalog", "refresh"))
 
 
 @catalog.command()

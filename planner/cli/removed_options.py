@@ -30,7 +30,13 @@ _ON_COMMANDS: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
         ("breakeven", "sweep", "rig", "profile", "reconcile"),
         {"--script-timeout": "set `GPUPLAN_SCRIPT_TIMEOUT=30m`, or `script_timeout` in a settings file"},
     ),
-    (("estimate",), {"--by": "type `--deadline 'Mon 08:00'`"}),
+    (
+        ("estimate",),
+        {
+            "--by": "type `--deadline 'Mon 08:00'`",
+            "--retired": "name the chip: `--accelerator K80`; `gpuplan offers` lists what is no longer rented",
+        },
+    ),
     (
         ("breakeven", "sweep"),
         {
@@ -41,7 +47,7 @@ _ON_COMMANDS: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
             "--feed": "`gpuplan estimate MODEL --feed jpeg` answers this",
             "--sort": "`gpuplan estimate MODEL --sort time` answers this",
             "--quota": "set `GPUPLAN_QUOTA=true`",
-            "--retired": "`gpuplan estimate MODEL --retired` answers this",
+            "--retired": "`gpuplan estimate MODEL --accelerator K80` answers for a chip that is no longer rented",
         },
     ),
     (
@@ -115,6 +121,7 @@ _ON_COMMANDS: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
     ),
     (("reap",), {"--owner": "`gpuplan stop ID --owner ID` ends machines of another installation"}),
     (("catalog diff",), {"--provider": "leave it out: the changes of every provider are shown"}),
+    (("catalog age",), {"--provider": "leave it out: the prices of every provider are shown"}),
 )
 
 _ON_A_MACHINE = "`gpuplan launch plan.json --dry-run` shows the same machine, and without `--dry-run` starts it"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NoAnswerError
@@ -17,7 +16,6 @@ from ..workload.capture.kept_models import keep_models_built
 from .alternative_costs import Crossover, find_crossovers
 from .breakeven import BreakevenQuery, build_cost_model
 from .context import build_context, trace_workload
-from .cost_terms import CostTerms
 from .estimate import CostCurve, Estimate, ReportDetails
 from .estimate_workload import estimate_in_context
 from .fit_options import build_sizes_error, prepare_fit, require_fittable
@@ -25,71 +23,51 @@ from .offer_estimate import BestBatch, OfferEstimate, ServingEstimate
 from .question import EstimateContext, Question
 
 if TYPE_CHECKING:
-    from ..offers.catalog import Catalog
     from ..predict.step_time import StepPredictor
     from ..units import Interval
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .alternative_costs import AlternativeCost, AlternativeCostModel
     from .compilation import StepCompiler
+    from .request import ResolvedRequest
 
 
 def estimate_model(
     model: Any,
-    question: Question,
+    asked: ResolvedRequest,
     *,
-    options: WorkloadOptions,
     script_arguments: Sequence[str] = (),
-    catalog: Catalog | None = None,
-    terms: CostTerms | None = None,
-    profiles: Sequence[Path] = (),
     detailed: bool = False,
-    best_batch: bool = False,
-    fit: bool = False,
     compiling: StepCompiler | None = None,
 ) -> Estimate:
-    """Estimate a model on all offers that a question selects.
+    """Estimate a model on all offers that a request selects.
+
+    With `best_batch` or `fit` the model is traced at more batch sizes, with `fit` also in the ways to make it fit.
 
     Args:
         model: MODEL reference, or a Keras model.
-        question: Filters, order and limits.
-        options: Tracing options of the run.
+        asked: The request with the user's settings.
         script_arguments: Arguments of a training script (`sys.argv`).
-        catalog: Catalog (``load_user_catalog(settings)``); None for the packaged one.
-        terms: Costs and assumptions besides the training; None for those of the catalog.
-        profiles: Files of `gpuplan profile` or `StepTimer`; saved runs are always used.
         detailed: Whether to add the details of a report.
-        best_batch: Whether to estimate each offer also at the largest batch that fits, which traces the model
-            at more batch sizes.
-        fit: Whether to plan steps that do not fit in smaller passes or with recomputed activations, and sharded
-            unless the question or the script says how; traces the model as often as that can make it fit.
         compiling: Compiler of the step for every named accelerator; None for no compilation.
 
     Raises:
         GpuplanError: Any error that the user can fix.
     """
-    if fit:
-        require_fittable(options, compiling)
-    with keep_models_built() if fit or best_batch else nullcontext():
-        context = build_context(
-            model,
-            question,
-            options=options,
-            script_arguments=script_arguments,
-            catalog=catalog,
-            terms=terms,
-            profiles=profiles,
-            compiling=compiling,
-        )
+    question, request = asked.question, asked.request
+    if request.fit:
+        require_fittable(asked.options, compiling)
+    with keep_models_built() if request.fit or request.best_batch else nullcontext():
+        context = build_context(model, asked, script_arguments=script_arguments, compiling=compiling)
         ways = None
-        if fit:
+        if request.fit:
             question, ways = prepare_fit(context, model, question, script_arguments=script_arguments)
         answer = estimate_in_context(context, question, ways=ways)
-        if best_batch:
+        if request.best_batch:
             answer = _at_best_batch(answer, context, question)
         if detailed:
             answer = replace(answer, details=build_report_details(context, answer, question))
-        return answer if context.workload.mode == "train" else _served(answer, context, model, options)
+        return answer if context.workload.mode == "train" else _served(answer, context, model, asked.options)
 
 
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:

@@ -141,8 +141,7 @@ def _format_unmatched(estimate: Estimate) -> str:
     """Return a clause with the requested accelerators that have no offer; empty if there are none."""
     if not estimate.unmatched:
         return ""
-    without = "" if estimate.options["include_retired"] else " (without --retired)"
-    return f"; no offer of {', '.join(estimate.unmatched)}{without}"
+    return f"; no offer of {', '.join(estimate.unmatched)}"
 
 
 def build_table_columns(estimate: Estimate, width: int) -> list[Column]:

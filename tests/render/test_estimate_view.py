@@ -107,10 +107,10 @@ def test_many_phases_do_not_widen_the_screen(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_accelerator_without_offers_is_named(monkeypatch: pytest.MonkeyPatch, estimate: Estimate) -> None:
-    """A requested accelerator without a row is listed below the table, with the flag that may add it."""
+    """A requested accelerator without a row is listed below the table."""
     text = " ".join(shown(monkeypatch, replace(estimate, unmatched=("K80",)), width=120).split())
 
-    assert "; no offer of K80 (without --retired); more:" in text
+    assert "; no offer of K80; more:" in text
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, estimate: Estimate, *, width: int, **options: bool) -> str:
