@@ -13,9 +13,22 @@ from .offer_table import OfferTable
 
 if TYPE_CHECKING:
     from ..predict.breakdown import StepBreakdown
+    from ..units import Interval
     from ..workload.model import Workload
     from .alternative_costs import Crossover
     from .offer_estimate import OfferEstimate
+
+
+class BudgetEpochs(Frozen):
+    """Epochs that a budget buys.
+
+    Args:
+        offer: Position of the offer in ``Estimate.offers``.
+        epochs: At the high end of the cost, at its centre and at its low end [-].
+    """
+
+    offer: int
+    epochs: Interval
 
 
 DECISION_ROLES = ("recommended", "free", "cheaper", "faster")
@@ -34,6 +47,7 @@ class Decision(Frozen):
         probability: That it keeps deadline and budget; None without limits [-].
         nearest: The nearest misses if nothing keeps the limits.
         values: The values of hours in a sentence, where half or double of one would change the choice.
+        budget_epochs: What a budget buys; None without one, or where it is unknown.
     """
 
     recommended: int | None = None
@@ -45,6 +59,7 @@ class Decision(Frozen):
     probability: float | None = None
     nearest: tuple[int, ...] = ()
     values: str = ""
+    budget_epochs: BudgetEpochs | None = None
 
     @property
     def sentence(self) -> str:
@@ -156,6 +171,7 @@ class Estimate(Frozen):
             "needs": list(self.decision.needs),
             "probability": self.decision.probability,
             "improvements": [],
+            "budget_epochs": to_plain(self.decision.budget_epochs),
         }
 
     def _choice(self, index: int | None) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from ..predict.step_time import StepTime
 from ..workload.capture.kept_models import keep_models_built
 from .alternative_costs import Crossover, find_crossovers
 from .breakeven import BreakevenQuery, build_cost_model
+from .budget_epochs import add_budget_epochs, estimate_for_budget, is_length_open
 from .context import build_context, trace_workload
 from .estimate import CostCurve, Estimate, ReportDetails
 from .estimate_workload import estimate_in_context
@@ -62,7 +63,11 @@ def estimate_model(
         ways = None
         if request.fit:
             question, ways = prepare_fit(context, model, question, script_arguments=script_arguments)
-        answer = estimate_in_context(context, question, ways=ways)
+        if is_length_open(context, question):
+            answer = estimate_for_budget(context, question, ways=ways)
+        else:
+            answer = estimate_in_context(context, question, ways=ways)
+            answer = add_budget_epochs(answer, context, question, ways=ways)
         if request.best_batch:
             answer = _at_best_batch(answer, context, question)
         if detailed:
