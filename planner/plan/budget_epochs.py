@@ -20,7 +20,6 @@ from .run_length import with_total_epochs
 if TYPE_CHECKING:
     from ..workload.model import Workload
     from .estimate import Estimate
-    from .offer_estimate import OfferEstimate
     from .question import EstimateContext, Question
 
 ROUNDS = 4  # of the secant method; the cost is nearly linear in the epochs
@@ -47,7 +46,7 @@ def estimate_for_budget(context: EstimateContext, question: Question, *, ways: F
     for _ in range(1 + CHOICES):
         run = replace(context, workload=_with_epochs(context.workload, epochs))
         answer = add_budget_epochs(estimate_in_context(run, free, ways=ways), run, question, ways=ways)
-        bought = answer.decision.budget_epochs
+        bought = answer.budget_epochs
         if bought is None or epochs == (epochs := max(1, round(bought.epochs.mid))):
             break
     assert answer is not None
@@ -57,7 +56,7 @@ def estimate_for_budget(context: EstimateContext, question: Question, *, ways: F
 def add_budget_epochs(
     answer: Estimate, context: EstimateContext, question: Question, *, ways: FitWays | None = None
 ) -> Estimate:
-    """Add to a decision how many epochs the budget buys; the same where that is unknown.
+    """Add to an estimate how many epochs the budget buys; the same where that is unknown.
 
     Args:
         answer: Estimate of the run.
@@ -79,17 +78,11 @@ def add_budget_epochs(
         return low * USD_OF_A_NANO, mid * USD_OF_A_NANO, high * USD_OF_A_NANO
 
     ends = [_solve(lambda n, end=end: price(n)[end], question.budget_usd, start) for end in (2, 1, 0)]  # type: ignore[misc]
-    bought = BudgetEpochs(offer=row, epochs=Interval(low=ends[0], mid=ends[1], high=ends[2]))
-    line = _format_bought(bought, answer.offers[row], question.budget_usd)
-    decision = replace(answer.decision, budget_epochs=bought, lines=(*answer.decision.lines, line))
-    return replace(answer, decision=decision)
-
-
-def _format_bought(bought: BudgetEpochs, offer: OfferEstimate, budget_usd: float) -> str:
-    """Return how many epochs a budget buys on an offer, in one line."""
-    low, mid, high = (int(end) for end in (bought.epochs.low, bought.epochs.mid, bought.epochs.high))
+    low, mid, high = ends
     number = f"about {mid:,} epochs ({low:,}–{high:,})" if mid else "less than one epoch"
-    return f"${budget_usd:g} buys {number} on {name_machine(offer)}."
+    sentence = f"${question.budget_usd:g} buys {number} on {name_machine(answer.offers[row])}."
+    epochs = Interval(low=low, mid=mid, high=high)
+    return replace(answer, budget_epochs=BudgetEpochs(offer=row, epochs=epochs, sentence=sentence))
 
 
 def _with_epochs(workload: Workload, epochs: int) -> Workload:

@@ -25,10 +25,12 @@ class BudgetEpochs(Frozen):
     Args:
         offer: Position of the offer in ``Estimate.offers``.
         epochs: At the high end of the cost, at its centre and at its low end [-].
+        sentence: The number with its range, and the machine.
     """
 
     offer: int
     epochs: Interval
+    sentence: str
 
 
 DECISION_ROLES = ("recommended", "free", "cheaper", "faster")
@@ -47,7 +49,6 @@ class Decision(Frozen):
         probability: That it keeps deadline and budget; None without limits [-].
         nearest: The nearest misses if nothing keeps the limits.
         values: The values of hours in a sentence, where half or double of one would change the choice.
-        budget_epochs: What a budget buys; None without one, or where it is unknown.
     """
 
     recommended: int | None = None
@@ -59,7 +60,6 @@ class Decision(Frozen):
     probability: float | None = None
     nearest: tuple[int, ...] = ()
     values: str = ""
-    budget_epochs: BudgetEpochs | None = None
 
     @property
     def sentence(self) -> str:
@@ -95,6 +95,7 @@ class Estimate(Frozen):
         not_billed: Items of a real bill that are not in the bills, by name.
         unmatched: Accelerators that were asked for and have no offer.
         takable: Positions of the offers that can be taken, in order; empty for none.
+        budget_epochs: What the budget buys; None without one, or where it is unknown.
     """
 
     workload: Workload
@@ -109,6 +110,7 @@ class Estimate(Frozen):
     not_billed: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
     takable: tuple[int, ...] = ()
+    budget_epochs: BudgetEpochs | None = None
 
     def list_takable(self) -> list[OfferEstimate]:
         """Return the offers that can be had and run the work."""
@@ -153,6 +155,7 @@ class Estimate(Frozen):
             "offers": (offer.to_json(breakdown=breakdown) for offer in self.offers),
             "recommendation": self._recommendation_json(),
             "decision": self.decision_json(),
+            "budget_epochs": to_plain(self.budget_epochs),
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
             "terms": self.terms.to_json(),
             "not_billed": list(self.not_billed),
@@ -171,7 +174,6 @@ class Estimate(Frozen):
             "needs": list(self.decision.needs),
             "probability": self.decision.probability,
             "improvements": [],
-            "budget_epochs": to_plain(self.decision.budget_epochs),
         }
 
     def _choice(self, index: int | None) -> dict[str, Any] | None:

@@ -196,7 +196,8 @@ def _emit_table(estimate: Estimate, *, show_all: bool, explain: bool, width: int
     columns = build_table_columns(estimate, width)
     if estimate.has_best_batches:
         columns = add_best_batch_column(columns, width)
-    decided = [line for text in estimate.decision.lines for line in _wrap(text, width)]
+    bought = () if estimate.budget_epochs is None else (estimate.budget_epochs.sentence,)
+    decided = [line for text in (*estimate.decision.lines, *bought) for line in _wrap(text, width)]
     head = [*decided, "", *_wrap_title(format_title(estimate), width)]
     emit_text("\n".join([*head, ""]))
     emit_rows(columns, build_table_rows(estimate, shown))
