@@ -210,8 +210,8 @@ def format_age_warning(offers: Iterable[HasPriceDate], *, today: date) -> str | 
     found = count_old_prices(offers, today=today)
     if not found.old:
         return None
-    which = "The price is" if found.dated == 1 else f"{found.old} of {found.dated} prices are"
-    return f"{which} older than {OLD_AFTER_DAYS} days (up to {found.oldest_days} days): run `{REMEDY}` to update."
+    are = "The price is" if found.dated == 1 else "Prices are up to"
+    return f"{are} {found.oldest_days} days old: `{REMEDY}`."
 
 
 def require_recent_prices(offers: Iterable[HasPriceDate], *, today: date, accept_old: bool = False) -> None:

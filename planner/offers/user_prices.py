@@ -48,7 +48,8 @@ def build_own_machine(
     power_w = require_power_w(catalog, name, devices) if power_w is None else power_w
     usd_per_hour = Decimal(str(round(power_w / 1000.0 * usd_per_kwh, 6)))
     note = f"your own machine: electricity, {power_w:g} W at ${usd_per_kwh:g} per kWh"
-    return OwnMachine(name=name, accelerator=name, devices=devices, usd_per_hour=usd_per_hour, note=note)
+    label = name if devices == 1 else f"{devices:g}x{name}"
+    return OwnMachine(name=label, accelerator=name, devices=devices, usd_per_hour=usd_per_hour, note=note)
 
 
 def require_power_w(catalog: Catalog, accelerator: str, devices: float) -> float:

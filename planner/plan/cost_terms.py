@@ -14,6 +14,7 @@ from ..errors import UsageError, near_names_hint
 from ..limits import MAX_AMOUNT
 from ..records import Frozen, to_plain
 from ..settings import get_today
+from ..units import format_range, format_usd
 
 if TYPE_CHECKING:
     from ..offers.costs import Costs, ProviderCost
@@ -121,7 +122,35 @@ class Currency(Frozen):
         """
         return f"${text}" if self.code == "USD" else f"{text} {self.code}"
 
+    def format_amount(self, usd: float) -> str:
+        """Return an amount of US dollars in the currency.
 
+        Example:
+            >>> [Currency().format_amount(usd) for usd in (0.0, 0.004, 0.04, 8.476)]
+            ['free', '< 1 cent', '$0.04', '$8.48']
+        """
+        if usd == 0:
+            return "free"
+        if 0 < usd < LEAST_USD and self.code == "USD":
+            return "< 1 cent"
+        return self.format(format_usd(usd * float(self.per_usd)))
+
+    def format_spread(self, low: float, mid: float, high: float) -> str:
+        """Return an amount of US dollars with its range, unless it is free, below a cent or exact.
+
+        Example:
+            >>> Currency().format_spread(5.0, 8.476, 13.2), Currency().format_spread(0.0, 0.0, 0.0)
+            ('$8.48 (5.0–13)', 'free')
+        """
+        if high == 0:
+            return "free"
+        text = self.format_amount(mid)
+        if low == high or mid < LEAST_USD:
+            return text
+        return f"{text} ({format_range(low * float(self.per_usd), high * float(self.per_usd))})"
+
+
+LEAST_USD = 0.01
 USD = Currency()
 
 

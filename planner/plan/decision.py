@@ -53,6 +53,7 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
     needs = ranked.offers.contexts[taken].needs
     lines = (
         words.take(taken, None if chance >= SURE else chance),
+        _explain_staying(options, kept, taken, words),
         _format_alternatives(picks, options, words),
         words.doubt(taken) if chance < SURE else "",
         words.changes(taken),
@@ -153,6 +154,18 @@ def _find_faster(options: _Options, kept: Rows, taken: int) -> int | None:
     return options.best(kept[is_faster & (extra <= MOST_USD_PER_HOUR_SAVED * saved_s / SECONDS_PER_HOUR)])
 
 
+def _explain_staying(options: _Options, kept: Rows, taken: int, words: DecisionWords) -> str:
+    """Return that a free notebook would be ready later though it computes faster; empty where that is not why."""
+    if words.offers[taken].offer.provider != "local":
+        return ""
+    saved_s = options.time_s[taken] - options.time_s[kept]
+    opening_s = (options.own_h[kept] - options.own_h[taken]) * SECONDS_PER_HOUR
+    is_notebook = options.is_free[kept] & (saved_s > 0) & (opening_s > 0)
+    if not is_notebook.any() or (saved_s >= opening_s)[is_notebook].any():
+        return ""
+    return "A notebook takes longer to open than it saves."
+
+
 def _name_values(options: _Options, kept: Rows, taken: int, question: Question) -> str:
     """Return the values of hours as a sentence where half or double of one would change the choice; else empty."""
     wall_h = options.time_s / SECONDS_PER_HOUR
@@ -176,7 +189,7 @@ def _format_alternatives(picks: Decision, options: _Options, words: DecisionWord
         if name == "Faster":
             usd = options.cost_usd[row] - options.cost_usd[picks.recommended]
             saved_h = (options.time_s[picks.recommended] - options.time_s[row]) / SECONDS_PER_HOUR
-            extra = f" ({words.usd(usd / saved_h)} an hour saved)" if usd > 0 else ""
+            extra = f" ({words.currency.format_amount(usd / saved_h)} an hour saved)" if usd > 0 else ""
         parts.append(f"{name}: {words.describe(row, with_cost=name != 'Free')}{extra}.")
     return " ".join(parts)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..units import format_device, format_duration, format_duration_range, format_range, format_short, format_usd
+from ..units import GIB, format_device, format_duration, format_duration_range, format_short
 from .fitting import describe_changes
 from .timeline import TRAINING
 
@@ -14,16 +13,16 @@ if TYPE_CHECKING:
     from ..units import Interval
     from ..workload.model import Workload
     from .cost_terms import Currency
+    from .estimate import Estimate
     from .offer_estimate import OfferEstimate
 
 
-SAMPLES_PRICED = 1e6
-LEAST_USD = 0.01
 MOSTLY = 0.5  # share of a doubt from which one assumption is named [-]
 PROVIDERS: Mapping[str, str] = {
-    "aws": "AWS", "azure": "Azure", "colab": "Colab", "coreweave": "CoreWeave", "gcp": "Google Cloud",
+    "aws": "AWS", "azure": "Azure", "colab": "Colab", "coreweave": "CoreWeave", "gcp": "Google",
     "kaggle": "Kaggle", "lambda": "Lambda", "nebius": "Nebius", "runpod": "RunPod", "vast": "Vast",
 }  # fmt: skip
+NOTEBOOKS, PAID_PLANS = ("colab", "kaggle"), ("pro-plus", "pro")
 # What replaces the assumption behind a phase of a run, or measures the steps themselves.
 SETTLED_BY: Mapping[str, str] = {
     "boot": "--assume boot_s=90",
@@ -35,18 +34,48 @@ SETTLED_BY: Mapping[str, str] = {
 }
 
 
-def name_machine(one: OfferEstimate) -> str:
-    """Return an offer as one speaks of it: `H100-SXM on Lambda`, `Kaggle 2× T4`, `this CPU`."""
-    offer, limits = one.offer, one.selected.limits
-    device, place = format_device(offer.accelerator, offer.devices), PROVIDERS.get(offer.provider, offer.provider)
-    if offer.provider == "local":
+def name_machine(*, provider: str, instance_type: str, accelerator: str, devices: float, purchase: str) -> str:
+    """Return an offer as one speaks of it.
+
+    Example:
+        >>> t4 = {"accelerator": "T4", "devices": 1.0, "purchase": "spot"}
+        >>> name_machine(provider="aws", instance_type="g4dn.xlarge", **t4)
+        'T4 on AWS spot'
+        >>> name_machine(provider="colab", instance_type="colab-pro-plus-t4", **t4)
+        'Colab T4 (pro-plus)'
+    """
+    device, place = format_device(accelerator, devices), PROVIDERS.get(provider, provider)
+    if provider == "local":
         return f"this {device}"
-    if offer.provider == "own":
-        return f"your {offer.instance_type}"
-    if limits is not None:
-        plan = limits.plan.partition("-")[2]
-        return f"{place} {device}{'' if plan in ('free', 'payg') else f' ({plan})'}"
-    return f"{device} on {place}{' spot' if offer.purchase == 'spot' else ''}"
+    if provider == "own":
+        return f"your {instance_type}"
+    if provider in NOTEBOOKS:
+        plan = next((f" ({plan})" for plan in PAID_PLANS if instance_type.startswith(f"{provider}-{plan}-")), "")
+        return f"{place} {device}{plan}"
+    return f"{device} on {place}{' spot' if purchase == 'spot' else ''}"
+
+
+def describe_misfit(estimate: Estimate) -> str:
+    """Return that a training fits on none of the devices as it is, and at which batch it does; else empty.
+
+    Args:
+        estimate: Estimate as asked.
+    """
+    workload = estimate.workload
+    devices = [estimate.offers[index] for index in estimate.best_per_devices()]
+    known = [one for one in devices if one.device_estimate.memory.fits is not None]
+    if workload.mode != "train" or not known or any(one.device_estimate.memory.fits for one in known):
+        return ""
+    largest = max(known, key=lambda one: one.device_estimate.memory.available_bytes or 0)
+    memory, kinds = largest.device_estimate.memory, {one.offer.accelerator for one in known}
+    where = f"a {largest.offer.accelerator}" if len(kinds) == 1 else f"any of {len(kinds)} accelerators"
+    most = "" if len(kinds) == 1 else f" of a {largest.offer.accelerator}"
+    needed, available = memory.needed_bytes / GIB, (memory.available_bytes or 0) / GIB
+    fitting = f"; batch {memory.largest_batch_size:,} does" if memory.largest_batch_size else ""
+    return (
+        f"Batch {workload.batch_size:,} does not fit {where}: "
+        f"it needs {needed:,.1f} of {available:,.1f} GiB{most}{fitting}."
+    )
 
 
 class DecisionWords(NamedTuple):
@@ -71,27 +100,28 @@ class DecisionWords(NamedTuple):
         """Return name, cost and time of an offer."""
         one = self.offers[row]
         parts = (self.cost(one, with_range=with_range) if with_cost else "", self.time(one, with_range=with_range))
-        return ", ".join(filter(None, (name_machine(one), *parts)))
+        return ", ".join(filter(None, (self.name(one), *parts)))
 
-    def usd(self, usd: float) -> str:
-        """Return an amount."""
-        if 0 < usd < LEAST_USD and self.currency.code == "USD":
-            return "< 1 cent"
-        return self.currency.format(format_usd(float(self.currency.of_usd(Decimal(usd)))))
+    def name(self, one: OfferEstimate) -> str:
+        """Return an offer as one speaks of it."""
+        offer = one.offer
+        return name_machine(
+            provider=offer.provider,
+            instance_type=offer.instance_type,
+            accelerator=offer.accelerator,
+            devices=offer.devices,
+            purchase=offer.purchase,
+        )
 
     def cost(self, one: OfferEstimate, *, with_range: bool = False) -> str:
         """Return the cost of a run, or of a million samples."""
         if one.bill is None:
             each = one.usd_per_million_samples
-            return "free" if not each else f"{self.usd(float(each))} per million samples"
+            return "free" if not each else f"{self.currency.format_amount(float(each))} per million samples"
         low, mid, high = (float(nano) * 1e-9 for nano in one.bill.nano)
-        if high == 0:
-            return "free"
-        text = self.usd(mid)
-        if not with_range or low == high or mid < LEAST_USD:
-            return text
-        low, high = (float(self.currency.of_usd(Decimal(usd))) for usd in (low, high))
-        return f"{text} ({format_range(low, high)})"
+        if high == 0 or not with_range:
+            return "free" if high == 0 else self.currency.format_amount(mid)
+        return self.currency.format_spread(low, mid, high)
 
     def time(self, one: OfferEstimate, *, with_range: bool = False) -> str:
         """Return the time of a run with its sessions, or the samples per second."""

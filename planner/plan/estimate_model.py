@@ -17,6 +17,7 @@ from .alternative_costs import Crossover, find_crossovers
 from .breakeven import BreakevenQuery, build_cost_model
 from .budget_epochs import add_budget_epochs, estimate_for_budget, is_length_open
 from .context import build_context, trace_workload
+from .decision_words import describe_misfit
 from .estimate import CostCurve, Estimate, ReportDetails
 from .estimate_workload import estimate_in_context
 from .fit_options import build_sizes_error, prepare_fit, require_fittable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ..workload.options import WorkloadOptions
     from .alternative_costs import AlternativeCost, AlternativeCostModel
     from .compilation import StepCompiler
+    from .fitting import FitWays
     from .request import ResolvedRequest
 
 
@@ -60,19 +62,33 @@ def estimate_model(
         require_fittable(asked.options, compiling)
     with keep_models_built() if request.fit or request.best_batch else nullcontext():
         context = build_context(model, asked, script_arguments=script_arguments, compiling=compiling)
-        ways = None
+        ways, prepare = None, partial(prepare_fit, context, model, question, script_arguments=script_arguments)
         if request.fit:
-            question, ways = prepare_fit(context, model, question, script_arguments=script_arguments)
+            question, ways = prepare()
         if is_length_open(context, question):
             answer = estimate_for_budget(context, question, ways=ways)
         else:
             answer = estimate_in_context(context, question, ways=ways)
             answer = add_budget_epochs(answer, context, question, ways=ways)
+        if not (request.fit or compiling) and (misfit := describe_misfit(answer)) and context.resized is not None:
+            answer = _plan_what_fits(answer, misfit, context, prepare)
         if request.best_batch:
             answer = _at_best_batch(answer, context, question)
         if detailed:
             answer = replace(answer, details=build_report_details(context, answer, question))
         return answer if context.workload.mode == "train" else _served(answer, context, model, asked.options)
+
+
+def _plan_what_fits(
+    answer: Estimate, misfit: str, context: EstimateContext, prepare: Callable[[], tuple[Question, FitWays]]
+) -> Estimate:
+    """Return the estimate with `--fit`, which says so first, of a training that fits nowhere as it is."""
+    with keep_models_built():
+        question, ways = prepare()
+        fitted = estimate_in_context(context, question, ways=ways)
+    if fitted.decision.recommended is None:
+        return answer
+    return replace(fitted, decision=replace(fitted.decision, lines=(misfit, *fitted.decision.lines)))
 
 
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:

@@ -123,8 +123,6 @@ def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:
     hint = (
         f"try `--batch-size {largest}` or less" if largest else f"not even one sample fits: {_find_way(estimate)}"
     )
-    if workload.mode == "train" and not estimate.options["fit"]:
-        hint += "; `--fit` plans it sharded, in smaller passes, with recomputed layers"
     return NoAnswerError(
         f"`{workload.model}` at batch size {workload.batch_size} fits on none of {len(verdicts)} offers: "
         f"it needs {needed_gib:.1f} GiB a device",

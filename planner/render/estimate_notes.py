@@ -1,4 +1,4 @@
-"""Text below a table: recommendations with their certainty, and notes on the sources of its numbers."""
+"""Explanation of an estimate (`--explain`): recommendations with their certainty, and sources of its numbers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from ..plan.cost_terms import USD
 from ..plan.offer_table import OfferTable
 from ..settings import get_today
-from ..units import format_count, format_device, format_duration, format_offer_name, format_short, format_usd
+from ..units import format_count, format_device, format_duration, format_offer_name, format_short
+from .offer_columns import describe_memory
 from .output import UNKNOWN
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
     from ..offers.price_history import HasPriceDate
     from ..plan.cost_terms import Currency
     from ..plan.estimate import Estimate
@@ -23,6 +22,52 @@ if TYPE_CHECKING:
 
 PARETO_SHOWN = 4
 MANY_TIMES = 10.0
+
+
+def format_explanation(estimate: Estimate, shown: Sequence[int]) -> list[str]:
+    """Return paragraphs on recommendations, memory, sources and assumptions.
+
+    Args:
+        estimate: Estimate.
+        shown: Positions of the offers in the table.
+    """
+    rows = [estimate.offers[index] for index in shown]
+    sources = (_format_prices_note(rows), _format_bill_note(estimate), _format_times_note(estimate, rows))
+    return [
+        _format_left_out(estimate, shown),
+        *_format_remedies(estimate),
+        *format_summary_lines(estimate),
+        *sources,
+        _format_quota_note(estimate),
+        *(f"{note[0].upper()}{note[1:]}." for note in estimate.workload.notes),
+    ]
+
+
+def _format_left_out(estimate: Estimate, shown: Sequence[int]) -> str:
+    """Return how many kinds of machines are not shown, and why."""
+    best = [estimate.offers[index].device_estimate for index in estimate.best_per_devices()]
+    reasons = {
+        "too small for this batch size": sum(one.memory.fits is False for one in best),
+        "without a known time": sum(one.step_time_s is None for one in best),
+        "not supported by Keras 3": sum(one.runs is False for one in best),
+    }
+    why = "".join(f"; {number} {reason}" for reason, number in reasons.items() if number)
+    return f"Shown: {len(shown):,} of {len(estimate.offers):,} offers; of {len(best)} kinds of machines{why}."
+
+
+def _format_remedies(estimate: Estimate) -> list[str]:
+    """Return ways to fit the step on devices that are too small for it: the first that one would be enough for."""
+    best = (estimate.offers[index] for index in estimate.best_per_devices())
+    too_small = [one for one in best if one.device_estimate.memory.fits is False and one.device_estimate.remedies]
+    if not too_small:
+        return []
+    helped = (one for one in too_small if any(way.fits for way in one.device_estimate.remedies))
+    small = next(helped, too_small[0])
+    ways = " · ".join(
+        f"{one.remedy}{'' if one.fits else ', not enough by itself'}" for one in small.device_estimate.remedies
+    )
+    device = format_device(small.offer.accelerator, small.offer.devices)
+    return [f"To fit on {device} ({describe_memory(small.to_json())}): {ways}."]
 
 
 def format_summary_lines(estimate: Estimate) -> list[str]:
@@ -59,7 +104,7 @@ def _format_throughput(estimate: Estimate) -> list[str]:
     if tokens is not None:
         found.append(f"{format_count(tokens.mid)} tokens/s")
     if usd:
-        found.append(f"{_format_money(usd, currency)} a million tokens")
+        found.append(f"{currency.format_amount(float(usd))} a million tokens")
     if mfu is not None:
         found.append(f"{100 * mfu.mid:.0f} % of the peak FLOP/s (MFU)")
     device = format_device(one.offer.accelerator, one.offer.devices)
@@ -114,22 +159,14 @@ def _format_ratio(share: float) -> str:
 def _format_time_and_cost(one: OfferEstimate, currency: Currency) -> tuple[str, str]:
     """Format time and cost of a run, or of samples if its length is unknown."""
     if one.run_time_s is not None:
-        cost = _format_money(one.bill.total.mid, currency) if one.bill else UNKNOWN
+        cost = currency.format_amount(float(one.bill.total.mid)) if one.bill else UNKNOWN
         return format_duration(one.run_time_s.mid), cost
-    million = format_usd_per_million(one, currency)
+    million = one.usd_per_million_samples
     rate = UNKNOWN if one.samples_per_s is None else format_short(one.samples_per_s.mid)
-    return (f"{rate} samples/s", UNKNOWN if million is None else f"{currency.format(million)} per million")
-
-
-def format_usd_per_million(one: OfferEstimate, currency: Currency) -> str | None:
-    """Format the cost of a million samples without currency symbol; None if unknown."""
-    usd = one.usd_per_million_samples
-    return None if usd is None else format_usd(float(currency.of_usd(usd)))
-
-
-def _format_money(usd: Decimal, currency: Currency) -> str:
-    """Format an amount of US dollars in a currency."""
-    return currency.format(format_usd(float(currency.of_usd(usd))))
+    return (
+        f"{rate} samples/s",
+        UNKNOWN if million is None else f"{currency.format_amount(float(million))} per million",
+    )
 
 
 def _format_offer_line(one: OfferEstimate, currency: Currency) -> str:
@@ -152,29 +189,12 @@ def format_age_line(offers: Iterable[HasPriceDate]) -> str:
     return format_age_warning(offers, today=get_today()) or ""
 
 
-def format_footnotes(estimate: Estimate, shown: Sequence[OfferEstimate], *, short: bool = False) -> list[str]:
-    """Return the sources of a table's numbers, and their omissions.
-
-    Args:
-        estimate: Estimate with the offers.
-        shown: Offers in the table.
-        short: Order the notes by their weight, and leave out the one on quotas.
-    """
-    age, prices = format_age_line(one.offer for one in shown), _format_prices_note(shown)
-    times, bill = _format_times_note(estimate, shown), _format_bill_note(estimate)
-    if short:
-        return [line for line in (age, prices, times, bill) if line]
-    return [line for line in (prices, age, bill, times, _format_quota_note(estimate)) if line]
-
-
 def _format_prices_note(shown: Sequence[OfferEstimate]) -> str:
     """Return kind and dates of the prices."""
     dates = sorted(one.offer.price_as_of for one in shown if one.offer.price_as_of)
     if not dates:
         return "Prices: none known."
-    marks = ["s = spot"] if any(one.offer.purchase == "spot" for one in shown) else []
-    if any(one.offer.estimated for one in shown):
-        marks.append("~ = estimated from published savings")
+    marks = ["~ = estimated from published savings"] if any(one.offer.estimated for one in shown) else []
     between = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     return "; ".join([f"Prices: list prices of {between}, not live", *marks]) + "."
 

@@ -41,7 +41,7 @@ def test_an_own_machine_costs_its_electricity(
     assert (offer["provider"], offer["accelerator"], offer["devices"]) == ("own", "RTX3090", devices)
     assert Decimal(offer["usd_per_hour"]) == Decimal(usd_per_hour)
     assert document["decision"]["recommended"]["offer"] == 0
-    assert document["decision"]["sentence"].startswith("Take your RTX3090: ")
+    assert document["decision"]["sentence"].startswith(f"Take your {'2x' if devices == 2 else ''}RTX3090: ")
 
 
 def test_an_own_machine_among_others(gpuplan: Run, saved: str) -> None:

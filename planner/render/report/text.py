@@ -25,7 +25,7 @@ from ...units import (
     format_short,
     format_usd,
 )
-from ..estimate_table import format_phases
+from ..estimate_screen import format_phases
 from ..output import UNKNOWN
 
 Offer = Mapping[str, Any]

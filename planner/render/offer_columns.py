@@ -1,0 +1,257 @@
+"""Columns of offers: each value of an entry of `offers[]`, and how people read it.
+
+A terminal, a notebook and the report show the columns that have a text; TSV and data frames have every value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..plan.cost_terms import Currency
+from ..plan.decision_words import name_machine
+from ..plan.offer_estimate import usd_per_million
+from ..units import (
+    GIB,
+    MS_PER_S,
+    Interval,
+    format_device,
+    format_duration_range,
+    format_range,
+    format_short,
+    format_usd,
+)
+
+if TYPE_CHECKING:
+    pass
+
+Offer = Mapping[str, Any]
+BOUNDS = ("low", "mid", "high")
+
+
+class OfferColumn(NamedTuple):
+    """A column.
+
+    Args:
+        name: Name in TSV and data frames; a range has three columns, `_low`, `_mid` and `_high`.
+        header: Header for people; empty where only programs read it.
+        text: Function from an entry of `offers[]` and a currency to what people read; None: unknown.
+        value: Function from an entry to its value; by default the member of that name.
+        is_range: Whether the value is an interval.
+        is_value: Whether TSV and data frames have the column.
+        is_number: Whether it is aligned to the right, and sorted by the value in the report.
+    """
+
+    name: str
+    header: str = ""
+    text: Callable[[Offer, Currency], str | None] | None = None
+    value: Callable[[Offer], Any] | None = None
+    is_range: bool = False
+    is_value: bool = True
+    is_number: bool = False
+
+    def get_value(self, one: Offer) -> Any:
+        """Return the value of an entry of `offers[]`."""
+        return one[self.name] if self.value is None else self.value(one)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the column's names in TSV."""
+        return tuple(f"{self.name}_{bound}" for bound in BOUNDS) if self.is_range else (self.name,)
+
+    def cells(self, one: Offer) -> Iterator[Any]:
+        """Yield the value, or the low, central and high one of a range."""
+        value = self.get_value(one)
+        if self.is_range:
+            yield from ((value or {}).get(bound) for bound in BOUNDS)
+        else:
+            yield value
+
+
+def _per_second(one: Offer) -> dict[str, float] | None:
+    """Return the throughput of all devices [1/s]."""
+    step, size = one["step_time_s"], one["global_batch_size"]
+    return (
+        None
+        if step is None
+        else {"low": size / step["high"], "mid": size / step["mid"], "high": size / step["low"]}
+    )
+
+
+def _usd_per_million(one: Offer) -> Decimal | None:
+    """Return the cost of a million samples on a fully used machine [USD]."""
+    rate, price = _per_second(one), one["usd_per_hour"]
+    return (
+        None if rate is None or price is None else usd_per_million(per_s=rate["mid"], usd_per_hour=Decimal(price))
+    )
+
+
+def _get(key: str) -> Callable[[Offer], Any]:
+    """Return a function that reads a member."""
+    return lambda one: one[key]
+
+
+def _join_remedies(one: Offer) -> str | None:
+    return "; ".join(way["remedy"] for way in one["memory_remedies"]) or None
+
+
+def _best(key: str) -> Callable[[Offer], Any]:
+    """Return a function that reads a member of `best_batch`."""
+    return lambda one: (one["best_batch"] or {}).get(key)
+
+
+def _describe_machine(one: Offer, currency: Currency) -> str:
+    keys = ("provider", "instance_type", "accelerator", "devices", "purchase")
+    return name_machine(**{key: one[key] for key in keys})
+
+
+def _describe_time(one: Offer, currency: Currency) -> str | None:
+    if (why := _rule_out(one)) is not None:
+        return why
+    run = one["run_time_s"]
+    return None if run is None else format_duration_range(Interval(**run))
+
+
+def _rule_out(one: Offer) -> str | None:
+    """Return why the work does not run on the devices; None if it may."""
+    if one["memory_fits"] is False:
+        return "does not fit"
+    return "not on Keras 3" if one["runs"] is False else None
+
+
+def _describe_cost(one: Offer, currency: Currency) -> str | None:
+    if one["memory_fits"] is False:
+        largest = one["largest_batch_size"]
+        return f"batch ≤ {largest}" if largest else "any batch"
+    cost = one["cost_usd"]
+    return None if cost is None else currency.format_spread(*(float(cost[bound]) for bound in BOUNDS))
+
+
+def _describe_price(one: Offer, currency: Currency) -> str | None:
+    price = one["usd_per_hour"]
+    if price is None:
+        return None
+    return f"{'~' if one['estimated'] else ''}{format_usd(float(currency.of_usd(Decimal(price))))}"
+
+
+def _describe_range(value: Callable[[Offer], Any], factor: float = 1.0) -> Callable[[Offer, Currency], str | None]:
+    """Return a function that formats the ends of an interval times a factor."""
+
+    def describe(one: Offer, currency: Currency) -> str | None:
+        found = value(one)
+        return None if found is None else format_range(found["low"] * factor, found["high"] * factor)
+
+    return describe
+
+
+def _describe_rate(one: Offer, currency: Currency) -> str | None:
+    why, rate = _rule_out(one), _per_second(one)
+    return why or (
+        None if rate is None else f"{format_short(rate['mid'])} ({format_range(rate['low'], rate['high'])})"
+    )
+
+
+def _describe_million(one: Offer, currency: Currency) -> str | None:
+    usd = _usd_per_million(one)
+    return None if usd is None else currency.format_amount(float(usd))
+
+
+_step_ms = _describe_range(_get("step_time_s"), MS_PER_S)
+
+
+def _latency(one: Offer) -> Any:
+    return (one["serving"] or {}).get("latency_s")
+
+
+def describe_memory(one: Offer, currency: Currency | None = None) -> str | None:
+    """Describe the memory used by a step out of that available."""
+    needed, available = one["memory_bytes"], one["memory_available_bytes"]
+    if needed is None or not available:
+        return None
+    return f"{format_short(needed / GIB)} of {format_short(available / GIB)} GiB"
+
+
+def _describe_layout(one: Offer, currency: Currency) -> str:
+    """Describe how the devices run a step: what is sharded, in how many passes, with recomputed activations."""
+    passes = one["batch_size_per_device"] // one["micro_batch_size"]
+    parts = [
+        "" if one["shard"] == "none" else f"{one['shard']} over {one['devices']:g}",
+        "" if passes <= 1 else f"{passes} passes",
+        "remat" if one["recomputed"] else "",
+    ]
+    return ", ".join(filter(None, parts)) or "none"
+
+
+def _describe_best_batch(one: Offer, currency: Currency) -> str | None:
+    """Describe the best batch size that fits, with time and cost of the run."""
+    best = one["best_batch"]
+    if best is None:
+        return None
+    run, cost = best["run_time_s"], best["cost_usd"]
+    parts = [
+        *([] if run is None else [format_duration_range(Interval(**run))]),
+        *([] if cost is None else [currency.format_amount(float(cost["mid"]))]),
+    ]
+    return f"{best['batch_size']}: {', '.join(parts)}" if parts else str(best["batch_size"])
+
+
+def _describe_co2(one: Offer, currency: Currency) -> str | None:
+    co2 = one["co2_kg"]
+    return None if co2 is None else f"{format_short(co2['mid'])} ({format_range(co2['low'], co2['high'])})"
+
+
+def _name(key: str) -> Callable[[Offer, Currency], str | None]:
+    """Return a function that reads a text as it is."""
+    return lambda one, currency: one[key]
+
+
+COLUMNS = (
+    OfferColumn("mark", text=_name("mark"), is_value=False),
+    OfferColumn("machine", "machine", _describe_machine, is_value=False),
+    OfferColumn("provider"),
+    OfferColumn("instance_type", "instance", _name("instance_type")),
+    OfferColumn("accelerator", "accelerator", lambda one, _: format_device(one["accelerator"], one["devices"])),
+    OfferColumn("devices"),
+    OfferColumn("region", "region", _name("region")),
+    OfferColumn("purchase", "purchase", lambda one, _: one["purchase"].replace("_", " ")),
+    OfferColumn("layout", "layout", _describe_layout, is_value=False),
+    OfferColumn("usd_per_hour", "$/h", _describe_price, is_number=True),
+    OfferColumn("price_as_of"),
+    OfferColumn("estimated"),
+    OfferColumn("step_time_s", "step ms", _step_ms, is_range=True, is_number=True),
+    OfferColumn("train_time_s", is_range=True),
+    OfferColumn("run_time_s", "time", _describe_time, is_range=True, is_number=True),
+    OfferColumn("cost_usd", "cost", _describe_cost, is_range=True, is_number=True),
+    OfferColumn("usd_per_1000_steps"),
+    OfferColumn("memory_bytes", "memory", describe_memory, is_number=True),
+    OfferColumn("memory_fits"),
+    OfferColumn("largest_batch_size"),
+    OfferColumn("basis", "basis", _name("basis")),
+    OfferColumn("limiter", "limit", _name("limiter")),
+    OfferColumn("status"),
+    OfferColumn("memory_verdict"),
+    OfferColumn("memory_remedies", value=_join_remedies),
+    OfferColumn("best_batch_size", "best batch", _describe_best_batch, _best("batch_size")),
+    OfferColumn("best_batch_step_time_s", value=_best("step_time_s"), is_range=True),
+    OfferColumn("best_batch_run_time_s", value=_best("run_time_s"), is_range=True),
+    OfferColumn("best_batch_cost_usd", value=_best("cost_usd"), is_range=True),
+    OfferColumn("best_batch_speedup", value=_best("speedup")),
+    OfferColumn("samples_per_s", "samples/s", _describe_rate, _per_second, is_range=True, is_number=True),
+    OfferColumn("usd_per_million_samples", "a million", _describe_million, _usd_per_million, is_number=True),
+    OfferColumn("latency_s", "one, ms", _describe_range(_latency, MS_PER_S), _latency, True, is_number=True),
+    OfferColumn("shard"),
+    OfferColumn("mfu", is_range=True),
+    OfferColumn("tokens_per_s", is_range=True),
+    OfferColumn("usd_per_million_tokens"),
+    OfferColumn("gradient_accumulation_steps"),
+    OfferColumn("recomputed"),
+    OfferColumn("co2_kg", "kg CO2", _describe_co2, is_value=False, is_number=True),
+)  # fmt: skip
+BY_NAME = {column.name: column for column in COLUMNS}
+VALUES = tuple(column for column in COLUMNS if column.is_value)
+VALUE_NAMES = tuple(name for column in VALUES for name in column.names())
+
+
+def build_values(one: Offer) -> dict[str, Any]:
+    """Return the values of an entry of `offers[]` at full precision, by column."""
+    return dict(zip(VALUE_NAMES, (cell for column in VALUES for cell in column.cells(one)), strict=True))
