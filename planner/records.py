@@ -12,7 +12,16 @@ from functools import cache
 from inspect import Parameter
 from pathlib import PurePath
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -87,6 +96,22 @@ class Frozen:
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={vars(self)[name]!r}" for name in self._blank)
         return f"{type(self).__qualname__}({values})"
+
+
+class Flag(NamedTuple):
+    """Help of a field, and how the command line shows it.
+
+    Args:
+        help: Meaning and form of the value.
+        panel: Group in the help of a command.
+        name: Flag without its hyphens; empty for the field's name.
+        metavar: Placeholder of the value; empty for its type.
+    """
+
+    help: str
+    panel: str = ""
+    name: str = ""
+    metavar: str = ""
 
 
 def iter_field_parameters(record: Callable[..., object]) -> Iterator[Parameter]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..render.progress import say
+from .flags import AsJson
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def accuracy(
         list[str] | None,
         typer.Option(help="One setting (architecture, profet, source, accelerator ...); repeatable."),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Print prediction errors on held-out data.
 

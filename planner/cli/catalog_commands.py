@@ -13,13 +13,12 @@ from ..errors import UsageError, near_names_hint
 from ..plan.estimate_request import EstimateRequest
 from ..records import to_plain
 from ..render.progress import say
-from .flags import OFFERS, expand_flag_groups
+from .flags import OFFERS, AsJson, expand_flag_groups
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 SHOWN_OFFERS = 25  # on a terminal, without --all
 
 
@@ -109,7 +108,7 @@ def _filter_by_architecture(rows: list[Accelerator], wanted: list[str]) -> list[
 def quota(
     provider: Annotated[str, typer.Option(help="Provider: aws, azure or gcp.")],
     region: Annotated[str, typer.Option(help="Region, as the provider spells it.")],
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Show how many accelerators your account may start in a region; nothing is requested or changed.
 

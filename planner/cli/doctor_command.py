@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .flags import AsJson
 from .messages import format_command, suggest_next
 
 
@@ -14,7 +15,7 @@ def doctor(
     quick: Annotated[
         bool, typer.Option("--quick", help="Skip loading the backends to list their devices.")
     ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Show versions, devices, extras, credentials (found or not), the age of prices, and folders.
 

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..plan.estimate_request import OUTPUT, EstimateRequest
 from ..records import to_plain
 from ..render.progress import say
-from .flags import ModelArgument, OutputFlags, ScriptArguments, expand_flag_groups
+from .flags import AsJson, ModelArgument, OutputFlags, ScriptArguments, expand_flag_groups
 from .messages import DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def epochs(
     history: Annotated[Path, typer.Argument(help="`History.history` as JSON, or a file from CSVLogger.")],
     target: Annotated[float, typer.Option(help="Target value of the metric.")],
     metric: Annotated[str, typer.Option(help="Name of the metric.")] = "val_accuracy",
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Extrapolate how many epochs a metric needs to reach a target, or say that it cannot be known."""
     from ..errors import NoAnswerError

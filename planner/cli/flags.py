@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
 
-from ..plan.estimate_request import OUTPUT, USUAL, Flag
-from ..records import Frozen, iter_field_parameters
+from ..plan.estimate_request import OUTPUT, USUAL
+from ..records import Flag, Frozen, iter_field_parameters
 from .option_values import complete_accelerators, complete_providers, complete_regions
 
 ModelArgument = Annotated[
@@ -51,12 +51,9 @@ Backend = Annotated[
     typer.Option(help="Keras's backend. Default: KERAS_BACKEND, else jax."),
 ]
 Device = Annotated[Literal["cpu", "gpu", "tpu"] | None, typer.Option(help="Device to compute on.")]
-Rank = Annotated[
-    int | None, typer.Option(help="Number of the offer in the plan, from 1. Default: the recommended one.")
-]
-Script = Annotated[str | None, typer.Option(help="Script to run if the plan's MODEL is not one.")]
-MaxUsd = Annotated[float | None, typer.Option(help="Maximum cost of the run, all attempts together.")]
-MaxHours = Annotated[float | None, typer.Option(help="Maximum lifetime of the machine.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+LAUNCH = ("rank", "script", "source", "max_usd", "max_hours")
 RUN = ("batch_size", "samples", "epochs", "steps", "precision")
 OFFERS = ("accelerators", "providers", "regions", "purchase", "devices")
 VALUES = ("deadline", "budget", "hour_value", "wait_value", "assume")

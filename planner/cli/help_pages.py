@@ -22,7 +22,8 @@ class PanelCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, and the flags of each panel."""
         parameters = self.get_params(ctx)
-        has_panels = len(parameters) > MOST_IN_ONE
+        are_named = any(getattr(one, "rich_help_panel", None) for one in parameters)
+        has_panels = are_named and len(parameters) > MOST_IN_ONE
         panels: dict[str, list[tuple[str, str]]] = {name: [] for name in (ARGUMENTS, OPTIONS, *PANELS)}
         for parameter in parameters:
             panel = getattr(parameter, "rich_help_panel", None) if has_panels else None

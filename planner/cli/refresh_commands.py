@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..render.progress import say
+from .flags import AsJson
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from ..offers.refresh.run import RefreshJob, RefreshOutcome
     from ..offers.refreshed_prices import PriceStore
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Providers = Annotated[list[str] | None, typer.Option("--provider", help="Only this provider; repeatable.")]
 Regions = Annotated[
     list[str] | None, typer.Option("--region", help="Only this region; repeatable; `all` for all regions.")

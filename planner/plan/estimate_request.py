@@ -4,29 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
-from ..records import Frozen
+from ..records import Flag, Frozen
 
 USUAL, WORKLOAD, MACHINES, LIMITS = "Usual options", "Workload", "Machines", "Limits"
 MONEY, SEVERAL, SPOT, OUTPUT = "Money", "Several devices", "Spot", "Output"
 PANELS = (USUAL, WORKLOAD, MACHINES, LIMITS, MONEY, SEVERAL, SPOT, OUTPUT)
-
-
-class Flag(NamedTuple):
-    """Help of a field, and how the command line shows it.
-
-    Args:
-        help: Meaning and form of the value.
-        panel: Group in the help of a command.
-        name: Flag without its hyphens; empty for the field's name.
-        metavar: Placeholder of the value; empty for its type.
-    """
-
-    help: str
-    panel: str
-    name: str = ""
-    metavar: str = ""
 
 
 class EstimateRequest(Frozen):
