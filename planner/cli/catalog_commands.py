@@ -81,17 +81,14 @@ def accelerators(
     """
     from ..offers.catalog import load_catalog
     from ..render.catalog import ACCELERATOR_COLUMNS, build_accelerator_row
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
     from ..settings import load_settings
 
     known = list(load_catalog(load_settings().catalog_dir).accelerators.values())
     found = _filter_by_architecture(known, architecture or [])
     rows = [build_accelerator_row(row) for row in found]
-    if as_json:
-        emit_json("gpuplan.accelerators/1", {"accelerators": rows})
-    else:
-        emit_rows(ACCELERATOR_COLUMNS, rows)
-        suggest_next(format_command("offers", accelerator=found[0].name))
+    emit_result("gpuplan.accelerators/1", {"accelerators": rows}, ACCELERATOR_COLUMNS, rows, as_json=as_json)
+    suggest_next(format_command("offers", accelerator=found[0].name), as_json=as_json)
 
 
 def _filter_by_architecture(rows: list[Accelerator], wanted: list[str]) -> list[Accelerator]:
@@ -121,7 +118,7 @@ def quota(
     from ..offers.refresh.http import HttpClient
     from ..offers.refresh.quotas import get_quota_endpoints, read_quotas
     from ..render.catalog import QUOTA_COLUMNS
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
     from ..render.progress import status
     from ..settings import load_settings
 
@@ -129,11 +126,8 @@ def quota(
     with closing(HttpClient()) as http, status(f"asking {provider}"):
         found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
     rows = [{**to_plain(one), "sentence": one.sentence} for one in found]
-    if json_:
-        emit_json("gpuplan.quota/1", {"quotas": rows})
-        return
-    emit_rows(QUOTA_COLUMNS, rows)
-    for one in found:
+    emit_result("gpuplan.quota/1", {"quotas": rows}, QUOTA_COLUMNS, rows, as_json=json_)
+    for one in () if json_ else found:
         if one.limit == 0:
             say(one.sentence)
-    suggest_next(format_command("estimate", "MODEL", provider=provider, region=region))
+    suggest_next(format_command("estimate", "MODEL", provider=provider, region=region), as_json=json_)

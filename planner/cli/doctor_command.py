@@ -29,16 +29,13 @@ def doctor(
     """
     from ..doctor.report import SCHEMA, examine_installation
     from ..render.doctor import DOCTOR_COLUMNS, build_doctor_rows
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
     from ..render.progress import status
     from ..settings import get_today
 
     with status("checking this installation"):
         report = examine_installation(environ=os.environ, today=get_today(), ask_devices=not quick)
-    if json_:
-        emit_json(SCHEMA, report)
-    else:
-        emit_rows(DOCTOR_COLUMNS, build_doctor_rows(report))
+    emit_result(SCHEMA, report, DOCTOR_COLUMNS, build_doctor_rows(report), as_json=json_)
     if any(finding["level"] == "error" for finding in report["findings"]):
         raise typer.Exit(1)
     suggest_next(format_command("estimate", "ResNet50", samples=50_000, epochs=10), as_json=json_)

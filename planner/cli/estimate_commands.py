@@ -211,16 +211,13 @@ def epochs(
     """Extrapolate how many epochs a metric needs to reach a target, or say that it cannot be known."""
     from ..errors import NoAnswerError
     from ..plan.learning_curve import SCHEMA, forecast_epochs, read_history
-    from ..render.output import Column, emit_json, emit_rows
+    from ..render.output import Column, emit_result
     from ..render.progress import status
 
     with status(f"extrapolating {metric}"):
         found = forecast_epochs(read_history(history), metric=metric, target=target)
     row = to_plain(found)
-    if json_:
-        emit_json(SCHEMA, row)
-    else:
-        emit_rows([Column(key=key, header=key) for key in row], [row])
+    emit_result(SCHEMA, row, [Column(key=key, header=key) for key in row], [row], as_json=json_)
     if found.epochs is None:
         raise NoAnswerError(
             f"{metric} {target:g}: {found.reason}", hint="train a few more epochs, or choose an easier target"

@@ -12,11 +12,10 @@ import typer
 
 from ..profile.effort import MeasuringEffort
 from ..render.progress import say
-from .flags import AsJson, Backend, Device, ScriptArguments, expand_flag_groups
+from .flags import AsJson, Backend, Device, OutputFlags, ScriptArguments, expand_flag_groups
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
-    from ..profile.request import ProfileRequest
     from ..profile_schema import ProfileDocument
     from ..settings import Settings
 
@@ -43,8 +42,7 @@ def profile(
         typer.Option(help="Random data of the same shapes, or the data that the script feeds to fit()."),
     ] = "synthetic",
     measuring: MeasuringEffort,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the profile here.")] = None,
-    json_: AsJson = False,
+    out: OutputFlags,
 ) -> None:
     """Measure the step time of a model on this machine, as fit() runs it and alone.
 
@@ -64,11 +62,9 @@ def profile(
     from ..plan.request import build_workload_options
     from ..profile.request import ProfileRequest
     from ..profile.run import profile
-    from ..render.output import require_writable
     from ..render.profile import emit_profile, show_progress
 
-    if output is not None:
-        require_writable(output, flag="-o")
+    out.require_writable()
     request = ProfileRequest(
         model=model,
         batch_sizes=tuple(batch_size or ()),
@@ -83,31 +79,15 @@ def profile(
         answer_s=measuring.answer_s(),
         typed=" ".join(sys.argv),
     )
-    _require_sensible(request)
     with show_progress() as on_event:
-        document = profile(request, on_event=on_event, keep=lambda doc: _write_profile(output, doc))
-    _write_profile(output, document)
-    emit_profile(document, as_json=json_)
-    _print_findings(document, output)
-    step = "add `-o profile.json` to keep it" if output is None else format_command("estimate", str(output))
-    suggest_next(step, as_json=json_)
-
-
-def _require_sensible(request: ProfileRequest) -> None:
-    """Raise UsageError for an invalid batch size, precision or combination, before anything starts."""
-    from ..errors import UsageError
-    from ..workload.options import WorkloadOptions
-
-    for batch_size in request.batch_sizes:
-        WorkloadOptions(batch_size=batch_size)
-    for precision in request.precisions:
-        WorkloadOptions(precision=precision)
-    if request.data == "script" and request.options.mode == "infer":
-        raise UsageError(
-            "--data script measures fit(), which --mode infer does not call", hint="leave out one of them"
-        )
-    if request.data == "script" and request.batch_sizes:
-        raise UsageError("--data script has its own batches", hint="leave out `--batch-size`")
+        document = profile(request, on_event=on_event, keep=lambda doc: _write_profile(out.output, doc))
+    _write_profile(out.output, document)
+    emit_profile(document, as_json=out.json_)
+    _print_findings(document, out.output)
+    step = (
+        "add `-o profile.json` to keep it" if out.output is None else format_command("estimate", str(out.output))
+    )
+    suggest_next(step, as_json=out.json_)
 
 
 def _write_profile(output: Path | None, document: ProfileDocument) -> None:

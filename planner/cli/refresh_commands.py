@@ -125,13 +125,11 @@ def _show_outcomes(
 ) -> None:
     """Write the outcomes; anomalies and unmet requirements go to standard error."""
     from ..render.catalog import OUTCOME_COLUMNS, build_outcome_row, format_outcome_lines
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
 
-    if as_json:
-        found = [outcome.to_json() for outcome in outcomes]
-        emit_json("gpuplan.catalog-refresh/1", {"folder": str(store.folder), "providers": found})
-    else:
-        emit_rows(OUTCOME_COLUMNS, [build_outcome_row(outcome) for outcome in outcomes if outcome.sources])
+    document = {"folder": str(store.folder), "providers": [outcome.to_json() for outcome in outcomes]}
+    rows = [build_outcome_row(outcome) for outcome in outcomes if outcome.sources]
+    emit_result("gpuplan.catalog-refresh/1", document, OUTCOME_COLUMNS, rows, as_json=as_json)
     for line in format_outcome_lines(outcomes, asked_regions=any(job.request.regions for job in jobs)):
         say(line)
     if any(outcome.sources for outcome in outcomes):
@@ -201,15 +199,12 @@ def age(as_json: AsJson = False) -> None:
     from ..offers.catalog import load_user_catalog
     from ..offers.price_history import summarize_ages
     from ..render.catalog import AGE_COLUMNS
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
     from ..settings import get_today, load_settings
 
     rows = summarize_ages(load_user_catalog(load_settings()).offers, today=get_today())
-    if as_json:
-        emit_json("gpuplan.catalog-age/1", {"ages": rows})
-    else:
-        emit_rows(AGE_COLUMNS, rows)
-        suggest_next(format_command("catalog", "refresh"))
+    emit_result("gpuplan.catalog-age/1", {"ages": rows}, AGE_COLUMNS, rows, as_json=as_json)
+    suggest_next(format_command("catalog", "refresh"), as_json=as_json)
 
 
 @catalog.command()
@@ -228,7 +223,7 @@ def history(
     from ..offers.catalog import load_catalog
     from ..offers.price_history import collect_price_history
     from ..render.catalog import HISTORY_COLUMNS
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
 
     offers = load_catalog().offers
     found = collect_price_history(instance, offers, _store())
@@ -237,11 +232,8 @@ def history(
         hint = near_names_hint(instance, names, see_all="gpuplan offers")
         raise UsageError(f"no price of an instance type `{instance}` is known", hint=hint)
     rows = [asdict(row) for row in found if region in (None, row.region)]
-    if as_json:
-        emit_json("gpuplan.catalog-history/1", {"prices": rows})
-    else:
-        emit_rows(HISTORY_COLUMNS, rows)
-        suggest_next(format_command("catalog", "refresh", provider=found[0].provider, region=region))
+    emit_result("gpuplan.catalog-history/1", {"prices": rows}, HISTORY_COLUMNS, rows, as_json=as_json)
+    suggest_next(format_command("catalog", "refresh", provider=found[0].provider, region=region), as_json=as_json)
 
 
 @catalog.command()

@@ -11,7 +11,7 @@ _TABLE = """
 --accelerator | profile | run `gpuplan estimate MODEL --accelerator NAME`
 cloud-init | export | `gpuplan launch plan.json --dry-run` shows the same machine
 terraform | export | `gpuplan launch plan.json --dry-run` shows the same machine
---live |  | `gpuplan catalog refresh` reads prices; `--assume notebook_hours_a_week=20` is yours
+--live |  | `gpuplan catalog refresh` reads prices; `--assume notebook_hours_a_week=20` gives your weekly hours
 --spot-life | estimate, breakeven, sweep | type `--assume spot_life_h=5` [h]
 --checkpoint-every | estimate, breakeven, sweep | type `--assume spot_checkpoint_every_s=600` [s]
 --checkpoint-time | estimate, breakeven, sweep | type `--assume spot_checkpoint_s=30` [s]
@@ -69,7 +69,7 @@ terraform | export | `gpuplan launch plan.json --dry-run` shows the same machine
 --markdown | accuracy | `python -m lab accuracy --markdown` in a clone computes it
 --output | accuracy | `python -m lab accuracy --output` in a clone computes it
 -o | accuracy | `python -m lab accuracy -o` in a clone computes it
-calibrate | calibrate | for your own chip, `gpuplan profile MODEL -o FILE` and then `gpuplan estimate FILE`
+calibrate | calibrate | `python -m lab calibrate` in a clone; for your chip `gpuplan profile MODEL -o FILE`
 """
 _ROWS = [line.split(" | ") for line in _TABLE.strip().splitlines()]
 # (command, or "" for all commands; the removed option, value or command) -> the hint of the error.
