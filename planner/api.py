@@ -78,7 +78,8 @@ def takes_fields(
 def estimate(model: Any, request: EstimateRequest) -> Estimate:
     """Estimate time, cost and memory of a run on every accelerator that can be rented. Nothing is trained.
 
-    Environment, garbage collector and threads of the calling process stay as they are.
+    Environment, garbage collector and threads of the calling process stay as they are. Times are texts or numbers
+    of seconds. No value of a sequence selects all.
 
     Args:
         model: A `keras.Model`, or a MODEL reference as on the command line (`"ResNet50"`, `"train.py"`).

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 ARGUMENTS, OPTIONS = "Arguments", "Options"
 MOST_IN_ONE = 15  # flags of a command that are listed without panels
+LONGEST = 200  # of what a command does, which is never cut [characters]
 WIDEST = 28  # of the first column [characters]
 
 
@@ -48,7 +49,12 @@ class CommandGroup(TyperGroup):
     groups: ClassVar[Mapping[str, Mapping[str, tuple[str, str]]]] = {}  # -> command -> its module, what it does
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands of each group, one a line."""
+        """Write the commands of each group, one a line; those of a command below the program in one group."""
+        if ctx.parent is not None:
+            with formatter.section("Commands"):
+                rows = [(name, one.get_short_help_str(LONGEST)) for name, one in self.commands.items()]
+                formatter.write_dl(rows)
+            return
         width = max(len(name) for commands in self.groups.values() for name in commands)
         for group, commands in self.groups.items():
             with formatter.section(group):

@@ -12,6 +12,7 @@ import typer
 
 from ..render.progress import say
 from .flags import AsJson
+from .help_pages import CommandGroup
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ Regions = Annotated[
     list[str] | None, typer.Option("--region", help="Only this region; repeatable; `all` for all regions.")
 ]
 
-catalog = typer.Typer(help="Refresh and check the catalog of prices and accelerators.", rich_markup_mode=None)
+HELP = "Refresh and check the catalog of prices and accelerators."
+catalog = typer.Typer(cls=CommandGroup, help=HELP, rich_markup_mode=None)
 NO_PRICES = "no prices were refreshed yet: the packaged ones are used"
 
 

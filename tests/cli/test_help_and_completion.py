@@ -71,6 +71,16 @@ def test_flags_of_an_estimate_are_in_panels(gpuplan: Callable[..., Any], monkeyp
     assert len(every) == len(set(every)) >= 40
 
 
+def test_the_commands_of_a_group_are_not_cut(gpuplan: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All six of `catalog`, each with its whole sentence."""
+    monkeypatch.setenv("COLUMNS", "80")
+    page = gpuplan("catalog", "--help").out
+    below = page.partition("Commands:\n")[2]
+
+    assert re.findall(r"^  (\w+) ", below, re.MULTILINE) == ["check", "refresh", "diff", "age", "history", "path"]
+    assert "..." not in below
+
+
 def test_few_flags_need_no_panels(gpuplan: Callable[..., Any]) -> None:
     """One list of options, also where they are declared with a panel."""
     page = gpuplan("offers", "--help").out
