@@ -20,7 +20,7 @@ from ..files import cache_dir_restored
 from ..render.progress import say
 from .help_pages import CommandGroup, PanelCommand
 from .option_values import bypass_adapters
-from .removed_options import find_replacement
+from .parse_errors import describe_parse_error
 
 USAGE = 2
 INTERRUPTED = 130
@@ -163,8 +163,8 @@ def run(arguments: Sequence[str]) -> int:
         _print_error(str(error), hint=error.hint)
         return error.exit_code
     except typer.TyperException as error:
-        hint = find_replacement(arguments) or f"see `{_get_command_path(error)} --help`"
-        _print_error(_one_line(error.format_message()), hint=hint)
+        described = describe_parse_error(error, arguments)
+        _print_error(described.message, hint=described.hint)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
@@ -211,15 +211,3 @@ def _shorten(message: str) -> str:
     """Return one line, in which very long words (a pasted file as a name) are cut."""
     words = " ".join(message.splitlines()).split(" ")
     return " ".join(word if len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}…" for word in words)
-
-
-def _one_line(message: str) -> str:
-    """Convert typer's message to the project's style: lower case, one line, no full stop."""
-    text = " ".join(message.split()).replace("Value error, ", "").rstrip(".")
-    return text[:1].lower() + text[1:]
-
-
-def _get_command_path(error: typer.TyperException) -> str:
-    """Return the command whose arguments were wrong."""
-    context = getattr(error, "ctx", None)
-    return "gpuplan" if context is None else context.command_path

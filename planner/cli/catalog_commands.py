@@ -17,9 +17,11 @@ from .flags import OFFERS, AsJson, expand_flag_groups
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
+    from collections.abc import Sequence
 
-SHOWN_OFFERS = 25  # on a terminal, without --all
+    from ..offers.rows import Accelerator, Offer
+
+SHOWN_OFFERS = 10  # on a terminal, without --all
 
 
 @expand_flag_groups
@@ -28,7 +30,7 @@ def offers(
     request: Annotated[EstimateRequest, OFFERS],
     retired: Annotated[bool, typer.Option(help="Include listed offers that are no longer available.")] = True,
     show_all: Annotated[
-        bool, typer.Option("--all", help=f"On a terminal, list more than the {SHOWN_OFFERS} cheapest.")
+        bool, typer.Option("--all", help="On a terminal, list every offer, not the cheapest of each kind.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -40,8 +42,9 @@ def offers(
     """
     from ..offers.catalog import load_user_catalog, select_offers, sort_by_device_price
     from ..offers.local import probe_local_offer
-    from ..render.catalog import OFFER_COLUMNS, build_offer_row
-    from ..render.output import emit_json, emit_rows, emit_text
+    from ..render.catalog import OFFER_COLUMNS, build_offer_row, describe_cheapest, select_current_offers
+    from ..render.estimate_screen import wrap
+    from ..render.output import emit_json, emit_rows, emit_text, get_terminal_width
     from ..settings import load_settings
 
     catalog = load_user_catalog(load_settings())
@@ -56,15 +59,19 @@ def offers(
         rows = [build_offer_row(offer) for offer in found]
         emit_json("gpuplan.offers/1", {"as_of": catalog.as_of, "offers": rows})
     else:
-        shown = found if show_all or not sys.stdout.isatty() else found[:SHOWN_OFFERS]
+        shown: Sequence[Offer] = found
+        if sys.stdout.isatty() and not show_all:
+            current = select_current_offers(found)
+            shown = (current or found)[:SHOWN_OFFERS]
+            emit_text("\n".join([*wrap(describe_cheapest(current), get_terminal_width()), "", ""]))
         emit_rows(OFFER_COLUMNS, [build_offer_row(offer) for offer in shown])
         if len(shown) < len(found):
-            emit_text(f"Shown: {len(shown)} of {len(found)} offers, the cheapest per device first; more: --all.\n")
+            emit_text(f"and {len(found) - len(shown):,} more offers: --all\n")
         from ..render.estimate_notes import format_age_line
 
-        line = format_age_line(found) if sys.stdout.isatty() else ""  # JSON and TSV contain the dates
+        line = format_age_line(shown) if sys.stdout.isatty() else ""  # JSON and TSV contain the dates
         if line:
-            say(f"warning: {line}")
+            say(line)
         named, others = request.accelerators or [found[0].accelerator], (request.providers, request.regions)
         suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=others[0], region=others[1]))
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import UsageError
 from ..plan.estimate_request import OUTPUT, EstimateRequest
 from ..records import to_plain
 from ..render.progress import say
@@ -149,7 +148,8 @@ REPORT_EPILOG = """Examples:
 def report(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o plan.json`.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the page here; optional in a pipe.")
+        Path | None,
+        typer.Option("--output", "-o", help="Write the page here. Default: beside the plan, or to a pipe."),
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
@@ -162,11 +162,7 @@ def report(
     from ..render.progress import status
     from ..render.report.page import build_report_html
 
-    target = output or (plan.with_suffix(".html") if show else None)
-    if target is None and sys.stdout.isatty():
-        raise UsageError(
-            "an HTML page cannot be shown on a terminal", hint="name a file: `-o report.html`, or `--open`"
-        )
+    target = output or (plan.with_suffix(".html") if show or sys.stdout.isatty() else None)
     if target is not None:
         require_writable(target, flag="-o")
     with status("writing the page"):

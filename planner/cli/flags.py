@@ -33,10 +33,16 @@ def _require_separator(context: typer.Context, values: list[str] | None) -> list
     first = values[0]
     flag, value = ("", *line[: line.index(first)])[-2:]
     named = value.partition("=")[0] if "=" in value else flag
-    again = f"to give `{named}` several values, repeat it: `{named} {first}`"
+    if named.startswith("--"):
+        repeats = any(named in one.opts for one in context.command.params if getattr(one, "multiple", False))
+        given = value.partition("=")[2] or value
+        hint = f"repeat it: `{named} {first}`" if repeats else f"type `{named} {','.join((given, *values))}`"
+        raise UsageError(f"`{named}` takes one value, and `{first}` is another", hint=hint)
+    if value.startswith("--") and not any(word.endswith(".py") for word in line):
+        raise UsageError(f"`{value}` takes no value", hint="leave out the word after it")
     raise UsageError(
         f"`{first}`: arguments for the script come after `--`",
-        hint=again if named.startswith("--") else f"write `-- {' '.join(values)}` at the end of the line",
+        hint=f"write `-- {' '.join(values)}` at the end of the line",
     )
 
 

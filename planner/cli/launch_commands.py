@@ -247,7 +247,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
     from ..render.progress import status
 
     if bool(ids) == everything:
-        raise UsageError("`gpuplan stop` needs an ID, or `--all`", hint="see `gpuplan ps`")
+        raise UsageError("`gpuplan stop` takes IDs, or `--all`", hint="`gpuplan ps` lists the IDs")
     launcher = _launcher(as_json=json_, owner=owner)
     failures = Failures()
     with status("looking for machines"):

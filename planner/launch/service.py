@@ -178,7 +178,9 @@ class Launcher:
         for name in ids:
             if name not in hits:
                 failures.raise_any()
-                raise UsageError(f"unknown run or machine `{name}`", hint="see `gpuplan ps --cloud`")
+                ends = [f"`gpuplan stop {run}`" for run, attempts in runs.items() if attempts]
+                hint = f"type {' or '.join(ends)}" if ends else "see `gpuplan ps --cloud`"
+                raise UsageError(f"unknown run or machine `{name}`", hint=hint)
         if not ids:
             mine = (run for run, opened in runs.items() if any(self.owner in {None, one.owner} for one in opened))
             found |= dict.fromkeys(mine)

@@ -88,6 +88,8 @@ class DecisionWords(NamedTuple):
     def take(self, row: int, chance: float | None) -> str:
         """Return what to take: with its probability, if that is not sure."""
         one = self.offers[row]
+        if marks := self._marks(one):
+            return f"{one.offer.accelerator}: {marks}. If you own one: {self._training(one)}."
         if one.offer.provider == "local":
             here = "Train it here" if self.workload.mode == "train" else "Run it here"
             head = here if chance is None else f"Likely ({100 * chance:.0f} %) here"
@@ -95,6 +97,18 @@ class DecisionWords(NamedTuple):
         head = "Take" if chance is None else f"Likely ({100 * chance:.0f} %):"
         text = self.describe(row, with_range=True)
         return f"{head} {text.replace(', ', ': ', 1) if chance is None else text}."
+
+    def _marks(self, one: OfferEstimate) -> str:
+        """Return why an offer that was asked for by name cannot be had or used as it is; empty for no reason."""
+        ended = "it can no longer be rented" if one.selected.availability == "retired" else ""
+        if one.device_estimate.runs is not False:
+            return ended
+        return ", and ".join(filter(None, (ended, one.device_estimate.compatibility.partition(":")[0])))
+
+    def _training(self, one: OfferEstimate) -> str:
+        """Return the time of the training alone, or the samples per second."""
+        train_s = one.device_estimate.train_time_s
+        return self.time(one) if train_s is None else f"{format_duration_range(train_s)} of training"
 
     def describe(self, row: int, *, with_range: bool = False, with_cost: bool = True) -> str:
         """Return name, cost and time of an offer."""

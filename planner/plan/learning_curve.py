@@ -70,7 +70,9 @@ def read_history(path: Path) -> dict[str, list[float]]:
             }
         if not history:
             raise ValueError("it has no metrics")
-    except (OSError, ValueError, TypeError, AttributeError, KeyError) as problem:
+    except OSError as problem:
+        raise UsageError(f"cannot read `{path}`: {problem.strerror}", hint="name another file") from problem
+    except (ValueError, TypeError, AttributeError, KeyError) as problem:
         raise UsageError(
             f"`{path}` is not a training history: {problem}",
             hint="give `History.history` as JSON, or a file written by `CSVLogger`",

@@ -11,6 +11,8 @@ from .money import NANO, USD_OF_A_NANO, compute_rental_nano
 from .timeline import TRAINING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -88,7 +90,8 @@ def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = Fa
         aged_share=offers.aged_shares,
     )
     complete = np.array([context.offer.complete for context in offers.contexts], dtype=bool)
-    usable = complete & np.array([not run.device_estimate.is_ruled_out for run in offers.runs])[offers.run_of]
+    possible = complete & _column(offers, lambda run: run.device_estimate.memory.fits is True)
+    usable = complete & _column(offers, lambda run: not run.device_estimate.is_ruled_out)
     first, second = (time_s, cost_usd) if question.sort == "time" else (cost_usd, time_s)
     if question.sort == "co2":
         co2_kg = (one.co2_kg for one in offers)
@@ -96,16 +99,25 @@ def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = Fa
     unknown = np.isnan(first) | np.isnan(second)
     keys = (np.nan_to_num(second, nan=np.inf, posinf=np.inf), np.nan_to_num(first, nan=np.inf, posinf=np.inf))
     order = np.lexsort((*keys, unknown, ~usable))  # the last key decides first
-    fits = np.array([run.device_estimate.memory.fits is True for run in offers.runs], dtype=bool)[offers.run_of]
-    known = usable & fits & ~np.isnan(offers.total_usd)
-    takable, refused = _find_takable(offers, known, question, one_device=one_device)
+    possible &= ~np.isnan(offers.total_usd)
+    takable, refused = _find_takable(offers, possible & usable, question, one_device=one_device)
+    if question.filters.accelerators and not (takable.any() or refused.any()):
+        takable, refused = _find_takable(offers, possible, question, one_device=one_device)
     return RankedOffers(offers.reorder(order), time_s[order], cost_usd[order], takable[order], refused[order])
+
+
+def _column(offers: OfferTable, holds: Callable[[UnpricedRun], bool]) -> Mask:
+    """Return for each offer whether something holds for its run."""
+    import numpy as np
+
+    return np.array([holds(run) for run in offers.runs], dtype=bool)[offers.run_of]
 
 
 def _find_takable(offers: OfferTable, known: Mask, question: Question, *, one_device: bool) -> tuple[Mask, Mask]:
     """Return which offers can be taken, and which the account's quota alone forbids.
 
-    What can no longer or not simply be had is taken only where its accelerator is named and has nothing else.
+    What can no longer or not simply be had, or runs no Keras 3, is taken only where its accelerator is named and
+    has nothing else.
     """
     import numpy as np
 

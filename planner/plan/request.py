@@ -29,27 +29,32 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_UNIT = r"(s|m|h|d|w)(?:ec|ecs|econds?|in|ins|inutes?|r|rs|ours?|ays?|eeks?)?"
+_PART = re.compile(rf"(\d+(?:\.\d+)?)\s*{_UNIT}(?![a-z])\s*")
+_DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def parse_duration_s(text: str, *, flag: str = "") -> float:
-    """Parse a duration like `90s`, `15m`, `12h`, `1h30m` or `2d` [s]; UsageError for anything else.
+    """Parse a duration like `90s`, `15m`, `12 hours`, `1h30m` or `2d` [s]; UsageError for anything else.
 
     Args:
         text: Duration as written by the user.
         flag: Flag named in the error message.
 
     Example:
-        >>> parse_duration_s("1h30m"), parse_duration_s("2d")
+        >>> parse_duration_s("1h30m"), parse_duration_s("2 days")
         (5400.0, 172800.0)
     """
     compact = text.strip().lower()
     given = f"{flag} {text}".strip()
     if not _DURATION.fullmatch(compact):
-        raise UsageError(f"`{given}` is not a duration", hint="write s, m, h or d after the number: `12h`")
+        fault, number = "is not a duration", "12"
+        if re.fullmatch(r"\d+(\.\d+)?", compact):
+            fault, number = "has no unit", compact
+        typed = f"{flag} {number}h".strip()
+        raise UsageError(f"`{given}` {fault}", hint=f"write s, m, h or d after the number: `{typed}`")
     duration_s = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(compact))
     if duration_s > MAX_DURATION_S:
         raise UsageError(f"`{given}` is longer than a century", hint="give at most `36500d`")

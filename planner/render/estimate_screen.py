@@ -55,8 +55,8 @@ def emit_screen(estimate: Estimate, *, show_all: bool, explain: bool, width: int
 def select_shown_offers(estimate: Estimate) -> list[int]:
     """Return the positions of the offers shown: the picked ones, then others by total or as sorted, ten together.
 
-    The user's own machine and the best offer of each accelerator that was asked for have a row; then follow the
-    best offers of other accelerators, and of other numbers of devices.
+    The user's own machine and the best offer of each accelerator that was asked for have a row, though they are
+    more; then follow the best offers of other accelerators, and of other numbers of devices.
     """
     bought = () if estimate.budget_epochs is None else (estimate.budget_epochs.offer,)
     picked = list(dict.fromkeys([*estimate.decision.roles(), *estimate.decision.nearest, *bought]))
@@ -72,8 +72,9 @@ def select_shown_offers(estimate: Estimate) -> list[int]:
     here = [index for (_, own), index in machines.items() if own]
     asked = bool(estimate.options["accelerators"])
     first = [index for index in machines.values() if asked or estimate.offers[index].offer.accelerator not in seen]
-    wanted = dict.fromkeys([*picked, *here, *first, *kinds.values()])
-    others = [index for index in wanted if index not in picked][: max(0, ROWS_SHOWN - len(picked))]
+    wanted = [*dict.fromkeys([*picked, *here, *first, *kinds.values()])][len(picked) :]
+    room = ROWS_SHOWN - len(picked)
+    others = wanted[: max(room, len({*here, *first} - {*picked}) if asked else 0)]
     return [*picked, *sorted(others, key=ranks.index)]
 
 
@@ -166,8 +167,7 @@ def _list_uncounted(estimate: Estimate) -> Iterator[str]:
     """Yield what the time of the recommended offer does not count, or counts at a value that decides."""
     row = estimate.decision.recommended
     if estimate.unmatched:
-        without = "" if estimate.options["include_retired"] else " (--retired adds those that were withdrawn)"
-        yield f"No offer of {', '.join(estimate.unmatched)}{without}."
+        yield f"No offer of {', '.join(estimate.unmatched)}."
     if row is None:
         return
     one = estimate.offers[row]

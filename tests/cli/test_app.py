@@ -59,26 +59,6 @@ def test_version_is_the_projects(gpuplan: Callable[..., object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message", "hint"),
-    [
-        ([], "", ""),
-        (["estimat"], "error: no such command 'estimat'", "see `gpuplan --help`"),
-        (["estimate"], "error: missing argument 'MODEL'", "see `gpuplan estimate --help`"),
-        (["estimate", "x.py", "--sort", "luck"], "'luck' is not one of 'cost', 'time'", "estimate --help"),
-    ],
-)
-def test_wrong_use_of_the_command_line(
-    gpuplan: Callable[..., object], arguments: list[str], message: str, hint: str
-) -> None:
-    """Exit code 2, the message and the way out on stderr, nothing on stdout."""
-    done = gpuplan(*arguments)
-
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
-    assert hint in done.err
-
-
-@pytest.mark.parametrize(
     ("error", "code"), [(GpuplanError, 1), (UsageError, 2), (NoAnswerError, 3), (CredentialsError, 4)]
 )
 def test_errors_become_exit_codes(

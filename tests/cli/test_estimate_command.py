@@ -152,7 +152,7 @@ def test_deadline_and_budget_are_kept(gpuplan: Run, saved: str) -> None:
         (["--precision", "float33"], (2, "unknown precision `float33`", "did you mean `float32`")),
         (["--batch-size", "0"], (2, "--batch-size must be a whole number of at least 1", "--batch-size 1")),
         (["--epochs", "1", "--steps", "1"], (2, "`--epochs` and `--steps` both set", "give only one of them")),
-        (["--deadline", "soon"], (2, "`--deadline soon` is not a duration", "`12h`")),
+        (["--deadline", "soon"], (2, "`--deadline soon` is not a duration", "`--deadline 12h`")),
         (["--budget", "0"], (2, "--budget must be above zero", "--budget 20")),
         (["--devices", "0"], (2, "--devices must be above zero", "--devices 1")),
         (["--devices", "77"], (3, "no offer matches `--devices 77", "remove or widen")),

@@ -302,7 +302,7 @@ def test_a_dry_run_names_the_secrets_that_stay_here(
 def test_what_is_no_plan_is_told_so(gpuplan: Callable[..., Any], tmp_path: Path) -> None:
     """Absent, no JSON, another schema: a line each."""
     path = tmp_path / "plan.json"
-    assert "cannot be read" in gpuplan("launch", str(path)).err
+    assert "no such file" in gpuplan("launch", str(path)).err
     path.write_text("{")
     assert "is not JSON" in gpuplan("launch", str(path)).err
     path.write_text('{"schema": "gpuplan.offers/1"}')

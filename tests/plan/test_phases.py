@@ -13,7 +13,7 @@ from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.timeline import TRAINING
-from gpuplan.render.estimate_table import format_phases
+from gpuplan.render.estimate_screen import format_phases
 from gpuplan.units import GIB
 from gpuplan.workload.model import ForwardPasses, Workload
 from gpuplan.workload.ops import Op, OpKind

@@ -15,9 +15,9 @@ from gpuplan.plan.estimate_model import add_serving
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, OfferContext, Selection
+from gpuplan.render.estimate_html import format_estimate_html
 from gpuplan.render.estimate_output import format_estimate_json
-from gpuplan.render.estimate_rows import format_estimate_html
-from gpuplan.render.estimate_table import select_shown_offers
+from gpuplan.render.estimate_screen import select_shown_offers
 from gpuplan.render.report.text import ReportCurrency, build_recommendations
 
 RATES = {"CPU": 0.05, "T4": 1.0, "RTX3090": 3.0, "TPU-v5e": 8.0, "A100-80GB": 9.0, "H100-SXM": 20.0, "B200": 40.0}
@@ -99,7 +99,7 @@ def test_json_notebook_and_report_agree(asked: tuple[str, Estimate]) -> None:
 
 
 def test_every_named_accelerator_has_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirty named accelerators are thirty rows, more than the twelve shown otherwise."""
+    """Thirty named accelerators are thirty rows, more than the ten shown otherwise."""
     names = [f"GPU{number}" for number in range(30)]
     offers = [make_offer(name, instance_type=name, usd_per_hour=Decimal(i + 1)) for i, name in enumerate(names)]
     pairs = tuple(OfferContext(one, make_accelerator(one.accelerator)) for one in offers)
@@ -109,4 +109,4 @@ def test_every_named_accelerator_has_its_row(monkeypatch: pytest.MonkeyPatch) ->
         predictor=FakePredictor(),
         question=Question(filters=Filters(accelerators=tuple(names))),
     )
-    assert {one.offer.accelerator for one in select_shown_offers(answer, show_all=False)[0]} == set(names)
+    assert {answer.offers[row].offer.accelerator for row in select_shown_offers(answer)} == set(names)

@@ -227,9 +227,29 @@ def find_colab_values(task: ExportTask) -> Values:
     return {
         "accelerator": accelerator,
         "gpu_type": gpu_type,
+        "files": _write_script_cell(task),
         "link": link,
         "about": f"{badge}{about}" if link else about,
     }
+
+
+def _write_script_cell(task: ExportTask) -> list[str]:
+    """Return the cell that writes the script, and the file of its packages, where the code lies in a folder."""
+    kind, place = task.source
+    if kind != "folder":
+        return []
+    names = filter(None, (task.spec.script, task.spec.requirements))
+    try:
+        texts = {name: (Path(place) / name).read_text(encoding="utf-8") for name in names}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{place}: {error}", hint="run the export in the folder of the script") from error
+    lines = ["from pathlib import Path", f"for name, text in {texts!r}.items():"]
+    path = "Path('code', name)"
+    return [
+        "\n".join(
+            [*lines, f"    {path}.parent.mkdir(parents=True, exist_ok=True)", f"    {path}.write_text(text)"]
+        )
+    ]
 
 
 def build_colab_link(place: str, file: str) -> str:
@@ -255,7 +275,11 @@ ENGINES = {
     "kubernetes": Engine(title="Kubernetes", template="jobset", find_values=find_jobset_values, **_CLUSTER),
     "ray": Engine(title="Ray", template="rayjob", find_values=find_rayjob_values, **_CLUSTER),
     "colab": Engine(
-        title="Colab", template="colab", find_values=find_colab_values, providers=("colab",), sources=("git",)
+        title="Colab",
+        template="colab",
+        find_values=find_colab_values,
+        providers=("colab",),
+        sources=("folder", "git"),
     ),
 }
 
