@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..plan.estimate_request import OUTPUT, EstimateRequest
 from ..records import to_plain
 from ..render.progress import say
-from .flags import (
-    FitFlag,
-    LimitFlags,
-    ModelArgument,
-    ModelFlags,
-    OfferFlags,
-    OrderFlags,
-    OutputFlags,
-    PlacementFlags,
-    RunFlags,
-    ScriptArguments,
-    build_options,
-    build_request,
-    expand_flag_groups,
-)
+from .flags import AsJson, ModelArgument, OutputFlags, ScriptArguments, expand_flag_groups
 from .messages import DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
@@ -33,6 +21,7 @@ if TYPE_CHECKING:
     from ..plan.question import Question
     from ..workload.model import Workload
 
+OutputOption = partial(typer.Option, rich_help_panel=OUTPUT)
 COLAB, KAGGLE = "colab", "kaggle"
 
 ESTIMATE_EPILOG = """Examples:
@@ -48,33 +37,15 @@ def estimate(
     model: ModelArgument,
     script_arguments: ScriptArguments = None,
     *,
-    work: RunFlags,
-    more: ModelFlags,
-    offers: OfferFlags,
-    placement: PlacementFlags,
-    limits: LimitFlags,
-    order: OrderFlags,
-    profile: Annotated[
-        list[Path] | None, typer.Option(help="Profile from `gpuplan profile` or StepTimer; repeatable.")
-    ] = None,
+    request: EstimateRequest,
     show_all: Annotated[
-        bool, typer.Option("--all", help="List every offer, not only the best per device.")
+        bool, OutputOption("--all", help="List every offer, not only the best per device.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Add bottleneck, margins and assumptions below the table.")
+        bool, OutputOption("--explain", help="Add bottleneck, margins and assumptions below the table.")
     ] = False,
     breakdown: Annotated[
-        bool, typer.Option("--breakdown", help="Itemize the bills, each item with its basis.")
-    ] = False,
-    best_batch: Annotated[
-        bool, typer.Option("--best-batch", help="Also estimate each offer at the largest batch that fits.")
-    ] = False,
-    fit: FitFlag = False,
-    compile: Annotated[
-        bool,
-        typer.Option(
-            "--compile", help="Exact memory: let XLA compile the step for each --accelerator (takes minutes)."
-        ),
+        bool, OutputOption("--breakdown", help="Itemize the bills, each item with its basis.")
     ] = False,
     out: OutputFlags,
 ) -> None:
@@ -84,24 +55,18 @@ def estimate(
     ones first. A pipe gets every offer as TSV.
     """
     from ..plan.estimate_model import estimate_model
+    from ..plan.request import resolve_request
     from .messages import build_step_compiler, show_estimate_progress
 
-    options = build_options(work, more)
     out.require_writable()
-    asked = build_request(offers, placement, limits, order).resolve()
+    asked = resolve_request(request)
     with show_estimate_progress(model) as tell:
         result = estimate_model(
             model,
-            asked.question,
-            options=options.with_callback(tell),
+            asked.with_callback(tell),
             script_arguments=script_arguments or (),
-            catalog=asked.catalog,
-            terms=asked.terms,
-            profiles=profile or (),
             detailed=out.output is not None,
-            best_batch=best_batch,
-            fit=fit,
-            compiling=build_step_compiler(tell) if compile else None,
+            compiling=build_step_compiler(tell) if request.compile else None,
         )
     _show(result, asked.question, out, show_all=show_all, explain=explain, breakdown=breakdown)
 
@@ -237,21 +202,18 @@ def epochs(
     history: Annotated[Path, typer.Argument(help="`History.history` as JSON, or a file from CSVLogger.")],
     target: Annotated[float, typer.Option(help="Target value of the metric.")],
     metric: Annotated[str, typer.Option(help="Name of the metric.")] = "val_accuracy",
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Extrapolate how many epochs a metric needs to reach a target, or say that it cannot be known."""
     from ..errors import NoAnswerError
     from ..plan.learning_curve import SCHEMA, forecast_epochs, read_history
-    from ..render.output import Column, emit_json, emit_rows
+    from ..render.output import Column, emit_result
     from ..render.progress import status
 
     with status(f"extrapolating {metric}"):
         found = forecast_epochs(read_history(history), metric=metric, target=target)
     row = to_plain(found)
-    if json_:
-        emit_json(SCHEMA, row)
-    else:
-        emit_rows([Column(key=key, header=key) for key in row], [row])
+    emit_result(SCHEMA, row, [Column(key=key, header=key) for key in row], [row], as_json=json_)
     if found.epochs is None:
         raise NoAnswerError(
             f"{metric} {target:g}: {found.reason}", hint="train a few more epochs, or choose an easier target"

@@ -47,9 +47,9 @@ def format_command(*words: str, arguments: Sequence[str] | None = None, **flags:
     return shlex.join(["gpuplan", *words, *parts, *(["--", *arguments] if arguments else [])])
 
 
-def changed_flags(flags: DataclassInstance) -> dict[str, Any]:
-    """Return the flags of a group that differ from their defaults."""
-    values = {field.name: (getattr(flags, field.name), field.default) for field in fields(flags)}
+def changed_flags(flags: DataclassInstance, *names: str) -> dict[str, Any]:
+    """Return the named fields of a record that differ from their defaults."""
+    values = {one.name: (getattr(flags, one.name), one.default) for one in fields(flags) if one.name in names}
     return {name: value for name, (value, default) in values.items() if value != default}
 
 

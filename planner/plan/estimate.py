@@ -13,10 +13,25 @@ from .offer_table import OfferTable
 
 if TYPE_CHECKING:
     from ..predict.breakdown import StepBreakdown
+    from ..units import Interval
     from ..workload.model import Workload
     from .crossovers import Crossover
     from .improvements import Improvement
     from .offer_estimate import OfferEstimate
+
+
+class BudgetEpochs(Frozen):
+    """Epochs that a budget buys.
+
+    Args:
+        offer: Position of the offer in ``Estimate.offers``.
+        epochs: At the high end of the cost, at its centre and at its low end [-].
+        sentence: The number with its range, and the machine.
+    """
+
+    offer: int
+    epochs: Interval
+    sentence: str
 
 
 DECISION_ROLES = ("recommended", "free", "cheaper", "faster")
@@ -85,6 +100,7 @@ class Estimate(Frozen):
         not_billed: Items of a real bill that are not in the bills, by name.
         unmatched: Accelerators that were asked for and have no offer.
         takable: Positions of the offers that can be taken, in order; empty for none.
+        budget_epochs: What the budget buys; None without one, or where it is unknown.
     """
 
     workload: Workload
@@ -99,6 +115,7 @@ class Estimate(Frozen):
     not_billed: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
     takable: tuple[int, ...] = ()
+    budget_epochs: BudgetEpochs | None = None
 
     def list_takable(self) -> list[OfferEstimate]:
         """Return the offers that can be had and run the work."""
@@ -143,6 +160,7 @@ class Estimate(Frozen):
             "offers": (offer.to_json(breakdown=breakdown) for offer in self.offers),
             "recommendation": self._recommendation_json(),
             "decision": self.decision_json(),
+            "budget_epochs": to_plain(self.budget_epochs),
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
             "terms": self.terms.to_json(),
             "not_billed": list(self.not_billed),

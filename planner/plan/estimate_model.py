@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..predict.breakdown import StepBreakdown, break_down_step
@@ -14,8 +13,8 @@ from ..predict.predictor import Predictor
 from ..predict.step_time import StepTime
 from ..workload.capture.kept_models import keep_models_built
 from .breakeven import select_alternatives
+from .budget_epochs import add_budget_epochs, estimate_for_budget, is_length_open
 from .context import build_context, trace_workload
-from .cost_terms import CostTerms
 from .crossovers import Crossover, find_crossovers
 from .decision_words import describe_misfit
 from .estimate import CostCurve, Estimate, ReportDetails
@@ -25,7 +24,6 @@ from .offer_estimate import BestBatch, OfferEstimate, ServingEstimate
 from .question import EstimateContext, Question
 
 if TYPE_CHECKING:
-    from ..offers.catalog import Catalog
     from ..predict.step_time import StepPredictor
     from ..units import Interval
     from ..workload.model import Workload
@@ -33,66 +31,51 @@ if TYPE_CHECKING:
     from .alternatives import Alternative, Alternatives
     from .compilation import StepCompiler
     from .fitting import FitWays
+    from .request import ResolvedRequest
 
 
 def estimate_model(
     model: Any,
-    question: Question,
+    asked: ResolvedRequest,
     *,
-    options: WorkloadOptions,
     script_arguments: Sequence[str] = (),
-    catalog: Catalog | None = None,
-    terms: CostTerms | None = None,
-    profiles: Sequence[Path] = (),
     detailed: bool = False,
-    best_batch: bool = False,
-    fit: bool = False,
     compiling: StepCompiler | None = None,
 ) -> Estimate:
-    """Estimate a model on all offers that a question selects.
+    """Estimate a model on all offers that a request selects.
+
+    With `best_batch` or `fit` the model is traced at more batch sizes, with `fit` also in the ways to make it fit.
 
     Args:
         model: MODEL reference, or a Keras model.
-        question: Filters, order and limits.
-        options: Tracing options of the run.
+        asked: The request with the user's settings.
         script_arguments: Arguments of a training script (`sys.argv`).
-        catalog: Catalog (``load_user_catalog(settings)``); None for the packaged one.
-        terms: Costs and assumptions besides the training; None for those of the catalog.
-        profiles: Files of `gpuplan profile` or `StepTimer`; saved runs are always used.
         detailed: Whether to add the details of a report.
-        best_batch: Whether to estimate each offer also at the largest batch that fits, which traces the model
-            at more batch sizes.
-        fit: Whether to plan steps that do not fit in smaller passes or with recomputed activations, and sharded
-            unless the question or the script says how; traces the model as often as that can make it fit.
         compiling: Compiler of the step for every named accelerator; None for no compilation.
 
     Raises:
         GpuplanError: Any error that the user can fix.
     """
-    if fit:
-        require_fittable(options, compiling)
-    with keep_models_built() if fit or best_batch else nullcontext():
-        context = build_context(
-            model,
-            question,
-            options=options,
-            script_arguments=script_arguments,
-            catalog=catalog,
-            terms=terms,
-            profiles=profiles,
-            compiling=compiling,
-        )
+    question, request = asked.question, asked.request
+    if request.fit:
+        require_fittable(asked.options, compiling)
+    with keep_models_built() if request.fit or request.best_batch else nullcontext():
+        context = build_context(model, asked, script_arguments=script_arguments, compiling=compiling)
         ways, prepare = None, partial(prepare_fit, context, model, question, script_arguments=script_arguments)
-        if fit:
+        if request.fit:
             question, ways = prepare()
-        answer = estimate_in_context(context, question, ways=ways)
-        if not (fit or compiling) and (misfit := describe_misfit(answer)) and context.resized is not None:
+        if is_length_open(context, question):
+            answer = estimate_for_budget(context, question, ways=ways)
+        else:
+            answer = estimate_in_context(context, question, ways=ways)
+            answer = add_budget_epochs(answer, context, question, ways=ways)
+        if not (request.fit or compiling) and (misfit := describe_misfit(answer)) and context.resized is not None:
             answer = _plan_what_fits(answer, misfit, context, prepare)
         if detailed:
             answer = replace(answer, details=build_report_details(context, answer, question))
-        if best_batch:
+        if request.best_batch:
             answer = _at_best_batch(answer, context, question)
-        return answer if context.workload.mode == "train" else _served(answer, context, model, options)
+        return answer if context.workload.mode == "train" else _served(answer, context, model, asked.options)
 
 
 def _plan_what_fits(

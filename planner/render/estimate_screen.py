@@ -38,7 +38,8 @@ def emit_screen(estimate: Estimate, *, show_all: bool, explain: bool, width: int
         explain: Add bottleneck, margins, sources and assumptions below the table.
         width: Width of the terminal [characters].
     """
-    decided = [line for text in estimate.decision.lines for line in wrap(text, width)]
+    bought = () if estimate.budget_epochs is None else (estimate.budget_epochs.sentence,)
+    decided = [line for text in (*estimate.decision.lines, *bought) for line in wrap(text, width)]
     emit_text("\n".join([*decided, "", *_wrap_title(format_title(estimate), width), ""]))
     shown = list(range(len(estimate.offers))) if show_all else select_shown_offers(estimate)
     columns = pick_columns(estimate, width, by_instance=show_all)
@@ -57,7 +58,8 @@ def select_shown_offers(estimate: Estimate) -> list[int]:
     The user's own machine and the best offer of each accelerator that was asked for have a row, though they are
     more; then follow the best offers of other accelerators, and of other numbers of devices.
     """
-    picked = [*estimate.decision.roles(), *estimate.decision.nearest]
+    bought = () if estimate.budget_epochs is None else (estimate.budget_epochs.offer,)
+    picked = list(dict.fromkeys([*estimate.decision.roles(), *estimate.decision.nearest, *bought]))
     ranks = _rank_by_total(estimate)
     kinds: dict[tuple[str, float, bool], int] = {}
     machines: dict[tuple[str, bool], int] = {}
@@ -165,8 +167,7 @@ def _list_uncounted(estimate: Estimate) -> Iterator[str]:
     """Yield what the time of the recommended offer does not count, or counts at a value that decides."""
     row = estimate.decision.recommended
     if estimate.unmatched:
-        without = "" if estimate.options["include_retired"] else " (--retired adds those that were withdrawn)"
-        yield f"No offer of {', '.join(estimate.unmatched)}{without}."
+        yield f"No offer of {', '.join(estimate.unmatched)}."
     if row is None:
         return
     one = estimate.offers[row]
