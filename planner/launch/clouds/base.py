@@ -6,7 +6,6 @@ An adapter of a cloud fills in what differs: its options, its calls, how it read
 from __future__ import annotations
 
 import ipaddress
-import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -340,16 +339,3 @@ def read_price_list(
     if currency != "USD":
         raise CloudError(ErrorKind.INVALID, "OtherCurrency", f"{what} is priced in {currency} in {name}")
     return LivePrice(usd_per_hour=usd_per_hour, source=row.url, read_at=read_at)
-
-
-def read_answer(status: int, text: str, *, error_of: Callable[..., CloudError], makes: bool) -> dict[str, Any]:
-    """Return the JSON of an answer; raise CloudError, that of `error_of` for an error response."""
-    try:
-        body = json.loads(text) if text else {}
-    except ValueError:
-        body = None
-    if status >= 400:
-        raise error_of(status, body, makes=makes)
-    if not isinstance(body, dict):
-        raise CloudError(ErrorKind.UNKNOWN, "GarbledAnswer", f"HTTP {status} without readable JSON")
-    return body

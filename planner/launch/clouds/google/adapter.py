@@ -35,7 +35,7 @@ from .options import (
     read_options,
     split_address,
 )
-from .tpu import DELETES, QUEUED, build_tpu_attempt, is_tpu, parse_tpu_machine
+from .tpu import QUEUED, build_tpu_attempt, is_tpu, parse_tpu_machine
 from .tpu import SERVICE as TPU_SERVICE
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         if machine.details["kind"] == "tpu":  # with its queued resource, in any state
-            service, operation, params = DELETES, f"{QUEUED}.delete", {"name": machine.id, "force": True}
+            service, operation, params = TPU_SERVICE, f"{QUEUED}.delete", {"name": machine.id, "force": "true"}
         else:
             service, operation, params = SERVICE, "instances.delete", _identify(machine)
         return (build_call("end", service, operation, params, region=machine.region),)

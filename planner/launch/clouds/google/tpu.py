@@ -1,8 +1,8 @@
 """Calls that start and end a TPU slice as a queued resource, and parsing of its description.
 
-The cap is part of the create request: `runDuration.maxRunDuration`, which only the REST API `v2alpha1` has (see
-`calls`). A slice that shuts itself down is still billed, so there is no timer on the machine: the cloud's cap is
-the only layer, and it is read back before the run counts as started.
+The cap is part of the create request: `runDuration.maxRunDuration`, which only the version `v2alpha1` has. A
+slice that shuts itself down is still billed, so there is no timer on the machine: the cloud's cap is the only
+layer, and it is read back before the run counts as started.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from .compute import ARMED_WITHIN_S, UNPROVEN, build_attempt, build_self_deletio
 from .options import COPYING, GoogleOptions, parse_region, runtime_version
 
 SERVICE = "tpu.v2alpha1"
-DELETES = "tpu.v2"  # deletion goes through google-cloud-tpu
 QUEUED = "projects.locations.queuedResources"
 LONGEST_S = 7 * 24 * 3600  # FLEX_START, https://cloud.google.com/tpu/docs/request-using-flex-start
 PACKAGES = ("keras", "jax[tpu]")
