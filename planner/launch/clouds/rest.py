@@ -12,6 +12,7 @@ import requests
 
 from ..core.api_call import CloudError, ErrorKind
 from ..core.clock import ServerDateClock
+from .base import load_interface
 
 TIMEOUT_S = (10.0, 60.0)  # to connect, and between two parts of an answer
 _NO_QUERY = {"body", "instanceResource", "headers", "media"}
@@ -20,21 +21,22 @@ _NO_QUERY = {"body", "instanceResource", "headers", "media"}
 class RestAccess(ABC):
     """Calls of one cloud, and its clock.
 
-    Verb and path of each method are in `methods`; parameters that are not in the path, nor the body or headers, go
-    into the query. The verb `making` makes things: what is not found is then a dependency. `parse_response` gives
-    the CloudError of an error response by its status and its JSON, or None.
+    Verb and path of each method are in `interface.toml` of its folder; parameters that are not in the path, the
+    body or the headers, go into the query. The verb `making` makes things: what is not found is then a dependency.
+    `parse_response` returns the CloudError of an error response by its status and its JSON, or None.
     """
 
-    methods: Mapping[str, tuple[str, str]]
+    folder: str
     making: str
     parse_response: Callable[..., CloudError]
 
     def __init__(self) -> None:
         self.clock = ServerDateClock()
 
+    @cached_property
     @abstractmethod
-    def open_session(self) -> requests.Session:
-        """Return a session that signs its requests; raise CloudError without credentials."""
+    def session(self) -> requests.Session:
+        """Session that signs its requests; CloudError without credentials."""
 
     @abstractmethod
     def find_endpoint(self, service: str) -> str:
@@ -48,25 +50,20 @@ class RestAccess(ABC):
 
     def send(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send one call once and return its reply, or raise CloudError."""
-        verb, template = self.methods[f"{service}.{operation}"]
+        verb, _, template = load_interface(self.folder)["methods"][f"{service}.{operation}"].partition(" ")
         named = {name: value for name, value in params.items() if name not in _NO_QUERY}
-        asked: dict[str, Any] = {
-            "params": {name: value for name, value in named.items() if f"{{{name}}}" not in template},
-            "json": params.get("body", params.get("instanceResource")),
-            "headers": params.get("headers"),
-        }
-        if "media" in params:
-            asked |= {"json": None, **self.pack_media(params)}
-        return self.exchange(verb, self.find_endpoint(service) + template.format(**named), **asked)
+        query = {name: value for name, value in named.items() if f"{{{name}}}" not in template}
+        url = self.find_endpoint(service) + template.format(**named)
+        return self.exchange(verb, url, params=query, **self.pack(params))
 
-    def pack_media(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the data and headers of a call that uploads a file."""
-        raise NotImplementedError
+    def pack(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return body and headers of a call."""
+        return {"json": params.get("body", params.get("instanceResource")), "headers": params.get("headers")}
 
     def exchange(self, verb: str, url: str, **asked: Any) -> dict[str, Any]:
         """Send a request once and return the JSON of its answer."""
         try:
-            answer = self._session.request(verb, url, timeout=TIMEOUT_S, allow_redirects=False, **asked)
+            answer = self.session.request(verb, url, timeout=TIMEOUT_S, allow_redirects=False, **asked)
         except Exception as error:
             fault = self.parse_error(error)
             if fault is None:
@@ -74,17 +71,13 @@ class RestAccess(ABC):
             raise fault from error
         self.clock.note(answer.headers.get("Date"))
         try:
-            body = json.loads(answer.text) if answer.text else {}
+            body = json.loads(answer.content) if answer.content else {}
         except ValueError:
             body = None
         if answer.status_code >= requests.codes.bad_request:
             raise self.parse_response(answer.status_code, body, makes=verb == self.making)
-        if not isinstance(body, dict):
+        if not isinstance(body, dict) or answer.is_redirect:
             raise CloudError(
                 ErrorKind.UNKNOWN, "GarbledAnswer", f"HTTP {answer.status_code} without readable JSON"
             )
         return body
-
-    @cached_property
-    def _session(self) -> requests.Session:
-        return self.open_session()

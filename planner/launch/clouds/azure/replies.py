@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
+from importlib.util import find_spec
 from typing import Any
 
 import requests
@@ -17,17 +18,18 @@ import requests
 from ...core.api_call import CloudError, ErrorKind, look_up
 from ...core.cloud_adapter import CloudMachine, Leftover, MachineRef, MachineState
 from ...core.request import TAG_RUN, parse_owner_tags, parse_tags
-from ..base import CONSOLE_BYTES, find_status_kind, index_codes
+from ..base import CONSOLE_BYTES, find_status_kind, load_error_kinds
 from ..rest import TIMEOUT_S, RestAccess
-from .caps import DATE
-from .network import build_group_removal
+from .attempt import DATE, build_group_removal
 
 _CASELESS = {"targetResourceId", "roleDefinitionId", "resourceId", "vmId"}
 _DATES = {"deadline"}
 
 
-def normalize_reply(value: Any) -> Any:
-    """Return an answer with paths and ids in lower case and dates in UTC, to the second.
+def normalize_reply(value: Any, key: str = "") -> Any:
+    """Return an answer, the value of a `key`, with paths and ids in lower case and dates in UTC, to the second.
+
+    A date without an offset is unchanged.
 
     Example:
         >>> normalize_reply({"targetResourceId": "/subscriptions/S/resourceGroups/G", "status": "Enabled"})
@@ -37,46 +39,18 @@ def normalize_reply(value: Any) -> Any:
     """
     if isinstance(value, list):
         return [normalize_reply(item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    return {key: _field(key, inner) for key, inner in value.items()}
-
-
-def _field(key: str, value: Any) -> Any:
-    """Return a normalized field; a date without an offset is unchanged."""
+    if isinstance(value, Mapping):
+        return {name: normalize_reply(inner, name) for name, inner in value.items()}
     if key in _CASELESS and isinstance(value, str):
         return value.lower()
-    if key not in _DATES or not isinstance(value, str):
-        return normalize_reply(value)
-    try:
-        date = datetime.fromisoformat(value)
-    except ValueError:
-        return value
-    return value if date.tzinfo is None else date.astimezone(UTC).strftime(DATE)
+    if key in _DATES and isinstance(value, str):
+        with suppress(ValueError):
+            date = datetime.fromisoformat(value)
+            return value if date.tzinfo is None else date.astimezone(UTC).strftime(DATE)
+    return value
 
 
-_CODES = {
-    ErrorKind.CAPACITY: """
-        SkuNotAvailable AllocationFailed ZonalAllocationFailed OverconstrainedAllocationRequest
-        OverconstrainedZonalAllocationRequest LocationNotAvailableForResourceType
-        AvailabilityZoneNotSupported LowPriorityCapacityNotAvailable
-    """,
-    ErrorKind.QUOTA: "QuotaExceeded ResourceQuotaExceeded PublicIPCountLimitReached CoreQuotaExceeded",
-    ErrorKind.CREDENTIALS: """
-        AuthenticationFailed AuthorizationFailed ExpiredAuthenticationToken InvalidAuthenticationToken
-        InvalidAuthenticationTokenTenant LinkedAuthorizationFailed SubscriptionNotFound DisabledSubscription
-        ReadOnlyDisabledSubscription
-    """,
-    ErrorKind.THROTTLED: "TooManyRequests SubscriptionRequestsThrottled OperationNotAllowedThrottled",
-    ErrorKind.TRANSIENT: """
-        AnotherOperationInProgress ReferencedResourceNotProvisioned RetryableError PrincipalNotFound
-        Conflict
-    """,
-    # The group is being deleted, or the interface was deleted with its machine: the attempt is over.
-    ErrorKind.SPENT_TOKEN: "ResourceGroupBeingDeleted ResourceGroupNotFound InvalidResourceReference",
-    ErrorKind.EXISTS: "ConditionNotMet PreconditionFailed RoleAssignmentExists",
-}
-_KIND_OF = index_codes(_CODES)
+_KIND_OF = load_error_kinds("azure")
 _GIVEN_BACK = {"PowerState/deallocating", "PowerState/deallocated", "PowerState/stopping", "PowerState/stopped"}
 
 
@@ -210,58 +184,26 @@ NO_CREDENTIALS = (
     "no credentials for Azure: `az login`, or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 )
 PART_BYTES, MOST_PARTS = 4096, 4096  # of a console
-_GROUP = "/subscriptions/{subscription}/resourceGroups/{group}"
-_NETWORK = f"{_GROUP}/providers/Microsoft.Network"
-_VMS = "providers/Microsoft.Compute/virtualMachines"
-_VM = f"{_GROUP}/{_VMS}/{{name}}"
-_ROLE = f"{_GROUP}/{_VMS}/{{vm}}/providers/Microsoft.Authorization/roleAssignments/{{name}}"
-_SCHEDULE = f"{_GROUP}/providers/Microsoft.DevTestLab/schedules/{{name}}"
-_ORDERS = "/subscriptions/{subscription}/providers/Microsoft.ComputeSchedule/locations/{location}"
-_CONSOLE = "retrieveBootDiagnosticsData"
-_VERBS = {"createOrUpdate": "PUT", "create": "PUT", "delete": "DELETE"}
-_VERBS |= dict.fromkeys(("get", "list", "listAll"), "GET")  # others: POST
-_PATHS = (  # resource, its methods, their path, the version of the API
-    ("resources.providers", "get", "/subscriptions/{subscription}/providers/{namespace}", "2025-04-01"),
-    ("resources.resourceGroups", "list", "/subscriptions/{subscription}/resourcegroups", "2025-04-01"),
-    ("resources.resourceGroups", "createOrUpdate get delete", _GROUP, "2025-04-01"),
-    *(
-        (f"network.{kind}", "createOrUpdate get", f"{_NETWORK}/{kind}/{{name}}", "2026-03-01")
-        for kind in ("networkSecurityGroups", "publicIPAddresses", "virtualNetworks", "networkInterfaces")
-    ),
-    ("compute.virtualMachines", "createOrUpdate get delete", _VM, "2026-04-01"),
-    ("compute.virtualMachines", "listAll", f"/subscriptions/{{subscription}}/{_VMS}", "2026-04-01"),
-    ("compute.virtualMachines", _CONSOLE, f"{_VM}/{_CONSOLE}", "2026-04-01"),
-    ("authorization.roleAssignments", "create get", _ROLE, "2022-04-01"),
-    ("devtestlabs.globalSchedules", "createOrUpdate get", _SCHEDULE, "2018-09-15"),
-    *(
-        ("computeschedule", operation, f"{_ORDERS}/{operation}", "2025-05-01")
-        for operation in ("virtualMachinesSubmitDeallocate", "virtualMachinesGetOperationStatus")
-    ),
-)
-METHODS = {
-    f"{resource}.{operation}": (_VERBS.get(operation, "POST"), f"{path}?api-version={version}")
-    for resource, operations, path, version in _PATHS
-    for operation in operations.split()
-}
 
 
 class AzureRest(RestAccess):
     """Calls of Azure Resource Manager, and the cloud's clock."""
 
-    methods, making = METHODS, "PUT"
+    folder, making = "azure", "PUT"
     parse_response = staticmethod(parse_error_response)
 
     def missing(self) -> str:
         """Return the reason why Azure cannot be called from here; empty if it can. Sends nothing."""
-        if importlib.util.find_spec("azure") is None or importlib.util.find_spec("azure.identity") is None:
+        if find_spec("azure") is None or find_spec("azure.identity") is None:
             return "azure-identity is not installed: `pip install 'gpuplan[azure]'`"
         named = ("AZURE_CLIENT_ID", "IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_FEDERATED_TOKEN_FILE")
         if not any(os.environ.get(name) for name in named) and shutil.which("az") is None:
             return NO_CREDENTIALS
         return ""
 
-    def open_session(self) -> requests.Session:
-        """Return a session that signs each request with a token."""
+    @cached_property
+    def session(self) -> requests.Session:
+        """Session that signs each request with a token."""
         from azure.identity import DefaultAzureCredential, get_bearer_token_provider
 
         logging.getLogger("azure.identity").setLevel(logging.ERROR)  # its attempts are summarized in one line

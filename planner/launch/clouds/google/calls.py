@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 from collections.abc import Mapping
+from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.api_call import CloudError, ErrorKind, look_up
 from ...core.upload import build_archive
-from ..base import find_status_kind, index_codes
+from ..base import find_status_kind, load_error_kinds
 from ..rest import RestAccess
 
 if TYPE_CHECKING:
     import requests
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-# Variables are gcloud's own: https://cloud.google.com/sdk/gcloud/reference/config/set (api_endpoint_overrides).
+# gcloud's own variables: https://cloud.google.com/sdk/gcloud/reference/config/set (api_endpoint_overrides).
 _ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_"
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _has_credentials() -> bool:
@@ -40,20 +34,7 @@ def _has_credentials() -> bool:
     return on_google or (folder / "application_default_credentials.json").exists()
 
 
-_CODES = {  # in upper case
-    ErrorKind.CAPACITY: """
-        ZONE_RESOURCE_POOL_EXHAUSTED ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS INSUFFICIENTCAPACITY STOCKOUT
-        RESOURCE_POOL_EXHAUSTED UNSUPPORTED_OPERATION
-    """,  # the last: preempted while it was created
-    ErrorKind.CREDENTIALS: "PERMISSIONS_ERROR",
-    ErrorKind.THROTTLED: """
-        RATELIMITEXCEEDED USERRATELIMITEXCEEDED RATE_LIMIT_EXCEEDED RESOURCE_OPERATION_RATE_EXCEEDED
-    """,
-    ErrorKind.QUOTA: "QUOTAEXCEEDED QUOTA_EXCEEDED",
-    ErrorKind.EXISTS: "ALREADYEXISTS ALREADY_EXISTS RESOURCE_ALREADY_EXISTS",
-    ErrorKind.TRANSIENT: "RESOURCENOTREADY RESOURCE_NOT_READY RESOURCEINUSEBYANOTHERRESOURCE INTERNAL_ERROR",
-}
-_KIND_OF = index_codes(_CODES)
+_KIND_OF = load_error_kinds("google")  # codes in upper case
 _NOT_HERE = ("does not exist in zone", "acceleratortypes/", "machinetypes/", "unknown zone", "accelerator type")
 _RPC_EXHAUSTED = 8
 # "The resource 'projects/p1/zones/us-east1-b' was not found": the place, not the resource.
@@ -130,45 +111,26 @@ def _scope(message: str) -> str:
     return "account" if "GPUS_ALL_REGIONS" in message or "all_regions" in message.lower() else "region"
 
 
-_INSTANCES = "compute/v1/projects/{project}/zones/{zone}/instances"
-_QUEUED = "tpu.v2alpha1.projects.locations.queuedResources"
-_OBJECTS = "storage/v1/b/{bucket}/o"
-# From the discovery documents.
-METHODS = {
-    "compute.v1.instances.insert": ("POST", _INSTANCES),
-    "compute.v1.instances.get": ("GET", f"{_INSTANCES}/{{instance}}"),
-    "compute.v1.instances.delete": ("DELETE", f"{_INSTANCES}/{{instance}}"),
-    "compute.v1.instances.getSerialPortOutput": ("GET", f"{_INSTANCES}/{{instance}}/serialPort"),
-    "compute.v1.instances.aggregatedList": ("GET", "compute/v1/projects/{project}/aggregated/instances"),
-    "compute.v1.zoneOperations.list": ("GET", "compute/v1/projects/{project}/zones/{zone}/operations"),
-    f"{_QUEUED}.create": ("POST", "v2alpha1/{parent}/queuedResources"),
-    f"{_QUEUED}.list": ("GET", "v2alpha1/{parent}/queuedResources"),
-    f"{_QUEUED}.get": ("GET", "v2alpha1/{name}"),
-    f"{_QUEUED}.delete": ("DELETE", "v2alpha1/{name}"),
-    "storage.v1.objects.get": ("GET", f"{_OBJECTS}/{{object}}"),
-    "storage.v1.objects.list": ("GET", _OBJECTS),
-    "storage.v1.objects.insert": ("POST", f"upload/{_OBJECTS}"),
-    "storage.v1.objects.delete": ("DELETE", f"{_OBJECTS}/{{object}}"),
-}
 _BOUNDARY = "gpuplan-next-part"
 
 
 class GoogleAccess(RestAccess):
     """Application default credentials, the cloud's clock, and calls."""
 
-    methods, making = METHODS, "POST"
+    folder, making = "google", "POST"
     parse_response = staticmethod(parse_error_response)
 
     def missing(self) -> str:
         """Return the reason why Google Cloud cannot be called from here; empty if it can. Sends nothing."""
-        if not _is_installed("google.auth"):
-            return "google-auth is not installed: `pip install 'gpuplan[gcp]'`"
+        if find_spec("google") is None or find_spec("google.auth") is None:
+            return "Google's clients are not installed: `pip install 'gpuplan[gcp]'`"
         if not _has_credentials():
             return "no credentials for Google Cloud: `gcloud auth application-default login`"
         return ""
 
-    def open_session(self) -> requests.Session:
-        """Return a session that renews its token, and retries nothing else."""
+    @cached_property
+    def session(self) -> requests.Session:
+        """Session that renews its token, and retries nothing else."""
         import google.auth
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import AuthorizedSession
@@ -194,8 +156,10 @@ class GoogleAccess(RestAccess):
             return CloudError(kind, type(error).__name__, str(error))
         return super().parse_error(error)
 
-    def pack_media(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an object and its metadata as one body (cloud.google.com/storage/docs/uploading-objects)."""
+    def pack(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return body and headers, for an upload as in cloud.google.com/storage/docs/uploading-objects."""
+        if "media" not in params:
+            return super().pack(params)
         head = f"--{_BOUNDARY}\r\nContent-Type: application/json\r\n\r\n{json.dumps(params['body'])}\r\n"
         middle = f"--{_BOUNDARY}\r\nContent-Type: application/gzip\r\n\r\n"
         data = (head + middle).encode() + build_archive(params["media"]) + f"\r\n--{_BOUNDARY}--\r\n".encode()
