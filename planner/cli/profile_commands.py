@@ -173,8 +173,8 @@ def _load_profile(name: str, *, model: str, settings: Settings, tell: Callable[[
     if name.endswith(".json") or Path(name).exists():
         return read_profile(Path(name))
     from ..launch.build_plan import create_launcher
-    from ..launch.outcome import profile_of_run
     from ..plan.request import build_script_terms
+    from ..run_profile import profile_of_run
 
     return profile_of_run(
         create_launcher(settings, notify=lambda event: None),

@@ -121,7 +121,7 @@ class Launcher:
         """Return the last report of a run's machine, or None; one that says how it ended is recorded."""
         past = self.ledger.peek(run).current()
         report = self.report(past) if past else None
-        if past and report and report.status != "running" and find_report(past) is None:
+        if past and report and report.status != "running" and find_report(past.records) is None:
             log = self.ledger.open_run(run)
             with log.held():
                 keep_report(log, past, report)
@@ -133,7 +133,7 @@ class Launcher:
         for history in runs:
             for past in history.open_attempts():
                 with failures.collect(past.run):
-                    report = self.watch(past.run) if past.provider in asked else find_report(past)
+                    report = self.watch(past.run) if past.provider in asked else find_report(past.records)
                     if report is not None and report.failed:
                         found.append(": ".join(describe_end(past.run, report)))
         return found
