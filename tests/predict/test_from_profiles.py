@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 import pytest
+from factories import FakePredictor, make_workload
 from gpuplan.offers.aliases import get_chip_name
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.from_profile.error_covariance import ErrorCovariance, StepSummary
@@ -145,3 +146,41 @@ def test_only_memory_size_and_form_factor_are_left_out_of_a_chip() -> None:
         rows = [CATALOG.accelerators[name] for name in names]
         assert len({(row.architecture, row.vendor, row.kind) for row in rows}) == 1
     assert all(row.name == get_chip_name(row.name) for row in CATALOG.accelerators.values() if row.kind == "tpu")
+
+
+def row(batch_size: int, step_s: float, **ends_s: float) -> ProfileRow:
+    """Return a measured step of a made-up workload."""
+    facts = {"accelerator": "T4", "devices": 1, "low_s": None, "high_s": None, "source": "made up", **ends_s}
+    return ProfileRow(workload=make_workload(batch_size=batch_size), step_s=step_s, **facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch_size", "low_s", "mid_s", "high_s"),
+    [
+        # measured: 3 % to both sides, or the ends of the median where these are further away
+        ([row(32, 1.0)], 32, 0.97, 1.0, 1.03),
+        ([row(32, 1.0, low_s=0.99, high_s=1.2)], 32, 0.97, 1.0, 1.2),
+        ([row(32, 1.0, low_s=0.9, high_s=1.01)], 32, 0.9, 1.0, 1.03),
+        ([row(32, 3.0), row(32, 1.0), row(32, 2.0), row(32, 4.0)], 32, 1.94, 2.0, 2.06),  # the middle of four
+        # twice the batch, twice the time: 3 %, and a tenth of log 2 in the logarithm
+        ([row(32, 1.0)], 64, 2 / (1.03 * 2**0.1), 2.0, 2 * 1.03 * 2**0.1),
+        ([row(32, 1.0)], 16, 0.5 / (1.03 * 2**0.1), 0.5, 0.5 * 1.03 * 2**0.1),
+        # a second and a second for each 32 samples; 128 is nearer to 64 than 32, by a factor of 2
+        ([row(32, 2.0), row(64, 3.0)], 128, 5 / (1.03 * 2**0.1), 5.0, 5 * 1.03 * 2**0.1),
+    ],
+)
+def test_intervals_of_measured_steps_by_hand(
+    rows: list[ProfileRow], batch_size: int, low_s: float, mid_s: float, high_s: float
+) -> None:
+    """Medians of repeated profiles lie within 3 % of each other."""
+    predictor = ProfiledPredictor(
+        FakePredictor(),
+        rows,
+        own_cpu=None,
+        accelerators=CATALOG.accelerators,  # type: ignore[arg-type]
+    )
+    found = predictor.step_time(make_workload(batch_size=batch_size), CATALOG.accelerators["T4"])
+
+    assert isinstance(found, StepTime)
+    assert (found.time_s.low, found.time_s.mid, found.time_s.high) == pytest.approx((low_s, mid_s, high_s))
+    assert found.basis == "measured"

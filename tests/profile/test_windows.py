@@ -292,7 +292,7 @@ def test_the_usual_rules_by_hand(
 
 
 def test_a_window_takes_a_tenth_of_a_second() -> None:
-    """By hand: 0.1 s are 6.4 steps of 1/64 s, so 6; the first window ends with the first step after it, the 7th."""
+    """By hand: 0.1 s are 6.4 steps of 1/64 s, so 6; the first window ends after the 7th."""
     meter = _run_to_the_end(MeasurementRules(), 1 / 64)
 
     assert set(meter.counts) == {6}
@@ -320,7 +320,7 @@ def test_a_clock_that_stands_still_ends_no_window() -> None:
 
 
 def test_a_step_too_short_for_the_clock_is_taken_for_a_tenth_of_a_microsecond() -> None:
-    """By hand: 1.05 x 0.1 ms of such steps are 1,050; they turn out to take 1 s each, so that one fills a window."""
+    """By hand: 1.05 x 0.1 ms of such steps are 1,050; then each takes 1 s and fills a window."""
     meter, device = measured(lambda step: float(step > 0), MeasurementRules(window_s=1e-4))
     windows = len(meter.warm) + len(meter.steps_s)
 
