@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.executed_ops import find_keras_execution
+from gpuplan.predict.executed_ops import Execution, find_keras_execution
 from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.library_kernels import has_row_kernels
 from gpuplan.predict.measured_run import build_traced_run
@@ -128,6 +128,7 @@ def test_kernels_are_as_traced_unless_asked() -> None:
     ops = softmax().ops
     assert build_kernels(ops, compiled=True) == build_kernels(ops, compiled=True, row_kernels=False)
     assert build_kernels(ops, compiled=True) != build_kernels(ops, compiled=True, row_kernels=True)
+    assert Execution(compiled=True).build_kernels(ops) == build_kernels(ops, compiled=True)
 
 
 @pytest.mark.parametrize(("backend", "apart"), [("tensorflow", 2), ("jax", 2), ("torch", 0)])
