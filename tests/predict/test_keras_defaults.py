@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from factories import make_workload
+from factories import make_product, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.accelerator_limits import compute_limits
+from gpuplan.predict.executed_ops import Execution
 from gpuplan.predict.keras_defaults import (
     choose_attention,
     describe_composed_normalization,
@@ -181,3 +182,11 @@ def test_a_note_says_how_to_pad_a_vocabulary(accelerator: str, columns: int, dty
     )
     note = describe_unaligned_products(replace(make_workload(), ops=(product,)), ACCELERATORS[accelerator])
     assert note.endswith(f"pad them to {told}") if told else not note
+
+
+def test_attention_is_as_traced_unless_it_is_fused() -> None:
+    """The product stands for attention of several kernels; the fused one has none here."""
+    workload = replace(attending(), ops=(make_product(),))
+
+    assert Execution(compiled=True).select_ops(workload) == (make_product(),)
+    assert Execution(compiled=True, fused_attention=True).select_ops(workload) == ()

@@ -87,3 +87,12 @@ def test_a_fake_compiler_that_ends_without_an_answer_has_failed(run) -> None:  #
 
     assert (result.fault, result.hint) == ("failed", "")
     assert result.message == "the compiler for TPU-v3 ended with exit code 0: it printed nothing"
+
+
+def test_a_compiler_is_stopped_at_the_documented_limits() -> None:
+    """docs/compile.md states both."""
+    page = Path(__file__).parents[3] / "docs" / "compile.md"
+    text = " ".join(page.read_text(encoding="utf-8").split())
+
+    assert f"ten minutes or at {worker.LIMIT_BYTES / 2**30:g} GiB of memory" in text
+    assert worker.LIMIT_S == 10 * 60
