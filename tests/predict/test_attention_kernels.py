@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import AcceleratorLimits
 from gpuplan.predict.fused_attention import ATTENTION, AttentionCoefficients, compute_attention_s
-from gpuplan.predict.kernel_table import ATTENTION_PASSES, FusedKernel, Kernel, build_kernel_table
+from gpuplan.predict.kernel_table import ATTENTION_PASSES, CATEGORIES, FusedKernel, Kernel, build_kernel_table
+from gpuplan.predict.kernel_times import concatenate_kernels
 from gpuplan.predict.library_kernels import find_attention_kernel
 from gpuplan.predict.measurements import load_published_measurements
 from gpuplan.predict.step_time import NoPrediction
@@ -153,3 +155,19 @@ def test_each_constant_is_where_the_published_kernels_are_met_best() -> None:
     assert best < 0.1**2
     assert len(others) == 16
     assert [key for key, other in others.items() if other <= best] == []
+
+
+def test_kernels_of_several_chips_are_one_table() -> None:
+    """Products first, each with the limits of its chip: an A100 has 108 SMs, an H100 132."""
+    shape = {"dtype": "float16", "count": 1.0, "flops": 1e9, "bytes_moved": 1e6}
+    kernels = [Kernel(category=name, m=64, n=64, k=64, **shape) for name in ("dot", "stream")]  # type: ignore[arg-type]
+    table = build_kernel_table(kernels)
+    chips: list[Any] = [
+        compute_limits(ACCELERATORS[name], table=table, precision="mixed_float16")
+        for name in ("A100-80GB", "H100-SXM")
+    ]
+    whole, limits, segment = concatenate_kernels([table, table], chips)
+
+    assert (whole.contractions, whole.dispatched, list(segment)) == (2, 0.0, [0, 1, 0, 1])
+    assert [CATEGORIES[code] for code in whole.category] == ["dot", "dot", "stream", "stream"]
+    assert list(limits.cores) == [108, 132, 108, 132]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,7 +68,7 @@ class FakeResponse:
     url = "https://prices.example/list"
 
     def __init__(self, mebibytes: int, rest: bytes = b"") -> None:
-        self._chunks = [*[bytes(2**20)] * mebibytes, rest]
+        self._chunks = [*[bytes(2**20)] * mebibytes, *[rest] * bool(rest)]
 
     def iter_content(self, _size: int) -> Iterator[bytes]:
         """Yield the chunks."""
@@ -81,6 +83,35 @@ def test_a_body_of_64_mib_is_read_and_a_byte_more_is_not() -> None:
     with pytest.raises(FetchError, match=f"prices.example sent more than {64 * 2**20} bytes"):
         http._read_body(FakeResponse(64, b"!"))
     assert MAX_ANSWER_BYTES == 64 * 2**20
+
+
+@pytest.mark.parametrize(("now_s", "is_slow"), [(120.0, False), (120.5, True)])
+def test_a_body_takes_two_minutes_at_most(monkeypatch: pytest.MonkeyPatch, now_s: float, is_slow: bool) -> None:
+    """A response that drips is given up while it still comes."""
+    http: Any = HttpClient()
+    times = iter([0.0, now_s])
+    monkeypatch.setattr("gpuplan.offers.refresh.http.time", SimpleNamespace(monotonic=lambda: next(times)))
+    with pytest.raises(FetchError, match="responds too slowly") if is_slow else nullcontext():
+        assert len(http._read_body(FakeResponse(0, b"all"))) == 3
+
+
+def test_a_request_waits_5_s_for_a_connection_and_30_s_between_bytes() -> None:
+    http: Any = HttpClient()
+    http.session = FakeSession()
+
+    assert http._request("GET", "https://prices.example/list") is http.session
+    assert http.session.options == {"stream": True, "timeout": (5.0, 30.0)}
+
+
+class FakeSession:
+    """A session that keeps the options of a request, and is its own response without a date."""
+
+    headers: dict[str, str] = {}  # noqa: RUF012
+
+    def request(self, _method: str, _url: str, **options: Any) -> FakeSession:
+        """Keep the options."""
+        self.options = options
+        return self
 
 
 def test_the_lead_of_a_providers_clock() -> None:
