@@ -406,6 +406,7 @@ def test_four_phases_are_told_and_the_others_counted() -> None:
         "phase 3: 3 times unknown length, all parameters trained; phase 4: 1,000 epochs, all parameters trained"
     )
 
+    assert format_phases(phases[:2]) == told[: told.index("; phase 3")]
     assert format_phases(phases) == told
     assert format_phases([*phases, phase(5)]) == f"{told}; and 1 more"
     assert format_phases([*phases, phase(5), phase(6)]) == f"{told}; and 2 more"
