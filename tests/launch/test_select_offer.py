@@ -12,6 +12,8 @@ import pytest
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.launch.core.request import LaunchCandidate
 from gpuplan.launch.select_offer import (
+    ESTIMATE_LIFE,
+    LAUNCH_LIFE,
     EstimateOffers,
     Renter,
     add_live_prices,
@@ -269,14 +271,14 @@ def test_a_price_that_the_catalog_no_longer_has_is_refused() -> None:
     require_known_prices([unread.changed(price_source="list")], **rows)
 
 
-def test_a_plan_is_valid_up_to_its_age() -> None:
-    """24 h and not a second more."""
-    life = timedelta(hours=24)
-    require_fresh(what="plan.json", made_at=NOW - life, now=NOW, life=life)
-    with pytest.raises(NoAnswerError, match=r"plan.json was made 48 h ago and is valid for 24 h"):
-        require_fresh(what="plan.json", made_at=NOW - 2 * life, now=NOW, life=life)
+@pytest.mark.parametrize(("life", "hours"), [(LAUNCH_LIFE, 24), (ESTIMATE_LIFE, 7 * 24)])
+def test_a_plan_is_valid_up_to_its_age(life: timedelta, hours: int) -> None:
+    """A day for exact calls, a week for catalog prices, and not a second more; 1,000 days are 24,000 h."""
+    require_fresh(what="plan.json", made_at=NOW - timedelta(hours=hours), now=NOW, life=life)
     with pytest.raises(NoAnswerError):
-        require_fresh(what="plan.json", made_at=NOW - life - timedelta(seconds=1), now=NOW, life=life)
+        require_fresh(what="plan.json", made_at=NOW - timedelta(hours=hours, seconds=1), now=NOW, life=life)
+    with pytest.raises(NoAnswerError, match=rf"plan.json was made 24000 h ago and is valid for {hours} h"):
+        require_fresh(what="plan.json", made_at=NOW - timedelta(days=1000), now=NOW, life=life)
 
 
 def test_an_estimate_is_read_with_its_picks(tmp_path: Path) -> None:
