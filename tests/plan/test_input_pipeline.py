@@ -40,7 +40,7 @@ def test_the_slower_of_input_and_computation_limits_the_step() -> None:
     assert isinstance(slow.step_time, StepTime)
     assert slow.step_time.time_s.mid == pytest.approx(0.4)
     assert slow.step_time.limiter == "input"
-    assert "4 vCPUs feed 80 samples/s, the devices could process 320" in slow.step_time.note
+    assert slow.step_time.note == "4 vCPUs feed 80 samples/s, the devices could process 320"
     limit = slow.bottleneck
     assert limit is not None
     assert limit.share == pytest.approx(1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpuplan.plan.run_length import compute_weak_run_length, count_steps_of_epochs
+from gpuplan.plan.run_length import RunLength, compute_weak_run_length, count_steps_of_epochs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,3 +85,11 @@ def test_more_devices_never_need_more_steps(steps: int, few: float) -> None:
     assert fewer.steps is not None
     assert more.steps is not None
     assert more.steps <= fewer.steps <= 2 * more.steps
+
+
+@pytest.mark.parametrize(("growth", "is_recommended"), [(1, True), (16, True), (17, False)])
+def test_a_batch_may_grow_sixteen_times(growth: int, is_recommended: bool) -> None:
+    """The devices of the largest host."""
+    run = RunLength(replicas=growth, global_batch_size=32 * growth, steps=None, batch_growth=growth)
+
+    assert run.is_recommended == is_recommended
