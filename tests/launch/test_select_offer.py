@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -288,3 +289,40 @@ def test_an_estimate_is_read_with_its_picks(tmp_path: Path) -> None:
     assert found is not None
     assert (found.model, found.chosen, len(found.offers), dict(found.versions)) == ("train.py", (0,), 2, {})
     assert abs(datetime.now(tz=UTC) - found.written_at) < timedelta(minutes=5)
+
+
+@pytest.mark.parametrize(
+    ("part", "picks", "chosen"),
+    [
+        ("decision", {"recommended": 2, "cheapest_paid": 0, "in_between": None, "fastest_paid": 1}, (2, 0, 1)),
+        ("decision", {"recommended": None, "cheapest_paid": 0, "fastest_paid": 1}, ()),
+        ("recommendation", {"cheapest": 0, "within_deadline": 1, "within_budget": 2, "free": 1}, (2,)),
+        ("recommendation", {"cheapest": None, "free": 1}, (1,)),
+        ("recommendation", {}, ()),
+    ],
+)
+def test_picks_are_those_of_the_decision(
+    tmp_path: Path, part: str, picks: dict[str, int | None], chosen: tuple[int, ...]
+) -> None:
+    """The recommended one first, and none without it; of an estimate without a decision, the first choice."""
+    path = write_plan(tmp_path, T4, T4, T4)
+    named = {name: None if index is None else {"offer": index} for name, index in picks.items()}
+    path.write_text(json.dumps({**json.loads(path.read_text()), part: named}))
+    found = read_estimate(path)
+
+    assert found is not None
+    assert found.chosen == chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "is not JSON"), ("[]", "its schema is None"), ('{"schema": "other/1"}', "its schema is 'other/1'")],
+)
+def test_what_is_no_estimate_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """Except for a launch plan, which is no estimate."""
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_estimate(path)
+    path.write_text('{"schema": "gpuplan.launch/1"}')
+    assert read_estimate(path) is None
