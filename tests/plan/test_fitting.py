@@ -150,6 +150,9 @@ def test_without_ways_a_step_stays_as_it_is() -> None:
     assert changes(fit(1.5, None)) == ("none", 1, False, "does not fit")
 
 
-def test_up_to_eight_devices_of_a_machine_share_products() -> None:
-    """All of them, or the largest divisor of at most eight: of 12 six, of 10 five, of 16 eight, of 11 one."""
-    assert [_choose_sharing_devices(count) for count in (1, 2, 3, 8, 10, 11, 12, 16)] == [1, 2, 3, 8, 5, 1, 6, 8]
+@pytest.mark.parametrize(
+    ("devices", "sharing"), [(1, 1), (2, 2), (3, 3), (8, 8), (9, 3), (10, 5), (11, 1), (12, 6), (16, 8), (18, 6)]
+)
+def test_up_to_eight_devices_of_a_machine_share_products(devices: int, sharing: int) -> None:
+    """All of them, or the largest divisor of at most eight."""
+    assert _choose_sharing_devices(devices) == sharing

@@ -160,3 +160,34 @@ def test_a_step_that_does_not_fit_is_limited_by_memory() -> None:
     assert limit is not None
     assert (limit.name, limit.share) == ("memory", None)
     assert set(WHY) == {"compute", "memory bandwidth", "launch", "input", "link"}
+
+
+@pytest.mark.parametrize(("data_gb", "part"), [(68.7, "96 vCPUs"), (68.8, "its disk")])
+def test_data_that_fit_into_the_memory_are_read_once(data_gb: float, part: str) -> None:
+    """Closed form: 64 GiB are 68.72 GB."""
+    offer = make_offer("A100-40GB", vcpus=96.0, memory_gib=64.0)
+    found = replace(FROM_DISK, data_gb=data_gb).narrowest(offer)
+
+    assert found is not None
+    assert found[0] == part
+    unknown = replace(FROM_DISK, data_gb=1000.0, sample_mb=(0.0, 0.0, 0.0)).narrowest(offer)
+    assert unknown == ("96 vCPUs", (9600.0, 9600.0, 9600.0)), "no rate without the size of a sample"
+
+
+def test_a_feed_is_a_positive_rate() -> None:
+    """A sample in 1e6 s is the slowest, 1e12 a second the fastest."""
+    for text in ("1e-6", "1e12"):
+        found = parse_feed(text, make_workload(), TERMS)
+        assert found is not None
+        assert found.per_vcpu == (float(text),) * 3
+    for text in ("0.9e-6", "1.1e12", "0", "-1", "nan"):
+        with pytest.raises(UsageError, match="invalid `--feed"):
+            parse_feed(text, make_workload(), TERMS)
+
+
+def test_the_vcpus_of_a_pipeline_with_few_workers() -> None:
+    """As many as each machine has workers for, or one where the number of vCPUs is unknown."""
+    feed = InputPipeline(per_vcpu=(1.0, 1.0, 1.0), because="", most_vcpus=4.0)
+
+    offers = (make_offer("T4", vcpus=2.0), make_offer("T4", vcpus=8.0), make_offer("T4", vcpus=None))
+    assert [feed.vcpus(one) for one in offers] == [2.0, 4.0, 1.0]
