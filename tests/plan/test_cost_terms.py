@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date
 from decimal import Decimal
 from types import SimpleNamespace
@@ -95,3 +96,14 @@ def test_without_a_range_or_a_lower_bound_a_price_stays(time_ratio: float, half_
         compute_price_factor(time_ratio=time_ratio, half_width=half_width, upper=upper) for upper in (False, True)
     }
     assert factors == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("time_ratio", "upper", "factor"),
+    [(1.0, True, 2.0), (1.0, False, 0.5), (2.0, True, 2 ** (2**0.5 - 1)), (0.5, False, 2 ** (1 - 2**0.5))],
+)
+def test_ranges_of_time_and_price_add_up_as_squares(time_ratio: float, upper: bool, factor: float) -> None:
+    """By hand: a price within a factor of 2 and a time within one of 2 are a cost within one of 2^sqrt(2)."""
+    found = compute_price_factor(time_ratio=time_ratio, half_width=math.log(2), upper=upper)
+
+    assert found == pytest.approx(factor)

@@ -67,6 +67,7 @@ def test_pcie_limits_the_samples_of_a_device() -> None:
 
     assert feed.ceilings(offer, slots)["PCIe"] == pytest.approx((1000.0, 2000.0, 3000.0))
     assert feed.narrowest(offer, slots) == ("PCIe", pytest.approx((1000.0, 2000.0, 3000.0)))
+    assert set(InputPipeline(per_vcpu=feed.per_vcpu, because="").ceilings(offer, slots)) == {"96 vCPUs"}
     own = DeviceEstimator(FakePredictor()).estimate(make_workload(), OfferContext(offer, FAST))
     slow = with_input_bottleneck(
         own, offer, InputPipeline(per_vcpu=feed.per_vcpu, because="", array_mb=100.0), slots
