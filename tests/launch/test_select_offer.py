@@ -207,6 +207,9 @@ def test_a_candidate_keeps_what_its_row_says() -> None:
     }  # fmt: skip
     assert (found.shard, found.recomputed, found.gradient_accumulation_steps) == ("fsdp", True, 4)
     assert found.micro_batch_size == 16
+    assert found.run_s is not None
+    assert found.step_s is not None
+    assert (found.run_s.mid, found.step_s.mid) == (3600.0, 0.1)
     assert candidate("1.00", micro_batch_size=64, **more).micro_batch_size is None
     plain = candidate("1.00", train_time_s=None, step_time_s=None)
     assert (plain.run_s, plain.step_s, plain.spot, plain.shard, plain.micro_batch_size) == (

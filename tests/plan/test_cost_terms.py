@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 from factories import make_offer
-from gpuplan.plan.cost_terms import CostTerms, Currency, compute_price_factor
+from gpuplan.errors import UsageError
+from gpuplan.plan.cost_terms import (
+    CostTerms,
+    Currency,
+    build_cost_terms,
+    compute_price_factor,
+    parse_overrides,
+    take_overrides,
+)
 from gpuplan.settings_entries import Tax
 
 
@@ -107,3 +115,46 @@ def test_ranges_of_time_and_price_add_up_as_squares(time_ratio: float, upper: bo
     found = compute_price_factor(time_ratio=time_ratio, half_width=math.log(2), upper=upper)
 
     assert found == pytest.approx(factor)
+
+
+def test_an_amount_in_another_currency_by_hand() -> None:
+    """Two to the dollar; a dollar is a dollar."""
+    assert Currency(code="EUR", per_usd=Decimal(2)).of_usd(Decimal(3)) == 6
+    assert Currency().of_usd(Decimal(3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "rates", "expected"),
+    [
+        ("EUR", {"EUR": ("2", "a bank", "2026-01-01")}, ("EUR", 2, "a bank of 2026-01-01")),
+        ("EUR", {"EUR": ("2", "", None)}, ("EUR", 2, "")),
+        ("EUR", {}, ("USD", 1, "")),
+        ("USD", {"USD": ("3", "a bank", None)}, ("USD", 1, "")),
+    ],
+)
+def test_settings_state_the_currency(
+    code: str, rates: dict[str, tuple[str, str, str | None]], expected: tuple[str, int, str]
+) -> None:
+    """With a rate; dollars without one."""
+    known = {
+        name: SimpleNamespace(per_usd=Decimal(rate), source=source, as_of=as_of)
+        for name, (rate, source, as_of) in rates.items()
+    }
+    settings: Any = SimpleNamespace(currency=code, exchange_rate=known, discount=(), tax=None)
+    terms = build_cost_terms(settings, COSTS, assume=["boot_s=0", "setup_s=1e12", "disk_gb=5"])
+
+    assert (terms.currency.code, terms.currency.per_usd, terms.currency.source) == expected
+    assert terms.overrides == {"boot_s": 0.0, "setup_s": 1e12, "disk_gb": 5.0}
+    assert (terms.given("disk_gb"), terms.given("loss")) == (5.0, None)
+
+
+@pytest.mark.parametrize("text", ["boot_s=-0.1", "boot_s=1.1e12", "boot_s=", "boot_s", "=1", "unknown=1"])
+def test_what_is_no_assumption_is_refused(text: str) -> None:
+    """A number from 0 to 1e12 of a known key."""
+    with pytest.raises(UsageError):
+        parse_overrides([text], COSTS)
+
+
+def test_other_keys_are_left_to_others() -> None:
+    """With what is no pair."""
+    assert take_overrides(["a=1", "b=2", "a"], {"a": "x"}) == ({"x": 1.0}, ("b=2", "a"))

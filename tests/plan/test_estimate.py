@@ -310,3 +310,11 @@ def test_only_training_can_be_sharded() -> None:
 
     assert run(BOTH, workload=infer, shard=(Sharding.NONE,)).offers
     assert run(BOTH, shard=(Sharding.FSDP,)).offers
+
+
+def test_a_sharding_that_was_asked_for_is_tried() -> None:
+    """On eight devices; copies without the question."""
+    eight = make_selection((make_offer("T4", devices=8.0), SLOW))
+
+    assert run(eight, shard=(Sharding.FSDP,)).offers[0].device_estimate.sharding == Sharding.FSDP
+    assert run(eight).offers[0].device_estimate.sharding == Sharding.NONE

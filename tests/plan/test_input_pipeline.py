@@ -171,6 +171,9 @@ def test_data_that_fit_into_the_memory_are_read_once(data_gb: float, part: str) 
 
     assert found is not None
     assert found[0] == part
+    full = replace(FROM_DISK, data_gb=64 * 2**30 / 1e9).narrowest(offer)
+    assert full is not None
+    assert full[0] == "its disk", "nothing is left for the process"
     unknown = replace(FROM_DISK, data_gb=1000.0, sample_mb=(0.0, 0.0, 0.0)).narrowest(offer)
     assert unknown == ("96 vCPUs", (9600.0, 9600.0, 9600.0)), "no rate without the size of a sample"
 
@@ -192,3 +195,10 @@ def test_the_vcpus_of_a_pipeline_with_few_workers() -> None:
 
     offers = (make_offer("T4", vcpus=2.0), make_offer("T4", vcpus=8.0), make_offer("T4", vcpus=None))
     assert [feed.vcpus(one) for one in offers] == [2.0, 4.0, 1.0]
+
+
+def test_the_range_of_a_disks_rate_by_hand() -> None:
+    """The slowest disk with the largest samples: 100 / 4 = 25; 120 / 2 = 60; 180 / 0.5 = 360 a second."""
+    feed = replace(FROM_DISK, disk_mb_per_s=(100.0, 120.0, 180.0), sample_mb=(0.5, 2.0, 4.0))
+
+    assert feed.ceilings(make_offer("T4", memory_gib=64.0))["its disk"] == (25.0, 60.0, 360.0)
