@@ -122,3 +122,22 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
     with tarfile.open(fileobj=io.BytesIO(packed)) as file:
         assert {member.name: member.isfile() for member in file} == {"./train.py": True, "./link": False}
+
+
+def test_five_secrets_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    """Of seven, two more."""
+    names = [f"{number}.pem" for number in range(7)]
+    folder = written(tmp_path, *names[:5])
+    told = "not uploaded, since they may hold secrets: '0.pem', '1.pem', '2.pem', '3.pem', '4.pem'"
+
+    assert describe_secrets(f"folder:{folder}", remote=True) == f"{told}; to send one that holds none, rename it"
+    written(tmp_path, *names[5:])
+    assert describe_secrets(f"folder:{folder}", remote=True).startswith(f"{told} and 2 more; ")
+
+
+@pytest.mark.parametrize(("size", "is_sent"), [(65_536, False), (65_537, True)])
+def test_files_of_up_to_64_kib_are_searched_for_keys(tmp_path: Path, size: int, is_sent: bool) -> None:
+    """A longer one is data."""
+    folder = written(tmp_path, "some.json", text=KEYS["aws.json"].ljust(size))
+
+    assert [path.name for path in list_upload_files(folder)] == (["some.json"] if is_sent else [])
