@@ -37,7 +37,7 @@ class RunLength(Frozen):
     global_batch_size: int
     steps: int | None
     note: str = ""
-    batch_growth: int = 1
+    batch_growth: int
 
     @property
     def is_recommended(self) -> bool:

@@ -1,8 +1,27 @@
-"""Ranking: laws over any set of candidates."""
+"""Ranking: laws over any set of candidates, and what becomes one, by hand."""
 
 from __future__ import annotations
 
-from gpuplan.plan.ranking import Candidate, cheapest, cheapest_within_s, fastest, fastest_within_usd, pareto
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from gpuplan.offers.rows import Offer
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.offer_table import OfferTable
+from gpuplan.plan.question import Question
+from gpuplan.plan.ranking import (
+    Candidate,
+    RankedOffers,
+    cheapest,
+    cheapest_within_s,
+    fastest,
+    fastest_within_usd,
+    pareto,
+    rank_offers,
+    select_candidates,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,3 +112,51 @@ def test_more_time_never_costs_more(candidates: list[Candidate], deadline_s: flo
     if soon is not None:
         assert later is not None
         assert candidates[later].cost_usd <= candidates[soon].cost_usd
+
+
+def rank(*offers: Offer, **work: Any) -> RankedOffers:
+    """Rank offers of one accelerator: a second a step of 32 samples, at most one and a half."""
+    device = make_accelerator("T4")
+    answer = estimate_workload(
+        make_workload(**work),
+        selection=make_selection(*((one, device) for one in offers)),
+        predictor=FakePredictor(),
+        question=Question(),
+    )
+    assert isinstance(answer.offers, OfferTable)
+    return rank_offers(answer.offers, "cost")
+
+
+UNKNOWN = {"samples": None, "epochs": None, "steps": None}
+
+
+def test_upper_ends_of_a_sample_by_hand() -> None:
+    """1/32 s at $3.60 an hour are 1/32,000 $; half as much again at the upper ends."""
+    (found,) = select_candidates(rank(make_offer(usd_per_hour=Decimal("3.6")), **UNKNOWN))
+
+    assert (found.time_s, found.late_s) == pytest.approx((1 / 32, 1.5 / 32))
+    assert (found.cost_usd, found.dear_usd) == pytest.approx((1 / 32_000, 1.5 / 32_000))
+
+
+def test_upper_ends_of_a_run_by_hand() -> None:
+    """3,600 steps: an hour for $3.60, at most an hour and a half for $5.40."""
+    (found,) = select_candidates(rank(make_offer(usd_per_hour=Decimal("3.6"))))
+
+    assert (found.time_s, found.late_s) == pytest.approx((3600, 5400))
+    assert (found.cost_usd, found.dear_usd) == pytest.approx((3.6, 5.4))
+
+
+def test_of_offers_that_differ_in_price_alone_the_cheapest_stands_for_all() -> None:
+    """One of each provider, free ones apart; samples of a run of unknown length are all kept."""
+    places = [("lambda", "2"), ("lambda", "1"), ("lambda", "0"), ("aws", "3"), ("aws", "0"), ("lambda", "0")]
+    offers = [
+        make_offer(provider=provider, usd_per_hour=Decimal(usd), region=str(number))
+        for number, (provider, usd) in enumerate(places)
+    ]
+    ranked = rank(*offers)
+    kept = [ranked.offers[one.key].offer for one in select_candidates(ranked)]
+
+    assert [(one.provider, one.usd_per_hour, one.region) for one in kept] == [
+        ("lambda", 0, "2"), ("aws", 0, "4"), ("lambda", 1, "1"), ("aws", 3, "3"),
+    ]  # fmt: skip
+    assert len(select_candidates(rank(*offers, **UNKNOWN))) == 6
