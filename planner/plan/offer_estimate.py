@@ -182,7 +182,7 @@ class OfferEstimate:
         first, shared, last = self.json_parts(breakdown=breakdown)
         return {**first, **shared, **last}
 
-    def json_parts(self, *, breakdown: bool = False) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def json_parts(self, *, breakdown: bool) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Return the entry in three parts: the offer, its device estimate's part (one object), and the run."""
         return self._offer_json(), self.device_estimate.shared_json, self._run_json(breakdown=breakdown)
 
