@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..offers.clouds import CLOUDS
 from ..plan.estimate_request import OUTPUT, EstimateRequest
 from ..records import to_plain
 from ..render.progress import say
 from .flags import AsJson, ModelArgument, OutputFlags, ScriptArguments, expand_flag_groups
-from .messages import DRY_RUN, format_command, suggest_next
+from .messages import DRY_RUN, changed_flags, format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
 
 OutputOption = partial(typer.Option, rich_help_panel=OUTPUT)
-COLAB, KAGGLE = "colab", "kaggle"
+COLAB = "colab"
 
 ESTIMATE_EPILOG = """Examples:
 
@@ -51,7 +54,7 @@ def estimate(
 ) -> None:
     """Estimate time, cost and memory of a training run on every accelerator that can be rented.
 
-    Nothing is trained. On a terminal the first line says what to take; at most twelve rows follow, the picked
+    Nothing is trained. On a terminal the first line says what to take; at most ten rows follow, the picked
     ones first. A pipe gets every offer as TSV.
     """
     from ..plan.estimate_model import estimate_model
@@ -69,6 +72,10 @@ def estimate(
             compiling=build_step_compiler(tell) if request.compile else None,
         )
     _show(result, asked.question, out, show_all=show_all, explain=explain, breakdown=breakdown)
+    line = format_command(
+        "estimate", model, **changed_flags(request), output="plan.json", arguments=script_arguments
+    )
+    suggest_next(*next_steps(result, out.output, line, script_arguments or ()), as_json=out.json_)
 
 
 def _show(
@@ -83,18 +90,26 @@ def _show(
         write_text(out.output, format_estimate_json(result))
     emit_estimate(result, as_json=out.json_, show_all=show_all, explain=explain, breakdown=breakdown)
     why = explain_no_answer(result, question)
+    if why is not None and sys.stdout.isatty() and not out.json_:  # the first line of the screen says it
+        if why.hint:
+            say(f"hint: {why.hint}")
+        raise typer.Exit(why.exit_code)
     if why is not None:
         raise why
     if sys.stderr.isatty() and not out.json_:
         for line in notes(result, out.output):
             say(line)
-    suggest_next(*next_steps(result, out.output), as_json=out.json_)
+
+
+# Beginnings of notes that say nothing which would surprise; `--explain` and JSON have them.
+EXPECTED = ("traced with Keras on ", "the model is not compiled: ")
 
 
 def notes(result: Estimate, output: Path | None) -> list[str]:
-    """Return the assumptions and the path of the written file."""
+    """Return what of the workload may be otherwise than expected, and the path of the written file."""
     written = [] if output is None else [f"wrote {output}"]
-    return [*(f"note: {note}" for note in result.workload.notes), *written]
+    told = [note for note in result.workload.notes if not note.startswith(EXPECTED)]
+    return [*(f"note: {note}" for note in told), *written]
 
 
 def _missing(workload: Workload) -> str:
@@ -104,19 +119,32 @@ def _missing(workload: Workload) -> str:
     return "--samples N --epochs N" if workload.samples is None else "--epochs N"
 
 
-def next_steps(result: Estimate, output: Path | None) -> list[str]:
-    """Return suggestions for the next command."""
+def next_steps(
+    result: Estimate, output: Path | None, line: str, script_arguments: Sequence[str] = ()
+) -> list[str]:
+    """Return suggestions for the next command.
+
+    Args:
+        result: Estimate.
+        output: File that it was written to; None for none.
+        line: Command that writes it to `plan.json`.
+        script_arguments: Arguments of a training script.
+    """
     if result.workload.steps is None:
         return [f"add `{_missing(result.workload)}` to see the time and cost of a whole run"]
-    if output is None:
-        return ["add `-o plan.json` to keep this estimate with every offer"]
     picked = result.decision.recommended
-    offer = None if picked is None else result.offers[picked].offer
-    provider = None if offer is None else offer.provider
-    starting = _start_commands(output, picked, provider)
-    if offer is not None and (why := _find_image_problem(offer)):
-        starting = [f"no image of `gpuplan launch` serves the {offer.instance_type}: it {why}"]
-    return [format_command("report", str(output), "--open"), *starting]
+    plan = output or Path("plan.json")
+    kept = [] if output is None else [format_command("report", str(output), "--open")]
+    if picked is None:
+        return kept
+    offer = result.offers[picked].offer
+    if offer.provider == "local":
+        model = result.workload.model
+        return [*kept, *([shlex.join(["python", model, *script_arguments])] if model.endswith(".py") else [])]
+    if why := _find_image_problem(offer):
+        return [*kept, f"no image of `gpuplan launch` serves the {offer.instance_type}: it {why}"]
+    starting = _start_commands(plan, picked, offer.provider)
+    return [*kept, *(starting if output else [f"{line} && {one}" for one in starting])]
 
 
 def _find_image_problem(offer: Offer) -> str:
@@ -128,13 +156,16 @@ def _find_image_problem(offer: Offer) -> str:
 
 
 def _start_commands(plan: Path, picked: int | None, provider: str | None) -> list[str]:
-    """Return the command that starts the recommended offer; none for Kaggle, whose notebooks open in a browser."""
-    if picked is None or provider == KAGGLE:
+    """Return the command that starts the recommended offer; none where it is rented or opened in a browser."""
+    cloud = next((one for one in CLOUDS if one.name == provider), None)
+    if picked is None or cloud is None:
         return []
     if provider == COLAB:
         rank = picked + 1
         return [format_command("export", str(plan), to=COLAB, rank=rank, output="notebook.ipynb")]
-    return [format_command("launch", str(plan), DRY_RUN)]
+    if cloud.adapter:
+        return [format_command("launch", str(plan), DRY_RUN)]
+    return [format_command("export", str(plan), to="skypilot")] if cloud.is_rented else []
 
 
 REPORT_EPILOG = """Examples:

@@ -41,7 +41,8 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
     if taken is None:
         return _explain_nothing(ranked, options, question, words)
     chance = options.chance_of(taken)
-    kept = options.rows[options.chance >= SURE]
+    is_had = not words.marks(ranked.offers[taken])
+    kept = options.rows[(options.chance >= SURE) & is_had]  # beside what is gone, nothing else is offered
     picks = Decision(
         recommended=taken,
         free=_find_free(options, kept, taken),

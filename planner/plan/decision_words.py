@@ -106,7 +106,7 @@ class DecisionWords(NamedTuple):
     def take(self, row: int, chance: float | None) -> str:
         """Return what to take: with its probability, if that is not sure."""
         one = self.offers[row]
-        if marks := self._marks(one):
+        if marks := self.marks(one):
             return f"{one.offer.accelerator}: {marks}. If you own one: {self._training(one)}."
         if one.offer.provider == "local":
             here = "Train it here" if self.workload.mode == "train" else "Run it here"
@@ -116,7 +116,7 @@ class DecisionWords(NamedTuple):
         text = self.describe(row, with_range=True)
         return f"{head} {text.replace(', ', ': ', 1) if chance is None else text}."
 
-    def _marks(self, one: OfferEstimate) -> str:
+    def marks(self, one: OfferEstimate) -> str:
         """Return why an offer that was asked for by name cannot be had or used as it is; empty for no reason."""
         ended = "it can no longer be rented" if one.selected.availability == "retired" else ""
         if one.device_estimate.runs is not False:

@@ -100,6 +100,7 @@ class Estimate(Frozen):
         not_billed: Items of a real bill that are not in the bills, by name.
         unmatched: Accelerators that were asked for and have no offer.
         takable: Positions of the offers that can be taken, in order; empty for none.
+        undominated: Those of them that no other beats in money, time and effort.
         budget_epochs: What the budget buys; None without one, or where it is unknown.
     """
 
@@ -115,6 +116,7 @@ class Estimate(Frozen):
     not_billed: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
     takable: tuple[int, ...] = ()
+    undominated: tuple[int, ...] = ()
     budget_epochs: BudgetEpochs | None = None
 
     def list_takable(self) -> list[OfferEstimate]:

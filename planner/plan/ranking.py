@@ -234,6 +234,27 @@ def find_pareto(rows: Rows, time_s: Floats, cost_usd: Floats) -> tuple[int, ...]
     return tuple(front)
 
 
+def find_undominated(ranked: RankedOffers) -> tuple[int, ...]:
+    """Return the offers that can be taken and that no other beats in money, time and the user's own hours.
+
+    An offer is beaten by one that is at least as good in all three and better in one.
+    """
+    import numpy as np
+
+    offers = ranked.offers
+    own_h = np.array([run.own_h for run in offers.runs])[offers.run_of]
+    columns = np.stack([ranked.cost_usd, ranked.time_s, own_h], axis=1)
+    rows = np.flatnonzero(ranked.takable)
+    rows = rows[np.lexsort((columns[rows, 2], columns[rows, 1], columns[rows, 0]))]
+    front: list[int] = []
+    kept = np.empty((0, 3))
+    for row in rows.tolist():  # the cheapest first: none is beaten by a later one
+        if not (kept <= columns[row]).all(axis=1).any():
+            front.append(row)
+            kept = columns[front]
+    return tuple(front)
+
+
 def recommend(ranked: RankedOffers, question: Question) -> Recommendation:
     """Return the recommended offers, of those that can be taken and do the whole run in one session."""
     import numpy as np

@@ -22,7 +22,9 @@ Run = Callable[..., Any]
 # What is typed, with files of `folder`, and what the line says. What needs a cloud, a real training or an hour is
 # not here: NOT_RUN.
 ANSWERS = {
-    "estimate {saved}": "add `-o plan.json`",
+    "estimate {saved} --provider aws": (
+        "gpuplan estimate {saved} --provider aws --output plan.json && gpuplan launch plan.json --dry-run"
+    ),
     "estimate {saved} --provider local -o {folder}/new.json": "gpuplan report {folder}/new.json --open",
     "estimate {saved} --provider azure --accelerator A10 --steps 1000 -o a.json": (
         "gpuplan report a.json --open, or no image of `gpuplan launch` serves the Standard_NV"
