@@ -372,15 +372,9 @@ class Bill:
         low, mid, high = self.nano
         return {"low": nano_text(low), "mid": nano_text(mid), "high": nano_text(high)}
 
-    def lines_json(self, *, detailed: bool = False) -> list[dict[str, Any]]:
-        """Return the lines with their central amounts; in detail also their ranges, times and reasons."""
-        if detailed:
-            return [line.to_json() for line in self.lines]
-        lines = [
-            {"item": phase.item, "usd": nano_text(nano)}
-            for phase, nano in zip(self.cost_basis.timeline.phases, self._price_phases(1), strict=True)
-        ]
-        return lines + [{"item": item, "usd": nano_text(nano[1])} for item, nano in self._list_other_items()]
+    def lines_json(self) -> list[dict[str, Any]]:
+        """Return the lines with their amounts, times and reasons."""
+        return [line.to_json() for line in self.lines]
 
     def _price_phases(self, bound: int) -> list[int]:
         """Return the cost of each phase at one bound; they add up to the machine's cost [1e-9 USD]."""
