@@ -43,7 +43,7 @@ class SharedFacts:
         self._keys: dict[str, str] = {}
 
     def place_devices(self, shared: dict[str, Any], *, accelerator: str, devices: float) -> int:
-        """Return the position in `devices[]` of what offers of the same devices share; equal ones have one entry."""
+        """Return the position in `devices[]` of what offers of the same devices share."""
         if id(shared) not in self._places:
             entry = {"accelerator": accelerator, "devices": devices, **shared}
             place = self._by_text.setdefault(json.dumps(entry), len(self.devices))
