@@ -117,7 +117,7 @@ def test_the_chart_names_the_decision_without_overlaps(
     boxes = [(texts.nth(i).text_content(), texts.nth(i).bounding_box()) for i in range(texts.count())]
     times = [text for text, _ in boxes if text.endswith((" s", " min", " h", " d"))]
 
-    assert len(times) >= 4
+    assert len(times) >= 3
     assert sum(text.startswith(("take: ", "free: ", "cheaper: ", "faster: ")) for text, _ in boxes) == len(picks)
     for at, (text, one) in enumerate(boxes):
         for other_text, other in boxes[:at]:
