@@ -78,8 +78,12 @@
         Plot.tip([...rest, ...picks], Plot.pointer({ ...at, title: "text", ...tip })),
       ],
     });
-    const plain = draw([]), [left, top] = [plain.scale("x").apply, plain.scale("y").apply];
-    return draw(placed(picks, (time, usd) => [left(time), top(y(usd))], { w, height, ...sides, valueOf: at.y }));
+    const plain = draw([]), [ofTime, ofCost] = [plain.scale("x"), plain.scale("y")];
+    const places = placed(picks, (time, usd) => [ofTime.apply(time), ofCost.apply(y(usd))], { w, height, small, ...sides });
+    return draw(picks.flatMap((p, i) => [
+      Plot.link([p], { x1: at.x, y1: at.y, x2: ofTime.invert(places[i].from[0]), y2: ofCost.invert(places[i].from[1]), stroke: colour, strokeOpacity: 0.6 }),
+      Plot.text([p], { ...at, text: () => places[i].text, dx: places[i].dx, dy: places[i].dy, textAnchor: "start", lineAnchor: "top", lineHeight: 1.25, fontWeight: 600, fill: "currentColor", stroke: "var(--paper)", strokeWidth: 5 }),
+    ]));
   }
   // Labels beside their points, each where it meets no other label, no range and no edge.
   function placed(points, spot, box) {
@@ -90,15 +94,13 @@
     const meets = (a) => taken.some((b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3]);
     const outside = (a) => a[0] < box.marginLeft || a[2] > box.w - 4 || a[1] < 4 || a[3] > box.height - box.marginBottom;
     return points.map((p) => {
-      const [x, y] = spot(p.time[1], p.cost[1]), lines = [`${p.mark}: ${p.machine}`, p.short], width = 7.2 * Math.max(...lines.map((line) => line.length)), tall = 32;
-      const tried = [14, 40, 66, 92, 118].flatMap((off) => [-off - tall, off].flatMap((dy) => [["middle", -width / 2], ["start", 10], ["end", -width - 10], ["start", -x + box.marginLeft + 4]].map(([anchor, dx]) => ({ anchor, dx, dy }))));
+      const [x, y] = spot(p.time[1], p.cost[1]), lines = [box.small ? p.mark : `${p.mark}: ${p.machine}`, p.short], width = 7.2 * Math.max(...lines.map((line) => line.length)), tall = 32;
+      const tried = [14, 40, 66, 92, 118].flatMap((off) => [-off - tall, off].flatMap((dy) => [-width / 2, 10, -width - 10, box.marginLeft + 4 - x, box.w - 6 - width - x].map((dx) => ({ dx, dy }))));
       const areaOf = ({ dx, dy }) => [x + dx, y + dy, x + dx + width, y + dy + tall];
-      const found = tried.find((one) => !meets(areaOf(one)) && !outside(areaOf(one))) ?? tried[0];
-      taken.push(areaOf(found));
-      return Plot.text([p], {
-        x: [p.time[1]], y: [box.valueOf(p)], text: () => lines.join("\n"), textAnchor: "start", lineAnchor: "top",
-        dx: found.dx, dy: found.dy, lineHeight: 1.25, fontWeight: 600, fill: "currentColor", stroke: "var(--paper)", strokeWidth: 5,
-      });
+      const found = tried.find((one) => !meets(areaOf(one)) && !outside(areaOf(one))) ?? tried[0], area = areaOf(found);
+      taken.push(area);
+      const from = [Math.min(Math.max(x, area[0]), area[2]), found.dy < 0 ? area[3] : area[1]];
+      return { ...found, text: lines.join("\n"), from };
     });
   }
   function kinds(w, small) {
