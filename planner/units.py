@@ -63,7 +63,7 @@ def format_short(value: float) -> str:
         return "0"
     if value < 1:
         return f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}"
-    return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+    return f"{value:.1f}" if value < 9.95 else f"{value:,.0f}"
 
 
 def format_usd(value: float) -> str:

@@ -53,6 +53,7 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
     needs = ranked.offers.contexts[taken].needs
     lines = (
         words.take(taken, None if chance >= SURE else chance),
+        _explain_staying(options, kept, taken, words),
         _format_alternatives(picks, options, words),
         words.doubt(taken) if chance < SURE else "",
         words.changes(taken),
@@ -151,6 +152,18 @@ def _find_faster(options: _Options, kept: Rows, taken: int) -> int | None:
     extra = options.cost_usd[kept] - options.cost_usd[taken]
     is_faster = (saved_s >= FASTER_S) & (options.time_s[kept] <= FASTER_SHARE * options.time_s[taken])
     return options.best(kept[is_faster & (extra <= MOST_USD_PER_HOUR_SAVED * saved_s / SECONDS_PER_HOUR)])
+
+
+def _explain_staying(options: _Options, kept: Rows, taken: int, words: DecisionWords) -> str:
+    """Return that a free notebook would be ready later though it computes faster; empty where that is not why."""
+    if words.offers[taken].offer.provider != "local":
+        return ""
+    saved_s = options.time_s[taken] - options.time_s[kept]
+    opening_s = (options.own_h[kept] - options.own_h[taken]) * SECONDS_PER_HOUR
+    is_notebook = options.is_free[kept] & (saved_s > 0) & (opening_s > 0)
+    if not is_notebook.any() or (saved_s >= opening_s)[is_notebook].any():
+        return ""
+    return "A notebook takes longer to open than it saves."
 
 
 def _name_values(options: _Options, kept: Rows, taken: int, question: Question) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..predict.breakdown import StepBreakdown
     from ..workload.model import Workload
     from .alternative_costs import Crossover
+    from .improvements import Improvement
     from .offer_estimate import OfferEstimate
 
 
@@ -34,6 +35,7 @@ class Decision(Frozen):
         needs: What is needed to get the recommended offer.
         probability: That it keeps deadline and budget; None without limits [-].
         nearest: The nearest misses if nothing keeps the limits.
+        improvements: Changes of the training that are worth their while on the recommended offer.
         values: The values of hours in a sentence, where half or double of one would change the choice.
     """
 
@@ -46,6 +48,7 @@ class Decision(Frozen):
     probability: float | None = None
     nearest: tuple[int, ...] = ()
     values: str = ""
+    improvements: tuple[Improvement, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -160,7 +163,7 @@ class Estimate(Frozen):
             "sentence": self.decision.sentence,
             "needs": list(self.decision.needs),
             "probability": self.decision.probability,
-            "improvements": [],
+            "improvements": to_plain(self.decision.improvements),
         }
 
     def _choice(self, index: int | None) -> dict[str, Any] | None:

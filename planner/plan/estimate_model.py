@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..workload.options import WorkloadOptions
     from .alternative_costs import AlternativeCost, AlternativeCostModel
     from .compilation import StepCompiler
+    from .fitting import FitWays
 
 
 def estimate_model(
@@ -82,12 +83,12 @@ def estimate_model(
             profiles=profiles,
             compiling=compiling,
         )
-        ways = None
+        ways, prepare = None, partial(prepare_fit, context, model, question, script_arguments=script_arguments)
         if fit:
-            question, ways = prepare_fit(context, model, question, script_arguments=script_arguments)
+            question, ways = prepare()
         answer = estimate_in_context(context, question, ways=ways)
         if not (fit or compiling) and (misfit := describe_misfit(answer)) and context.resized is not None:
-            answer = _plan_what_fits(answer, misfit, context, model, question, script_arguments)
+            answer = _plan_what_fits(answer, misfit, context, prepare)
         if best_batch:
             answer = _at_best_batch(answer, context, question)
         if detailed:
@@ -96,16 +97,11 @@ def estimate_model(
 
 
 def _plan_what_fits(
-    answer: Estimate,
-    misfit: str,
-    context: EstimateContext,
-    model: Any,
-    question: Question,
-    script_arguments: Sequence[str],
+    answer: Estimate, misfit: str, context: EstimateContext, prepare: Callable[[], tuple[Question, FitWays]]
 ) -> Estimate:
     """Return the estimate with `--fit`, which says so first, of a training that fits nowhere as it is."""
     with keep_models_built():
-        question, ways = prepare_fit(context, model, question, script_arguments=script_arguments)
+        question, ways = prepare()
         fitted = estimate_in_context(context, question, ways=ways)
     if fitted.decision.recommended is None:
         return answer

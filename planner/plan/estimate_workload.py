@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from .decision import decide
 from .estimate import Estimate
 from .estimate_device import DeviceEstimator
 from .fitting import FitWays
+from .improvements import find_improvements
 from .input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
 from .offer_table import price_offers
 from .question import EstimateContext, Question
@@ -28,6 +29,7 @@ from .select import Selection
 from .sharding import UNSHARDED, ShardingChoice
 
 if TYPE_CHECKING:
+    from ..offers.rows import Offer
     from ..predict.step_time import StepPredictor
     from ..workload.model import Workload
 
@@ -75,11 +77,25 @@ def estimate_workload(
         pictures=guess_jpeg_pipeline(workload, terms) if question.feed is None and feed is None else None,
     )
     ranked = rank_offers(priced, question, one_device=one_device)
+    decision = decide(ranked, question, workload=workload, currency=terms.currency)
+    if decision.recommended is not None:
+        taken = ranked.offers[decision.recommended]
+        distributed = None
+        if one_device and (several := _select_several_devices(selection, taken.offer)):
+            other = replace(question, scaling="strong")
+            answer = estimate_workload(
+                workload, selection=several, predictor=predictor, question=other, terms=terms
+            )
+            row = answer.decision.recommended
+            distributed = None if row is None else answer.offers[row]
+        estimate = partial(estimator.estimate, selected=taken.selected)
+        improvements = find_improvements(workload, taken, estimate, distributed=distributed)
+        decision = replace(decision, improvements=improvements)
     return Estimate(
         workload=workload,
         offers=ranked.offers,
         recommendation=recommend(ranked, question),
-        decision=decide(ranked, question, workload=workload, currency=terms.currency),
+        decision=decision,
         options={**_echo(question), "fit": ways is not None},
         terms=terms,
         catalog_as_of=selection.catalog_as_of,
@@ -88,6 +104,17 @@ def estimate_workload(
         unmatched=selection.unmatched,
         takable=tuple(ranked.takable.nonzero()[0].tolist()),
     )
+
+
+def _select_several_devices(selection: Selection, taken: Offer) -> Selection | None:
+    """Return the offers of the same provider and accelerator with several devices; None without any."""
+    alike = (taken.provider, taken.accelerator)
+    offers = tuple(
+        one
+        for one in selection.offers
+        if one.offer.devices > 1 and (one.offer.provider, one.offer.accelerator) == alike
+    )
+    return replace(selection, offers=offers) if offers else None
 
 
 def estimate_in_context(context: EstimateContext, question: Question, *, ways: FitWays | None = None) -> Estimate:

@@ -23,6 +23,7 @@ PHASES_SHOWN = 4
 WIDE = 100  # width from which a table has its regions [characters]
 SCRIPT_ENDINGS = (".py", ".ipynb", ".keras", ".h5", ".json")
 OWNED = ("local", "own")
+WORTH_A_CHANGE_S = 600.0
 LARGE_SHARE = 0.05  # of the bytes of a step, from which what is not modelled is told [-]
 DOWNLOAD = "Plus the download of your data: about 1 min per 5 GB (--assume dataset_gb=5)."
 MARKS = {"recommended": "take", "free": "free", "cheaper": "cheaper", "faster": "faster"}
@@ -152,6 +153,7 @@ def list_notes(estimate: Estimate, shown: Sequence[int]) -> list[str]:
         for text in (
             " ".join(f"Needs {need}." for need in estimate.decision.needs),
             " ".join(filter(None, _list_uncounted(estimate))),
+            _format_improvements(estimate),
             format_age_line(estimate.offers[index].offer for index in shown),
         )
         if text
@@ -177,6 +179,15 @@ def _list_uncounted(estimate: Estimate) -> Iterator[str]:
     if share >= LARGE_SHARE:
         yield f"Not modelled: {100 * share:.0f} % of the bytes of a step."
     yield estimate.decision.values
+
+
+def _format_improvements(estimate: Estimate) -> str:
+    """Return what would make a run of ten minutes and more faster on the recommended machine."""
+    row, found = estimate.decision.recommended, estimate.decision.improvements
+    run_time_s = None if row is None else estimate.offers[row].run_time_s
+    if not found or (run_time_s is not None and run_time_s.mid < WORTH_A_CHANGE_S):
+        return ""
+    return f"Would help: {' · '.join(one.describe() for one in found)}."
 
 
 def format_title(estimate: Estimate) -> str:
