@@ -27,6 +27,9 @@ UNSAID: Mapping[str, Any] = {
 }
 
 
+_SAID = object()
+
+
 class SharedFacts:
     """Facts that stand once in a document.
 
@@ -73,7 +76,7 @@ class SharedFacts:
 
 def leave_out_unsaid(offer: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry of `offers[]` without the members that say nothing."""
-    return {key: value for key, value in offer.items() if key not in UNSAID or value != UNSAID[key]}
+    return {key: value for key, value in offer.items() if UNSAID.get(key, _SAID) != value}
 
 
 def merge_device(document: Mapping[str, Any], offer: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -163,7 +163,7 @@ class Estimate(Frozen):
             "sentence": self.decision.sentence,
             "needs": list(self.decision.needs),
             "probability": self.decision.probability,
-            "improvements": to_plain(self.decision.improvements),
+            "improvements": round_floats(to_plain(self.decision.improvements)),
         }
 
     def _choice(self, index: int | None) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import Any
 from ...estimate_document import read_offers
 from ...plan.cost_terms import Currency
 from ...plan.estimate import DECISION_ROLES
+from ...plan.improvements import Improvement
 from ...units import GIB, MS_PER_S, format_count, format_device, format_duration, format_short
 from ..estimate_screen import MARKS, format_phases
 from ..offer_columns import BOUNDS, BY_NAME, OfferColumn
@@ -45,6 +46,7 @@ def build_view(exact: Mapping[str, Any]) -> dict[str, Any]:
         "details": details,
         "question": describe_workload(plan),
         "headline": str(plan["decision"]["sentence"]),
+        "helps": [Improvement(**one).describe() for one in plan["decision"]["improvements"]],
         "cards": [_build_card(offers[index], mark, currency) for index, mark in picks.items()],
         "columns": COLUMNS,
         "top": [rows[index] for index in first[:ROWS_SHOWN]],
