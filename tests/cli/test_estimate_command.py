@@ -20,7 +20,7 @@ Run = Callable[..., "object"]
 
 
 def test_json_of_the_whole_catalog_keeps_the_contract(gpuplan: Run, saved: str) -> None:
-    """Every offer of the schema; every bill adds up; each recommendation is one of the offers; 3 MB without bills."""
+    """Every offer of the schema; every bill adds up; each recommendation is an offer; under 3 MB without bills."""
     done = gpuplan("estimate", saved, "--json", "--breakdown")
     document = json.loads(done.out)
     schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.estimate.json").read_text())

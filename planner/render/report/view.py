@@ -242,7 +242,7 @@ def _build_bill(one: Offer, lines: Iterable[Mapping[str, Any]], currency: Curren
             {
                 "item": line["item"],
                 "time": "" if line["time_s"] is None else format_duration(line["time_s"]["mid"]),
-                "usd": _format_line(*(float(line[key]) for key in ("usd_low", "usd", "usd_high")), currency),
+                "usd": _format_amount(line, currency),
                 "because": line["because"],
             }
             for line in lines
@@ -253,8 +253,9 @@ def _build_bill(one: Offer, lines: Iterable[Mapping[str, Any]], currency: Curren
     }
 
 
-def _format_line(low: float, mid: float, high: float, currency: Currency) -> str:
+def _format_amount(line: Mapping[str, Any], currency: Currency) -> str:
     """Format the amount of an item; a discount has a minus sign."""
+    low, mid, high = (float(line[key]) for key in ("usd_low", "usd", "usd_high"))
     return currency.format_spread(low, mid, high) if mid >= 0 else f"−{currency.format_amount(-mid)}"
 
 
