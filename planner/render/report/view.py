@@ -56,7 +56,7 @@ def build_view(exact: Mapping[str, Any]) -> dict[str, Any]:
         "bills": [
             _build_bill(offers[bill["offer"]], bill["lines"], currency)
             for bill in details["bills"]
-            if bill["offer"] in picks
+            if bill["offer"] in picks  # plans of earlier versions have others too
         ],
         "turns": [_describe_crossover(turn) for turn in details["turns"]],
         "colab": [_describe_crossover(turn) for turn in details["colab"]],
@@ -78,11 +78,12 @@ def _find_picks(plan: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _select_first(offers: Sequence[Offer], picks: Iterable[int]) -> list[int]:
-    """Return the positions of the picks and of the best offer of each kind and number of devices."""
+    """Return the positions of the picks, then of the best offer of each kind and number of devices, by total."""
     first: dict[object, int] = {}
     for index, one in enumerate(offers):
         first.setdefault((one["accelerator"], one["devices"], one["provider"] == "local"), index)
-    return list(dict.fromkeys([*picks, *first.values()]))
+    totals = {index: float(offers[index].get("total_usd") or "inf") for index in first.values()}
+    return list(dict.fromkeys([*picks, *sorted(totals, key=lambda index: totals[index])]))
 
 
 def _build_row(one: Offer, mark: str, currency: Currency) -> list[list[Any]]:
