@@ -36,7 +36,7 @@ PACKAGE = "planner"
 # As many mutants of each. A room is one or more folders with all below them, or files without their ending.
 ROOMS = (
     "plan", "predict", "offers", "workload/trace/rules workload/trace/graph", "profile/statistics profile/windows",
-    "launch/core launch/select_offer launch/engine", "render/estimate_output render/estimate_table",
+    "launch/core launch/select_offer launch/engine", "render/offer_columns render/estimate_screen",
 )  # fmt: skip
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 MAP = ROOT / ".pytest_cache" / "mutation-map.json"

@@ -17,10 +17,12 @@ from .flags import Provider, Region
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
+    from collections.abc import Sequence
+
+    from ..offers.rows import Accelerator, Offer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-SHOWN_OFFERS = 25  # on a terminal, without --all
+SHOWN_OFFERS = 10  # on a terminal, without --all
 
 
 def offers(  # noqa: PLR0917 (typer passes everything by name)
@@ -33,7 +35,7 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
     ] = None,
     retired: Annotated[bool, typer.Option(help="Include listed offers that are no longer available.")] = True,
     show_all: Annotated[
-        bool, typer.Option("--all", help=f"On a terminal, list more than the {SHOWN_OFFERS} cheapest.")
+        bool, typer.Option("--all", help="On a terminal, list every offer, not the cheapest of each kind.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -45,8 +47,9 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
     """
     from ..offers.catalog import load_user_catalog, select_offers, sort_by_device_price
     from ..offers.local import probe_local_offer
-    from ..render.catalog import OFFER_COLUMNS, build_offer_row
-    from ..render.output import emit_json, emit_rows, emit_text
+    from ..render.catalog import OFFER_COLUMNS, build_offer_row, describe_cheapest, select_current_offers
+    from ..render.estimate_screen import wrap
+    from ..render.output import emit_json, emit_rows, emit_text, get_terminal_width
     from ..settings import load_settings
 
     catalog = load_user_catalog(load_settings())
@@ -65,15 +68,19 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
         rows = [build_offer_row(offer) for offer in found]
         emit_json("gpuplan.offers/1", {"as_of": catalog.as_of, "offers": rows})
     else:
-        shown = found if show_all or not sys.stdout.isatty() else found[:SHOWN_OFFERS]
+        shown: Sequence[Offer] = found
+        if sys.stdout.isatty() and not show_all:
+            current = select_current_offers(found)
+            shown = (current or found)[:SHOWN_OFFERS]
+            emit_text("\n".join([*wrap(describe_cheapest(current), get_terminal_width()), "", ""]))
         emit_rows(OFFER_COLUMNS, [build_offer_row(offer) for offer in shown])
         if len(shown) < len(found):
-            emit_text(f"Shown: {len(shown)} of {len(found)} offers, the cheapest per device first; more: --all.\n")
+            emit_text(f"and {len(found) - len(shown):,} more offers: --all\n")
         from ..render.estimate_notes import format_age_line
 
-        line = format_age_line(found) if sys.stdout.isatty() else ""  # JSON and TSV contain the dates
+        line = format_age_line(shown) if sys.stdout.isatty() else ""  # JSON and TSV contain the dates
         if line:
-            say(f"warning: {line}")
+            say(line)
         named = accelerator or [found[0].accelerator]
         suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=provider, region=region))
 

@@ -54,8 +54,8 @@ def emit_screen(estimate: Estimate, *, show_all: bool, explain: bool, width: int
 def select_shown_offers(estimate: Estimate) -> list[int]:
     """Return the positions of the offers shown: the picked ones, then others by total or as sorted, ten together.
 
-    The user's own machine and the best offer of each accelerator that was asked for have a row; then follow the
-    best offers of other accelerators, and of other numbers of devices.
+    The user's own machine and the best offer of each accelerator that was asked for have a row, though they are
+    more; then follow the best offers of other accelerators, and of other numbers of devices.
     """
     picked = [*estimate.decision.roles(), *estimate.decision.nearest]
     ranks = _rank_by_total(estimate)
@@ -70,8 +70,9 @@ def select_shown_offers(estimate: Estimate) -> list[int]:
     here = [index for (_, own), index in machines.items() if own]
     asked = bool(estimate.options["accelerators"])
     first = [index for index in machines.values() if asked or estimate.offers[index].offer.accelerator not in seen]
-    wanted = dict.fromkeys([*picked, *here, *first, *kinds.values()])
-    others = [index for index in wanted if index not in picked][: max(0, ROWS_SHOWN - len(picked))]
+    wanted = [*dict.fromkeys([*picked, *here, *first, *kinds.values()])][len(picked) :]
+    room = ROWS_SHOWN - len(picked)
+    others = wanted[: max(room, len({*here, *first} - {*picked}) if asked else 0)]
     return [*picked, *sorted(others, key=ranks.index)]
 
 
