@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -211,13 +210,11 @@ class OfferEstimate:
                 estimate.entry_json, accelerator=offer.accelerator, devices=offer.devices
             ),
             **estimate.own_json,
-            **self._run_json(round_interval),
+            **round_floats(self._run_json()),
             **(round_floats(self._breakdown_json()) if breakdown else {}),
             **({"spot": round_floats(self._spot_json())} if spot and self.preemption_forecast else {}),
             "notes": self._list_compared_notes() + self._list_own_notes() if breakdown else self._list_own_notes(),
         }
-        for key in ("serving", "best_batch"):
-            entry[key] = round_floats(entry[key])
         return leave_out_unsaid(entry)
 
     def _offer_json(self) -> dict[str, Any]:
@@ -229,19 +226,19 @@ class OfferEstimate:
             "availability": self.selected.availability,
         }
 
-    def _run_json(self, as_json: Callable[[Interval], dict[str, float]] = Interval.to_json) -> dict[str, Any]:
+    def _run_json(self) -> dict[str, Any]:
         bill, run_time_s, energy = self.bill, self.run_time_s, self.energy_kwh
         co2, per_million = self.co2_of(energy), self.usd_per_million_tokens
         return {
-            "run_time_s": run_time_s and as_json(run_time_s),
+            "run_time_s": run_time_s and run_time_s.to_json(),
             "cost_usd": bill.total_json() if bill else None,
             "total_usd": None if self.total_usd is None else f"{self.total_usd:.6f}",
             "unbilled": list(self.unbilled),
             "usd_per_million_tokens": None if per_million is None else format(per_million, "f"),
             "serving": self.serving and self.serving.to_json(),
             "best_batch": to_plain(self.best_batch),
-            "energy_kwh": energy and as_json(energy),
-            "co2_kg": co2 and as_json(co2),
+            "energy_kwh": energy and energy.to_json(),
+            "co2_kg": co2 and co2.to_json(),
             "sessions": self.sessions,
         }
 
@@ -300,13 +297,6 @@ def usd_per_million(*, per_s: float, usd_per_hour: Decimal) -> Decimal:
     """
     usd = Decimal(MILLION / per_s / SECONDS_PER_HOUR) * usd_per_hour
     return usd.quantize(Decimal("1e-9"))
-
-
-@lru_cache(maxsize=4096)
-def round_interval(interval: Interval) -> dict[str, float]:
-    """Return the JSON of an interval with six significant digits; one object for equal ones."""
-    rounded: dict[str, float] = round_floats(interval.to_json())
-    return rounded
 
 
 MOST_LARGER, MOST_SMALLER = 5, 3  # batch sizes to trace; each takes seconds [-]
