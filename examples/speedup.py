@@ -57,7 +57,7 @@ def main():
             "--max-time", options.max_time, "-o", str(profile),
         )  # fmt: skip
         chosen = [part for name in options.accelerator or ACCELERATORS for part in ("--accelerator", name)]
-        answer = gpuplan("estimate", str(profile), "--accelerator", "CPU", *chosen, "--retired", "--json")
+        answer = gpuplan("estimate", str(profile), "--accelerator", "CPU", *chosen, "--json")
     answer = json.loads(answer)
     show([{**answer["devices"][offer["device"]], **offer} for offer in answer["offers"]])
 

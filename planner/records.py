@@ -1,17 +1,27 @@
-"""Immutable records, faster to create than frozen dataclasses, and their conversion into JSON values."""
+"""Immutable records, faster to create than frozen dataclasses, and their conversion into JSON and parameters."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields, is_dataclass
 from datetime import date
 from decimal import Decimal
 from enum import Enum
 from functools import cache
+from inspect import Parameter
 from pathlib import PurePath
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -86,6 +96,30 @@ class Frozen:
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={vars(self)[name]!r}" for name in self._blank)
         return f"{type(self).__qualname__}({values})"
+
+
+class Flag(NamedTuple):
+    """Help of a field, and how the command line shows it.
+
+    Args:
+        help: Meaning and form of the value.
+        panel: Group in the help of a command.
+        name: Flag without its hyphens; empty for the field's name.
+        metavar: Placeholder of the value; empty for its type.
+    """
+
+    help: str
+    panel: str = ""
+    name: str = ""
+    metavar: str = ""
+
+
+def iter_field_parameters(record: Callable[..., object]) -> Iterator[Parameter]:
+    """Yield a keyword parameter for each field of a dataclass, with its annotation."""
+    hints = get_type_hints(record, include_extras=True)
+    for one in fields(record):  # type: ignore[arg-type]
+        default = Parameter.empty if one.default is MISSING else one.default
+        yield Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[one.name])
 
 
 _known: dict[type, Callable[[Any], Any]] = {}  # conversions by type, filled on first use

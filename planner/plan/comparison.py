@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..units import SECONDS_PER_HOUR, Interval
 from .cost_terms import Bounds, CostTerms
@@ -74,54 +74,6 @@ def compute_scaling(
     return ScalingEfficiency(devices=devices, speedup=speedup, efficiency=speedup / devices, cost_ratio=cost_ratio)
 
 
-def find_single_device_offers(
-    offers: Iterable[tuple[OfferContext, UnpricedRun]],
-) -> dict[object, tuple[Offer, DeviceEstimate]]:
-    """Find the cheapest offer of one device of each provider, accelerator, region and purchase option."""
-    singles: dict[object, tuple[Offer, DeviceEstimate]] = {}
-    for selected, run in offers:
-        offer = selected.offer
-        if offer.devices == 1 and offer.complete and run.device_estimate.step_time_s is not None:
-            kind = _kind(offer)
-            if kind not in singles or _price(offer) < _price(singles[kind][0]):
-                singles[kind] = offer, run.device_estimate
-    return singles
-
-
-def _kind(offer: Offer) -> object:
-    return offer.provider, offer.accelerator, offer.region, offer.purchase
-
-
-def _price(offer: Offer) -> float:
-    return float("inf") if offer.usd_per_hour is None else float(offer.usd_per_hour)
-
-
-def compare_with_single_device(
-    offer: Offer, device_estimate: DeviceEstimate, singles: Mapping[object, tuple[Offer, DeviceEstimate]]
-) -> ScalingEfficiency | None:
-    """Compare several devices with one of their kind; None for one device, or if one is not offered.
-
-    Args:
-        offer: Offer of several devices.
-        device_estimate: Estimate of the workload on them.
-        singles: Offers of one device, by kind.
-    """
-    single = None if offer.devices <= 1 else singles.get(_kind(offer))
-    rate = device_estimate.samples_per_s
-    single_rate = None if single is None else single[1].samples_per_s
-    if single is None or rate is None or single_rate is None:
-        return None
-    prices = (offer.usd_per_hour, single[0].usd_per_hour)
-    usd, single_usd = (None if price is None else float(price) for price in prices)
-    return compute_scaling(
-        devices=offer.devices,
-        rate_per_s=rate.mid,
-        single_rate_per_s=single_rate.mid,
-        usd_per_hour=usd,
-        single_usd_per_hour=single_usd,
-    )
-
-
 W_PER_KW = 1000.0
 G_PER_KG = 1000.0
 MEAN_VCPU_LOAD = 0.5  # Cloud Carbon Footprint, Methodology: where the load is not known [-]
@@ -184,7 +136,7 @@ def co2_kg(energy: Interval, *, g_co2_per_kwh: float) -> Interval:
     return energy.scaled(g_co2_per_kwh / G_PER_KG)
 
 
-_Machine = tuple[str, str, str, int]  # provider, instance type, region, hosts
+T = TypeVar("T")
 
 
 class Market:
@@ -207,57 +159,71 @@ class Market:
         pictures: InputPipeline | None = None,
     ) -> None:
         self.terms, self.offers, self.runs, self.pictures = terms, offers, runs, pictures
-        self._known_nano: dict[_Machine, int | None] = {}
-        self._powers: dict[tuple[str, str, int], Bounds | None] = {}
-        self._starved: dict[object, str] = {}
-        self._energies: dict[object, Interval | None] = {}
+        self._known: dict[object, Any] = {}  # by comparison and what it depends on
 
     def power_w(self, selected: OfferContext) -> Bounds | None:
         """Return the power of an offer's machine during training; None when unknown [W]."""
         offer = selected.offer
-        machine = (offer.provider, offer.instance_type, offer.hosts)
-        if machine not in self._powers:
-            self._powers[machine] = machine_power_w(selected, self.terms)
-        return self._powers[machine]
+        machine = ("power", offer.provider, offer.instance_type, offer.hosts)
+        return self._find(machine, lambda: machine_power_w(selected, self.terms))
 
     def energy_kwh(self, selected: OfferContext, timeline: Timeline | None) -> Interval | None:
         """Return the energy of a run on an offer, cached by machine and run [kWh]."""
-        offer = selected.offer
-        if timeline is None:
+        offer, power_w = selected.offer, self.power_w(selected)
+        if timeline is None or power_w is None:
             return None
-        key = (timeline.total_s, offer.provider, offer.instance_type, offer.hosts)
-        if key not in self._energies:
-            power_w = self.power_w(selected)
-            self._energies[key] = power_w and energy_kwh(timeline.total_s, power_w)
-        return self._energies[key]
+        key = ("energy", timeline.total_s, offer.provider, offer.instance_type, offer.hosts)
+        return self._find(key, lambda: energy_kwh(timeline.total_s, power_w))
 
     def scaling(self, offer: Offer, device_estimate: DeviceEstimate) -> ScalingEfficiency | None:
         """Return the speedup of an offer's devices over one; None for one device, or if one is not offered."""
-        return compare_with_single_device(offer, device_estimate, self._singles)
+        single = None if offer.devices <= 1 else self._singles.get(_kind(offer))
+        rate = device_estimate.samples_per_s
+        single_rate = None if single is None else single[1].samples_per_s
+        if single is None or rate is None or single_rate is None:
+            return None
+        usd, single_usd = (
+            None if one.usd_per_hour is None else float(one.usd_per_hour) for one in (offer, single[0])
+        )
+        return compute_scaling(
+            devices=offer.devices,
+            rate_per_s=rate.mid,
+            single_rate_per_s=single_rate.mid,
+            usd_per_hour=usd,
+            single_usd_per_hour=single_usd,
+        )
 
     def starved(self, selected: OfferContext, device_estimate: DeviceEstimate) -> str:
         """Return a warning if the host would decode images too slowly; else empty."""
-        if self.pictures is None:
+        pictures, able = self.pictures, device_estimate.samples_per_s
+        if pictures is None or able is None:
             return ""
         offer, accelerator = selected.offer, selected.accelerator
-        machine = (accelerator and accelerator.name, offer.devices, offer.vcpus, offer.memory_gib)
-        host = (*machine, device_estimate.step_time_s, device_estimate.run.global_batch_size)
-        if host not in self._starved:
-            self._starved[host] = _starved(self.pictures, selected, device_estimate)
-        return self._starved[host]
+        host = ("starved", accelerator and accelerator.name, offer.devices, offer.vcpus, offer.memory_gib)
+        found = self._find(host, lambda: pictures.narrowest(offer, accelerator))
+        if found is None or found[1][1] >= able.mid:
+            return ""
+        part, (_, rate, _) = found
+        return f"decoding JPEG, {part} would feed {rate:,.0f} of the {able.mid:,.0f} samples/s: see `--feed`"
 
     def saves_share(self, offer: Offer, bill: Bill) -> float | None:
         """Return the share saved against the same machine and region on demand; None if unknown [-]."""
         machine = _machine(offer)
-        if machine not in self._known_nano:
-            on_demand, run = self._on_demand.get(machine, (None, None))
-            other = None if on_demand is None or run is None else run.bill(on_demand.usd_per_hour)
-            self._known_nano[machine] = None if other is None else other.mid_nano
-        on_demand_nano = self._known_nano[machine]
-        return 1.0 - bill.mid_nano / on_demand_nano if on_demand_nano else None
+        on_demand = self._on_demand.get(machine)
+        if on_demand is None:
+            return None
+        other = self._find(("bill", machine), lambda: on_demand[1].bill(on_demand[0].usd_per_hour))
+        return 1.0 - bill.mid_nano / other.mid_nano if other is not None and other.mid_nano else None
+
+    def _find(self, key: object, compute: Callable[[], T]) -> T:
+        """Return a comparison that is computed once."""
+        if key not in self._known:
+            self._known[key] = compute()
+        found: T = self._known[key]
+        return found
 
     @cached_property
-    def _on_demand(self) -> dict[_Machine, tuple[Offer, UnpricedRun]]:
+    def _on_demand(self) -> dict[object, tuple[Offer, UnpricedRun]]:
         """Offers on demand whose run can be billed, by machine."""
         return {
             _machine(one.offer): (one.offer, run)
@@ -269,20 +235,20 @@ class Market:
 
     @cached_property
     def _singles(self) -> dict[object, tuple[Offer, DeviceEstimate]]:
-        return find_single_device_offers(zip(self.offers, self.runs, strict=True))
+        """Cheapest offer of one device of each provider, accelerator, region and purchase option."""
+        singles = [
+            (one.offer, run.device_estimate)
+            for one, run in zip(self.offers, self.runs, strict=True)
+            if one.offer.devices == 1 and one.offer.complete and run.device_estimate.step_time_s is not None
+        ]
+        singles.sort(key=lambda single: float("inf" if single[0].usd_per_hour is None else single[0].usd_per_hour))
+        return {_kind(offer): (offer, estimate) for offer, estimate in reversed(singles)}
 
 
-def _machine(offer: Offer) -> _Machine:
+def _kind(offer: Offer) -> object:
+    return offer.provider, offer.accelerator, offer.region, offer.purchase
+
+
+def _machine(offer: Offer) -> object:
     """Return the identity of a machine, equal for its purchase options."""
     return offer.provider, offer.instance_type, offer.region, offer.hosts
-
-
-def _starved(pictures: InputPipeline, selected: OfferContext, device_estimate: DeviceEstimate) -> str:
-    able = device_estimate.samples_per_s
-    found = None if able is None else pictures.narrowest(selected.offer, selected.accelerator)
-    if able is None or found is None:
-        return ""
-    part, (_, rate, _) = found
-    if rate >= able.mid:
-        return ""
-    return f"decoding JPEG, {part} would feed {rate:,.0f} of the {able.mid:,.0f} samples/s: see `--feed`"

@@ -224,7 +224,7 @@ def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceE
         main,
         run=replace(main.run, steps=sum(steps) if len(steps) == len(phases) else None),
         step_time=next(unknown, main.step_time),
-        train_time_s=_add_times(times) if len(times) == len(phases) else None,
+        train_time_s=add_intervals(times) if len(times) == len(phases) else None,
         memory=largest.memory,
         remedies=largest.remedies,
         memory_parts=largest.memory_parts,
@@ -232,8 +232,8 @@ def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceE
     )
 
 
-def _add_times(times: Sequence[Interval]) -> Interval:
-    """Return the sum of fully correlated times [s]."""
+def add_intervals(times: Sequence[Interval]) -> Interval:
+    """Return the sum of fully correlated quantities."""
     return Interval(
         low=sum(one.low for one in times), mid=sum(one.mid for one in times), high=sum(one.high for one in times)
     )

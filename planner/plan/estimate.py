@@ -14,10 +14,25 @@ from .offer_table import OfferTable
 
 if TYPE_CHECKING:
     from ..predict.breakdown import StepBreakdown
+    from ..units import Interval
     from ..workload.model import Workload
-    from .alternative_costs import Crossover
+    from .crossovers import Crossover
     from .improvements import Improvement
     from .offer_estimate import OfferEstimate
+
+
+class BudgetEpochs(Frozen):
+    """Epochs that a budget buys.
+
+    Args:
+        offer: Position of the offer in ``Estimate.offers``.
+        epochs: At the high end of the cost, at its centre and at its low end [-].
+        sentence: The number with its range, and the machine.
+    """
+
+    offer: int
+    epochs: Interval
+    sentence: str
 
 
 DECISION_ROLES = ("recommended", "free", "cheaper", "faster")
@@ -37,6 +52,7 @@ class Decision(Frozen):
         nearest: The nearest misses if nothing keeps the limits.
         improvements: Changes of the training that are worth their while on the recommended offer.
         values: The values of hours in a sentence, where half or double of one would change the choice.
+        kept: All offers that keep the limits as surely as the recommended one.
     """
 
     recommended: int | None = None
@@ -48,6 +64,7 @@ class Decision(Frozen):
     probability: float | None = None
     nearest: tuple[int, ...] = ()
     values: str = ""
+    kept: tuple[int, ...] = ()
     improvements: tuple[Improvement, ...] = ()
 
     @property
@@ -84,6 +101,8 @@ class Estimate(Frozen):
         not_billed: Items of a real bill that are not in the bills, by name.
         unmatched: Accelerators that were asked for and have no offer.
         takable: Positions of the offers that can be taken, in order; empty for none.
+        undominated: Those of them that no other beats in money, time and effort.
+        budget_epochs: What the budget buys; None without one, or where it is unknown.
     """
 
     workload: Workload
@@ -98,6 +117,8 @@ class Estimate(Frozen):
     not_billed: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
     takable: tuple[int, ...] = ()
+    undominated: tuple[int, ...] = ()
+    budget_epochs: BudgetEpochs | None = None
 
     def list_takable(self) -> list[OfferEstimate]:
         """Return the offers that can be had and run the work."""
@@ -146,6 +167,7 @@ class Estimate(Frozen):
             "offers": offers,
             "recommendation": self._recommendation_json(),
             "decision": self.decision_json(),
+            "budget_epochs": to_plain(self.budget_epochs),
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
             "terms": self.terms.to_json(),
             "not_billed": list(self.not_billed),

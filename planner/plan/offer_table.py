@@ -171,6 +171,23 @@ class OfferTable(Sequence[OfferEstimate]):
         table.total_usd = None if self.total_usd is None else self.total_usd[order]
         return table
 
+    def reprice(
+        self, rows: NDArray[np.intp], build_run: Callable[[OfferContext, DeviceEstimate], UnpricedRun]
+    ) -> OfferTable:
+        """Return some rows with other runs on the same machines.
+
+        Args:
+            rows: Positions of the rows.
+            build_run: Function that returns the run on a machine, called once for each kind.
+        """
+        import numpy as np
+
+        used, first, run_of = np.unique(self.run_of[rows], return_index=True, return_inverse=True)
+        contexts = [self.contexts[row] for row in rows.tolist()]
+        pairs = zip(first.tolist(), used.tolist(), strict=True)
+        runs = [build_run(contexts[place], self.runs[kind].device_estimate) for place, kind in pairs]
+        return OfferTable(contexts, runs, run_of, self.price_nano[rows], self._market)
+
 
 def compute_totals(
     bases: Sequence[CostBasis],

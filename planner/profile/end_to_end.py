@@ -15,6 +15,7 @@ from ..units import MS_PER_S, SECONDS_PER_HOUR
 
 SCHEMA = "gpuplan.reconcile/1"
 PLAN = "gpuplan.estimate/1"
+MAKE_PLAN = "make it: `gpuplan estimate train.py -o {path}`"
 OFFER_KEYS = ("provider", "instance_type", "region", "purchase")
 
 
@@ -26,12 +27,14 @@ def read_plan(path: Path) -> dict[str, Any]:
     """
     try:
         plan = parse_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"cannot read the plan `{path}`: {error}", hint="write it with `gpuplan estimate -o`"
-        ) from error
+    except FileNotFoundError:
+        raise UsageError(f"no such file: `{path}`", hint=MAKE_PLAN.format(path=path)) from None
+    except OSError as error:
+        raise UsageError(f"cannot read `{path}`: {error.strerror}", hint="name another file") from error
+    except ValueError as error:
+        raise UsageError(f"`{path}` is no plan: {error}", hint=MAKE_PLAN.format(path="plan.json")) from error
     if not isinstance(plan, dict) or plan.get("schema") != PLAN:
-        raise UsageError(f"`{path}` is no plan", hint="write it with `gpuplan estimate MODEL -o plan.json`")
+        raise UsageError(f"`{path}` is no plan", hint=MAKE_PLAN.format(path="plan.json"))
     return plan
 
 

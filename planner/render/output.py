@@ -105,6 +105,19 @@ def emit_json(schema: str, payload: Mapping[str, Any]) -> None:
     _write(lambda: sys.stdout.writelines(_join_pieces(pieces)))
 
 
+def emit_result(
+    schema: str,
+    payload: Mapping[str, Any],
+    columns: Sequence[Column],
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    as_json: bool,
+    title: str | None = None,
+) -> None:
+    """Write a payload as JSON, or its rows as a table or TSV."""
+    emit_json(schema, payload) if as_json else emit_rows(columns, rows, title=title)
+
+
 def emit_text(text: str) -> None:
     """Write text to standard output."""
     _write(lambda: sys.stdout.write(escape_controls(text)))

@@ -85,7 +85,7 @@ def test_memory_is_what_a_fake_compiler_says_and_the_time_is_the_models(
     monkeypatch.setattr(compilation, "lower_step", lambda *_, **__: LoweredStep(b"", {}))
     monkeypatch.setattr(compilation, "compile_step", lambda *_, **__: result)
 
-    asked = ("estimate", saved, "--accelerator", "TPU-v5e", "--devices", "1", "--retired", "--json")
+    asked = ("estimate", saved, "--accelerator", "TPU-v5e", "--devices", "1", "--json")
     done, without = gpuplan(*asked, "--compile"), gpuplan(*asked)
     document = json.loads(done.out)
     jsonschema.validate(document, json.loads((SCHEMAS / "gpuplan.estimate.json").read_text()))

@@ -200,5 +200,5 @@ def test_sweep_names_the_command_that_has_it(gpuplan: Run) -> None:
     done = gpuplan("sweep", "models.py:pictures", "--fit", *ASKED)
 
     assert (done.code, done.out) == (2, "")
-    assert "no such option: --fit" in done.err.splitlines()[0]
+    assert "has no option `--fit`" in done.err.splitlines()[0]
     assert "gpuplan estimate MODEL --fit" in done.err

@@ -10,8 +10,10 @@ from factories import FakePredictor, make_accelerator, make_limits, make_offer, 
 from gpuplan.errors import UsageError
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.preemption import SpotTerms
 from gpuplan.plan.question import Question, explain_no_answer
-from gpuplan.plan.select import OfferContext, Selection
+from gpuplan.plan.select import Filters, OfferContext, Selection
+from gpuplan.predict.sharding import Sharding
 from gpuplan.workload.model import Workload
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +50,11 @@ def test_time_and_cost_by_hand() -> None:
     assert slow.bill.total.high == Decimal("0.75")
     assert fast.bill is not None
     assert fast.bill.total.mid == Decimal("1")
+    assert replace(slow, market=run(make_selection((SLOW_OFFER, SLOW))).offers[0].market) == slow
+    assert "market" not in repr(slow)
+    gift = replace(slow, offer=replace(SLOW_OFFER, usd_per_hour=Decimal(0)))
+    assert (gift.is_free, slow.is_free, fast.is_free) == (True, False, False)
+    assert not replace(slow, offer=replace(SLOW_OFFER, usd_per_hour=Decimal(1))).is_free
 
 
 def test_sorted_by_cost_or_time() -> None:
@@ -254,3 +261,64 @@ def test_why_no_time_is_known() -> None:
 
     assert why is not None
     assert "no step time can be predicted on any of 2 offers: no peak of" in str(why)
+
+
+NO_PRICE = make_selection((make_offer("T4", usd_per_hour=None), SLOW))
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"budget_usd": 5.0}, "no offer is likely to stay within $5"),
+        ({"deadline_s": 10 * HOUR_S}, "no offer is likely to finish within 10 h"),
+        ({"budget_usd": 5.0, "deadline_s": 10 * HOUR_S}, "no offer is likely to finish within 10 h"),
+    ],
+)
+def test_no_limit_is_kept_without_a_price(limits: dict[str, float], message: str) -> None:
+    """Nothing that fits is known to be within it."""
+    why = explain_no_answer(run(NO_PRICE, **limits), Question(**limits))  # type: ignore[arg-type]
+
+    assert why is not None
+    assert (str(why), why.hint) == (message, "no offer that fits has a known time and price")
+
+
+def test_without_a_price_and_a_limit_no_reason_is_given() -> None:
+    """The decision says it."""
+    assert explain_no_answer(run(NO_PRICE), Question()) is None
+
+
+def test_the_question_is_told_in_plain_types() -> None:
+    """By hand: a life of two hours is 7,200 s; what was not asked is None, or what holds without it."""
+    asked = run(
+        BOTH,
+        shard=(Sharding.ZERO1, Sharding.FSDP),
+        spot=SpotTerms(up_hours=2.0, interval_s=600.0, save_s=5.0, restart_s=60.0),
+        budget_usd=1.5,
+        deadline_s=HOUR_S,
+        filters=Filters(accelerators=("T4",)),
+    ).options
+    plain = run(BOTH).options
+
+    assert asked["spot"] == {"life_s": 7200.0, "checkpoint_every_s": 600.0, "checkpoint_s": 5.0, "restart_s": 60.0}
+    assert plain["spot"] == dict.fromkeys(asked["spot"])
+    keys = ("shard", "budget_usd", "deadline_s", "accelerators", "quota", "fit", "sort")
+    assert [asked[key] for key in keys] == ["zero1,fsdp", "1.5", 3600.0, ["T4"], False, False, "cost"]
+    assert [plain[key] for key in keys] == ["none", None, None, [], False, False, "cost"]
+
+
+def test_only_training_can_be_sharded() -> None:
+    """Predictions have no gradients, and may be asked for as copies."""
+    infer = make_workload(mode="infer")
+    with pytest.raises(UsageError, match="`--shard` divides a training step"):
+        run(BOTH, workload=infer, shard=(Sharding.NONE, Sharding.FSDP))
+
+    assert run(BOTH, workload=infer, shard=(Sharding.NONE,)).offers
+    assert run(BOTH, shard=(Sharding.FSDP,)).offers
+
+
+def test_a_sharding_that_was_asked_for_is_tried() -> None:
+    """On eight devices; copies without the question."""
+    eight = make_selection((make_offer("T4", devices=8.0), SLOW))
+
+    assert run(eight, shard=(Sharding.FSDP,)).offers[0].device_estimate.sharding == Sharding.FSDP
+    assert run(eight).offers[0].device_estimate.sharding == Sharding.NONE

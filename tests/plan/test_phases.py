@@ -117,6 +117,9 @@ def test_calls_of_evaluate_and_predict_are_forward_passes() -> None:
     assert one.timeline is not None
     assert plain.offers[0].timeline is not None
     assert one.timeline.time_s("evaluation").mid == pytest.approx(7 / 3)
+    assert [phase.because for phase in one.timeline.phases if phase.item == "evaluation"] == [
+        "evaluate() of 64 samples 3 times, 33% of a training step; predict() of 10 samples, 33% of a training step"
+    ]
     assert one.timeline.total_s.mid - plain.offers[0].timeline.total_s.mid == pytest.approx(7 / 3)
     assert document["phases"][0]["passes"][0] == {"kind": "evaluate", "samples": 64, "steps": 2, "calls": 3}
     assert format_phases(document["phases"]) == (

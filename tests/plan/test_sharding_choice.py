@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from gpuplan.plan.device_estimate import DeviceEstimate
 from gpuplan.plan.memory import memory_verdict
 from gpuplan.plan.run_length import RunLength
-from gpuplan.plan.sharding import ShardingChoice, choose_least_sharding
+from gpuplan.plan.sharding import ShardingChoice, choose_least_sharding, count_groups
 from gpuplan.predict.sharding import EVERY_SHARDING, Sharding
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import GIB, Interval
@@ -25,7 +26,7 @@ def make_estimate(sharding: Sharding, *, step_s: float | None, needed_gib: float
         fixed_bytes=int(needed_gib * GIB), batch_bytes=0, batch_size=1, available_bytes=AVAILABLE
     )
     return DeviceEstimate(
-        run=RunLength(replicas=8, global_batch_size=8, steps=1),
+        run=RunLength(replicas=8, global_batch_size=8, steps=1, batch_growth=8),
         step_time=step,
         train_time_s=None,
         memory=memory,
@@ -74,3 +75,9 @@ def test_one_device_has_nothing_to_share() -> None:
     """Whatever is asked for."""
     assert ShardingChoice(EVERY_SHARDING).list_applicable(devices=1) == (Sharding.NONE,)
     assert ShardingChoice(EVERY_SHARDING).list_applicable(devices=2) == EVERY_SHARDING
+
+
+@pytest.mark.parametrize(("ways", "devices", "groups"), [(1, 8, 1), (2, 8, 4), (4, 8, 2), (8, 8, 1), (8, 4, 1)])
+def test_groups_of_devices_that_share_products(ways: int, devices: int, groups: int) -> None:
+    """At least one; copies have none."""
+    assert count_groups(Sharding(kind="tensor", ways=ways), devices) == groups

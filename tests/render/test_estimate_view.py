@@ -105,10 +105,10 @@ def test_many_phases_do_not_widen_the_screen(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_accelerator_without_offers_is_named(monkeypatch: pytest.MonkeyPatch, estimate: Estimate) -> None:
-    """A requested accelerator without a row is named below the table, with the flag that may add it."""
+    """A requested accelerator without a row is named below the table."""
     text = " ".join(shown(monkeypatch, replace(estimate, unmatched=("K80",)), width=120).split())
 
-    assert "No offer of K80 (--retired adds those that were withdrawn)." in text
+    assert "No offer of K80." in text
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, estimate: Estimate, *, width: int, **options: bool) -> str:
