@@ -58,7 +58,8 @@ def main():
         )  # fmt: skip
         chosen = [part for name in options.accelerator or ACCELERATORS for part in ("--accelerator", name)]
         answer = gpuplan("estimate", str(profile), "--accelerator", "CPU", *chosen, "--json")
-    show(json.loads(answer)["offers"])
+    answer = json.loads(answer)
+    show([{**answer["devices"][offer["device"]], **offer} for offer in answer["offers"]])
 
 
 def show(offers):

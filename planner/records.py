@@ -189,6 +189,22 @@ def from_plain(kind: Any, value: Any, *, skip: frozenset[str] = frozenset()) -> 
     return value if reader is None else reader(value, skip)
 
 
+def round_floats(value: Any) -> Any:
+    """Return JSON values with their floats rounded to six significant digits; whole ones need no point.
+
+    Example:
+        >>> round_floats({"time_s": [0.123456789, 1234567.8], "bytes": 123456789, "basis": None})
+        {'time_s': [0.123457, 1234570], 'bytes': 123456789, 'basis': None}
+    """
+    kind = type(value)
+    if kind is float:
+        rounded = float(f"{value:.6g}")
+        return int(rounded) if rounded.is_integer() else rounded
+    if kind is dict:
+        return {key: round_floats(member) for key, member in value.items()}
+    return [round_floats(member) for member in value] if kind is list else value
+
+
 _Reader = Callable[[Any, frozenset[str]], Any]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NoAnswerError, UsageError
+from ..estimate_document import read_offers
 from ..offers.catalog import find_image, load_catalog
 from ..offers.price_history import require_recent_prices
 from ..offers.rows import Offer
@@ -190,7 +191,7 @@ def read_estimate(path: Path) -> EstimateOffers | None:
     return EstimateOffers(
         path=path,
         model=data["workload"]["model"],
-        offers=tuple(data["offers"]),
+        offers=tuple(read_offers(data)),
         chosen=_chosen(data),
         written_at=datetime.fromtimestamp(path.stat().st_mtime, tz=UTC),
         versions=data["workload"].get("versions", {}),

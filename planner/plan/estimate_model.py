@@ -132,15 +132,12 @@ def build_report_details(context: EstimateContext, estimate: Estimate, question:
         estimate: The estimate.
         question: Question that the estimate answers.
     """
-    chosen = estimate.recommendation
-    limited = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
-    named = (*estimate.decision.roles(), *limited)
-    recommended = tuple(dict.fromkeys(index for index in named if index is not None))
+    picks = tuple(estimate.decision.roles())
     curves = _CostCurves.of(context, estimate, question)
-    shown = (*recommended, *chosen.pareto, *estimate.best_per_devices())
+    shown = (*picks, *estimate.recommendation.pareto, *estimate.best_per_devices())
     return ReportDetails(
         steps=_steps(context, estimate, shown),
-        bills=recommended,
+        bills=picks,
         curves=() if curves is None else tuple(curves.curves()),
         crossovers=() if curves is None else curves.find_crossover_points(),
         colab=() if curves is None else tuple(curves.against(PAID_COLAB)),

@@ -14,7 +14,7 @@ from .bill import CostBasis, FeeCalculator, UnpricedRun, itemize
 from .comparison import Market
 from .device_estimate import DeviceEstimate
 from .input_pipeline import InputPipeline, with_input_bottleneck
-from .money import compute_price_nano
+from .money import Nano, compute_price_nano
 from .offer_estimate import OfferEstimate
 from .preemption import PreemptionForecaster, SpotTerms
 from .sessions import Access, build_access
@@ -57,6 +57,7 @@ class OfferTable(Sequence[OfferEstimate]):
         self.total_usd: NDArray[np.float64] | None = None
         self._market = market
         self._rows: dict[int, OfferEstimate] = {}
+        self._half_widths: dict[object, float] = {}
 
     def __len__(self) -> int:
         return len(self.contexts)
@@ -75,16 +76,25 @@ class OfferTable(Sequence[OfferEstimate]):
         return known
 
     def __iter__(self) -> Iterator[OfferEstimate]:
-        return (self._rows.get(row) or self._build_row(row) for row in range(len(self)))  # none is kept
+        totals = self._compute_all_totals()  # none of the rows is kept
+        return (self._rows.get(row) or self._build_row(row, totals.get(row)) for row in range(len(self)))
 
-    def _build_row(self, row: int) -> OfferEstimate:
+    def _compute_all_totals(self) -> dict[int, Nano]:
+        """Return the three bounds of all bills by row, computed as columns [1e-9 USD]."""
+        import numpy as np
+
+        rows = np.flatnonzero(self.has_cost_basis & np.array([nano is not None for nano in self.price_nano]))
+        bounds = (self.compute_totals(rows, bound).tolist() for bound in range(3))
+        return dict(zip(rows.tolist(), zip(*bounds, strict=True), strict=True)) if rows.size else {}
+
+    def _build_row(self, row: int, nano: Nano | None = None) -> OfferEstimate:
         context, run = self.contexts[row], self.runs[self.run_of[row]]
         return OfferEstimate(
             offer=context.offer,
             selected=context,
             device_estimate=run.device_estimate,
             timeline=run.timeline,
-            bill=run.bill(context.offer.usd_per_hour, half_width=self.price_half_width(row)),
+            bill=run.bill(context.offer.usd_per_hour, half_width=self.price_half_width(row), nano=nano),
             unbilled=run.fees.unknown,
             preemption_forecast=run.preemption_forecast,
             own_h=run.own_h,
@@ -147,7 +157,12 @@ class OfferTable(Sequence[OfferEstimate]):
 
     def price_half_width(self, row: int) -> float:
         """Return half of the 80 % interval of ln(today's price / dated price) of a row [-]."""
-        return self._market.terms.price_half_width(self.contexts[row].offer)
+        offer = self.contexts[row].offer
+        key = (offer.provider, offer.purchase, offer.price_as_of)
+        known = self._half_widths.get(key)
+        if known is None:
+            known = self._half_widths[key] = self._market.terms.price_half_width(offer)
+        return known
 
     def reorder(self, order: NDArray[np.intp]) -> OfferTable:
         """Return the rows in another order."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError, NoAnswerError, UsageError
+from ..estimate_document import read_offers
 from ..predict.step_time import StepTime
 from ..profile_schema import ProfileDocument, RowRecord, Timing
 from ..records import parse_json, to_plain
@@ -77,7 +78,7 @@ def _find_offer(plan: Mapping[str, Any], profile: ProfileDocument) -> Mapping[st
     launched: Mapping[str, Any] = profile.get("launch") or {}
     found = [
         offer
-        for offer in plan["offers"]
+        for offer in read_offers(plan)
         if offer["accelerator"] == name
         and offer["devices"] == devices
         and (launched or name != "CPU" or offer["provider"] == "local")

@@ -54,12 +54,6 @@ GAP = 2  # between two columns of a table [characters]
 ROWS_PER_WRITE = 64  # rows per write: few system calls, without holding the whole document twice
 
 
-class JsonText(str):
-    """A row of a document that is already JSON."""
-
-    __slots__ = ()
-
-
 class Column(Frozen):
     """A column of a table.
 
@@ -177,10 +171,10 @@ def _iter_member_pieces(value: object) -> Iterator[str]:
     if isinstance(value, Iterator) or (
         isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping)
     ):
-        start = "[\n    "
+        start, encode = "[\n    ", _compact_encoder().encode
         for row in value:
             yield start
-            yield row if isinstance(row, JsonText) else format_compact_json(row)
+            yield encode(row)
             start = ",\n    "
         yield "[]" if start == "[\n    " else "\n  ]"
         return
@@ -188,15 +182,12 @@ def _iter_member_pieces(value: object) -> Iterator[str]:
     yield text.replace("\n", "\n  ")
 
 
-def format_compact_json(value: object) -> str:
-    """Format a value as JSON on one line."""
-    return _compact_encoder().encode(value)
-
-
 @cache
 def _compact_encoder() -> json.JSONEncoder:
     """Return the cached encoder of rows."""
-    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, default=to_plain)
+    return json.JSONEncoder(
+        ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), default=to_plain
+    )
 
 
 def _format_tsv_cell(value: object) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 mcp = pytest.importorskip("mcp")
 from gpuplan.cli.mcp_server import build_command_line, build_tool  # noqa: E402
+from gpuplan.estimate_document import read_offers  # noqa: E402
 from gpuplan.plan.estimate_request import EstimateRequest  # noqa: E402
 from gpuplan.records import iter_field_parameters  # noqa: E402
 from mcp.client.client import Client  # noqa: E402
@@ -77,7 +78,13 @@ def test_a_conversation_with_the_official_client(
     assert "output" not in tools[0].input_schema["properties"]
     shown = estimate.structured_content
     assert shown.pop("offers_total") == len(command["offers"]) > 3
-    assert shown == {**command, "offers": command["offers"][:3]}
+    assert shown["offers"] == read_offers(command)[:3]
+    assert {**command, "offers": [], "devices": [], "price_sources": {}} == {
+        **shown,
+        "offers": [],
+        "devices": [],
+        "price_sources": {},
+    }
     assert json.loads(estimate.content[0].text)["decision"] == command["decision"]
     assert loud.structured_content["workload"]["epochs"] == 3
     assert {one["accelerator"] for one in offers.structured_content["offers"]} == {"T4"}

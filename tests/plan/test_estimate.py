@@ -131,7 +131,7 @@ def test_offers_with_too_short_sessions_are_not_recommended() -> None:
 
 def test_no_price_gives_a_time_and_no_cost() -> None:
     """Unknown is null: an unpublished price is neither $0 nor the price of another offer."""
-    row = run(make_selection((make_offer("T4", usd_per_hour=None), SLOW))).offers[0].to_json()
+    row = run(make_selection((make_offer("T4", usd_per_hour=None), SLOW))).offers[0].to_json(breakdown=True)
 
     assert row["usd_per_hour"] is None
     assert row["cost_usd"] is None

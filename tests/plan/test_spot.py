@@ -356,8 +356,9 @@ def test_spot_loses_here_is_said() -> None:
     assert dear.spot.loses is True
     assert any("spot does not pay here" in note for note in dear.notes)
     assert cheap.spot.loses is False
-    assert dear.to_json()["spot"]["loses_to_on_demand"] is True
-    assert cheap.to_json()["spot"]["hours"]["p90"] >= cheap.to_json()["spot"]["hours"]["expected"]
+    assert dear.to_json(breakdown=True)["spot"]["loses_to_on_demand"] is True
+    hours = cheap.to_json(breakdown=True)["spot"]["hours"]
+    assert hours["p90"] >= hours["expected"]
 
 
 def test_on_demand_is_never_interrupted() -> None:
@@ -365,7 +366,7 @@ def test_on_demand_is_never_interrupted() -> None:
     on_demand, _ = both("0.4")
 
     assert on_demand.spot is None
-    assert on_demand.to_json()["spot"] is None
+    assert on_demand.to_json(breakdown=True)["spot"] is None
     assert [line.item for line in on_demand.bill.lines] == ["training"]
 
 
