@@ -112,7 +112,7 @@ def rig(
     asked = resolve_request(replace(request, assume=other))
     name = asked.catalog.names.resolve(accelerator)
     if "power_w" not in own:
-        own["power_w"] = require_power_w(asked.catalog, name, devices)
+        own["power_w"] = require_power_w(asked.catalog.accelerators[name], devices)
     owned = OwnedMachine(purchase_usd=price, electricity_usd_per_kwh=electricity, hours_a_week=hours_a_week, **own)
     if model is None:
         result = compare_by_price(

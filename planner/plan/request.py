@@ -158,7 +158,8 @@ def resolve_request(request: EstimateRequest) -> ResolvedRequest:
     power, texts = take_overrides(texts, POWER_KEYS)
     accelerators, providers = tuple(request.accelerators), settings.providers
     if request.own is not None:
-        owned = build_own_machine(catalog, request.own, devices=next(iter(request.devices), 1.0), **power)
+        card = catalog.accelerators[catalog.names.resolve(request.own)]
+        owned = build_own_machine(card, devices=next(iter(request.devices), 1.0), **power)
         catalog = replace(catalog, machines=(owned,))
         is_alone = not (request.accelerators or request.providers)
         accelerators = (*accelerators, owned.accelerator) if accelerators or is_alone else ()
