@@ -236,7 +236,10 @@ class DeviceEstimator:
                 f"the catalog does not describe `{selected.offer.accelerator}`"
             )
         elif part is None:
-            step = NoPrediction(f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices")
+            step = NoPrediction(
+                f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices",
+                hint="name a batch that they can share: `--batch-size`, or fewer `--devices`",
+            )
         elif accelerator.kind == "tpu" and not _runs_on_tpu(workload):
             step = NoPrediction("a TPU runs JAX, and TensorFlow scripts with a TPUStrategy")
         else:

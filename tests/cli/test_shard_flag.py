@@ -72,8 +72,8 @@ def transformer(workload: Workload, folder: Path) -> str:
 
 
 def estimate(gpuplan: Run, *arguments: str) -> dict[str, Any]:
-    """Return the document of an estimate, which its schema accepts."""
-    done = gpuplan("estimate", *arguments, *ASKED)
+    """Return the document of an estimate in which each device keeps the batch; its schema accepts it."""
+    done = gpuplan("estimate", *arguments, "--scaling", "weak", *ASKED)
     assert done.code == 0, done.err
     document: dict[str, Any] = json.loads(done.out)
     schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.estimate.json").read_text())
