@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..plan.cost_terms import Currency
 from ..plan.decision_words import name_machine
@@ -22,9 +22,6 @@ from ..units import (
     format_short,
     format_usd,
 )
-
-if TYPE_CHECKING:
-    pass
 
 Offer = Mapping[str, Any]
 BOUNDS = ("low", "mid", "high")

@@ -97,7 +97,7 @@ def test_invalid_histories(tmp_path: Path) -> None:
     broken.write_text("[1, 2]")
     with pytest.raises(UsageError, match="is not a training history"):
         read_history(broken)
-    with pytest.raises(UsageError, match="cannot read .*missing.csv`: No such file"):
+    with pytest.raises(UsageError, match=r"cannot read .*missing\.csv`: No such file"):
         read_history(tmp_path / "missing.csv")
     with pytest.raises(UsageError, match="no metric `val_acc`"):
         forecast_epochs({"val_accuracy": [0.1]}, metric="val_acc", target=1.0)

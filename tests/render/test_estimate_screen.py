@@ -1,4 +1,4 @@
-"""The screen of an estimate: its rows, columns, marks, notes and title, by hand."""
+"""The screen of an estimate: its rows, columns and marks, by hand."""
 
 from __future__ import annotations
 
@@ -9,63 +9,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from factories import TWENTY, ask, ask_about, make_accelerator, make_offer
 from gpuplan.offers.refresh.quotas import QuotaCheck
-from gpuplan.offers.rows import Accelerator, Offer
-from gpuplan.plan.cost_terms import NO_TERMS, USD, Currency
+from gpuplan.offers.rows import Accelerator
+from gpuplan.plan.cost_terms import Currency
 from gpuplan.plan.estimate import BudgetEpochs, Decision, Estimate
-from gpuplan.plan.estimate_workload import estimate_workload
-from gpuplan.plan.memory import MemoryVerdict
-from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters
 from gpuplan.render import estimate_notes
-from gpuplan.render.estimate_screen import (
-    _list_uncounted,
-    _wrap_title,
-    build_cells,
-    emit_screen,
-    format_phases,
-    format_title,
-    list_notes,
-    pick_columns,
-    select_shown_offers,
-    wrap,
-)
-from gpuplan.units import GIB, Interval
-from gpuplan.workload.model import Unmodelled
+from gpuplan.render.estimate_screen import build_cells, emit_screen, pick_columns, select_shown_offers
+from gpuplan.units import Interval
 
 EURO = Currency(code="EUR", per_usd=Decimal(2))
-TWENTY = [make_accelerator(f"GPU{number:02}") for number in range(20)]
-DOWNLOAD = "Plus the download of your data: about 1 min per 5 GB (--assume dataset_gb=5)."
 
 
 @pytest.fixture(autouse=True)
 def _a_day_on_which_no_price_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_today(monkeypatch, date(2026, 1, 22))
-
-
-def set_today(monkeypatch: pytest.MonkeyPatch, day: date) -> None:
-    """Set the day on which ages of prices are computed; those of the offers are of 2026-01-21."""
-    monkeypatch.setattr(estimate_notes, "get_today", lambda: day)
-
-
-def ask_about(*pairs: tuple[Offer, Accelerator], work: dict[str, Any] | None = None, **asked: Any) -> Estimate:
-    """Estimate on some offers."""
-    return estimate_workload(
-        make_workload(**work or {}),
-        selection=make_selection(*pairs),
-        predictor=FakePredictor(),
-        question=Question(**asked),
-    )
-
-
-def ask(*accelerators: Accelerator, work: dict[str, Any] | None = None, **asked: Any) -> Estimate:
-    """Estimate on one offer of each accelerator, the first at $1 an hour, each further one a dollar more."""
-    pairs = [
-        (make_offer(one.name, usd_per_hour=Decimal(usd), instance_type=one.name), one)
-        for usd, one in enumerate(accelerators, start=1)
-    ]
-    return ask_about(*pairs, work=work, **asked)
+    monkeypatch.setattr(estimate_notes, "get_today", lambda: date(2026, 1, 22))
 
 
 def ask_sizes(names: int, sizes: int, **filters: Any) -> Estimate:
@@ -126,9 +85,7 @@ def test_the_own_machine_has_a_row(asked: tuple[Accelerator, ...], places: list[
         pairs = pairs[: len(asked)]
         places = [*places[:-1], len(asked)]
     own = make_offer("GPU00", provider="local", usd_per_hour=Decimal(50))
-    answer = ask_about(
-        *pairs, (own, TWENTY[0]), filters=Filters(accelerators=tuple(one.name for one in asked))
-    )
+    answer = ask_about(*pairs, (own, TWENTY[0]), filters=Filters(accelerators=tuple(one.name for one in asked)))
 
     assert select_shown_offers(answer) == places
 
@@ -154,9 +111,7 @@ SPEEDS = [make_accelerator(f"Speed{speed}", tflop_per_s=float(speed)) for speed 
 def ask_speeds(**asked: Any) -> Estimate:
     """Estimate on 1, 1/2 and 1/4 hour at $1, $3 and $10 an hour: for $1, $1.50 and $2.50."""
     prices = (Decimal(1), Decimal(3), Decimal(10))
-    pairs = [
-        (make_offer(one.name, usd_per_hour=price), one) for one, price in zip(SPEEDS, prices, strict=True)
-    ]
+    pairs = [(make_offer(one.name, usd_per_hour=price), one) for one, price in zip(SPEEDS, prices, strict=True)]
     return ask_about(*pairs, **asked)
 
 
@@ -230,9 +185,7 @@ def test_columns_of_predictions_and_of_an_unknown_length() -> None:
     assert keys(99, steps=None) == f"mark machine {samples} usd_per_hour"
     assert keys(100, steps=None) == f"mark machine region {samples} usd_per_hour"
     assert keys(99, served=True) == f"mark machine latency_s {samples} usd_per_hour"
-    assert keys(100, served=True) == (
-        f"mark machine region latency_s {samples} run_time_s cost_usd usd_per_hour"
-    )
+    assert keys(100, served=True) == (f"mark machine region latency_s {samples} run_time_s cost_usd usd_per_hour")
 
 
 def test_columns_give_way_in_a_fixed_order() -> None:
@@ -290,7 +243,7 @@ def test_a_refused_offer_is_marked() -> None:
     """By the quota of the account; a role comes before it."""
     answer = ask(*TWENTY[:3])
     quota = QuotaCheck(state="too_small", why="no quota", link="https://form")
-    unknown = quota._replace(state="unknown") if hasattr(quota, "_replace") else replace(quota, state="unknown")
+    unknown = replace(quota, state="unknown")
     offers = [
         replace(one, selected=one.selected._replace(quota=check))
         for one, check in zip(answer.offers, (quota, quota, unknown), strict=True)
@@ -310,123 +263,6 @@ def test_cells_are_the_texts_of_the_columns() -> None:
         {"mark": "take", "machine": "GPU00 on Lambda", "run_time_s": "60 min (48–90)",
          "cost_usd": "2.00 EUR (1.6–3.0)", "provider": None},
     ]  # fmt: skip
-
-
-def uncounted(estimate: Estimate) -> list[str]:
-    """Return what is not counted, without what is empty."""
-    return [text for text in _list_uncounted(estimate) if text]
-
-
-def take_of(estimate: Estimate, **changes: Any) -> Estimate:
-    """Return an estimate whose recommended offer has other values."""
-    row = estimate.decision.recommended
-    assert row is not None
-    offers = list(estimate.offers)
-    offers[row] = replace(offers[row], **changes)
-    return replace(estimate, offers=tuple(offers))
-
-
-def test_the_download_is_told_where_it_is_not_counted() -> None:
-    """At a provider, unless its size is given; not on the own machines."""
-    answer = ask(TWENTY[0])
-    given = replace(NO_TERMS, overrides={"dataset_gb": 0.0})
-
-    assert uncounted(answer) == [DOWNLOAD]
-    assert uncounted(replace(answer, terms=given)) == []
-    for provider, lines in (("local", []), ("own", []), ("colab", [DOWNLOAD])):
-        assert uncounted(take_of(answer, offer=make_offer("GPU00", provider=provider))) == lines
-
-
-def test_accelerators_without_an_offer_are_named_also_without_a_pick() -> None:
-    """Then nothing else is to be told of."""
-    answer = replace(ask(TWENTY[0]), unmatched=("K80", "M60"))
-
-    assert uncounted(answer) == ["No offer of K80, M60.", DOWNLOAD]
-    assert uncounted(replace(answer, decision=Decision(values="Counts."))) == ["No offer of K80, M60."]
-
-
-@pytest.mark.parametrize(
-    ("needed_gib", "note"), [(13, []), (14, ["GPU00: memory: tight (14.0 of 16.0 GiB)."])]
-)
-def test_a_tight_memory_is_told_of(needed_gib: int, note: list[str]) -> None:
-    """From 16 / 1.2 = 13.3 GiB of 16."""
-    memory = MemoryVerdict(
-        needed_bytes=needed_gib * GIB, available_bytes=16 * GIB, fits=True, largest_batch_size=32
-    )
-    answer = ask(TWENTY[0])
-    device = replace(answer.offers[0].device_estimate, memory=memory)
-
-    assert uncounted(take_of(answer, device_estimate=device)) == [DOWNLOAD, *note]
-
-
-@pytest.mark.parametrize(
-    ("shares", "note"),
-    [((0.02, 0.029), []), ((0.03, 0.02), ["Not modelled: 5 % of the bytes of a step."])],
-)
-def test_what_is_not_modelled_is_told_from_five_percent(shares: tuple[float, ...], note: list[str]) -> None:
-    """Of the bytes of a step, all such operations together."""
-    unmodelled = tuple(Unmodelled(name="cumsum", count=1, bytes_share=share) for share in shares)
-
-    assert uncounted(ask(TWENTY[0], work={"unmodelled": unmodelled})) == [DOWNLOAD, *note]
-
-
-def test_a_starved_device_and_values_that_decide_are_told() -> None:
-    """The one before the download, as a sentence, the others after everything."""
-    market: Any = SimpleNamespace(starved=lambda selected, estimate: "decoding JPEG: see `--feed`")
-    answer = take_of(ask(TWENTY[0]), market=market)
-    answer = replace(answer, decision=replace(answer.decision, values="Counts an hour as $20."))
-
-    assert uncounted(answer) == ["Decoding JPEG: see `--feed`.", DOWNLOAD, "Counts an hour as $20."]
-
-
-def test_four_notes_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is needed, what is not counted, what would help, and the age of the prices shown."""
-    set_today(monkeypatch, date(2026, 2, 21))
-    answer = replace(ask(*TWENTY[:2]), unmatched=("K80",))
-    answer = replace(answer, decision=replace(answer.decision, needs=("a phone", "a quota")))
-
-    assert list_notes(answer, [0, 1]) == [
-        "Needs a phone. Needs a quota.",
-        f"No offer of K80. {DOWNLOAD}",
-        "Would help: batch 128: 4.0x, another training.",
-        "Prices are up to 31 days old: `gpuplan catalog refresh`.",
-    ]
-
-
-def test_notes_with_nothing_to_tell_are_left_out() -> None:
-    """Neither needs, nor improvements, nor old prices."""
-    answer = ask(TWENTY[0])
-
-    assert list_notes(replace(answer, decision=Decision(recommended=0)), [0]) == [DOWNLOAD]
-    assert list_notes(replace(answer, decision=Decision()), [0]) == []
-
-
-def test_prices_are_old_after_thirty_days(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the offers shown: 2026-01-21 is 30 days before 2026-02-20."""
-    recent = make_offer("GPU01", usd_per_hour=Decimal(2), price_as_of="2026-02-20")
-    answer = ask_about((make_offer("GPU00"), TWENTY[0]), (recent, TWENTY[1]))
-    answer = replace(answer, decision=Decision())
-
-    set_today(monkeypatch, date(2026, 2, 20))
-    assert list_notes(answer, [0, 1]) == []
-    set_today(monkeypatch, date(2026, 2, 21))
-    assert list_notes(answer, [0]) == ["The price is 31 days old: `gpuplan catalog refresh`."]
-    assert list_notes(answer, [1]) == []
-
-
-@pytest.mark.parametrize(("steps", "is_told"), [(599, False), (600, True), (None, True)])
-def test_what_would_help_is_told_from_ten_minutes(steps: int | None, is_told: bool) -> None:
-    """At a second a step; also where the length of the run is unknown."""
-    answer = ask(TWENTY[0], work={"steps": steps, "samples": None, "epochs": None})
-    told = "Would help: batch 128: 4.0x, another training."
-
-    assert (told in list_notes(answer, [0])) == is_told
-    improvement = answer.decision.improvements[0]
-    two = (replace(improvement, change="jit_compile=True", another_training=False), improvement)
-    both = "Would help: jit_compile=True: 4.0x · batch 128: 4.0x, another training."
-    assert (both in list_notes(replace(answer, decision=replace(answer.decision, improvements=two)), [0])) == (
-        is_told
-    )
 
 
 def test_a_screen_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -478,86 +314,3 @@ def test_a_thousand_hidden_offers_have_a_comma(capsys: pytest.CaptureFixture[str
     emit_screen(ask_about(*pairs), show_all=False, explain=False, width=80)
 
     assert "and 1,000 more offers: --all\n" in capsys.readouterr().out
-
-
-def phase(epochs: int | None, *, times: int = 1, trained: int = 8, passes: Any = ()) -> dict[str, Any]:
-    """Return an entry of `phases[]` of a model of eight parameters."""
-    return {"epochs": epochs, "times": times, "trainable_parameters": trained, "parameters": 8, "passes": passes}
-
-
-def test_four_phases_are_told_and_the_others_counted() -> None:
-    """One epoch is no epochs, an unknown length is said to be one, and a thousand has its comma."""
-    phases = [phase(1), phase(2, trained=3), phase(None, times=3), phase(1000)]
-    told = (
-        "phase 1: 1 epoch, all parameters trained; phase 2: 2 epochs, 3 of 8 parameters trained; "
-        "phase 3: 3 times unknown length, all parameters trained; phase 4: 1,000 epochs, all parameters trained"
-    )
-
-    assert format_phases(phases[:2]) == told[: told.index("; phase 3")]
-    assert format_phases(phases) == told
-    assert format_phases([*phases, phase(5)]) == f"{told}; and 1 more"
-    assert format_phases([*phases, phase(5), phase(6)]) == f"{told}; and 2 more"
-
-
-def test_one_phase_is_told_where_it_is_no_single_fit() -> None:
-    """Twice, or with predictions after it."""
-    predict = {"kind": "predict", "samples": 5000, "calls": 2}
-
-    assert [format_phases(one) for one in ([], [phase(3)], [phase(3, times=2)])] == ["", "", "2 times 3 epochs"]
-    assert format_phases([phase(3, passes=[predict])]) == "one fit(), then predict() of 5,000 samples 2 times"
-    assert format_phases([phase(3, times=2, passes=[{**predict, "calls": 1}])]) == (
-        "2 times 3 epochs, then predict() of 5,000 samples"
-    )
-
-
-@pytest.mark.parametrize(
-    ("work", "end"),
-    [
-        ({}, "36 epochs of 3,200 samples · float32"),
-        ({"steps": None, "samples": None}, "run length unknown · float32"),
-        ({"samples": None}, "3,600 steps · float32"),
-        ({"epochs": None}, "3,600 steps · float32"),
-        ({"mode": "infer", "epochs": 1}, "3,200 predictions · float32"),
-        ({"mode": "infer", "epochs": 2}, "2 epochs of 3,200 samples · float32"),
-        ({"epochs": 1}, "1 epoch of 3,200 samples · float32"),
-        ({"quantization": "int8"}, "36 epochs of 3,200 samples · float32 · int8 weights"),
-        ({"tokens_per_sample": 1024}, "36 epochs of 3,200 samples · float32 · 1,024 tokens a sample"),
-    ],
-)
-def test_a_title_tells_the_length_of_the_run(work: dict[str, Any], end: str) -> None:
-    """Samples and epochs, steps, or predictions."""
-    answer = replace(ask(TWENTY[0]), workload=make_workload(**work))
-
-    assert format_title(answer) == f"made-up.json · 67.1 M parameters · batch 32 · {end}"
-
-
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        *((f"work/{name}", name) for name in ("train.py", "train.ipynb", "m.keras", "m.h5", "m.json")),
-        ("keras/bert_base", "keras/bert_base"),
-    ],
-)
-def test_a_title_begins_with_the_name_of_the_file(model: str, name: str) -> None:
-    """Without its folder; the name of a preset is whole."""
-    answer = replace(ask(TWENTY[0]), workload=make_workload(model=model))
-
-    assert format_title(answer).startswith(f"{name} · 67.1 M")
-
-
-def test_paragraphs_break_at_spaces_only() -> None:
-    """Neither at a hyphen nor within a word that is longer than a line; never later than at 100 characters."""
-    assert wrap("aa g4dn-xl", 8) == ["aa", "g4dn-xl"]
-    assert wrap("abcdefghij k", 4) == ["abcdefghij", "k"]
-    assert wrap("aa bb cc", 5) == ["aa bb", "cc"]
-    assert wrap("", 5) == [""]
-    half, more = "x" * 49, "x" * 50
-    assert wrap(f"{half} {more}", 200) == [f"{half} {more}"]
-    assert wrap(f"{more} {more}", 200) == [more, more]
-
-
-def test_titles_break_between_parts() -> None:
-    """`batch 32` stays together, and a part that is too long for a line is broken at its spaces."""
-    assert _wrap_title("model · batch 32 · x", 18) == ["model · batch 32 ·", "x"]
-    assert _wrap_title("model · batch 32 · x", 17) == ["model ·", "batch 32 · x"]
-    assert _wrap_title("one two three · x", 8) == ["one two", "three ·", "x"]
