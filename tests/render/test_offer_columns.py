@@ -205,9 +205,15 @@ def test_values_of_an_entry_by_hand() -> None:
     values = build_values(make_entry(best_batch=BEST, memory_remedies=remedies))
 
     assert tuple(values) == VALUE_NAMES
+    assert {name.removesuffix("_low") for name in VALUE_NAMES if name.endswith("_low")} == {
+        "step_time_s", "train_time_s", "run_time_s", "cost_usd", "best_batch_step_time_s", "best_batch_run_time_s",
+        "best_batch_cost_usd", "samples_per_s", "latency_s", "mfu", "tokens_per_s",
+    }  # fmt: skip
     assert (values["provider"], values["region"], values["usd_per_hour"]) == ("lambda", "us-east-1", "1.0")
     assert [values[f"step_time_s_{bound}"] for bound in BOUNDS] == [0.8, 1.0, 1.5]
     assert [values[f"samples_per_s_{bound}"] for bound in BOUNDS] == [32 / 1.5, 32.0, 40.0]
+    slower = build_values(make_entry(step_time_s={"low": 1.6, "mid": 2.0, "high": 4.0}))
+    assert [slower[f"samples_per_s_{bound}"] for bound in BOUNDS] == [8.0, 16.0, 20.0]
     assert values["usd_per_million_samples"] == Decimal("8.680555556")
     assert [values[f"cost_usd_{bound}"] for bound in BOUNDS] == ["0.800000000", "1.000000000", "1.500000000"]
     assert values["memory_remedies"] == "halves; shards"
