@@ -119,7 +119,7 @@ class DeviceEstimator:
 
     Args:
         predictor: Predictor of step times.
-        spread: Division of the batch over several devices; by default each keeps it.
+        spread: Division of the batch over several devices; by default they share it.
         choice: Shardings to try, of which the first that fits is taken; by default copies.
         ways: Smaller passes, recomputation and shared products for steps that fit under none of them; None for
             no changes.

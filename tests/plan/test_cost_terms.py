@@ -140,7 +140,7 @@ def test_settings_state_the_currency(
         name: SimpleNamespace(per_usd=Decimal(rate), source=source, as_of=as_of)
         for name, (rate, source, as_of) in rates.items()
     }
-    settings: Any = SimpleNamespace(currency=code, exchange_rate=known, discount=(), tax=None)
+    settings: Any = SimpleNamespace(currency=code, exchange_rate=known, discount=(), tax=None, notebook_plans=())
     terms = build_cost_terms(settings, COSTS, assume=["boot_s=0", "setup_s=1e12", "disk_gb=5"])
 
     assert (terms.currency.code, terms.currency.per_usd, terms.currency.source) == expected

@@ -9,6 +9,7 @@ from factories import FakePredictor, make_accelerator, make_offer, make_product,
 from gpuplan.plan.device_estimate import DeviceEstimate
 from gpuplan.plan.estimate_device import DeviceEstimator, _choose_sharing_devices
 from gpuplan.plan.fitting import DividedModel, FitWays
+from gpuplan.plan.run_length import BatchScaling
 from gpuplan.plan.select import OfferContext
 from gpuplan.plan.sharding import ShardingChoice
 from gpuplan.predict.sharding import Sharding
@@ -72,12 +73,13 @@ def fit(
     is_joined: bool = True,
     choice: ShardingChoice | None = None,
 ) -> DeviceEstimate:
-    """Estimate the workload on devices of some memory, joined by links of a known rate or not."""
+    """Estimate the workload on devices of some memory, each with the whole batch, joined by known links or not."""
     offer = make_offer("T4", devices=devices, hosts=hosts)
     device = replace(
         make_accelerator("T4", memory_gib=memory_gib), pcie_gb_per_s_per_direction=16.0 if is_joined else None
     )
-    return DeviceEstimator(FakePredictor(), ways=ways, choice=choice).estimate(WHOLE, OfferContext(offer, device))
+    estimator = DeviceEstimator(FakePredictor(), spread=BatchScaling(scaling="weak"), ways=ways, choice=choice)
+    return estimator.estimate(WHOLE, OfferContext(offer, device))
 
 
 def changes(found: DeviceEstimate) -> tuple[str, int, bool, str | None]:

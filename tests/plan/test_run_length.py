@@ -6,7 +6,6 @@ import pytest
 from factories import make_product, make_workload
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.run_length import (
-    RunLength,
     checkpoint_bytes,
     compute_weak_run_length,
     count_steps_of_epochs,
@@ -96,14 +95,6 @@ def test_more_devices_never_need_more_steps(steps: int, few: float) -> None:
     assert fewer.steps is not None
     assert more.steps is not None
     assert more.steps <= fewer.steps <= 2 * more.steps
-
-
-@pytest.mark.parametrize(("growth", "is_recommended"), [(1, True), (16, True), (17, False)])
-def test_a_batch_may_grow_sixteen_times(growth: int, is_recommended: bool) -> None:
-    """The devices of the largest host."""
-    run = RunLength(replicas=growth, global_batch_size=32 * growth, steps=None, batch_growth=growth)
-
-    assert run.is_recommended == is_recommended
 
 
 def test_phases_share_other_epochs_as_before() -> None:

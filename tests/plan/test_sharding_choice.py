@@ -26,7 +26,7 @@ def make_estimate(sharding: Sharding, *, step_s: float | None, needed_gib: float
         fixed_bytes=int(needed_gib * GIB), batch_bytes=0, batch_size=1, available_bytes=AVAILABLE
     )
     return DeviceEstimate(
-        run=RunLength(replicas=8, global_batch_size=8, steps=1, batch_growth=8),
+        run=RunLength(replicas=8, global_batch_size=8, steps=1),
         step_time=step,
         train_time_s=None,
         memory=memory,
