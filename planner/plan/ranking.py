@@ -237,13 +237,15 @@ def find_pareto(rows: Rows, time_s: Floats, cost_usd: Floats) -> tuple[int, ...]
 def find_undominated(ranked: RankedOffers) -> tuple[int, ...]:
     """Return the offers that can be taken and that no other beats in money, time and the user's own hours.
 
-    An offer is beaten by one that is at least as good in all three and better in one.
+    An offer is beaten by one that is at least as good in all three and better in one; old prices count with their
+    allowance.
     """
     import numpy as np
 
     offers = ranked.offers
     own_h = np.array([run.own_h for run in offers.runs])[offers.run_of]
-    columns = np.stack([ranked.cost_usd, ranked.time_s, own_h], axis=1)
+    money_usd = ranked.cost_usd * (1.0 + offers.aged_shares)
+    columns = np.stack([money_usd, ranked.time_s, own_h], axis=1)
     rows = np.flatnonzero(ranked.takable)
     rows = rows[np.lexsort((columns[rows, 2], columns[rows, 1], columns[rows, 0]))]
     front: list[int] = []
