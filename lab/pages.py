@@ -16,9 +16,9 @@ Scores = Mapping[str, Any]
 SOURCES = """\
 ## Where the rest is
 
-Errors by publisher, chip, precision, software, kind of network and model, in each of the settings below, with bias and
-the simple rules beside them: [`profiles/accuracy.json`](../profiles/accuracy.json). `gpuplan accuracy` prints them, and
-`gpuplan accuracy my_measurements.csv` computes the same for your own measurements. In a clone, this page is made by:
+Errors by publisher, chip, precision, software, kind of network and model, with bias and the simple rules beside them, in
+each setting, with its protocol: [`profiles/accuracy.json`](../profiles/accuracy.json). `gpuplan accuracy` prints them,
+and `gpuplan accuracy my_measurements.csv` computes the same for your own measurements. In a clone, this page is made by:
 
 ```sh
 python -m lab accuracy --output profiles/accuracy.json             # compute every setting and record it: an hour
@@ -26,22 +26,18 @@ python -m lab.keras3                                               # the same fo
 python -m lab accuracy --recorded --markdown > docs/accuracy.md    # this page, from the records
 python -m lab.figure                                               # its figure
 ```
-
-| setting | what is left out of the fit | rows |
-| --- | --- | --: |
 """
 
 
 def format_accuracy_page(settings: Mapping[str, Scores], keras3: Mapping[str, Scores]) -> str:
     """Format the scores as a Markdown page for readers of predictions, deterministically."""
-    rows = (f"| `{name}` | {one['title']} | {one['n']:,} |" for name, one in settings.items())
     return "\n".join(
         [
             TITLE,
             format_expectations(settings, keras3),
             format_choice(settings["all"]),
             format_summary(settings),
-            SOURCES + "\n".join(rows) + "\n",
+            SOURCES,
         ]
     )
 
@@ -89,18 +85,9 @@ def _iter_xla_lines(xla: Board) -> Iterator[str]:
         f"{summary['n']} steps of {summary['models']} models compared with XLA: **median error "
         f"{format_percent(summary['median_ape'])}**, mean {format_percent(summary['mean_ape'])}, from "
         f"{format_signed_percent(summary['lowest'])} to {format_signed_percent(summary['highest'])}; "
-        f"{summary['beyond_margin']} of them need more than the margin of 1.2 allows for."
+        f"{summary['beyond_margin']} of them need more than the margin of 1.2 allows for. Every step is in "
+        "[`profiles/memory.json`](../profiles/memory.json)."
     )
-    yield from ("", "| model | batch | precision | target | XLA, GiB | predicted, GiB | error |")
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for row in sorted(xla["rows"], key=lambda row: row["error"]):
-        cells = (row["model"], row["batch_size"], row["precision"], row["accelerator"])
-        sizes = (
-            _format_gib(row["stated_bytes"]),
-            _format_gib(row["predicted_bytes"]),
-            format_signed_percent(row["error"]),
-        )
-        yield f"| {' | '.join(map(str, (*cells, *sizes)))} |"
 
 
 def _iter_limit_lines(limits: Board) -> Iterator[str]:

@@ -56,13 +56,16 @@ EXPECTATIONS: Mapping[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
             ("by_accelerator", "H100-SXM", "H100-SXM"),
         ),
     ),
-}  # fmt: skip
+}
 # Settings of one row each.
 WHOLE: Mapping[str, str] = {
     "tpu": "a TPU, none of them in the fit",
     "from-t4": "a CNN that you measured on a T4, on other GPUs",
 }
-BACKEND_NAMES: Mapping[str, str] = {"jax": "Keras 3 on JAX", "pytorch": "Keras 3 on PyTorch"}
+BACKEND_NAMES: Mapping[str, str] = {
+    "jax": "Keras 3 on JAX",
+    "pytorch": "Keras 3 on PyTorch (host times are from these)",
+}
 # Setting: what the fit had not seen, and what was predicted.
 OVERVIEW: Mapping[str, str] = {
     "all": "the network",

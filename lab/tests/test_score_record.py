@@ -135,15 +135,13 @@ def test_the_page_is_what_the_record_says() -> None:
     assert (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8") == page
 
 
-def test_the_page_names_every_setting_and_says_what_to_expect() -> None:
-    """A row with the title and the number of rows of each; median, share in the interval and rows by what one runs."""
+def test_the_page_says_what_to_expect() -> None:
+    """Median, share in the interval and rows by what one runs, of publishers and of Keras 3, within a thousand words."""
     settings, keras3 = load_packaged_record()["settings"], load_recorded_steps()
     page = format_accuracy_page(settings, keras3)
     cnn = settings["source"]["by_network"]["convolutional"]
     shares = f"{100 * cnn['median_ape']:.0f} % | {100 * cnn['coverage_80']:.0f} %"
 
-    assert len(settings) > 3
-    assert all(f"| `{name}` | {one['title']} | {one['n']:,} |\n" in page for name, one in settings.items())
     assert f"| a CNN | {shares} | {cnn['n']:,} |\n" in page
     assert f"| {100 * keras3['jax']['median_ape']:.0f} % | " in page
     assert len(page.split()) < 1_000
