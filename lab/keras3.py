@@ -33,7 +33,10 @@ def score_measured_steps() -> Backends:
         rows = Path(name) / "rows.csv"
         write_csv(rows, read_profiles(sorted((FOLDER / "measured").glob("*.json"))))
         found = predict_user_rows(
-            read_measurements(rows), load_catalog().accelerators.__getitem__, Predictor.load(), progress=lambda _: None
+            read_measurements(rows),
+            load_catalog().accelerators.__getitem__,
+            Predictor.load(),
+            progress=lambda _: None,
         )
     if found.unpredicted:
         raise ValueError(f"no prediction: {found.unpredicted[0]}")

@@ -16,9 +16,10 @@ Scores = Mapping[str, Any]
 SOURCES = """\
 ## Where the rest is
 
-Errors by publisher, chip, precision, software, kind of network and model, with bias and the simple rules beside them, in
-each setting, with its protocol: [`profiles/accuracy.json`](../profiles/accuracy.json). `gpuplan accuracy` prints them,
-and `gpuplan accuracy my_measurements.csv` computes the same for your own measurements. In a clone, this page is made by:
+Errors by publisher, chip, precision, software, kind of network and model, with bias and the simple rules beside
+them, in each setting, with its protocol: [`profiles/accuracy.json`](../profiles/accuracy.json). `gpuplan accuracy`
+prints them, and `gpuplan accuracy my_measurements.csv` computes the same for your own measurements. In a clone,
+this page is made by:
 
 ```sh
 python -m lab accuracy --output profiles/accuracy.json             # compute every setting and record it: an hour

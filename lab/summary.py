@@ -1,4 +1,4 @@
-"""Summary of the accuracy scores in plain words: what to expect by what one runs, and by what the fit had not seen."""
+"""Summary of the accuracy scores: what to expect by what one runs, and by what the fit had not seen."""
 
 from __future__ import annotations
 
@@ -14,57 +14,39 @@ FIGURE = "accuracy.svg"
 TITLE = """\
 # What error to expect
 
-Predictions were compared with published measurements that the fit had not seen. This page is generated from the scores.
+Predictions, compared with published measurements that the fit had not seen: nothing of the same publisher, unless
+the row says otherwise. Each cell has the median error, the share of measurements inside their 80 % interval, and
+their number. This page is generated from the scores.
 """
 
-EXPECTED = """\
-| you run | median error | in the 80 % interval | rows |
-| --- | --: | --: | --: |
-"""
-
-# Heading: setting, and for each row the group, its name and the words for it.
-EXPECTATIONS: Mapping[str, tuple[str, tuple[tuple[str, str, str], ...]]] = {
-    "Training on one device; nothing of the publisher was known": (
-        "source",
-        (
-            ("by_network", "convolutional", "a CNN"),
-            ("by_network", "transformer", "a Transformer"),
-            ("by_network", "recurrent", "an LSTM or a GRU"),
-            ("by_network", "recommender", "a recommender"),
-            ("by_precision", "float32", "in float32"),
-            ("by_precision", "tf32", "in TF32"),
-            ("by_precision", "mixed_float16", "in mixed precision"),
-            ("by_stack", "tensorflow2 keras", "Keras on TensorFlow 2"),
-            ("by_stack", "pytorch eager", "PyTorch's own modules"),
-        ),
-    ),
-    "Training on 2 to 8 devices of one machine, from the model alone": (
-        "devices-modelled",
-        (("by_network", "convolutional", "a CNN"), ("by_network", "transformer", "a Transformer")),
-    ),
-    "Inference": (
-        "inference-source",
-        (("by_network", "convolutional", "a CNN"), ("by_network", "transformer", "a Transformer")),
-    ),
-    "Training on a chip that was never measured": (
-        "accelerator",
-        (
-            ("by_accelerator", "T4", "T4"),
-            ("by_accelerator", "V100-16GB", "V100"),
-            ("by_accelerator", "A100-40GB", "A100-40GB"),
-            ("by_accelerator", "A100-80GB", "A100-80GB"),
-            ("by_accelerator", "H100-SXM", "H100-SXM"),
-        ),
-    ),
+# Column: the setting that it shows, and what its stacks are called after their name.
+COLUMNS: Mapping[str, tuple[str, str]] = {
+    "training, 1 device": ("source", ""),
+    "training, 2–8 devices": ("devices-modelled", ""),
+    "inference": ("inference-source", " infer"),
 }
-# Settings of one row each.
+# What one runs: the group of scores, and its name there.
+EXPECTATIONS: Mapping[str, tuple[str, str]] = {
+    "a CNN": ("network", "convolutional"),
+    "a Transformer": ("network", "transformer"),
+    "an LSTM or a GRU": ("network", "recurrent"),
+    "Keras on TensorFlow 2": ("stack", "tensorflow2 keras"),
+    "PyTorch's own modules": ("stack", "pytorch eager"),
+    "on a T4": ("accelerator", "T4"),
+    "on a V100": ("accelerator", "V100-16GB"),
+    "on an RTX 3090": ("accelerator", "RTX3090"),
+    "on an A100, 40 GB": ("accelerator", "A100-40GB"),
+    "on an H100 (SXM)": ("accelerator", "H100-SXM"),
+}
+BACKENDS: Mapping[str, str] = {
+    "jax": "Keras 3 on JAX, on an H200 that the fit does not know",
+    "pytorch": "Keras 3 on PyTorch, there (the host's times are from these)",
+}
+# Settings that are one row each, of training on one device.
 WHOLE: Mapping[str, str] = {
-    "tpu": "a TPU, none of them in the fit",
-    "from-t4": "a CNN that you measured on a T4, on other GPUs",
-}
-BACKEND_NAMES: Mapping[str, str] = {
-    "jax": "Keras 3 on JAX",
-    "pytorch": "Keras 3 on PyTorch (host times are from these)",
+    "accelerator": "on a chip that was never measured",
+    "tpu": "on a TPU (v2, v3)",
+    "from-t4": "a CNN that you measured on a T4, elsewhere",
 }
 # Setting: what the fit had not seen, and what was predicted.
 OVERVIEW: Mapping[str, str] = {
@@ -89,11 +71,11 @@ TOP = f"""\
 """
 
 READING = """
-Each row hides something from the fit and predicts it: *the publisher* shows what to expect on measurements by someone
-new, *the chip* what to expect on a new accelerator. An error is |predicted / measured - 1|. Half of the errors are below
-the *median*; the bar of the figure ends where 90 % of them are. The share *in the 80 % interval* should be 80 %: a lower
-one means too narrow intervals, a higher one too wide. The *best simple rule* (the diamond) is the smallest median error
-of scaling by peak FLOP/s, by memory bandwidth, by both, or by the number of devices.
+Each row hides something from the fit and predicts it: *the publisher* shows what to expect on measurements by
+someone new, *the chip* what to expect on a new accelerator. An error is |predicted / measured - 1|. Half of the
+errors are below the *median*; the bar of the figure ends where 90 % of them are. The share *in the 80 % interval*
+should be 80 %: a lower one means too narrow intervals, a higher one too wide. The *best simple rule* (the diamond)
+is the smallest median error of scaling by peak FLOP/s, by memory bandwidth, by both, or by the number of devices.
 """
 
 
@@ -104,20 +86,25 @@ def format_expectations(settings: Mapping[str, Scores], keras3: Mapping[str, Sco
         settings: The record of all settings.
         keras3: Scores of each backend of Keras 3, timed for this project.
     """
-    lines: list[str] = []
-    for heading, (setting, rows) in EXPECTATIONS.items():
-        lines.append(f"| **{heading}** | | | |")
-        lines += (_format_expectation(label, settings[setting][group][name]) for group, name, label in rows)
-    lines.append("| **Training on an H200, which the fit does not know** | | | |")
-    lines += (_format_expectation(label, keras3[name]) for name, label in BACKEND_NAMES.items())
-    lines.append("| **Other** | | | |")
-    lines += (_format_expectation(label, settings[name]["summary"]) for name, label in WHOLE.items())
-    return EXPECTED + "\n".join(lines) + "\n"
+    rows = {label: _find_scores(settings, *named) for label, named in EXPECTATIONS.items()}
+    rows |= {label: [keras3[name], None, None] for name, label in BACKENDS.items()}
+    rows |= {label: [settings[name]["summary"], None, None] for name, label in WHOLE.items()}
+    lines = [["you run", *COLUMNS], ["---", *["--:"] * len(COLUMNS)]]
+    lines += [[label, *map(_format_expectation, cells)] for label, cells in rows.items()]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
 
 
-def _format_expectation(label: str, summary: Scores) -> str:
-    shares = (f"{100 * summary[key]:.0f} %" for key in ("median_ape", "coverage_80"))
-    return f"| {label} | {' | '.join(shares)} | {summary['n']:,} |"
+def _find_scores(settings: Mapping[str, Scores], group: str, name: str) -> list[Scores | None]:
+    """Return the scores of a group in each column; None where nothing was published."""
+    ends = {setting: end if group == "stack" else "" for setting, end in COLUMNS.values()}
+    return [settings[setting][f"by_{group}"].get(name + end) for setting, end in ends.items()]
+
+
+def _format_expectation(summary: Scores | None) -> str:
+    if summary is None:
+        return UNKNOWN
+    text = f"**{100 * summary['median_ape']:.0f} %** · {100 * summary['coverage_80']:.0f} % · {summary['n']:,}"
+    return text.replace(" ", "\u00a0")  # one line of the page
 
 
 def format_choice(scores: Scores) -> str:

@@ -55,7 +55,7 @@ def without_progress(sent: str) -> str:
     """Return what is printed after the spinner has gone, with its colours.
 
     Example:
-        >>> without_progress("\\x1b[?25l| working\\r\\x1b[2K\\x1b[?25h\\r\\x1b[1A\\x1b[2K\\x1b[1mdone\\x1b[0m\\r\\n")
+        >>> without_progress("\\x1b[?25l| working\\r\\x1b[2K\\x1b[?25h\\r\\x1b[1A\\x1b[1mdone\\x1b[0m\\r\\n")
         '\\x1b[1mdone\\x1b[0m\\n'
     """
     after = sent.rpartition("\x1b[?25h")[2].replace("\r", "")
@@ -72,7 +72,9 @@ def draw_terminal(command: str, printed: str) -> str:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console = Console(
+        record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+    )
     console.print(f"[bold green]$[/] gpuplan {command}", highlight=False, soft_wrap=True)
     console.print(Text.from_ansi(printed.rstrip("\n")), soft_wrap=True)
     svg = console.export_svg(title="gpuplan", unique_id="gpuplan")

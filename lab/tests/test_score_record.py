@@ -136,12 +136,12 @@ def test_the_page_is_what_the_record_says() -> None:
 
 
 def test_the_page_says_what_to_expect() -> None:
-    """Median, share in the interval and rows by what one runs, of publishers and of Keras 3, within a thousand words."""
+    """Median, share in the interval and rows by what one runs, in less than a thousand words."""
     settings, keras3 = load_packaged_record()["settings"], load_recorded_steps()
-    page = format_accuracy_page(settings, keras3)
+    page = format_accuracy_page(settings, keras3).replace("\u00a0", " ")
     cnn = settings["source"]["by_network"]["convolutional"]
-    shares = f"{100 * cnn['median_ape']:.0f} % | {100 * cnn['coverage_80']:.0f} %"
+    shares = f"**{100 * cnn['median_ape']:.0f} %** · {100 * cnn['coverage_80']:.0f} %"
 
-    assert f"| a CNN | {shares} | {cnn['n']:,} |\n" in page
-    assert f"| {100 * keras3['jax']['median_ape']:.0f} % | " in page
+    assert f"| a CNN | {shares} · {cnn['n']:,} |" in page
+    assert f"| **{100 * keras3['jax']['median_ape']:.0f} %** · " in page
     assert len(page.split()) < 1_000

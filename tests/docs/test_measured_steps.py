@@ -28,7 +28,7 @@ def test_kernels_of_a_row_add_up_to_its_device_time(path: Path) -> None:
 
 @pytest.mark.slow
 def test_errors_on_measured_steps_are_those_of_the_record() -> None:
-    """`python -m lab.keras3` writes it, for the page on errors; rows, median, mean and share inside the interval."""
+    """`python -m lab.keras3` writes it; number of steps, errors and share inside the interval."""
     from lab.keras3 import BACKENDS, load_recorded_steps, score_measured_steps
 
     computed, recorded = score_measured_steps(), load_recorded_steps()
