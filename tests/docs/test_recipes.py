@@ -14,6 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with stand-ins for a reader's files, and settings of its own."""
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
+    monkeypatch.setenv("GPUPLAN_TODAY", "2026-11-28")  # `catalog check`: no row is read later
     for kind in ("CACHE", "DATA", "STATE"):
         monkeypatch.setenv(f"GPUPLAN_{kind}_DIR", str(tmp_path / kind.lower()))
     work = tmp_path / "work"
