@@ -82,7 +82,9 @@ def test_an_estimate_leaves_the_process_as_it_was(form: str, saved: Path, tmp_pa
     assert found["offers"] > 10
     assert found["after"] == found["before"]
     # The trace of a model object pauses the collector (trace/jax/step.py), and leaves it as it was.
-    assert found["switched"] == ([] if form == "saved workload" else ["disable", "enable"])
+    traces = len(found["switched"]) // 2  # a second one for the part of the batch of one of several devices
+    assert found["switched"] == ["disable", "enable"] * traces
+    assert (traces == 0) == (form == "saved workload")
     assert list((tmp_path / "kept here" / "catalog").iterdir())
 
 
