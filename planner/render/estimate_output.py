@@ -136,7 +136,7 @@ def emit_estimate(
     Args:
         estimate: Estimate to write.
         as_json: Write one JSON object with every offer.
-        show_all: List every offer on a terminal; otherwise at most twelve, the picked ones first. A pipe always
+        show_all: List every offer on a terminal; otherwise ten, the picked ones first. A pipe always
             gets every offer.
         explain: Add bottleneck, margins and assumptions on a terminal.
         breakdown: Add itemized bills, each item with its basis.
