@@ -114,11 +114,10 @@ def _format_throughput(estimate: Estimate) -> list[str]:
 def _format_bottleneck(estimate: Estimate) -> list[str]:
     """Return the bottleneck of the cheapest offer and its remedy."""
     index = estimate.recommendation.cheapest
-    limit = None if index is None else estimate.offers[index].device_estimate.bottleneck
-    if index is None or limit is None:
+    if index is None:
         return []
-    offer = estimate.offers[index].offer
-    return [f"limit on {format_device(offer.accelerator, offer.devices)}: {limit.why}"]
+    offer, limit = estimate.offers[index].offer, estimate.offers[index].device_estimate.bottleneck
+    return [] if limit is None else [f"limit on {format_device(offer.accelerator, offer.devices)}: {limit.why}"]
 
 
 def _format_margin(estimate: Estimate) -> list[str]:

@@ -14,6 +14,7 @@ from gpuplan.offers.refresh.quotas import QuotaCheck
 from gpuplan.plan.cost_terms import NO_TERMS, Currency
 from gpuplan.plan.estimate import Decision, Estimate
 from gpuplan.plan.memory import MemoryVerdict, Remedy
+from gpuplan.predict.step_time import NoPrediction
 from gpuplan.render import estimate_notes
 from gpuplan.render.estimate_notes import (
     _format_remedies,
@@ -311,6 +312,8 @@ def test_tokens_and_utilization_of_the_recommended_device() -> None:
     assert format_summary_lines(answer)[1] == told
     nothing = format_summary_lines(replace(answer, decision=Decision()))
     assert nothing[1].startswith("limit on GPU00: ")
+    untimed = change_devices(ask(TWENTY[0]), step_time=NoPrediction("no peak is known"))
+    assert len(format_summary_lines(untimed)) == 1
 
 
 def test_times_and_costs_of_offers_by_what_is_known() -> None:
