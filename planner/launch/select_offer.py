@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -253,12 +254,19 @@ def _recommended(planned: EstimateOffers, renter: Renter, *, only_recommended: b
         raise NoAnswerError(f"{planned.path} recommends no offer", hint=_first_launchable(planned, renter))
     if only_recommended:
         return planned.chosen[0]
-    totals = {place: offer.get("total_usd") for place, offer in enumerate(planned.offers)}
-    known = sorted((float(usd), place) for place, usd in totals.items() if usd is not None)
-    able = (
-        index for index in (*planned.chosen, *(i for _, i in known)) if not renter.why_not(planned.offers[index])
-    )
-    return next(able, planned.chosen[0])
+    able = (*planned.chosen, *_rank_launchable(planned, renter))
+    return next((index for index in able if not renter.why_not(planned.offers[index])), planned.chosen[0])
+
+
+def _rank_launchable(planned: EstimateOffers, renter: Renter) -> list[int]:
+    """Return the indices of the offers that can be launched, least total first; too small quotas come last."""
+
+    def find_key(place: int) -> tuple[bool, float]:
+        offer = planned.offers[place]
+        usd, quota = offer.get("total_usd"), offer.get("quota")
+        return quota is not None and quota["state"] == "too_small", math.inf if usd is None else float(usd)
+
+    return sorted((i for i, one in enumerate(planned.offers) if not renter.why_not(one)), key=find_key)
 
 
 def _open_notebook(planned: EstimateOffers, index: int) -> str:
@@ -277,14 +285,10 @@ def _open_notebook(planned: EstimateOffers, index: int) -> str:
 
 
 def _first_launchable(planned: EstimateOffers, renter: Renter) -> str:
-    """Return a hint with the best rented offer that can be launched, or else the best of all.
-
-    The best offer has the lowest product of time and cost, like the decision's compromise: neither a day on a CPU
-    for a few cents nor the fastest machine at any price.
-    """
-    able = [place for place, offer in enumerate(planned.offers) if not renter.why_not(offer)]
-    paid = [place for place in able if float(planned.offers[place]["usd_per_hour"]) > 0]
-    found = min(paid or able, key=lambda place: _compute_time_and_cost(planned.offers[place]), default=None)
+    """Return a hint with the best rented offer that can be launched, or else the best of all."""
+    able = _rank_launchable(planned, renter)
+    paid = (place for place in able if float(planned.offers[place]["usd_per_hour"]) > 0)
+    found = next(chain(paid, able), None)
     if found is not None:
         offer = planned.offers[found]
         name = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
@@ -293,13 +297,6 @@ def _first_launchable(planned: EstimateOffers, renter: Renter) -> str:
         usd = f", ${format_usd(float(cost['mid']))}" if cost else ""
         return f"the best that can be launched is {name}{takes}{usd}: `--rank {found + 1}`"
     return f"plan such a machine: `gpuplan estimate {planned.model} --provider {renter.providers[0]} -o plan.json`"
-
-
-def _compute_time_and_cost(offer: Mapping[str, Any]) -> tuple[bool, float]:
-    """Return the sort key time x cost of an offer; too small quotas come last, after unknown times and costs."""
-    run, cost, quota = offer.get("run_time_s"), offer.get("cost_usd"), offer.get("quota")
-    is_refused = quota is not None and quota["state"] == "too_small"
-    return is_refused, run["mid"] * float(cost["mid"]) if run and cost else math.inf
 
 
 _SAME = ("instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour", "price_as_of")

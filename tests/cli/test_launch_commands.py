@@ -440,8 +440,13 @@ def test_a_recommended_notebook_is_told_with_the_way_there(
 ) -> None:
     """Exit code 3: the notebook's command, and the best that can be launched, which is not a day on a CPU."""
     notebook = {**OFFERS["colab"], "provider": key, "usd_per_hour": "0", "memory_fits": True}
-    slow = {**OFFERS["gcp-cpu"], "run_time_s": {"mid": 75600.0}, "cost_usd": {"mid": "0.90"}}
-    quick = {**OFFERS["aws"], "run_time_s": {"mid": 600.0}, "cost_usd": {"mid": "1.00"}}
+    slow = {
+        **OFFERS["gcp-cpu"],
+        "run_time_s": {"mid": 75600.0},
+        "cost_usd": {"mid": "0.90"},
+        "total_usd": "420.90",
+    }
+    quick = {**OFFERS["aws"], "run_time_s": {"mid": 600.0}, "cost_usd": {"mid": "1.00"}, "total_usd": "4.33"}
     path = write_plan(tmp_path, notebook, slow, quick, {**OFFERS["colab"], "memory_fits": True})
     plan = json.loads(path.read_text())
     path.write_text(json.dumps({**plan, "decision": {"recommended": {"offer": 0}}}))

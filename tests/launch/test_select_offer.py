@@ -103,7 +103,10 @@ def test_without_a_recommended_offer_the_best_is_named() -> None:
         "plan.json recommends no offer",
         "the best that can be launched is aws g4dn.xlarge in us-east-1: `--rank 1`",
     )
-    assert refuse(COLAB, chosen=())[1] == "estimate with one of these: `--provider aws`, `--provider gcp`"
+    assert (
+        refuse(COLAB, chosen=())[1]
+        == "plan such a machine: `gpuplan estimate train.py --provider aws -o plan.json`"
+    )
 
 
 def timed(minutes: float, usd: str, **more: Any) -> dict[str, Any]:
@@ -111,22 +114,27 @@ def timed(minutes: float, usd: str, **more: Any) -> dict[str, Any]:
     return {**T4, "run_time_s": {"mid": 60 * minutes}, "cost_usd": {"mid": usd}, **more}
 
 
+def totalling(usd: str, **more: Any) -> dict[str, Any]:
+    """Return a machine by the total of the run."""
+    return {**T4, "total_usd": usd, **more}
+
+
 @pytest.mark.parametrize(
     ("offers", "rank"),
     [
-        ([timed(10, "3"), timed(20, "1"), timed(5, "9")], 2),
-        ([timed(30, "1"), timed(20, "1")], 2),
-        ([T4, timed(900, "90")], 2),
-        ([{**T4, "run_time_s": {"mid": 1.0}}, {**T4, "cost_usd": {"mid": "1"}}, timed(900, "90")], 3),
-        ([timed(1, "1", quota={"state": "too_small"}), T4], 2),
-        ([timed(1, "1", quota={"state": "unknown"}), T4], 1),
-        ([timed(1, "0", usd_per_hour="0"), timed(10, "1")], 2),
-        ([timed(10, "0", usd_per_hour="0"), timed(1, "0", usd_per_hour="0.00")], 1),
-        ([timed(1, "0.1", memory_fits=False), timed(10, "1")], 2),
+        ([totalling("4"), totalling("1.5"), totalling("9")], 2),
+        ([T4, totalling("900")], 2),
+        ([T4, timed(1, "1")], 1),
+        ([totalling("10"), totalling("9")], 2),
+        ([totalling("1", quota={"state": "too_small"}), T4], 2),
+        ([totalling("1", quota={"state": "unknown"}), T4], 1),
+        ([totalling("0", usd_per_hour="0"), totalling("10")], 2),
+        ([totalling("0", usd_per_hour="0"), totalling("0", usd_per_hour="0.00")], 1),
+        ([totalling("0.1", memory_fits=False), totalling("10")], 2),
     ],
 )
-def test_the_best_that_can_be_launched_has_the_least_product(offers: list[dict[str, Any]], rank: int) -> None:
-    """By hand: 10 min x $3, 20 x $1 and 5 x $9 are 30, 20 and 45; unknown ones come after, then refused ones.
+def test_the_best_that_can_be_launched_has_the_least_total(offers: list[dict[str, Any]], rank: int) -> None:
+    """Totals are compared as numbers; unknown ones come after, in the plan's order, then refused ones.
 
     Of free ones, which are not rented, one is named only where nothing is paid for.
     """
@@ -146,7 +154,7 @@ def test_a_notebook_is_opened_by_its_own_command() -> None:
     """Colab's rank is its own; another's is that of the first Colab whose memory is large enough, if any."""
     small = {**COLAB, "memory_fits": False}
     command = "`gpuplan export plan.json --to colab --rank {} -o notebook.ipynb`"
-    best = "estimate with one of these: `--provider aws`, `--provider gcp`"
+    best = "plan such a machine: `gpuplan estimate train.py --provider aws -o plan.json`"
 
     assert refuse(KAGGLE, small, COLAB, rank=2)[1] == f"{command.format(2)}; {best}"
     assert refuse(KAGGLE, small, COLAB, COLAB)[1] == (

@@ -176,27 +176,17 @@ def find_colab_values(task: ExportTask) -> Values:
         )
     accelerator, gpu_type = _RUNTIMES[offer.accelerator]
     link = build_colab_link(task.source[1], f"{task.name}.ipynb")
-    files = _write_script_cell(task)
-    return {"accelerator": accelerator, "gpu_type": gpu_type, "files": files, "link": link}
+    return {"accelerator": accelerator, "gpu_type": gpu_type, "files": _read_files(task), "link": link}
 
 
-def _write_script_cell(task: ExportTask) -> list[str]:
-    """Return the cell that writes the script, and the file of its packages, where the code lies in a folder."""
+def _read_files(task: ExportTask) -> dict[str, str]:
+    """Return the script and the file of its packages by name, where the code lies in a folder."""
     kind, place = task.source
-    if kind != "folder":
-        return []
-    names = filter(None, (task.spec.script, task.spec.requirements))
+    names = filter(None, (task.spec.script, task.spec.requirements)) if kind == "folder" else ()
     try:
-        texts = {name: (Path(place) / name).read_text(encoding="utf-8") for name in names}
+        return {name: (Path(place) / name).read_text(encoding="utf-8") for name in names}
     except (OSError, ValueError) as error:
         raise UsageError(f"{place}: {error}", hint="run the export in the folder of the script") from error
-    lines = ["from pathlib import Path", f"for name, text in {texts!r}.items():"]
-    path = "Path('code', name)"
-    return [
-        "\n".join(
-            [*lines, f"    {path}.parent.mkdir(parents=True, exist_ok=True)", f"    {path}.write_text(text)"]
-        )
-    ]
 
 
 def build_colab_link(place: str, file: str) -> str:
