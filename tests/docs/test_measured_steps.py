@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.accuracy import predict_user_rows
+from gpuplan.plan.accuracy import score_measurements
 from gpuplan.predict.measurements import read_measurements
 from gpuplan.predict.predictor import Predictor
 
@@ -39,7 +39,7 @@ def test_errors_on_measured_steps_are_those_of_the_page(tmp_path: Path) -> None:
     from lab.campaign_rows import read_profiles, write_csv
 
     write_csv(tmp_path / "rows.csv", read_profiles(PROFILES))
-    found = predict_user_rows(
+    found = score_measurements(
         read_measurements(tmp_path / "rows.csv"), load_catalog().accelerators.__getitem__, Predictor.load(),
         progress=lambda _: None,
     )  # fmt: skip
