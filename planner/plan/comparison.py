@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -72,54 +72,6 @@ def compute_scaling(
     if usd_per_hour and single_usd_per_hour:
         cost_ratio = usd_per_hour / single_usd_per_hour / speedup
     return ScalingEfficiency(devices=devices, speedup=speedup, efficiency=speedup / devices, cost_ratio=cost_ratio)
-
-
-def find_single_device_offers(
-    offers: Iterable[tuple[OfferContext, UnpricedRun]],
-) -> dict[object, tuple[Offer, DeviceEstimate]]:
-    """Find the cheapest offer of one device of each provider, accelerator, region and purchase option."""
-    singles: dict[object, tuple[Offer, DeviceEstimate]] = {}
-    for selected, run in offers:
-        offer = selected.offer
-        if offer.devices == 1 and offer.complete and run.device_estimate.step_time_s is not None:
-            kind = _kind(offer)
-            if kind not in singles or _price(offer) < _price(singles[kind][0]):
-                singles[kind] = offer, run.device_estimate
-    return singles
-
-
-def _kind(offer: Offer) -> object:
-    return offer.provider, offer.accelerator, offer.region, offer.purchase
-
-
-def _price(offer: Offer) -> float:
-    return float("inf") if offer.usd_per_hour is None else float(offer.usd_per_hour)
-
-
-def compare_with_single_device(
-    offer: Offer, device_estimate: DeviceEstimate, singles: Mapping[object, tuple[Offer, DeviceEstimate]]
-) -> ScalingEfficiency | None:
-    """Compare several devices with one of their kind; None for one device, or if one is not offered.
-
-    Args:
-        offer: Offer of several devices.
-        device_estimate: Estimate of the workload on them.
-        singles: Offers of one device, by kind.
-    """
-    single = None if offer.devices <= 1 else singles.get(_kind(offer))
-    rate = device_estimate.samples_per_s
-    single_rate = None if single is None else single[1].samples_per_s
-    if single is None or rate is None or single_rate is None:
-        return None
-    prices = (offer.usd_per_hour, single[0].usd_per_hour)
-    usd, single_usd = (None if price is None else float(price) for price in prices)
-    return compute_scaling(
-        devices=offer.devices,
-        rate_per_s=rate.mid,
-        single_rate_per_s=single_rate.mid,
-        usd_per_hour=usd,
-        single_usd_per_hour=single_usd,
-    )
 
 
 W_PER_KW = 1000.0
@@ -208,17 +160,12 @@ class Market:
     ) -> None:
         self.terms, self.offers, self.runs, self.pictures = terms, offers, runs, pictures
         self._known_nano: dict[_Machine, int | None] = {}
-        self._powers: dict[tuple[str, str, int], Bounds | None] = {}
         self._starved: dict[object, str] = {}
         self._energies: dict[object, Interval | None] = {}
 
     def power_w(self, selected: OfferContext) -> Bounds | None:
         """Return the power of an offer's machine during training; None when unknown [W]."""
-        offer = selected.offer
-        machine = (offer.provider, offer.instance_type, offer.hosts)
-        if machine not in self._powers:
-            self._powers[machine] = machine_power_w(selected, self.terms)
-        return self._powers[machine]
+        return machine_power_w(selected, self.terms)
 
     def energy_kwh(self, selected: OfferContext, timeline: Timeline | None) -> Interval | None:
         """Return the energy of a run on an offer, cached by machine and run [kWh]."""
@@ -233,7 +180,20 @@ class Market:
 
     def scaling(self, offer: Offer, device_estimate: DeviceEstimate) -> ScalingEfficiency | None:
         """Return the speedup of an offer's devices over one; None for one device, or if one is not offered."""
-        return compare_with_single_device(offer, device_estimate, self._singles)
+        single = None if offer.devices <= 1 else self._singles.get(_kind(offer))
+        rate = device_estimate.samples_per_s
+        single_rate = None if single is None else single[1].samples_per_s
+        if single is None or rate is None or single_rate is None:
+            return None
+        prices = (offer.usd_per_hour, single[0].usd_per_hour)
+        usd, single_usd = (None if price is None else float(price) for price in prices)
+        return compute_scaling(
+            devices=offer.devices,
+            rate_per_s=rate.mid,
+            single_rate_per_s=single_rate.mid,
+            usd_per_hour=usd,
+            single_usd_per_hour=single_usd,
+        )
 
     def starved(self, selected: OfferContext, device_estimate: DeviceEstimate) -> str:
         """Return a warning if the host would decode images too slowly; else empty."""
@@ -241,9 +201,15 @@ class Market:
             return ""
         offer, accelerator = selected.offer, selected.accelerator
         machine = (accelerator and accelerator.name, offer.devices, offer.vcpus, offer.memory_gib)
-        host = (*machine, device_estimate.step_time_s, device_estimate.run.global_batch_size)
+        able, samples = device_estimate.samples_per_s, device_estimate.run.global_batch_size
+        host = (*machine, device_estimate.step_time_s, samples)
         if host not in self._starved:
-            self._starved[host] = _starved(self.pictures, selected, device_estimate)
+            found = None if able is None else self.pictures.narrowest(offer, accelerator)
+            self._starved[host] = ""
+            if able is not None and found is not None and found[1][1] < able.mid:
+                part, rates = found
+                fed = f"{part} would feed {rates[1]:,.0f} of the {able.mid:,.0f} samples/s"
+                self._starved[host] = f"decoding JPEG, {fed}: see `--feed`"
         return self._starved[host]
 
     def saves_share(self, offer: Offer, bill: Bill) -> float | None:
@@ -269,20 +235,24 @@ class Market:
 
     @cached_property
     def _singles(self) -> dict[object, tuple[Offer, DeviceEstimate]]:
-        return find_single_device_offers(zip(self.offers, self.runs, strict=True))
+        """The cheapest offer of one device of each provider, accelerator, region and purchase option."""
+        singles: dict[object, tuple[Offer, DeviceEstimate]] = {}
+        for selected, run in zip(self.offers, self.runs, strict=True):
+            offer, kind = selected.offer, _kind(selected.offer)
+            is_one = offer.devices == 1 and offer.complete and run.device_estimate.step_time_s is not None
+            if is_one and (kind not in singles or _price(offer) < _price(singles[kind][0])):
+                singles[kind] = offer, run.device_estimate
+        return singles
+
+
+def _kind(offer: Offer) -> object:
+    return offer.provider, offer.accelerator, offer.region, offer.purchase
+
+
+def _price(offer: Offer) -> float:
+    return float("inf") if offer.usd_per_hour is None else float(offer.usd_per_hour)
 
 
 def _machine(offer: Offer) -> _Machine:
     """Return the identity of a machine, equal for its purchase options."""
     return offer.provider, offer.instance_type, offer.region, offer.hosts
-
-
-def _starved(pictures: InputPipeline, selected: OfferContext, device_estimate: DeviceEstimate) -> str:
-    able = device_estimate.samples_per_s
-    found = None if able is None else pictures.narrowest(selected.offer, selected.accelerator)
-    if able is None or found is None:
-        return ""
-    part, (_, rate, _) = found
-    if rate >= able.mid:
-        return ""
-    return f"decoding JPEG, {part} would feed {rate:,.0f} of the {able.mid:,.0f} samples/s: see `--feed`"

@@ -211,16 +211,9 @@ def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceE
         main,
         run=replace(main.run, steps=sum(steps) if len(steps) == len(phases) else None),
         step_time=next(unknown, main.step_time),
-        train_time_s=_add_times(times) if len(times) == len(phases) else None,
+        train_time_s=sum(times[1:], times[0]) if len(times) == len(phases) else None,
         memory=largest.memory,
         remedies=largest.remedies,
         memory_parts=largest.memory_parts,
         phases=tuple(phases),
-    )
-
-
-def _add_times(times: Sequence[Interval]) -> Interval:
-    """Return the sum of fully correlated times [s]."""
-    return Interval(
-        low=sum(one.low for one in times), mid=sum(one.mid for one in times), high=sum(one.high for one in times)
     )

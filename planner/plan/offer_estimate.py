@@ -115,16 +115,6 @@ class OfferEstimate:
         return None if self.timeline is None else self.timeline.sessions
 
     @property
-    def spot(self) -> PreemptionForecast | None:
-        """Forecast of preemptions, with savings against on demand; None on demand, or if the time is unknown."""
-        preemption_forecast, saves_share = self.preemption_forecast, self.saves_share
-        return (
-            preemption_forecast
-            if preemption_forecast is None or saves_share is None
-            else preemption_forecast.with_saving(saves_share)
-        )
-
-    @property
     def saves_share(self) -> float | None:
         """Share saved against the same machine and region on demand; None if unknown [-]."""
         return None if self.bill is None else self.market.saves_share(self.offer, self.bill)
@@ -159,8 +149,8 @@ class OfferEstimate:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on time and offer, as sentences."""
-        spot = self.spot
-        return self.notes_of(None if spot is None else spot.note, self.scaling)
+        forecast = self.preemption_forecast
+        return self.notes_of(None if forecast is None else forecast.format_note(self.saves_share), self.scaling)
 
     def notes_of(self, spot: str | None, scaling: ScalingEfficiency | None) -> tuple[str, ...]:
         """Return the notes, including those on preemptions and on several devices."""

@@ -96,7 +96,7 @@ class TimelineBuilder:
                 *_download(place, self.terms),
                 _compilation(self.workload, self.terms),
             )
-            self._before[place] = phases, _sum(phases)
+            self._before[place] = phases, sum((phase.time_s for phase in phases), NO_TIME)
         return self._before[place]
 
     def build(
@@ -136,11 +136,11 @@ class TimelineBuilder:
             else [TimelinePhase(REWORK, train_time_s.scaled(forecast.rework_share), forecast.rework_note)]
         )
         own = (*work, *lost, *_from_assumption("idle tail", "idle_tail_s", place, self.terms))
-        waits_s = 0.0 if forecast is None else train_time_s.mid * forecast.waiting_share
-        total_s = _sum(own, start=ready_s)
-        low, mid, high = (_compute_wall_s(one, access, runs) for one in (total_s.low, total_s.mid, total_s.high))
-        wall_s = Interval(low=low, mid=mid, high=high).plus(runs * waits_s)
-        return Timeline((*before, *own), total_s, wall_s, runs * sessions)
+        waits_s = 0.0 if forecast is None else runs * (train_time_s.mid * forecast.waiting_share)
+        total_s = sum((phase.time_s for phase in own), ready_s)
+        ends = (total_s.low, total_s.mid, total_s.high)
+        low, mid, high = (_compute_wall_s(one, access, runs) + waits_s for one in ends)
+        return Timeline((*before, *own), total_s, Interval(low=low, mid=mid, high=high), runs * sessions)
 
     def _list_passes(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
         """Return the passes over the validation data, one per epoch, and those of `evaluate()` and `predict()`."""
@@ -164,7 +164,7 @@ class TimelineBuilder:
                 why = f"{because}, {share:.0%} of a training step"
                 found[item].append(TimelinePhase(item, one.step_time_s.scaled(steps * share), why))
         return [
-            each[0] if len(each) == 1 else TimelinePhase(item, _sum(each), "; ".join(p.because for p in each))
+            TimelinePhase(item, sum((one.time_s for one in each), NO_TIME), "; ".join(p.because for p in each))
             for item, each in found.items()
             if each
         ]
@@ -247,21 +247,11 @@ def _restarts(ready_s: Interval, sessions: int, terms: CostTerms) -> list[Timeli
         return []
     pause = terms.bounds("checkpoint_every_s", "any") or NOTHING
     lost = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
-    again = _sum([TimelinePhase(REWORK, lost, "")], start=ready_s)
     because = f"{sessions} sessions: each but the first restarts and repeats half a checkpoint interval on average"
-    return [TimelinePhase(REWORK, again.scaled(sessions - 1), because)]
+    return [TimelinePhase(REWORK, (ready_s + lost).scaled(sessions - 1), because)]
 
 
 def _interval(bounds: Bounds) -> Interval:
     """Return three numbers as an interval, sorted because users may give them in any order."""
     low, mid, high = sorted(bounds)
-    return Interval(low=low, mid=mid, high=high)
-
-
-def _sum(phases: Sequence[TimelinePhase], *, start: Interval = NO_TIME) -> Interval:
-    """Return the sum of some phases and a preceding time, for each bound [s]."""
-    low, mid, high = start.low, start.mid, start.high
-    for phase in phases:
-        time_s = phase.time_s
-        low, mid, high = low + time_s.low, mid + time_s.mid, high + time_s.high
     return Interval(low=low, mid=mid, high=high)

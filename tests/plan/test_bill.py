@@ -129,6 +129,6 @@ def test_the_short_form_of_the_lines_says_the_same(
     bill = build_bill(train_time_s=time_s, usd_per_hour=price, fees=fees)
 
     short = bill.lines_json()
-    assert short == [{"item": line.item, "usd": line.usd.to_json()["mid"]} for line in bill.lines]
+    assert short == [{"item": line.item, "usd": f"{line.usd.mid:f}"} for line in bill.lines]
     assert sum(Decimal(line["usd"]) for line in short) == bill.total.mid
-    assert bill.total_json() == bill.total.to_json()
+    assert bill.total_json() == {end: f"{usd:f}" for end, usd in bill.total._asdict().items()}
