@@ -119,13 +119,7 @@ class AlternativeCostModel:
         phases = []
         for one, estimate in zip(workload.phases, known.phases or (known,), strict=True):
             run = compute_run_length(one, estimate.replicas or selected.offer.devices, self.scaling)
-            step_s = estimate.step_time_s
-            train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
-            phases.append(
-                DeviceEstimate(
-                    run=run, step_time=estimate.step_time, train_time_s=train_time_s, memory=estimate.memory
-                )
-            )
+            phases.append(DeviceEstimate(run=run, step_time=estimate.step_time, memory=estimate.memory))
         longest = next(i for i, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
         return pricer.build_run(selected, combine_phases(phases, longest=longest))
 

@@ -191,12 +191,6 @@ class CostBasis:
         """Durations of the run's phases at the three bounds [1e-9 s]."""
         return tuple(nanoseconds_of(phase.time_s) for phase in self.timeline.phases)
 
-    @cached_property
-    def training(self) -> int | None:
-        """Index of the training phase, which takes the rounding remainder."""
-        items = [phase.item for phase in self.timeline.phases]
-        return items.index(TRAINING) if TRAINING in items else None
-
     def price_at(self, price_nano: int, bound: int, half_width: float) -> int:
         """Return the machine price at one bound of the run's time [1e-9 USD/h].
 
@@ -327,11 +321,11 @@ class Bill:
         return [{"item": line.item, "usd": nano_text(line.nano[1])} for line in self.lines]
 
     def _price_phases(self, bound: int) -> list[int]:
-        """Return the cost of each phase at one bound; they add up to the machine's cost [1e-9 USD]."""
+        """Return the cost of each phase at one bound; training takes what rounding leaves [1e-9 USD]."""
         cost_basis, price = self.cost_basis, self._prices_nano[bound]
         prices = [price_time(nanoseconds[bound], price) for nanoseconds in cost_basis.phase_nanoseconds]
-        if cost_basis.training is not None:
-            prices[cost_basis.training] += self._items[bound][MACHINE] - sum(prices)
+        training = next(at for at, phase in enumerate(cost_basis.timeline.phases) if phase.item == TRAINING)
+        prices[training] += self._items[bound][MACHINE] - sum(prices)
         return prices
 
 

@@ -163,10 +163,6 @@ class Market:
         self._starved: dict[object, str] = {}
         self._energies: dict[object, Interval | None] = {}
 
-    def power_w(self, selected: OfferContext) -> Bounds | None:
-        """Return the power of an offer's machine during training; None when unknown [W]."""
-        return machine_power_w(selected, self.terms)
-
     def energy_kwh(self, selected: OfferContext, timeline: Timeline | None) -> Interval | None:
         """Return the energy of a run on an offer, cached by machine and run [kWh]."""
         offer = selected.offer
@@ -174,7 +170,7 @@ class Market:
             return None
         key = (timeline.total_s, offer.provider, offer.instance_type, offer.hosts)
         if key not in self._energies:
-            power_w = self.power_w(selected)
+            power_w = machine_power_w(selected, self.terms)
             self._energies[key] = power_w and energy_kwh(timeline.total_s, power_w)
         return self._energies[key]
 

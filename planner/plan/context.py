@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import StepCompiler
-    from .input_pipeline import InputPipeline
 
 
 def build_context(
@@ -63,6 +62,11 @@ def build_context(
     if workload.layout is not None:
         trace = partial(trace_workload, model, script_arguments=script_arguments)
         workload, options = trace_as_distributed(workload, question, options, trace)
+    feed = None
+    if any(one.loading for one in measurements):
+        from .input_pipeline import build_measured_pipeline
+
+        feed = build_measured_pipeline(measurements, workload)
     context = EstimateContext(
         workload=workload,
         options=options,
@@ -70,7 +74,7 @@ def build_context(
         predictor=predictor,
         catalog=catalog,
         terms=terms or CostTerms(costs=catalog.costs),
-        feed=_feed(measurements, workload),
+        feed=feed,
         resized=None
         if isinstance(model, str) and model.endswith(".json")  # saved at one batch size
         else build_resizer(workload, model, options=options, script_arguments=script_arguments),
@@ -102,14 +106,6 @@ def _importing(module: str) -> Iterator[None]:
         yield
     finally:
         thread.join()
-
-
-def _feed(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
-    if not any(m.loading for m in measurements):
-        return None
-    from .input_pipeline import build_measured_pipeline
-
-    return build_measured_pipeline(measurements, workload)
 
 
 def _measurements(model: Any, profiles: Sequence[Path], settings: Settings) -> tuple[ProfileRow, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..predict.breakdown import compute_peak_time_s
@@ -13,7 +15,7 @@ from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, join_notes, repeat_step
 from ..predict.xla_recomputation import compute_recomputed_bytes, describe_jax_pool
 from .device_estimate import DeviceEstimate, combine_phases
-from .fitting import DividedModel, FittedStep, FitWays
+from .fitting import FittedStep, FitWays
 from .memory import (
     FRAMEWORK_RESERVE_BYTES,
     TIGHT_FROM,
@@ -26,7 +28,14 @@ from .memory import (
 )
 from .run_length import BatchScaling, count_replicas
 from .script_layout import count_mesh_devices
-from .sharding import ShardingChoice, build_traffic, choose_least_sharding, find_sharding_remedy, list_memory_parts
+from .sharding import (
+    UNSHARDED,
+    ShardingChoice,
+    build_traffic,
+    choose_least_sharding,
+    find_sharding_remedy,
+    list_memory_parts,
+)
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
@@ -60,30 +69,20 @@ def predict_step_on_devices(
     offer, machine = selected.offer, build_host_spec(selected.links)
     if sharding == Sharding.NONE:
         return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts)
-    collectives = _list_collectives(each, sharding, selected.offer) if sharding.divides_products else ()
-    if isinstance(collectives, NoPrediction):
-        return collectives
+    if sharding.divides_products:
+        collectives = _list_collectives(each, sharding, offer)
+        if isinstance(collectives, NoPrediction):
+            return collectives
+        scale: Callable[..., StepTime | NoPrediction] = partial(
+            scale_to_divided_devices, sharding=sharding, collectives=collectives, devices=offer.devices
+        )
+    else:
+        traffic = build_traffic(whole, sharding)
+        scale = partial(scale_to_sharded_devices, traffic=traffic, devices=count_replicas(offer.devices))
     single = predictor.step_time(each, accelerator)
     if isinstance(single, NoPrediction):
         return single
-    if sharding.divides_products:
-        return scale_to_divided_devices(
-            single,
-            sharding=sharding,
-            collectives=collectives,
-            accelerator=accelerator,
-            devices=offer.devices,
-            machine=machine,
-            hosts=offer.hosts,
-        )
-    return scale_to_sharded_devices(
-        single,
-        traffic=build_traffic(whole, sharding),
-        accelerator=accelerator,
-        devices=count_replicas(offer.devices),
-        machine=machine,
-        hosts=offer.hosts,
-    )
+    return scale(single, accelerator=accelerator, machine=machine, hosts=offer.hosts)
 
 
 def _list_collectives(each: Workload, sharding: Sharding, offer: Offer) -> tuple[Collective, ...] | NoPrediction:
@@ -145,7 +144,7 @@ class DeviceEstimator:
             selected: Offer with its device; a CPU host also provides the memory.
         """
         devices = count_replicas(selected.offer.devices)
-        shardings = self._choice.list_applicable(devices=devices)
+        shardings = self._choice.shardings if devices > 1 else UNSHARDED
         tried = [self._estimate_phases(workload, selected, sharding) for sharding in shardings]
         best = choose_least_sharding([one for one in tried if one is not None])
         if self._ways is None or best.memory.verdict in (None, "fits"):
@@ -163,7 +162,8 @@ class DeviceEstimator:
 
     def _estimate_divided(self, workload: Workload, selected: OfferContext) -> DeviceEstimate | None:
         """Estimate tensor parallelism over the devices of a machine; None if the step still does not fit."""
-        devices = _choose_sharing_devices(count_replicas(selected.offer.devices) // selected.offer.hosts)
+        on_one = count_replicas(selected.offer.devices) // selected.offer.hosts
+        devices = next(number for number in range(min(on_one, MOST_SHARING), 0, -1) if on_one % number == 0)
         available = _device_bytes(selected)
         if self._ways is None or self._ways.divided is None or devices < 2 or available is None:
             return None
@@ -172,8 +172,11 @@ class DeviceEstimator:
             return None  # without a trace: not even its variables fit
         divided, shared = self._ways.divided(devices), Sharding(kind="tensor", ways=devices)
         choice = self._divided.setdefault(devices, ShardingChoice([shared]))
-        if not self._can_fit_divided(workload, selected, divided, choice):
-            return None
+        least = choice.get_device_workload(
+            divided.trace_least(), shared, devices=count_replicas(selected.offer.devices)
+        )
+        if not _fits(selected, least):
+            return None  # by one of up to five traces
         estimator = DeviceEstimator(
             self._predictor,
             spread=replace(self._spread, resized=divided.ways.resized),
@@ -182,25 +185,6 @@ class DeviceEstimator:
         )
         found = estimator.estimate(divided.trace(), selected)
         return found if found.memory.verdict == "fits" and found.step_time_s is not None else None
-
-    def _can_fit_divided(
-        self, workload: Workload, selected: OfferContext, divided: DividedModel, choice: ShardingChoice
-    ) -> bool:
-        """Return whether tensor parallelism may fit, by one or two of up to five traces.
-
-        Several passes also need accumulated gradients: if one sample does not fit beside them, only the whole
-        batch in one pass remains.
-        """
-        devices = count_replicas(selected.offer.devices)
-
-        def fits(one: Workload) -> bool:
-            return _fits(selected, choice.get_device_workload(one, choice.shardings[0], devices=devices))
-
-        if not fits(divided.trace_least(1)):
-            return False
-        if workload.batch_size == 1 or len(workload.phases) > 1 or self._spread.scaling == "strong":
-            return True
-        return fits(divided.trace_least(workload.batch_size)) or fits(divided.trace_recomputed())
 
     def _estimate_phases(
         self, workload: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None = None
@@ -237,7 +221,9 @@ class DeviceEstimator:
             )
         elif part is None:
             step = NoPrediction(f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices")
-        elif accelerator.kind == "tpu" and not _runs_on_tpu(workload):
+        elif (
+            accelerator.kind == "tpu" and workload.backend != "jax" and "TPUStrategy" not in workload.distribution
+        ):
             step = NoPrediction("a TPU runs JAX, and TensorFlow scripts with a TPUStrategy")
         else:
             step = predict_step_on_devices(
@@ -252,9 +238,6 @@ class DeviceEstimator:
         return DeviceEstimate(
             run=run,
             step_time=step,
-            train_time_s=None
-            if isinstance(step, NoPrediction) or run.steps is None
-            else step.time_s.scaled(run.steps),
             memory=memory,
             remedies=find_remedies(each, memory, sharded=sharded),
             compatibility=""
@@ -288,15 +271,6 @@ class DeviceEstimator:
             return _fits(selected, self._choice.get_device_workload(one, sharding, devices=devices))
 
         return self._ways.find_step(whole, recompute=recompute, fits=fits)
-
-
-def _runs_on_tpu(workload: Workload) -> bool:
-    return workload.backend == "jax" or "TPUStrategy" in workload.distribution
-
-
-def _choose_sharing_devices(devices: int) -> int:
-    """Return the tensor-parallel devices of a machine: all, or the largest divisor of up to eight of more [-]."""
-    return next(number for number in range(min(devices, MOST_SHARING), 0, -1) if devices % number == 0)
 
 
 def _check_memory(

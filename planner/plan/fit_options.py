@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..predict.sharding import EVERY_SHARDING
-from ..workload.accumulation import build_accumulation_pass
 from .context import build_resizer, trace_workload
 from .fitting import DividedModel, FitWays
-from .script_layout import shard_to_fit
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
@@ -35,7 +33,8 @@ def prepare_fit(
     Raises:
         UsageError: The workload is not available at other batch sizes.
     """
-    question = shard_to_fit(question, context.workload)
+    if question.shard is None and context.workload.layout is None:
+        question = replace(question, shard=EVERY_SHARDING)
     return question, _build_fit_ways(context, model, question, script_arguments=script_arguments)
 
 
@@ -77,19 +76,12 @@ def _build_fit_ways(
         options = replace(context.options, tensor=devices)
         traced = cache(lambda: trace(options))
 
-        @cache
-        def trace_least(passes: int) -> Workload:
-            if passes > 1:
-                return build_accumulation_pass(trace_least(1), passes)
-            return trace(replace(options, batch_size=1, remat=True))[0]
-
         def resized(batch_size: int) -> Workload:
             return traced()[1](batch_size)
 
         return DividedModel(
             trace=lambda: traced()[0],
-            trace_least=trace_least,
-            trace_recomputed=cache(lambda: trace(replace(options, remat=True))[0]),
+            trace_least=cache(lambda: trace(replace(options, batch_size=1, remat=True))[0]),
             ways=build(resized, options),
         )
 

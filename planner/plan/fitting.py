@@ -93,16 +93,12 @@ class DividedModel(NamedTuple):
 
     Args:
         trace: Function that returns the workload at the batch size of the user's code.
-        trace_least: Function that returns the one of least memory, one sample with recomputed activations, as one
-            of a number of passes between two updates.
-        trace_recomputed: Function that returns the workload at the batch size of the user's code, with recomputed
-            activations.
+        trace_least: Function that returns the one of least memory: one sample with recomputed activations.
         ways: Its smaller passes and recomputation.
     """
 
     trace: Callable[[], Workload]
-    trace_least: Callable[[int], Workload]
-    trace_recomputed: Callable[[], Workload]
+    trace_least: Callable[[], Workload]
     ways: FitWays
 
 

@@ -13,9 +13,8 @@ from ..records import to_plain
 from ..units import SECONDS_PER_HOUR, Interval
 from .bill import Bill
 from .comparison import co2_kg
-from .cost_terms import Bounds
 from .device_estimate import DeviceEstimate
-from .money import compute_price_nano, compute_rental_nano, nano_text, usd_of
+from .money import compute_price_nano, compute_rental_nano, nano_text
 from .timeline import Timeline
 
 if TYPE_CHECKING:
@@ -67,14 +66,8 @@ class OfferEstimate:
     best_batch: BestBatch | None = None
 
     @property
-    def usd_per_1000_steps(self) -> Decimal | None:
-        """Central cost of 1,000 steps, without minimum charges; None if unknown [USD]."""
-        nano = self.nano_per_1000_steps
-        return None if nano is None else usd_of(nano)
-
-    @property
     def nano_per_1000_steps(self) -> int | None:
-        """Central cost of 1,000 steps in whole nano-dollars [1e-9 USD]."""
+        """Central cost of 1,000 steps, without minimum charges; None if unknown [1e-9 USD]."""
         step_time_s, price = self.device_estimate.step_time_s, self.offer.usd_per_hour
         if step_time_s is None or price is None:
             return None
@@ -123,11 +116,6 @@ class OfferEstimate:
     def scaling(self) -> ScalingEfficiency | None:
         """Speedup of several devices over one; None for one device, or if one is not offered."""
         return self.market.scaling(self.offer, self.device_estimate)
-
-    @property
-    def power_w(self) -> Bounds | None:
-        """Power drawn during training, data-centre overhead included; None if unknown [W]."""
-        return self.market.power_w(self.selected)
 
     @property
     def energy_kwh(self) -> Interval | None:

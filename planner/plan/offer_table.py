@@ -268,26 +268,16 @@ def _group_offers(
             machine = kind[0]
             if machine not in machines:
                 used = selected if use is None else use(selected)
-                machines[machine] = _estimate_machine(used, estimate_device, feed, devices)
+                key = _build_device_key(used)
+                if key not in devices:
+                    devices[key] = estimate_device(used)
+                machines[machine] = devices[key]
+                if feed is not None:
+                    machines[machine] = with_input_bottleneck(devices[key], used.offer, feed, used.accelerator)
             position = positions[kind] = len(runs)
             runs.append(pricer.build_run(selected, machines[machine]))
         run_of.append(position)
     return runs, run_of
-
-
-def _estimate_machine(
-    selected: OfferContext,
-    estimate_device: Callable[[OfferContext], DeviceEstimate],
-    feed: InputPipeline | None,
-    known: dict[object, DeviceEstimate],
-) -> DeviceEstimate:
-    """Return the workload on an offer's machine; cached by devices, unless the host limits the input."""
-    key = _build_device_key(selected)
-    if key not in known:
-        known[key] = estimate_device(selected)
-    if feed is None:
-        return known[key]
-    return with_input_bottleneck(known[key], selected.offer, feed, selected.accelerator)
 
 
 def build_preemption_forecaster(

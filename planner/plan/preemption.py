@@ -19,6 +19,7 @@ from .checkpoints import (
     compute_run_moments,
     split_into_segments,
 )
+from .cost_terms import SPOT_KEYS
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
@@ -44,13 +45,8 @@ class SpotTerms(Frozen):
     restart_s: float | None = None
 
     def __post_init__(self) -> None:
-        given = {
-            "spot_life_h": self.up_hours,
-            "spot_checkpoint_every_s": self.interval_s,
-            "spot_checkpoint_s": self.save_s,
-            "spot_restart_s": self.restart_s,
-        }
-        for key, value in given.items():
+        for key, name in SPOT_KEYS.items():
+            value = getattr(self, name)
             most = MAX_DURATION_S / (SECONDS_PER_HOUR if key.endswith("_h") else 1.0)
             if value is not None and not 0 < value <= most:
                 raise UsageError(

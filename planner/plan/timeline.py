@@ -176,21 +176,15 @@ class TimelineBuilder:
             return [TimelinePhase("checkpoints", time_s, forecast.checkpoint_note)]
         if self.terms.costs is None:
             return []
-        every, (fast, usual, slow), because = self._checkpointing
-        low, mid, high = train_time_s.low, train_time_s.mid, train_time_s.high
-        saves = _count_saves(mid, every[1])
-        times = (_count_saves(low, every[0]) * fast, saves * usual, _count_saves(high, every[2]) * slow)
-        return [TimelinePhase("checkpoints", _interval(times), f"{saves} {because}")]
-
-    @cached_property
-    def _checkpointing(self) -> tuple[Bounds, Bounds, str]:
-        """Interval between checkpoints, duration of one, and the basis of both [s], [s]."""
         every = self.terms.bounds("checkpoint_every_s", "any") or (math.inf,) * 3
         rate = self.terms.bounds("checkpoint_mb_per_s", "any") or (math.inf,) * 3
         size = checkpoint_bytes(self.workload, self.terms)
         fast, usual, slow = (size / (r * MEGA) if r else 0.0 for r in reversed(rate))
-        because = f"of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
-        return every, (fast, usual, slow), because
+        low, mid, high = train_time_s.low, train_time_s.mid, train_time_s.high
+        saves = _count_saves(mid, every[1])
+        times = (_count_saves(low, every[0]) * fast, saves * usual, _count_saves(high, every[2]) * slow)
+        because = f"{saves} of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
+        return [TimelinePhase("checkpoints", _interval(times), because)]
 
 
 def _compute_wall_s(total_s: float, access: Access, runs: int) -> float:

@@ -57,8 +57,8 @@ def sort_key(one: OfferEstimate, sort: str) -> tuple[bool, bool, float, float]:
     elif time is None and device_estimate.step_time_s is not None:
         samples = device_estimate.run.global_batch_size
         time = device_estimate.step_time_s.mid / samples
-        per_1000 = one.usd_per_1000_steps
-        cost_usd = None if per_1000 is None else float(per_1000) / (1000 * samples)
+        per_1000 = one.nano_per_1000_steps
+        cost_usd = None if per_1000 is None else per_1000 / NANO / (1000 * samples)
     first, second = (cost_usd, time) if sort == "cost" else (time, cost_usd)
     if sort == "co2":
         first = None if one.co2_kg is None else one.co2_kg.mid
@@ -146,8 +146,9 @@ def test_each_device_estimate_has_its_own_timeline() -> None:
     one = estimate().offers[0].device_estimate
     times_s = []
     for seconds in range(1, 100):
-        train_time_s = Interval(low=seconds, mid=seconds, high=seconds)
-        timeline = pricer.build_run(context, replace(one, train_time_s=train_time_s)).timeline
+        step_time = replace(one.step_time, time_s=Interval(low=seconds, mid=seconds, high=seconds))
+        single = replace(one, step_time=step_time, run=replace(one.run, steps=1))
+        timeline = pricer.build_run(context, single).timeline
         times_s.append(None if timeline is None else timeline.time_s(TRAINING).mid)
 
     assert times_s == list(range(1, 100))
