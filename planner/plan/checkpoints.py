@@ -335,7 +335,7 @@ class _Table:
         import numpy as np
 
         self.end = [start_s + k * run.segment_s for k in range(1, run.count + 1)]
-        below = np.array([law.partial_moments(end) for end in self.end]).T
+        below = np.array(list(zip(*map(law.partial_moments, self.end), strict=True)))
         self.chance, self.mean, self.square = np.diff(below, prepend=0.0)
         self.done = 1.0 - below[0]
 

@@ -170,20 +170,12 @@ class DeviceEstimator:
         variables = workload.memory.compute_fixed_bytes(compiled=workload.compiled)
         if variables / devices + FRAMEWORK_RESERVE_BYTES > TIGHT_FROM * available:
             return None  # without a trace: not even its variables fit
-        divided, shared = self._ways.divided(devices), Sharding(kind="tensor", ways=devices)
-        choice = self._divided.setdefault(devices, ShardingChoice([shared]))
-        least = choice.get_device_workload(
-            divided.trace_least(), shared, devices=count_replicas(selected.offer.devices)
+        divided, ways = self._ways.divided(devices)
+        choice = self._divided.setdefault(devices, ShardingChoice([Sharding(kind="tensor", ways=devices)]))
+        spread = replace(self._spread, resized=ways.resized)
+        found = DeviceEstimator(self._predictor, spread=spread, choice=choice, ways=ways).estimate(
+            divided, selected
         )
-        if not _fits(selected, least):
-            return None  # by one of up to five traces
-        estimator = DeviceEstimator(
-            self._predictor,
-            spread=replace(self._spread, resized=divided.ways.resized),
-            choice=choice,
-            ways=divided.ways,
-        )
-        found = estimator.estimate(divided.trace(), selected)
         return found if found.memory.verdict == "fits" and found.step_time_s is not None else None
 
     def _estimate_phases(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..predict.sharding import EVERY_SHARDING
 from .context import build_resizer, trace_workload
-from .fitting import DividedModel, FitWays
+from .fitting import FitWays
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
@@ -72,18 +72,10 @@ def _build_fit_ways(
         return FitWays(resized=resized, recomputed=None if options.remat else recomputed, **others)
 
     @cache
-    def divide(devices: int) -> DividedModel:
+    def divide(devices: int) -> tuple[Workload, FitWays]:
         options = replace(context.options, tensor=devices)
-        traced = cache(lambda: trace(options))
-
-        def resized(batch_size: int) -> Workload:
-            return traced()[1](batch_size)
-
-        return DividedModel(
-            trace=lambda: traced()[0],
-            trace_least=cache(lambda: trace(replace(options, batch_size=1, remat=True))[0]),
-            ways=build(resized, options),
-        )
+        workload, resized = trace(options)
+        return workload, build(resized, options)
 
     if context.resized is None:
         raise build_sizes_error("--fit", context.workload)
