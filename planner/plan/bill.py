@@ -60,15 +60,6 @@ class Fees(Frozen):
 NO_FEES = Fees()
 
 
-def disk_gb(terms: CostTerms) -> Bounds | None:
-    """Return the disk size of a run: system image plus the data, where its size is given [GB]."""
-    given = terms.given("disk_gb")
-    if given is not None:
-        return (given, given, given)
-    image, data = terms.bounds("image_gb", "any"), terms.given("dataset_gb") or 0.0
-    return None if image is None else (image[0] + data, image[1] + data, image[2] + data)
-
-
 class FeeCalculator:
     """Calculator of the fees of a workload on any offer; fees that depend only on the provider are cached.
 
@@ -121,8 +112,17 @@ class FeeCalculator:
         )
 
     def _disk(self, provider: str, hosts: int, reasons: dict[str, str]) -> Bounds | None:
-        """Return the hourly cost of the disks of all machines; None if unknown [USD/h]."""
-        cost, size = self.terms.provider_cost(provider), disk_gb(self.terms)
+        """Return the hourly cost of the disks of all machines; None if unknown [USD/h].
+
+        Unless given, a disk has room for the system image plus the data, where its size is given.
+        """
+        terms, cost = self.terms, self.terms.provider_cost(provider)
+        given, size = terms.given("disk_gb"), terms.bounds("image_gb", "any")
+        if given is not None:
+            size = (given, given, given)
+        elif size is not None:
+            data = terms.given("dataset_gb") or 0.0
+            size = (size[0] + data, size[1] + data, size[2] + data)
         if cost is None or cost.disk_usd_per_gb_month is None or size is None:
             return None
         rate = hosts * float(cost.disk_usd_per_gb_month) / HOURS_PER_MONTH

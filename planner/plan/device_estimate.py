@@ -50,9 +50,7 @@ class DeviceEstimate(Frozen):
         runs: Whether any framework build of Keras runs on the device; None if unknown.
         sharding: What the devices hold in parts.
         replicas: Parts into which the devices divide a batch, or batches that they work on; None if unknown [-].
-        passes: Passes into which a step is divided so that it fits [-].
-        pass_batch_size: Samples of a pass on one device; None where it is the
-            whole batch [-].
+        pass_batch_size: Samples of a pass on one device; None where it is the whole batch [-].
         accumulation_steps: Passes for each update: these, times those of the user's optimizer [-].
         recomputed: Whether layers recompute their activations in the backward pass, where the user's code says
             nothing of it.
@@ -71,7 +69,6 @@ class DeviceEstimate(Frozen):
     runs: bool | None = None
     sharding: Sharding = Sharding.NONE
     replicas: float | None = None
-    passes: int = 1
     pass_batch_size: int | None = None
     accumulation_steps: int = 1
     recomputed: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, join_notes, repeat_step
 from ..predict.xla_recomputation import compute_recomputed_bytes, describe_jax_pool
 from .device_estimate import DeviceEstimate, combine_phases
-from .fitting import FittedStep, FitWays
+from .fitting import FittedStep, FitWays, IdentityCache
 from .memory import (
     FRAMEWORK_RESERVE_BYTES,
     TIGHT_FROM,
@@ -26,13 +26,14 @@ from .memory import (
     memory_verdict,
     stated_verdict,
 )
-from .run_length import BatchScaling, count_replicas
+from .run_length import RunLength, ScalingMode, compute_run_length, count_replicas
 from .script_layout import count_mesh_devices
 from .sharding import (
     UNSHARDED,
-    ShardingChoice,
+    build_device_workload,
     build_traffic,
     choose_least_sharding,
+    divide_update,
     find_sharding_remedy,
     list_memory_parts,
 )
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
     from ..predict.step_time import StepPredictor
     from ..workload.model import Collective, Workload
+    from ..workload.ops import Op
     from .select import OfferContext
 
 
@@ -118,8 +120,9 @@ class DeviceEstimator:
 
     Args:
         predictor: Predictor of step times.
-        spread: Division of the batch over several devices; by default each keeps it.
-        choice: Shardings to try, of which the first that fits is taken; by default copies.
+        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
+        resized: Function that returns the workload at another batch size; required for strong scaling.
+        shardings: Shardings to try, of which the first that fits is taken.
         ways: Smaller passes, recomputation and shared products for steps that fit under none of them; None for
             no changes.
     """
@@ -128,13 +131,16 @@ class DeviceEstimator:
         self,
         predictor: StepPredictor,
         *,
-        spread: BatchScaling | None = None,
-        choice: ShardingChoice | None = None,
+        scaling: ScalingMode = "strong",
+        resized: Callable[[int], Workload] | None = None,
+        shardings: Sequence[Sharding] = UNSHARDED,
         ways: FitWays | None = None,
     ) -> None:
-        self._predictor = predictor
-        self._spread, self._choice, self._ways = spread or BatchScaling(), choice or ShardingChoice(), ways
-        self._divided: dict[int, ShardingChoice] = {}
+        self._predictor, self._scaling, self._resized = predictor, scaling, resized
+        self._shardings, self._ways = shardings, ways
+        self._workloads: IdentityCache[Workload] = IdentityCache()  # shared by all accelerators
+        self._updates: IdentityCache[tuple[Op, ...]] = IdentityCache()  # and by all shardings
+        self._sharing: dict[int, DeviceEstimator] = {}
 
     def estimate(self, workload: Workload, selected: OfferContext) -> DeviceEstimate:
         """Estimate a workload on an offer.
@@ -144,7 +150,7 @@ class DeviceEstimator:
             selected: Offer with its device; a CPU host also provides the memory.
         """
         devices = count_replicas(selected.offer.devices)
-        shardings = self._choice.shardings if devices > 1 else UNSHARDED
+        shardings = self._shardings if devices > 1 else UNSHARDED
         tried = [self._estimate_phases(workload, selected, sharding) for sharding in shardings]
         best = choose_least_sharding([one for one in tried if one is not None])
         if self._ways is None or best.memory.verdict in (None, "fits"):
@@ -171,11 +177,15 @@ class DeviceEstimator:
         if variables / devices + FRAMEWORK_RESERVE_BYTES > TIGHT_FROM * available:
             return None  # without a trace: not even its variables fit
         divided, ways = self._ways.divided(devices)
-        choice = self._divided.setdefault(devices, ShardingChoice([Sharding(kind="tensor", ways=devices)]))
-        spread = replace(self._spread, resized=ways.resized)
-        found = DeviceEstimator(self._predictor, spread=spread, choice=choice, ways=ways).estimate(
-            divided, selected
-        )
+        if devices not in self._sharing:
+            self._sharing[devices] = DeviceEstimator(
+                self._predictor,
+                scaling=self._scaling,
+                resized=ways.resized,
+                shardings=(Sharding(kind="tensor", ways=devices),),
+                ways=ways,
+            )
+        found = self._sharing[devices].estimate(divided, selected)
         return found if found.memory.verdict == "fits" and found.step_time_s is not None else None
 
     def _estimate_phases(
@@ -198,14 +208,12 @@ class DeviceEstimator:
 
         matrix = load_compatibility()
         accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
-        copies = self._choice.count_replicas(workload, sharding, devices=selected.offer.devices)
-        parts = "replicas" if sharding.divides_products else "devices"
-        run, part = self._spread.split(workload, copies, sharers=parts)
+        run, part = self._split(workload, selected.offer.devices, sharding)
         fitted = self._fit(part or workload, selected, sharding, recompute=recompute)
         if fitted is None:
             return None
         whole = fitted.workload
-        each = self._choice.get_device_workload(whole, sharding, devices=devices)
+        each = self._get_device_workload(whole, sharding, devices=devices)
         peak_time_s = None
         if accelerator is None:
             step: StepTime | NoPrediction = NoPrediction(
@@ -239,8 +247,7 @@ class DeviceEstimator:
             ),
             runs=None if accelerator is None else matrix.runs_keras(accelerator),
             sharding=sharding,
-            replicas=copies,
-            passes=fitted.passes,
+            replicas=_count_copies(workload, sharding, selected.offer.devices),
             pass_batch_size=whole.batch_size if fitted.passes > 1 else None,
             accumulation_steps=whole.gradient_accumulation_steps,
             recomputed=fitted.recomputed,
@@ -251,6 +258,28 @@ class DeviceEstimator:
             ),
         )
 
+    def _split(self, workload: Workload, devices: float, sharding: Sharding) -> tuple[RunLength, Workload | None]:
+        """Return the run on the devices of an offer and the workload of each; None for more than samples."""
+        copies = _count_copies(workload, sharding, devices)
+        sharers = "replicas" if sharding.divides_products else "devices"
+        run = compute_run_length(workload, copies, self._scaling, sharers=sharers)
+        if self._scaling == "weak" or run.replicas == 1:
+            return run, workload
+        if run.replicas > workload.batch_size:
+            return run, None
+        if self._resized is None:
+            raise ValueError("strong scaling needs the workload at smaller batch sizes")
+        return run, self._resized(-(-workload.batch_size // run.replicas)).get_phase(workload.fit_call)
+
+    def _get_device_workload(self, workload: Workload, sharding: Sharding, *, devices: int) -> Workload:
+        """Return the work of one device, cached per workload."""
+
+        def divide(ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
+            return self._updates.get(ops, share, partial(divide_update, ops, share))
+
+        build = partial(build_device_workload, workload, sharding, devices, divide=divide)
+        return self._workloads.get(workload, (sharding, devices), build)
+
     def _fit(
         self, whole: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
     ) -> FittedStep | None:
@@ -260,9 +289,18 @@ class DeviceEstimator:
         devices = count_replicas(selected.offer.devices)
 
         def fits(one: Workload) -> bool:
-            return _fits(selected, self._choice.get_device_workload(one, sharding, devices=devices))
+            return _fits(selected, self._get_device_workload(one, sharding, devices=devices))
 
         return self._ways.find_step(whole, recompute=recompute, fits=fits)
+
+
+def _count_copies(workload: Workload, sharding: Sharding, devices: float) -> float:
+    """Return the parts into which a batch is divided on the devices of an offer [-]."""
+    divided = workload.divided
+    if divided is None or not sharding.divides_products:
+        return devices
+    groups = max(1, int(devices) // sharding.ways) if sharding.ways > 1 else 1
+    return divided.layout.replicas * groups
 
 
 def _check_memory(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -98,39 +97,6 @@ def compute_run_length(
     each = -(-workload.batch_size // replicas)
     note = f"a batch of {workload.batch_size} shared by {replicas} {sharers}: {each} samples each"
     return replace(run, replicas=replicas, note=note)
-
-
-class BatchScaling(Frozen):
-    """Division of a batch over devices.
-
-    Args:
-        scaling: Weak or strong.
-        resized: Function that returns the workload at another batch size per device; required for strong scaling.
-    """
-
-    scaling: ScalingMode = "strong"
-    resized: Callable[[int], Workload] | None = None
-
-    def split(
-        self, workload: Workload, devices: float, *, sharers: str = "devices"
-    ) -> tuple[RunLength, Workload | None]:
-        """Return the run on some devices and the workload of each.
-
-        None for more devices than samples.
-
-        Args:
-            workload: Workload at the batch size of one device.
-            devices: GPUs or TPU chips of an offer, or replicas of the model [-].
-            sharers: Name of these units, for messages.
-        """
-        run = compute_run_length(workload, devices, self.scaling, sharers=sharers)
-        if self.scaling == "weak" or run.replicas == 1:
-            return run, workload
-        if run.replicas > workload.batch_size:
-            return run, None
-        if self.resized is None:
-            raise ValueError("strong scaling needs the workload at smaller batch sizes")
-        return run, self.resized(-(-workload.batch_size // run.replicas)).get_phase(workload.fit_call)
 
 
 LEAST_USEFUL_SHARE = 0.05  # useful share of a session that preparation nearly fills [-]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..predict.sharded_step import ShardedTraffic, count_messages
 from ..predict.sharding import EVERY_SHARDING, Sharding
 from ..records import Frozen
-from .fitting import IdentityCache
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict, Remedy, compute_batch_bytes
 
 if TYPE_CHECKING:
@@ -228,33 +226,6 @@ def _build_memory(memory: Memory, found: DeviceMemory) -> Memory:
 
 UNSHARDED = (Sharding.NONE,)
 MOST_DEVICES_TRIED = 4096  # beyond the largest cluster that can be rented [-]
-
-
-class ShardingChoice:
-    """Shardings to try on each offer, with a cache of device workloads shared by all accelerators."""
-
-    def __init__(self, shardings: Sequence[Sharding] = UNSHARDED) -> None:
-        """Create the choice among some shardings."""
-        self.shardings = tuple(shardings)
-        self._workloads: IdentityCache[Workload] = IdentityCache()
-        self._divided: IdentityCache[tuple[Op, ...]] = IdentityCache()
-
-    def count_replicas(self, workload: Workload, sharding: Sharding, *, devices: float) -> float:
-        """Return the parts into which a batch is divided on the devices of an offer [-]."""
-        divided = workload.divided
-        if divided is None or not sharding.divides_products:
-            return devices
-        groups = max(1, int(devices) // sharding.ways) if sharding.ways > 1 else 1
-        return divided.layout.replicas * groups
-
-    def get_device_workload(self, workload: Workload, sharding: Sharding, *, devices: int) -> Workload:
-        """Return the work of one device, cached per workload."""
-        build = partial(build_device_workload, workload, sharding, devices, divide=self._divide_update)
-        return self._workloads.get(workload, (sharding, devices), build)
-
-    def _divide_update(self, ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
-        """Return the result of `divide_update`, cached and shared by all shardings that divide the update."""
-        return self._divided.get(ops, share, partial(divide_update, ops, share))
 
 
 def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
