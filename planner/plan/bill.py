@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..records import Frozen
-from ..units import GB, SECONDS_PER_HOUR, Interval
+from ..units import GB, SECONDS_PER_HOUR
 from .cost_terms import OWNED, Bounds, CostTerms, compute_price_factor
 from .money import (
     NANO,
@@ -21,7 +21,7 @@ from .money import (
     nano_text,
     nanoseconds_of,
     price_time,
-    usd_interval_of,
+    usd_of,
 )
 from .sessions import ALWAYS, Access
 from .timeline import TRAINING, Timeline
@@ -184,7 +184,14 @@ class CostBasis:
         least_s = fees.minimum_billed_s
         is_short = timeline.total_s.low < least_s
         self.minimum = {f"minimum billing of {least_s:g} s": round(least_s * NANO)} if is_short else {}
-        self.fixed = _compute_fixed(fees, timeline.total_s)
+        self.fixed: dict[str, Nano] = {}
+        if fees.disk_usd_per_hour is not None:
+            low, mid, high = (rate * NANO / SECONDS_PER_HOUR for rate in fees.disk_usd_per_hour)
+            total_s = timeline.total_s
+            self.fixed["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
+        if fees.egress_usd is not None:
+            low, mid, high = fees.egress_usd
+            self.fixed["egress"] = (round(low * NANO), round(mid * NANO), round(high * NANO))
 
     @cached_property
     def phase_nanoseconds(self) -> tuple[Nano, ...]:
@@ -242,17 +249,6 @@ class CostBasis:
         return {**self.fees.reasons, PURCHASE: because}
 
 
-def _compute_fixed(fees: Fees, total_s: Interval) -> dict[str, Nano]:
-    fixed: dict[str, Nano] = {}
-    if fees.disk_usd_per_hour is not None:
-        low, mid, high = (rate * NANO / SECONDS_PER_HOUR for rate in fees.disk_usd_per_hour)
-        fixed["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
-    if fees.egress_usd is not None:
-        low, mid, high = fees.egress_usd
-        fixed["egress"] = (round(low * NANO), round(mid * NANO), round(high * NANO))
-    return fixed
-
-
 class Bill:
     """Itemized bill of a run with its exact total.
 
@@ -293,7 +289,7 @@ class Bill:
     @cached_property
     def total(self) -> UsdInterval:
         """Total cost of the run."""
-        return usd_interval_of(self.nano)
+        return UsdInterval(*map(usd_of, self.nano))
 
     @cached_property
     def lines(self) -> tuple[BillLine, ...]:

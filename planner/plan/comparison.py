@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..units import SECONDS_PER_HOUR, Interval
 from .cost_terms import Bounds, CostTerms
+from .money import compute_price_nano
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
@@ -93,23 +94,16 @@ def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
     overhead = 1.0 if selected.place == "local" else (cost.pue if cost else None)
     if overhead is None:
         return None
-    host = _host_w(selected, terms)
+    host = None  # its vCPUs at full power if they do the training
+    if cost and cost.vcpu_idle_w is not None and cost.vcpu_full_w is not None and offer.vcpus is not None:
+        load = 1.0 if accelerator.kind == "cpu" else MEAN_VCPU_LOAD
+        host = offer.vcpus * (cost.vcpu_idle_w + load * (cost.vcpu_full_w - cost.vcpu_idle_w))
     if accelerator.kind == "cpu":
         return None if host is None else (overhead * host, overhead * host, overhead * host)
     if accelerator.tdp_w is None:
         return None
     low, mid, high = (overhead * (offer.devices * accelerator.tdp_w * part + (host or 0.0)) for part in share)
     return (low, mid, high)
-
-
-def _host_w(selected: OfferContext, terms: CostTerms) -> float | None:
-    """Return the power of the vCPUs: full power if they do the training; None if unknown [W]."""
-    offer, cost = selected.offer, terms.provider_cost(selected.offer.provider)
-    if cost is None or cost.vcpu_idle_w is None or cost.vcpu_full_w is None or offer.vcpus is None:
-        return None
-    computes = selected.accelerator is not None and selected.accelerator.kind == "cpu"
-    load = 1.0 if computes else MEAN_VCPU_LOAD
-    return offer.vcpus * (cost.vcpu_idle_w + load * (cost.vcpu_full_w - cost.vcpu_idle_w))
 
 
 def energy_kwh(time_s: Interval, power_w: Bounds) -> Interval:
@@ -159,7 +153,6 @@ class Market:
         pictures: InputPipeline | None = None,
     ) -> None:
         self.terms, self.offers, self.runs, self.pictures = terms, offers, runs, pictures
-        self._known_nano: dict[_Machine, int | None] = {}
         self._starved: dict[object, str] = {}
         self._energies: dict[object, Interval | None] = {}
 
@@ -210,24 +203,18 @@ class Market:
 
     def saves_share(self, offer: Offer, bill: Bill) -> float | None:
         """Return the share saved against the same machine and region on demand; None if unknown [-]."""
-        machine = _machine(offer)
-        if machine not in self._known_nano:
-            on_demand, run = self._on_demand.get(machine, (None, None))
-            other = None if on_demand is None or run is None else run.bill(on_demand.usd_per_hour)
-            self._known_nano[machine] = None if other is None else other.mid_nano
-        on_demand_nano = self._known_nano[machine]
+        on_demand_nano = self._on_demand_nano.get(_machine(offer))
         return 1.0 - bill.mid_nano / on_demand_nano if on_demand_nano else None
 
     @cached_property
-    def _on_demand(self) -> dict[_Machine, tuple[Offer, UnpricedRun]]:
-        """Offers on demand whose run can be billed, by machine."""
-        return {
-            _machine(one.offer): (one.offer, run)
-            for one, run in zip(self.offers, self.runs, strict=True)
-            if one.offer.purchase == "on_demand"
-            and run.cost_basis is not None
-            and one.offer.usd_per_hour is not None
-        }
+    def _on_demand_nano(self) -> dict[_Machine, int]:
+        """Central cost of the run on each machine on demand, where it can be billed [1e-9 USD]."""
+        costs = {}
+        for one, run in zip(self.offers, self.runs, strict=True):
+            price, basis = one.offer.usd_per_hour, run.cost_basis
+            if one.offer.purchase == "on_demand" and basis is not None and price is not None:
+                costs[_machine(one.offer)] = basis.compute_total(compute_price_nano(price), 1, 0.0)
+        return costs
 
     @cached_property
     def _singles(self) -> dict[object, tuple[Offer, DeviceEstimate]]:

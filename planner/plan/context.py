@@ -154,12 +154,8 @@ def build_resizer(
     """Return a function that gives the workload at other batch sizes, tracing it again on its first call."""
     from ..workload.resize import Resizer
 
-    def trace(batch_size: int) -> Workload:
-        return trace_workload(
-            model, options=replace(options, batch_size=batch_size), script_arguments=script_arguments
-        )
-
-    return Resizer(workload, trace)
+    trace = partial(trace_workload, model, script_arguments=script_arguments)
+    return Resizer(workload, lambda size: trace(options=replace(options, batch_size=size)))
 
 
 def trace_workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:

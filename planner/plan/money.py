@@ -83,11 +83,6 @@ def nano_text(nano: int) -> str:
     return f"{nano // NANO}.{nano % NANO:09d}"
 
 
-def usd_interval_of(nano: Nano) -> UsdInterval:
-    """Return whole nano-dollars as dollars, exactly."""
-    return UsdInterval(*map(usd_of, nano))
-
-
 def usd_of(nano: int) -> Decimal:
     """Return whole nano-dollars as dollars [USD]."""
     return Decimal(nano).scaleb(-9, _WIDE)
@@ -123,7 +118,7 @@ class BillLine:
     @property
     def usd(self) -> UsdInterval:
         """Amount at the three bounds."""
-        return usd_interval_of(self.nano)
+        return UsdInterval(*map(usd_of, self.nano))
 
     def to_json(self) -> dict[str, Any]:
         """Return item, amounts, time and reason."""

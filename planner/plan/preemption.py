@@ -152,19 +152,17 @@ class PreemptionForecast(Frozen):
 
     def to_json(self, usd_per_hour: float | None, *, saves_share: float | None) -> dict[str, Any]:
         """Return the entry `offers[].spot`; money at the offer's price, savings against the price on demand."""
+        cost_usd = None
+        if usd_per_hour is not None:
+            price = usd_per_hour / SECONDS_PER_HOUR
+            ends_s = {"expected": self.moments.billed_s, "p90": self.billed_p90_s}
+            cost_usd = {name: f"{time_s * price:.9f}" for name, time_s in ends_s.items()}
         return {
             **self.price_free_json,
-            "cost_usd": self.cost_usd(usd_per_hour),
+            "cost_usd": cost_usd,
             "loses_to_on_demand": None if saves_share is None else saves_share <= 0.0,
             "saves_share": saves_share,
         }
-
-    def cost_usd(self, usd_per_hour: float | None) -> dict[str, str] | None:
-        """Return expected cost and 90th percentile as text, or None without a price [USD]."""
-        if usd_per_hour is None:
-            return None
-        price = usd_per_hour / SECONDS_PER_HOUR
-        return {"expected": f"{self.moments.billed_s * price:.9f}", "p90": f"{self.billed_p90_s * price:.9f}"}
 
 
 @dataclass

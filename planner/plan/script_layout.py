@@ -13,7 +13,6 @@ from .sharding import UNSHARDED
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
-    from ..workload.device_layout import DeviceLayout
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .question import Question
@@ -107,7 +106,11 @@ def _describe_distribution(question: Question, workload: Workload) -> str:
     if layout is None:
         return ""
     followed = follow_script(question, workload)
-    name = f"the script's {workload.distribution} over {_format_devices(layout)}"
+    over = f"{layout.devices} devices"
+    if layout.takes_all:
+        planned = f"all devices, planned for {layout.devices},"
+        over = "all devices of each offer" if layout.is_data_parallel else planned
+    name = f"the script's {workload.distribution} over {over}"
     if question.shard is not None and not layout.is_data_parallel:
         return f"{name} is not followed: `--shard {format_sharding(question.shard)}` is"
     counts = question.filters.devices
@@ -123,12 +126,3 @@ def _describe_distribution(question: Question, workload: Workload) -> str:
         f"{name} is followed: each holds {held / max(1, whole):.1%} of the trained weights and of their "
         f"gradients; replicas of the model: {layout.replicas}, and {kept}"
     )
-
-
-def _format_devices(layout: DeviceLayout) -> str:
-    """Return the devices of a layout in words."""
-    if not layout.takes_all:
-        return f"{layout.devices} devices"
-    if layout.is_data_parallel:
-        return "all devices of each offer"
-    return f"all devices, planned for {layout.devices},"
