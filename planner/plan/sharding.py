@@ -237,12 +237,13 @@ def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
     Args:
         tried: Estimates of one offer, in order of increasing sharding.
     """
+
+    def rank(one: DeviceEstimate) -> tuple[bool, int]:
+        memory = one.memory
+        return memory.verdict == "tight", memory.needed_bytes if memory.recomputed_bytes else 0
+
     fitting = [one for one in tried if one.memory.fits is not False]
-    if not fitting:
-        return min(tried, key=lambda one: one.memory.needed_bytes)
-    memories = ((one.memory.verdict == "tight", one.memory) for one in fitting)
-    ranks = [(is_tight, memory.needed_bytes if memory.recomputed_bytes else 0) for is_tight, memory in memories]
-    return fitting[ranks.index(min(ranks))]
+    return min(fitting, key=rank) if fitting else min(tried, key=lambda one: one.memory.needed_bytes)
 
 
 def compute_needed_bytes(workload: Workload, sharding: Sharding, devices: int) -> int:
