@@ -152,7 +152,8 @@ def _scale(
     )
     if sharding != Sharding.NONE:
         scale = partial(scale_to_sharded_devices, traffic=build_traffic(workload, sharding))
-    machine, hosts = find_host_spec(m), _count_joined_hosts(m)
+    machine = find_host_spec(m)
+    hosts = m.hosts or 1 if machine.network_gbit_per_s else 1  # joined by a known network
     return scale(single, accelerator=accelerator, devices=m.devices, machine=machine, hosts=hosts)
 
 
@@ -178,11 +179,6 @@ def _predict_single(
         parts_s=step.parts_s,
         note=note,
     )
-
-
-def _count_joined_hosts(m: Measurement) -> int:
-    """Return the machines of a row whose network is known; one where nothing can be said of it."""
-    return m.hosts or 1 if find_host_spec(m).network_gbit_per_s else 1
 
 
 FORMAT = "gpuplan.accuracy-record/1"

@@ -91,17 +91,6 @@ class PreemptionForecast(Frozen):
         return max(0.0, self.moments.wall_s - self.moments.billed_s) / self.work_s
 
     @cached_property
-    def checkpoint_note(self) -> str:
-        """Sentence on time and interval of the checkpoints."""
-        return f"one of {self.run.save_s:.2g} s after every {self.interval_s / 60:.3g} min of work"
-
-    @cached_property
-    def rework_note(self) -> str:
-        """Sentence on number and cause of the restarts."""
-        count, hazard = self.moments.preemptions, self.hazard
-        return f"preempted {count:.2g} times on average, mean lifetime {hazard.up_hours:.3g} h ({hazard.basis})"
-
-    @cached_property
     def billed_p90_s(self) -> float:
         """90th percentile of the billed time [s]."""
         return self._p90(self.moments.billed_s, self.moments.billed_s2)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..units import GB, MEGA, SECONDS_PER_HOUR, Interval
+from ..units import GB, MEGA, Interval
 from .cost_terms import Bounds, CostTerms
-from .run_length import checkpoint_bytes, forward_share, session_count
+from .run_length import forward_share, session_count
 from .sessions import ALWAYS, Access
 
 if TYPE_CHECKING:
@@ -130,16 +130,16 @@ class TimelineBuilder:
         before, ready_s = self.preparation(place)
         work_s = sum(phase.time_s.mid for phase in work)
         sessions = session_count(work_s, preparation_s=ready_s.mid, session_s=access.session_s)
-        lost = (
-            _restarts(ready_s, sessions, self.terms)
-            if forecast is None
-            else [TimelinePhase(REWORK, train_time_s.scaled(forecast.rework_share), forecast.rework_note)]
-        )
+        lost = _restarts(ready_s, sessions, self.terms)
+        if forecast is not None:
+            why = f"preempted {forecast.moments.preemptions:.2g} times on average, mean lifetime "
+            why += f"{forecast.hazard.up_hours:.3g} h ({forecast.hazard.basis})"
+            lost = [TimelinePhase(REWORK, train_time_s.scaled(forecast.rework_share), why)]
         own = (*work, *lost, *_from_assumption("idle tail", "idle_tail_s", place, self.terms))
         waits_s = 0.0 if forecast is None else runs * (train_time_s.mid * forecast.waiting_share)
         total_s = sum((phase.time_s for phase in own), ready_s)
         ends = (total_s.low, total_s.mid, total_s.high)
-        low, mid, high = (_compute_wall_s(one, access, runs) + waits_s for one in ends)
+        low, mid, high = (access.compute_wall_s(runs * one) + waits_s for one in ends)
         return Timeline((*before, *own), total_s, Interval(low=low, mid=mid, high=high), runs * sessions)
 
     def _list_passes(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
@@ -172,26 +172,22 @@ class TimelineBuilder:
     def _checkpoints(self, train_time_s: Interval, forecast: PreemptionForecast | None) -> list[TimelinePhase]:
         """Return the time for which training waits for checkpoints, including the final one."""
         if forecast is not None:
-            time_s = train_time_s.scaled(forecast.checkpoint_share)
-            return [TimelinePhase("checkpoints", time_s, forecast.checkpoint_note)]
+            time_s, save_s = train_time_s.scaled(forecast.checkpoint_share), forecast.run.save_s
+            because = f"one of {save_s:.2g} s after every {forecast.interval_s / 60:.3g} min of work"
+            return [TimelinePhase("checkpoints", time_s, because)]
         if self.terms.costs is None:
             return []
         every = self.terms.bounds("checkpoint_every_s", "any") or (math.inf,) * 3
         rate = self.terms.bounds("checkpoint_mb_per_s", "any") or (math.inf,) * 3
-        size = checkpoint_bytes(self.workload, self.terms)
+        given, memory = self.terms.given("checkpoint_gb"), self.workload.memory
+        kept = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
+        size = kept if given is None else given * GB
         fast, usual, slow = (size / (r * MEGA) if r else 0.0 for r in reversed(rate))
         low, mid, high = train_time_s.low, train_time_s.mid, train_time_s.high
         saves = _count_saves(mid, every[1])
         times = (_count_saves(low, every[0]) * fast, saves * usual, _count_saves(high, every[2]) * slow)
         because = f"{saves} of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
         return [TimelinePhase("checkpoints", _interval(times), because)]
-
-
-def _compute_wall_s(total_s: float, access: Access, runs: int) -> float:
-    """Return the time from the first start to the last result of some runs on a machine [s]."""
-    if access.is_always:
-        return runs * total_s
-    return SECONDS_PER_HOUR * access.calendar_hours(runs * total_s / SECONDS_PER_HOUR)
 
 
 def _format_steps(device_estimate: DeviceEstimate) -> str:
