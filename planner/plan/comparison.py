@@ -220,11 +220,10 @@ class Market:
     def _singles(self) -> dict[object, tuple[Offer, DeviceEstimate]]:
         """The cheapest offer of one device of each provider, accelerator, region and purchase option."""
         singles: dict[object, tuple[Offer, DeviceEstimate]] = {}
-        for selected, run in zip(self.offers, self.runs, strict=True):
-            offer, kind = selected.offer, _kind(selected.offer)
-            is_one = offer.devices == 1 and offer.complete and run.device_estimate.step_time_s is not None
-            if is_one and (kind not in singles or _price(offer) < _price(singles[kind][0])):
-                singles[kind] = offer, run.device_estimate
+        pairs = zip((one.offer for one in self.offers), (run.device_estimate for run in self.runs), strict=True)
+        for offer, estimate in sorted(pairs, key=_price):
+            if offer.devices == 1 and offer.complete and estimate.step_time_s is not None:
+                singles.setdefault(_kind(offer), (offer, estimate))
         return singles
 
 
@@ -232,8 +231,8 @@ def _kind(offer: Offer) -> object:
     return offer.provider, offer.accelerator, offer.region, offer.purchase
 
 
-def _price(offer: Offer) -> float:
-    return float("inf") if offer.usd_per_hour is None else float(offer.usd_per_hour)
+def _price(pair: tuple[Offer, DeviceEstimate]) -> float:
+    return float("inf") if pair[0].usd_per_hour is None else float(pair[0].usd_per_hour)
 
 
 def _machine(offer: Offer) -> _Machine:
