@@ -141,7 +141,9 @@ def gpuplan_says(model: str, accelerator: str, batch_size: int, *flags: str) -> 
         *flags,
     ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
-    offers = json.loads(done.stdout)["offers"]
+    from gpuplan.estimate_document import read_offers
+
+    offers = read_offers(json.loads(done.stdout))
     offer = min(offers, key=lambda one: one["devices"])  # a v2 is rented in fours, each with this batch
     return {"fits": offer["memory_fits"], "bytes": offer["memory_bytes"], "verdict": offer["memory_verdict"]}
 

@@ -12,12 +12,12 @@ import shutil
 import sys
 from pathlib import Path
 
-VIEWS = {"desktop": (1280, 900, "light"), "phone": (390, 844, "dark")}
-SECTIONS = ("cost-time", "offers", "step", "roofline", "memory", "bill", "epochs")
+VIEWS = {"desktop": (1300, 900), "phone": (400, 850)}
+FOLDS = ("bill", "step", "roofline", "memory", "epochs", "assumptions")
 
 
 def main(report: str, folder: str) -> None:
-    """Write one picture of the top of the page and one of each section, in both views."""
+    """Write pictures of the first screen, the page and each of its folded parts, in all views."""
     from playwright.sync_api import sync_playwright
 
     out = Path(folder)
@@ -26,14 +26,17 @@ def main(report: str, folder: str) -> None:
         browser = driver.chromium.launch(
             executable_path=shutil.which("chromium"), chromium_sandbox=os.geteuid() != 0
         )
-        for view, (width, height, scheme) in VIEWS.items():
-            size = {"width": width, "height": height}
-            page = browser.new_context(viewport=size, color_scheme=scheme, offline=True).new_page()  # type: ignore[arg-type]
-            page.goto(Path(report).resolve().as_uri())
-            page.wait_for_selector("#count:not(:empty)", state="attached")
-            page.screenshot(path=out / f"{view}-top.png")
-            for section in SECTIONS:
-                page.locator(f"#{section}").screenshot(path=out / f"{view}-{section}.png")
+        for view, (width, height) in VIEWS.items():
+            for scheme in ("light", "dark"):
+                size = {"width": width, "height": height}
+                page = browser.new_context(viewport=size, color_scheme=scheme, offline=True).new_page()  # type: ignore[arg-type]
+                page.goto(Path(report).resolve().as_uri())
+                page.wait_for_selector("#count:not(:empty)", state="attached")
+                page.screenshot(path=out / f"{view}-{scheme}-top.png")
+                page.screenshot(path=out / f"{view}-{scheme}-page.png", full_page=True)
+                for fold in FOLDS:
+                    page.locator(f"#{fold} > summary").click()
+                    page.locator(f"#{fold}").screenshot(path=out / f"{view}-{scheme}-{fold}.png")
         browser.close()
 
 

@@ -57,8 +57,9 @@ def main():
             "--max-time", options.max_time, "-o", str(profile),
         )  # fmt: skip
         chosen = [part for name in options.accelerator or ACCELERATORS for part in ("--accelerator", name)]
-        answer = gpuplan("estimate", str(profile), "--accelerator", "CPU", *chosen, "--retired", "--json")
-    show(json.loads(answer)["offers"])
+        answer = gpuplan("estimate", str(profile), "--accelerator", "CPU", *chosen, "--json")
+    answer = json.loads(answer)
+    show([{**answer["devices"][offer["device"]], **offer} for offer in answer["offers"]])
 
 
 def show(offers):

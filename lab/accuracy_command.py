@@ -22,6 +22,7 @@ CONTRADICTIONS = (
     ("--laws", ("--setting", "--from", "--recorded", "--memory", "--check", "--output", "--markdown", "--json"),
      "`{}` scores nothing, so `{}` has no effect"),
     ("--markdown", ("--json",), "`{}` and `{}` exclude each other"),
+    ("--markdown", ("--setting", "--from"), "`{}` needs every setting, so `{}` excludes it"),
 )  # fmt: skip
 
 
@@ -150,6 +151,7 @@ def _emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json
     from gpuplan.render.accuracy import build_setting_columns, build_setting_rows
     from gpuplan.render.output import emit_json, emit_rows, emit_text
 
+    from .keras3 import load_recorded_steps
     from .pages import format_accuracy_page
     from .score_record import round_digits
 
@@ -158,7 +160,7 @@ def _emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json
     if as_json:
         emit_json("gpuplan.accuracy/1", board)
     elif markdown:
-        emit_text(format_accuracy_page(round_digits(board["settings"])))
+        emit_text(format_accuracy_page(round_digits(board["settings"]), load_recorded_steps()))
     else:
         emit_rows(build_setting_columns(), build_setting_rows(board["settings"]))
 

@@ -74,17 +74,18 @@ def record_accuracy(profiles: Path) -> None:
     from gpuplan.files import write_atomically
 
     record = profiles / "accuracy.json"
-    _run_lab("accuracy", "--output", str(record))
+    _run("lab", "accuracy", "--output", str(record))
+    _run("lab.keras3")
     typer.echo(f"wrote {record}", err=True)
     page = profiles.resolve().parent / "docs" / "accuracy.md"
     if page.parent.is_dir():
-        write_atomically(page, _run_lab("accuracy", "--recorded", "--markdown"))
+        write_atomically(page, _run("lab", "accuracy", "--recorded", "--markdown"))
         typer.echo(f"wrote {page}", err=True)
 
 
-def _run_lab(*arguments: str) -> bytes:
-    """Run a command of the lab and return its output."""
-    done = subprocess.run([sys.executable, "-m", "lab", *arguments], stdout=subprocess.PIPE, check=False)
+def _run(*words: str) -> bytes:
+    """Run a module of the lab and return its output."""
+    done = subprocess.run([sys.executable, "-m", *words], stdout=subprocess.PIPE, check=False)
     if done.returncode:
-        raise GpuplanError(f"`python -m lab {' '.join(arguments)}` failed", hint="see its output above")
+        raise GpuplanError(f"`python -m {' '.join(words)}` failed", hint="see its output above")
     return done.stdout

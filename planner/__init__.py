@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._version import __version__
-    from .api import Estimate, estimate
+    from .api import Estimate, breakeven, estimate
     from .errors import CredentialsError, GpuplanError, NoAnswerError, UsageError
     from .step_timer import StepTimer
 
@@ -25,6 +25,7 @@ __all__ = [
     "StepTimer",
     "UsageError",
     "__version__",
+    "breakeven",
     "estimate",
 ]
 
@@ -36,6 +37,7 @@ _HOME = {
     "StepTimer": ".step_timer",
     "UsageError": ".errors",
     "__version__": "._version",
+    "breakeven": ".api",
     "estimate": ".api",
 }
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from .files import cache_dir_restored
 from .plan.estimate import Estimate as PlanEstimate
-from .plan.question import SortBy
+from .plan.estimate_request import EstimateRequest
+from .records import iter_field_parameters
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from .plan.breakeven import Breakeven
 
-# Arguments of `estimate` that describe the run, not the offers.
-WORK = (
-    "batch_size", "samples", "epochs", "steps", "tokens", "precision", "mode", "loss", "optimizer", "remat",
-    "script_timeout",
-)  # fmt: skip
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+Request = TypeVar("Request")
 
 
 class Estimate(PlanEstimate):
@@ -51,113 +52,75 @@ class Estimate(PlanEstimate):
         return build_offer_frame(self)
 
 
+def takes_fields(
+    record: Callable[Given, Request],
+) -> Callable[[Callable[[Any, Request], Answer]], Callable[Concatenate[Any, Given], Answer]]:
+    """Replace the second parameter of a function, a record, by its fields as keyword arguments.
+
+    Signature and docstring list the fields with their help; type checkers know them from the record.
+    """
+
+    def decorate(function: Callable[[Any, Request], Answer]) -> Callable[Concatenate[Any, Given], Answer]:
+        @wraps(function)
+        def flat(model: Any, *unnamed: Given.args, **named: Given.kwargs) -> Answer:
+            return function(model, record(*unnamed, **named))
+
+        taken, parameters = inspect.signature(function), list(iter_field_parameters(record))
+        plain = (one.replace(annotation=one.annotation.__origin__) for one in parameters)
+        flat.__signature__ = taken.replace(parameters=[taken.parameters["model"], *plain])  # type: ignore[attr-defined]
+        helps = (f"{one.name}: {one.annotation.__metadata__[0].help}" for one in parameters)
+        flat.__doc__ = (function.__doc__ or "").replace("FIELDS", "\n        ".join(helps))
+        return flat  # type: ignore[return-value]
+
+    return decorate
+
+
+@takes_fields(EstimateRequest)
 @cache_dir_restored()
-def estimate(
-    model: Any,
-    *,
-    batch_size: int | None = None,
-    samples: int | None = None,
-    epochs: int | None = None,
-    steps: int | None = None,
-    tokens: float | None = None,
-    precision: str | None = None,
-    mode: Literal["train", "infer"] = "train",
-    loss: str | None = None,
-    optimizer: str | None = None,
-    remat: bool = False,
-    accelerators: Sequence[str] = (),
-    providers: Sequence[str] = (),
-    regions: Sequence[str] = (),
-    purchase: Literal["on-demand", "spot", "any"] = "any",
-    devices: Sequence[float] = (),
-    hosts: Sequence[int] = (),
-    scaling: Literal["weak", "strong"] | None = None,
-    shard: str | None = None,
-    residency: Sequence[str] = (),
-    deadline: str | float | None = None,
-    budget: float | None = None,
-    hour_value: float | None = None,
-    wait_value: float | None = None,
-    quota: bool = False,
-    assume: Mapping[str, float] | None = None,
-    profiles: Sequence[str | Path] = (),
-    feed: str | None = None,
-    sort: SortBy = "cost",
-    retired: bool = False,
-    compile: bool = False,
-    best_batch: bool = False,
-    fit: bool = False,
-    script_timeout: str | float | None = None,
-) -> Estimate:
+def estimate(model: Any, request: EstimateRequest) -> Estimate:
     """Estimate time, cost and memory of a run on every accelerator that can be rented. Nothing is trained.
 
-    Environment, garbage collector and threads of the calling process stay as they are.
+    Environment, garbage collector and threads of the calling process stay as they are. Times are texts or numbers
+    of seconds. No value of a sequence selects all.
 
     Args:
         model: A `keras.Model`, or a MODEL reference as on the command line (`"ResNet50"`, `"train.py"`).
-        batch_size: Samples per device and step [-].
-        samples: Training samples per epoch [-].
-        epochs: Passes over the samples [-].
-        steps: Optimizer steps on one device, instead of epochs [-].
-        tokens: Training tokens of a language model's run, instead of samples, epochs and steps [-].
-        precision: A Keras dtype policy, or `tf32`.
-        mode: Training or inference.
-        loss: Name of the loss, for a model that is not compiled.
-        optimizer: Name of the optimizer, for a model that is not compiled.
-        remat: Recompute each layer's activations in the backward pass, as under `keras.RematScope(mode="full")`.
-        accelerators: Accelerators to include, such as `"T4"`; empty for all.
-        providers: Providers to include, such as `"aws"`; empty for all.
-        regions: Regions to include; empty for all.
-        purchase: Purchase option to include, or any.
-        devices: Numbers of devices per machine to include; empty for all [-].
-        hosts: Numbers of equal machines that share the work; empty for one [-].
-        scaling: Several devices: they share the batch (strong), or each keeps it (weak), which is another
-            training; None for strong. A script without a distribution runs on one device.
-        shard: What several devices hold in parts: `"none"`, `"zero1"`, `"zero2"`, `"fsdp"`, `"tensor:4"`,
-            or `"auto"` for the least of the first four that fits; None for what the script says.
-        residency: Permitted locations of the data: `eu`, `eea`, `uk` or countries.
-        deadline: Maximum time of the run: `"12h"`, the time by which it must end: `"Mon 08:00"`, or a number of
-            seconds [s].
-        budget: Maximum cost of the run [USD].
-        hour_value: Value of an hour of your time; None for the setting, 20 by default [USD/h].
-        wait_value: Value of an hour of waiting for results; None for the setting, 1 by default [USD/h].
-        quota: Compare the offers with your quotas at AWS, Azure and Google Cloud (asks them, a few seconds).
-        assume: Values that replace the catalog's assumptions: `{"boot_s": 90, "spot_life_h": 5}`.
-        profiles: Files written by `gpuplan profile` or `StepTimer`.
-        feed: Input pipeline: `"arrays"`, `"jpeg"`, or samples per second of one vCPU; None for no limit.
-        sort: Sort order of `offers`.
-        retired: Include offers that are no longer available.
-        compile: Exact memory: compile the step with XLA for each of `accelerators` (for a MODEL reference; takes
-            minutes).
-        best_batch: Also estimate each offer at the largest batch size that fits.
-        fit: Plan steps that do not fit as they could: sharded, in smaller passes whose gradients are accumulated,
-            with recomputed activations.
-        script_timeout: Time limit of a script: `"30m"`, or a number of seconds; None for 10 min [s].
+        FIELDS
 
     Raises:
         GpuplanError: The caller can fix the error: UsageError for a wrong argument, NoAnswerError if no offer
             passes the filters. A run that fits nowhere is no error: see `recommendation`.
     """
-    given = {**locals(), "assume": [f"{key}={value}" for key, value in (assume or {}).items()]}
     from .plan.estimate_model import estimate_model
-    from .plan.request import EstimateRequest, build_workload_options
+    from .plan.request import resolve_request
 
-    asked = EstimateRequest(**{one.name: given[one.name] for one in fields(EstimateRequest)}).resolve()
-    options = build_workload_options(**{name: given[name] for name in WORK})
     compiling = None
-    if compile:
+    if request.compile:
         from .plan.compilation import StepCompiler
 
         compiling = StepCompiler()
-    answer = estimate_model(
-        model,
-        asked.question,
-        options=options,
-        catalog=asked.catalog,
-        terms=asked.terms,
-        profiles=[Path(path) for path in profiles],
-        compiling=compiling,
-        best_batch=best_batch,
-        fit=fit,
-    )
+    answer = estimate_model(model, resolve_request(request), compiling=compiling)
     return Estimate(**{field.name: getattr(answer, field.name) for field in fields(answer)})
+
+
+@cache_dir_restored()
+def breakeven(model: Any, *, runs: int = 1, against: Sequence[str] = (), **asked: Any) -> Breakeven:
+    """Compare notebooks, this machine and the clouds for one run and for several. Nothing is trained.
+
+    Args:
+        model: A `keras.Model`, or a MODEL reference as on the command line.
+        runs: Number of equal runs, one after the other [-].
+        against: Alternatives by name, such as `"colab-free"`, `"aws:g4dn.xlarge:spot"`; empty for the best ones.
+        asked: Arguments of `estimate`.
+
+    Raises:
+        GpuplanError: The caller can fix the error: UsageError for a wrong argument, NoAnswerError if nothing can
+            run the work.
+    """
+    from .plan.breakeven import compare_alternatives
+    from .plan.context import build_context
+    from .plan.request import resolve_request
+
+    request = resolve_request(EstimateRequest(**asked))
+    context = build_context(model, request)
+    return compare_alternatives(context, question=request.question, against=tuple(against), runs=runs)

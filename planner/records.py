@@ -1,17 +1,27 @@
-"""Immutable records, faster to create than frozen dataclasses, and their conversion into JSON values."""
+"""Immutable records, faster to create than frozen dataclasses, and their conversion into JSON and parameters."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields, is_dataclass
 from datetime import date
 from decimal import Decimal
 from enum import Enum
 from functools import cache
+from inspect import Parameter
 from pathlib import PurePath
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
@@ -88,6 +98,30 @@ class Frozen:
         return f"{type(self).__qualname__}({values})"
 
 
+class Flag(NamedTuple):
+    """Help of a field, and how the command line shows it.
+
+    Args:
+        help: Meaning and form of the value.
+        panel: Group in the help of a command.
+        name: Flag without its hyphens; empty for the field's name.
+        metavar: Placeholder of the value; empty for its type.
+    """
+
+    help: str
+    panel: str = ""
+    name: str = ""
+    metavar: str = ""
+
+
+def iter_field_parameters(record: Callable[..., object]) -> Iterator[Parameter]:
+    """Yield a keyword parameter for each field of a dataclass, with its annotation."""
+    hints = get_type_hints(record, include_extras=True)
+    for one in fields(record):  # type: ignore[arg-type]
+        default = Parameter.empty if one.default is MISSING else one.default
+        yield Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[one.name])
+
+
 _known: dict[type, Callable[[Any], Any]] = {}  # conversions by type, filled on first use
 
 
@@ -153,6 +187,22 @@ def from_plain(kind: Any, value: Any, *, skip: frozenset[str] = frozenset()) -> 
     """
     reader = _find_reader(kind)
     return value if reader is None else reader(value, skip)
+
+
+def round_floats(value: Any) -> Any:
+    """Return JSON values with their floats rounded to six significant digits; whole ones need no point.
+
+    Example:
+        >>> round_floats({"time_s": [0.123456789, 1234567.8], "bytes": 123456789, "basis": None})
+        {'time_s': [0.123457, 1234570], 'bytes': 123456789, 'basis': None}
+    """
+    kind = type(value)
+    if kind is float:
+        rounded = float(f"{value:.6g}")
+        return int(rounded) if rounded.is_integer() else rounded
+    if kind is dict:
+        return {key: round_floats(member) for key, member in value.items()}
+    return [round_floats(member) for member in value] if kind is list else value
 
 
 _Reader = Callable[[Any, frozenset[str]], Any]

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .estimate_document import read_offers
+
 Row = Mapping[str, Any]
 
 
@@ -49,12 +51,12 @@ def _rows(profile: Any, question: Mapping[str, Any]) -> Sequence[Row]:
     if isinstance(profile, (str, Path)) and str(profile).endswith(".json"):
         document = json.loads(Path(profile).read_bytes())
         if document.get("schema") == SCHEMA:
-            return [row for row in document["offers"] if row["memory_fits"] is not False]
+            return [row for row in read_offers(document) if row["memory_fits"] is not False]
     if not isinstance(profile, Estimate):
         from .api import estimate
 
         profile = estimate(str(profile) if isinstance(profile, Path) else profile, **question)
-    return [row for row in profile.to_json()["offers"] if row["memory_fits"] is not False]
+    return [row for row in read_offers(profile.to_json()) if row["memory_fits"] is not False]
 
 
 def _fits(row: Row, resources: Any) -> bool:

@@ -42,6 +42,10 @@ class Interval:
         """Return the sum of two fully correlated quantities."""
         return Interval(low=self.low + other.low, mid=self.mid + other.mid, high=self.high + other.high)
 
+    def plus(self, constant: float) -> Interval:
+        """Return the interval shifted by a constant without uncertainty."""
+        return Interval(low=self.low + constant, mid=self.mid + constant, high=self.high + constant)
+
     def to_json(self) -> dict[str, float]:
         """Return the three numbers under the keys of the JSON contract."""
         return {"low": self.low, "mid": self.mid, "high": self.high}

@@ -9,6 +9,9 @@ from typing import Any
 
 from gpuplan.offers.notebooks import SessionLimits
 from gpuplan.offers.rows import Accelerator, Offer
+from gpuplan.plan.estimate import Estimate
+from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.question import Question
 from gpuplan.plan.select import OfferContext, Selection
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import GIB, Interval
@@ -116,3 +119,27 @@ def make_limits(**changes: Any) -> SessionLimits:
 def make_selection(*pairs: tuple[Offer, Accelerator | None]) -> Selection:
     """Return a selection of offers with their devices."""
     return Selection(offers=tuple(OfferContext(*pair) for pair in pairs), catalog_as_of="2026-01-21")
+
+
+def ask_about(
+    *pairs: tuple[Offer, Accelerator | None], work: dict[str, Any] | None = None, **asked: Any
+) -> Estimate:
+    """Return the estimate of the made-up workload on some offers, with changes of the work and of the question."""
+    return estimate_workload(
+        make_workload(**work or {}),
+        selection=make_selection(*pairs),
+        predictor=FakePredictor(),
+        question=Question(**asked),
+    )
+
+
+def ask(*accelerators: Accelerator, work: dict[str, Any] | None = None, **asked: Any) -> Estimate:
+    """Return the estimate on one offer of each accelerator, the first at $1 an hour, each next at one more."""
+    pairs = [
+        (make_offer(one.name, usd_per_hour=Decimal(usd), instance_type=one.name), one)
+        for usd, one in enumerate(accelerators, start=1)
+    ]
+    return ask_about(*pairs, work=work, **asked)
+
+
+TWENTY = [make_accelerator(f"GPU{number:02}") for number in range(20)]

@@ -40,12 +40,20 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_python_and_command_line_take_the_same_questions() -> None:
-    """Every flag that asks something is an argument, in the plural if it repeats."""
-    plural = {"accelerator": "accelerators", "provider": "providers", "region": "regions", "profile": "profiles"}
+    """Every flag that asks something is an argument; Python's help has their types and what they mean."""
     only_command = {"script_arguments", "show_all", "output", "json_", "breakdown", "explain"}
-    flags = {plural.get(name, name) for name in inspect.signature(command).parameters} - only_command
+    flags = set(inspect.signature(command).parameters) - only_command
+    arguments = inspect.signature(api.estimate).parameters
 
-    assert flags == set(inspect.signature(api.estimate).parameters)
+    assert flags == set(arguments)
+    assert str(arguments["deadline"]) == "deadline: str | float | None = None"
+    assert arguments["batch_size"].kind is inspect.Parameter.KEYWORD_ONLY
+    documented = re.findall(
+        r"^        (\w+): \S", inspect.getdoc(api.estimate).replace("\n", "\n    "), re.MULTILINE
+    )
+    assert set(arguments) <= set(documented)
+    with pytest.raises(TypeError, match="has no `batchsize`"):
+        api.estimate("ResNet50", batchsize=3)
 
 
 def test_an_estimate_of_a_script() -> None:
@@ -95,7 +103,7 @@ def test_a_hostile_name_stays_text_in_a_notebook() -> None:
 
     assert "<script" not in html
     assert html.count("</table>") == 1
-    assert "&lt;script&gt;" in html
+    assert "alert" not in html
     assert all('style="text-align:' in cell for cell in cells)
     assert all('scope="col"' in cell for cell in cells if cell.startswith("<th"))
 
@@ -106,3 +114,14 @@ def test_wrong_arguments_are_usage_errors() -> None:
         gpuplan.estimate("ResNet50", epochs=1, steps=1)
     with pytest.raises(gpuplan.GpuplanError, match="is not a duration"):
         gpuplan.estimate("ResNet50", deadline="soon")
+
+
+def test_breakeven_takes_what_estimate_takes() -> None:
+    """One run of it has the decision of `estimate`; a misspelt argument is a TypeError."""
+    asked = {"providers": ["lambda", "aws"], "epochs": 2, "hour_value": 30.0, "assume": {"boot_s": 60}}
+    compared = gpuplan.breakeven(str(EXAMPLE), runs=3, **asked)
+
+    assert compared.to_json()["decision"] == gpuplan.estimate(str(EXAMPLE), **asked).decision_json()
+    assert {1, 3} <= set(compared.totals)
+    with pytest.raises(TypeError):
+        gpuplan.breakeven(str(EXAMPLE), epoch=2)

@@ -1,4 +1,4 @@
-"""Griffe extension: the signature of classes derived from `gpuplan.records.Frozen`.
+"""Griffe extension: signatures of classes derived from `gpuplan.records.Frozen`, and of `gpuplan.estimate`.
 
 Their constructor takes the annotated fields as keyword arguments, as `typing.dataclass_transform` tells type
 checkers. Griffe knows the decorator `dataclass` but not this transform, and would miss every documented argument.
@@ -6,11 +6,13 @@ checkers. Griffe knows the decorator `dataclass` but not this transform, and wou
 
 from __future__ import annotations
 
+import inspect
+from importlib import import_module
 from typing import Any
 
 import griffe
 
-BASE = "Frozen"
+BASE, TAKER = "Frozen", "takes_fields"
 
 
 class FrozenSignatures(griffe.Extension):
@@ -30,6 +32,23 @@ class FrozenSignatures(griffe.Extension):
         init = griffe.Function("__init__", parameters=griffe.Parameters(own, *fields), returns="None")
         init.lineno, init.endlineno = cls.lineno, cls.endlineno
         cls.set_member("__init__", init)
+
+    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
+        """Give a function that takes the fields of a record their parameters and help, as at run time."""
+        if not any(TAKER in str(one.value) for one in func.decorators):
+            return
+        taken = getattr(import_module(func.path.rpartition(".")[0]), func.name)
+        func.parameters = griffe.Parameters(*map(_convert_parameter, inspect.signature(taken).parameters.values()))
+        if func.docstring is not None:
+            func.docstring.value = inspect.getdoc(taken)
+
+
+def _convert_parameter(one: inspect.Parameter) -> griffe.Parameter:
+    """Return a parameter of a function at run time as griffe's."""
+    kind = griffe.ParameterKind[one.kind.name.lower()]
+    default = None if one.default is one.empty else repr(one.default)
+    annotation = one.annotation if isinstance(one.annotation, str) else inspect.formatannotation(one.annotation)
+    return griffe.Parameter(one.name, annotation=annotation, kind=kind, default=default)
 
 
 def _is_field(attribute: griffe.Attribute) -> bool:

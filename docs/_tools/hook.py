@@ -18,6 +18,8 @@ FILES = (
     "schemas/*.json",
     "catalog/*.toml",
     "profiles/*.toml",
+    "profiles/accuracy.json",
+    "profiles/memory.json",
     "benchmarks/*.py",
     "benchmarks/results/*",
     "LICENSE",
@@ -35,10 +37,10 @@ def on_startup(**_: Any) -> None:
 
 
 def on_config(config: Any) -> Any:
-    """Put the commands into the navigation."""
-    for entry in config.nav:
-        if "Commands" in entry:
-            entry["Commands"] = ["commands/index.md", *({c.name: _page(c)} for c in commands())]
+    """Put the commands into the section of the navigation that names them."""
+    entries = (entry for section in config.nav for entries in section.values() for entry in entries)
+    (commands_entry,) = (entry for entry in entries if "Commands" in entry)
+    commands_entry["Commands"] = ["commands/index.md", *({c.name: _page(c)} for c in commands())]
     return config
 
 

@@ -33,7 +33,7 @@ SEPARATORS = {"&&", "||", "|", ";", ">", ">>", "<"}
 NOT_RUN = {
     "catalog refresh": "the network",
     "catalog diff": "prices that were refreshed",
-    "quota": "a cloud account",
+    "quota": "a cloud account", "estimate train.py --provider aws --quota": "a cloud account",
     "ps --cloud": "a cloud account",
     "stop": "a run, which it would end",
     "reap": "runs, which it would end",
@@ -87,10 +87,12 @@ def pages() -> list[Path]:
 
 
 def snippets(page: Path) -> Iterator[Snippet]:
-    """Yield the commands of a page's shell blocks."""
-    for block in re.findall(
-        r"^```(?:sh|bash)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    ):
+    """Yield the commands of a page's shell blocks, and of its tables of questions."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(?:sh|bash)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    for table in re.findall(r"^\| question \| command \|\n((?:\|.*\n)+)", text, re.MULTILINE):
+        blocks.insert(0, "\n".join(re.findall(r"^\| .* \| `(.+)` \|$", table, re.MULTILINE)))
+    for block in blocks:
         for line in block.replace("\\\n", " ").splitlines():
             for words in _simple_commands(line):
                 if words[:1] == ["gpuplan"]:

@@ -61,7 +61,14 @@ class Shell:
     printed: list[str] = field(default_factory=list)
 
     def run(self, words: Sequence[str], *, shown: bool = True) -> str:
-        """Run a command on a terminal and return what it prints; RuntimeError when it fails."""
+        """Run a command on a terminal and return what is then on it; RuntimeError when it fails."""
+        text = on_screen(self.capture(words))
+        if shown:
+            self.printed.append(f"$ gpuplan {shlex.join(words)}\n{text}")
+        return text
+
+    def capture(self, words: Sequence[str]) -> str:
+        """Run a command on a terminal and return all that it sends there; RuntimeError when it fails."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             [self.program, *words],
@@ -74,14 +81,14 @@ class Shell:
         os.close(theirs)
         text = _read_all(ours)
         if process.wait(timeout=LIMIT_S) != 0:
-            raise RuntimeError(f"`gpuplan {shlex.join(words)}` ended with {process.returncode}:\n{text}")
-        if shown:
-            self.printed.append(f"$ gpuplan {shlex.join(words)}\n{text}")
+            raise RuntimeError(
+                f"`gpuplan {shlex.join(words)}` ended with {process.returncode}:\n{on_screen(text)}"
+            )
         return text
 
 
 def _read_all(terminal: int) -> str:
-    """Return the terminal output until its last user closes it."""
+    """Return what is sent to a terminal until its last user closes it."""
     parts = []
     while True:
         try:
@@ -92,7 +99,7 @@ def _read_all(terminal: int) -> str:
             break
         parts.append(part)
     os.close(terminal)
-    return on_screen(b"".join(parts).decode())
+    return b"".join(parts).decode()
 
 
 def on_screen(text: str) -> str:

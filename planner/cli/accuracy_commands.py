@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..render.progress import say
+from .flags import AsJson
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def accuracy(
         list[str] | None,
         typer.Option(help="One setting (architecture, profet, source, accelerator ...); repeatable."),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Print prediction errors on held-out data.
 
@@ -57,13 +58,11 @@ def accuracy(
 def _emit_recorded(settings: list[str], *, as_json: bool) -> None:
     from ..plan.accuracy import load_recorded_board
     from ..render.accuracy import build_setting_columns, build_setting_rows
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
 
     board = load_recorded_board(settings)
-    if as_json:
-        emit_json("gpuplan.accuracy/1", board)
-    else:
-        emit_rows(build_setting_columns(), build_setting_rows(board["settings"]))
+    rows = build_setting_rows(board["settings"])
+    emit_result("gpuplan.accuracy/1", board, build_setting_columns(), rows, as_json=as_json)
 
 
 def _score_file(file: Path) -> Scoreboard:
@@ -82,11 +81,9 @@ def _score_file(file: Path) -> Scoreboard:
 
 def _emit_own(board: Scoreboard, *, as_json: bool) -> None:
     from ..render.accuracy import build_scoreboard_columns, build_scoreboard_rows
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
 
-    if as_json:
-        emit_json("gpuplan.accuracy/1", board.to_json())
-    else:
-        emit_rows(build_scoreboard_columns(), build_scoreboard_rows(board), title=board.protocol)
+    columns, rows = build_scoreboard_columns(), build_scoreboard_rows(board)
+    emit_result("gpuplan.accuracy/1", board.to_json(), columns, rows, as_json=as_json, title=board.protocol)
     for measurement, reason in board.unpredicted:
         say(f"not predicted: {measurement.model} on {measurement.accelerator}: {reason}")

@@ -18,8 +18,9 @@ import typer
 from ..errors import GpuplanError
 from ..files import cache_dir_restored
 from ..render.progress import say
+from .help_pages import CommandGroup, PanelCommand
 from .option_values import bypass_adapters
-from .removed_options import find_replacement
+from .parse_errors import describe_parse_error
 
 USAGE = 2
 INTERRUPTED = 130
@@ -27,21 +28,42 @@ LONGEST_WORD = 200
 FULL = "free some space on that disk, then repeat the command"
 MODELLING = ("jax", "keras", "numpy", "scipy")  # packages that a light installation leaves out
 
-# Modules in the order of the help page, with the functions (or groups) that are commands, and constants as
-# `REPORT_EPILOG` for text below their help; only the module of the executed command is loaded.
-COMMANDS = {
-    "estimate_commands": ("estimate", "report", "epochs"),
-    "comparison_commands": ("breakeven", "rig", "sweep"),
-    "catalog_commands": ("offers", "accelerators", "quota"),
-    "refresh_commands": ("catalog",),
-    "accuracy_commands": ("accuracy",),
-    "profile_commands": ("profile", "reconcile"),
-    "benchmark_command": ("benchmark",),
-    "launch_commands": ("launch", "ps", "stop", "reap"),
-    "doctor_command": ("doctor",),
-    "export_command": ("export",),
-    "mcp_command": ("mcp",),
+# Group of the help page -> command -> its module and what it does; only the executed command is loaded.
+# Constants as `REPORT_EPILOG` are text below a command's help.
+GROUPS = {
+    "Estimate": {
+        "estimate": ("estimate_commands", "Time and cost of a training run, wherever it can be rented."),
+        "breakeven": ("comparison_commands", "Compare notebooks, your machine and the clouds over runs."),
+        "rig": ("comparison_commands", "Compare buying a machine with renting."),
+        "sweep": ("comparison_commands", "Try batch sizes, precisions and devices: the best points."),
+        "epochs": ("estimate_commands", "Extrapolate how many epochs reach a target."),
+        "report": ("estimate_commands", "Write a plan as one HTML page."),
+    },
+    "Launch": {
+        "launch": ("launch_commands", "Start the machine of a plan, run the script, end it."),
+        "ps": ("launch_commands", "List machines that may cost money."),
+        "stop": ("launch_commands", "End runs or machines for good."),
+        "reap": ("launch_commands", "End machines that are past their cap."),
+        "export": ("export_command", "Write an offer as a file for another launcher."),
+    },
+    "Measure": {
+        "profile": ("profile_commands", "Measure a model's step time on this machine."),
+        "benchmark": ("benchmark_command", "Measure canonical workloads on this device."),
+        "reconcile": ("profile_commands", "Compare a run with its prediction, and keep it."),
+        "accuracy": ("accuracy_commands", "Show how far predictions are off on held-out data."),
+    },
+    "Data": {
+        "offers": ("catalog_commands", "List what can be rented, with prices."),
+        "accelerators": ("catalog_commands", "List accelerators: memory, bandwidth, peaks."),
+        "quota": ("catalog_commands", "Show how many accelerators your account may start."),
+        "catalog": ("refresh_commands", "Refresh and check prices."),
+    },
+    "Installation": {
+        "doctor": ("doctor_command", "Show versions, devices, credentials and folders."),
+        "mcp": ("mcp_command", "Serve commands to an assistant (Model Context Protocol)."),
+    },
 }
+COMMANDS = {name: home for commands in GROUPS.values() for name, home in commands.items()}
 
 
 def _print_version(wanted: bool) -> None:
@@ -70,9 +92,11 @@ def gpuplan(
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
-    """Build the application with the command of a command line, or with all commands."""
-    wanted = next((name for name, commands in COMMANDS.items() if arguments and arguments[0] in commands), None)
-    return _build_app(tuple(COMMANDS) if wanted is None else (wanted,))
+    """Build the application with the command of a command line, with none for its own help, or with all."""
+    first = arguments[0] if arguments else ""
+    if first in ("-h", "--help"):
+        return _build_app(())
+    return _build_app((first,) if first in COMMANDS else tuple(COMMANDS))
 
 
 def _command_for(arguments: Sequence[str]) -> Callable[..., Any]:
@@ -83,22 +107,25 @@ def _command_for(arguments: Sequence[str]) -> Callable[..., Any]:
 
 
 @cache
-def _build_app(modules: Iterable[str]) -> typer.Typer:
+def _build_app(commands: Iterable[str]) -> typer.Typer:
+    CommandGroup.groups = GROUPS
     made = typer.Typer(
         name="gpuplan",
+        cls=CommandGroup,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     made.callback(invoke_without_command=True)(gpuplan)
-    for module in modules:
+    for name in commands:
+        module, text = COMMANDS[name]
         home = import_module(f".{module}", __package__)
-        for name in COMMANDS[module]:
-            found = getattr(home, name)
-            if isinstance(found, typer.Typer):
-                made.add_typer(found, name=name)
-            else:
-                made.command(name, epilog=getattr(home, f"{name.upper()}_EPILOG", None))(found)
+        found = getattr(home, name)
+        if isinstance(found, typer.Typer):
+            made.add_typer(found, name=name, short_help=text)
+        else:
+            epilog = getattr(home, f"{name.upper()}_EPILOG", None)
+            made.command(name, cls=PanelCommand, epilog=epilog, short_help=text)(found)
     return made
 
 
@@ -136,8 +163,8 @@ def run(arguments: Sequence[str]) -> int:
         _print_error(str(error), hint=error.hint)
         return error.exit_code
     except typer.TyperException as error:
-        hint = find_replacement(arguments) or f"see `{_get_command_path(error)} --help`"
-        _print_error(_one_line(error.format_message()), hint=hint)
+        described = describe_parse_error(error, arguments)
+        _print_error(described.message, hint=described.hint)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
@@ -184,15 +211,3 @@ def _shorten(message: str) -> str:
     """Return one line, in which very long words (a pasted file as a name) are cut."""
     words = " ".join(message.splitlines()).split(" ")
     return " ".join(word if len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}…" for word in words)
-
-
-def _one_line(message: str) -> str:
-    """Convert typer's message to the project's style: lower case, one line, no full stop."""
-    text = " ".join(message.split()).replace("Value error, ", "").rstrip(".")
-    return text[:1].lower() + text[1:]
-
-
-def _get_command_path(error: typer.TyperException) -> str:
-    """Return the command whose arguments were wrong."""
-    context = getattr(error, "ctx", None)
-    return "gpuplan" if context is None else context.command_path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..render.progress import say
-from .flags import Backend, Device
+from .flags import AsJson, Backend, Device
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def benchmark(
     only: Annotated[list[str] | None, typer.Option(help="Workload to measure; repeatable.")] = None,
     backend: Backend = None,
     device: Device = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Measure canonical Keras workloads on this device, as rows of measurements.
 

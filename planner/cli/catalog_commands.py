@@ -10,30 +10,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import UsageError, near_names_hint
+from ..plan.estimate_request import EstimateRequest
 from ..records import to_plain
 from ..render.progress import say
-from .flags import Accelerator as AcceleratorFlag
-from .flags import Provider, Region
+from .flags import OFFERS, AsJson, expand_flag_groups
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
-    from ..offers.rows import Accelerator
+    from collections.abc import Sequence
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-SHOWN_OFFERS = 25  # on a terminal, without --all
+    from ..offers.rows import Accelerator, Offer
+
+SHOWN_OFFERS = 10  # on a terminal, without --all
 
 
-def offers(  # noqa: PLR0917 (typer passes everything by name)
-    accelerator: AcceleratorFlag = None,
-    provider: Provider = None,
-    region: Region = None,
-    purchase: Annotated[str, typer.Option(help="Purchase option: on-demand, spot or any.")] = "any",
-    devices: Annotated[
-        list[float] | None, typer.Option(help="Only this number of GPUs or TPU chips; repeatable.")
-    ] = None,
+@expand_flag_groups
+def offers(
+    *,
+    request: Annotated[EstimateRequest, OFFERS],
     retired: Annotated[bool, typer.Option(help="Include listed offers that are no longer available.")] = True,
     show_all: Annotated[
-        bool, typer.Option("--all", help=f"On a terminal, list more than the {SHOWN_OFFERS} cheapest.")
+        bool, typer.Option("--all", help="On a terminal, list every offer, not the cheapest of each kind.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -45,18 +42,15 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
     """
     from ..offers.catalog import load_user_catalog, select_offers, sort_by_device_price
     from ..offers.local import probe_local_offer
-    from ..render.catalog import OFFER_COLUMNS, build_offer_row
-    from ..render.output import emit_json, emit_rows, emit_text
+    from ..render.catalog import OFFER_COLUMNS, build_offer_row, describe_cheapest, select_current_offers
+    from ..render.estimate_screen import wrap
+    from ..render.output import emit_json, emit_rows, emit_text, get_terminal_width
     from ..settings import load_settings
 
     catalog = load_user_catalog(load_settings())
     found = select_offers(
         (*catalog.offers, probe_local_offer(catalog)[0]),
-        accelerators=accelerator or (),
-        providers=provider or (),
-        regions=region or (),
-        purchase=purchase,
-        devices=devices or (),
+        **{name: getattr(request, name) for name in OFFERS},
         include_retired=retired,
         names=catalog.names,
     )
@@ -65,17 +59,21 @@ def offers(  # noqa: PLR0917 (typer passes everything by name)
         rows = [build_offer_row(offer) for offer in found]
         emit_json("gpuplan.offers/1", {"as_of": catalog.as_of, "offers": rows})
     else:
-        shown = found if show_all or not sys.stdout.isatty() else found[:SHOWN_OFFERS]
+        shown: Sequence[Offer] = found
+        if sys.stdout.isatty() and not show_all:
+            current = select_current_offers(found)
+            shown = (current or found)[:SHOWN_OFFERS]
+            emit_text("\n".join([*wrap(describe_cheapest(current), get_terminal_width()), "", ""]))
         emit_rows(OFFER_COLUMNS, [build_offer_row(offer) for offer in shown])
         if len(shown) < len(found):
-            emit_text(f"Shown: {len(shown)} of {len(found)} offers, the cheapest per device first; more: --all.\n")
+            emit_text(f"and {len(found) - len(shown):,} more offers: --all\n")
         from ..render.estimate_notes import format_age_line
 
-        line = format_age_line(found) if sys.stdout.isatty() else ""  # JSON and TSV contain the dates
+        line = format_age_line(shown) if sys.stdout.isatty() else ""  # JSON and TSV contain the dates
         if line:
-            say(f"warning: {line}")
-        named = accelerator or [found[0].accelerator]
-        suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=provider, region=region))
+            say(line)
+        named, others = request.accelerators or [found[0].accelerator], (request.providers, request.regions)
+        suggest_next(format_command("estimate", "MODEL", accelerator=named, provider=others[0], region=others[1]))
 
 
 def accelerators(
@@ -90,17 +88,14 @@ def accelerators(
     """
     from ..offers.catalog import load_catalog
     from ..render.catalog import ACCELERATOR_COLUMNS, build_accelerator_row
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
     from ..settings import load_settings
 
     known = list(load_catalog(load_settings().catalog_dir).accelerators.values())
     found = _filter_by_architecture(known, architecture or [])
     rows = [build_accelerator_row(row) for row in found]
-    if as_json:
-        emit_json("gpuplan.accelerators/1", {"accelerators": rows})
-    else:
-        emit_rows(ACCELERATOR_COLUMNS, rows)
-        suggest_next(format_command("offers", accelerator=found[0].name))
+    emit_result("gpuplan.accelerators/1", {"accelerators": rows}, ACCELERATOR_COLUMNS, rows, as_json=as_json)
+    suggest_next(format_command("offers", accelerator=found[0].name), as_json=as_json)
 
 
 def _filter_by_architecture(rows: list[Accelerator], wanted: list[str]) -> list[Accelerator]:
@@ -117,7 +112,7 @@ def _filter_by_architecture(rows: list[Accelerator], wanted: list[str]) -> list[
 def quota(
     provider: Annotated[str, typer.Option(help="Provider: aws, azure or gcp.")],
     region: Annotated[str, typer.Option(help="Region, as the provider spells it.")],
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Show how many accelerators your account may start in a region; nothing is requested or changed.
 
@@ -130,7 +125,7 @@ def quota(
     from ..offers.refresh.http import HttpClient
     from ..offers.refresh.quotas import get_quota_endpoints, read_quotas
     from ..render.catalog import QUOTA_COLUMNS
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
     from ..render.progress import status
     from ..settings import load_settings
 
@@ -138,11 +133,8 @@ def quota(
     with closing(HttpClient()) as http, status(f"asking {provider}"):
         found = read_quotas(provider, region, environ=os.environ, endpoints=endpoints, http=http)
     rows = [{**to_plain(one), "sentence": one.sentence} for one in found]
-    if json_:
-        emit_json("gpuplan.quota/1", {"quotas": rows})
-        return
-    emit_rows(QUOTA_COLUMNS, rows)
-    for one in found:
+    emit_result("gpuplan.quota/1", {"quotas": rows}, QUOTA_COLUMNS, rows, as_json=json_)
+    for one in () if json_ else found:
         if one.limit == 0:
             say(one.sentence)
-    suggest_next(format_command("estimate", "MODEL", provider=provider, region=region))
+    suggest_next(format_command("estimate", "MODEL", provider=provider, region=region), as_json=json_)

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import UsageError
 from ..limits import MAX_BATCH_SIZE, require_count
-from .flags import (
-    Assume,
-    FitFlag,
-    LimitFlags,
-    ModelArgument,
-    OfferFlags,
-    OutputFlags,
-    RunFlags,
-    ScriptArguments,
-    Shard,
-    build_options,
-    build_request,
-    expand_flag_groups,
-)
+from ..plan.estimate_request import EstimateRequest
+from .flags import OFFERS, RUN, VALUES, ModelArgument, OutputFlags, ScriptArguments, expand_flag_groups
 from .messages import changed_flags, format_command, show_estimate_progress, suggest_next
 from .option_values import LONGEST_NUMBER
 
 if TYPE_CHECKING:
     from ..plan.question import EstimateContext
-    from ..plan.sweep import SweepResult
     from ..workload.model import Workload
 
 
@@ -52,59 +39,34 @@ def breakeven(
         ),
     ] = None,
     runs: Annotated[int, typer.Option(help="Number of runs.")] = 1,
-    work: RunFlags,
-    offers: OfferFlags,
-    shard: Shard = None,
-    limits: LimitFlags,
-    fit: FitFlag = False,
+    request: Annotated[EstimateRequest, (*RUN, *OFFERS, *VALUES, "shard", "fit")],
     out: OutputFlags,
 ) -> None:
     """Compare free and paid notebooks, your machine and the clouds: money, time and break-even points."""
-    from ..plan.breakeven import BreakevenQuery, compare_alternatives
+    from ..plan.breakeven import compare_alternatives
     from ..plan.context import build_context
     from ..plan.fit_options import prepare_fit, require_fittable
+    from ..plan.request import resolve_request
     from ..render.comparison import build_breakeven_json, emit_breakeven
     from ..workload.capture.kept_models import keep_models_built
 
-    query = BreakevenQuery(
-        against=tuple(name.strip() for name in (against or "").split(",") if name.strip()), runs=runs
-    )
-    options = build_options(work)
-    if fit:
-        require_fittable(options)
+    names = tuple(name.strip() for name in (against or "").split(",") if name.strip())
     out.require_writable()
-    asked = build_request(offers, limits, shard=shard).resolve()
+    asked = resolve_request(request)
+    if request.fit:
+        require_fittable(asked.options)
     with show_estimate_progress(model) as tell, keep_models_built():
-        context = build_context(
-            model,
-            asked.question,
-            options=options.with_callback(tell),
-            script_arguments=script_arguments or (),
-            catalog=asked.catalog,
-            terms=asked.terms,
-        )
+        context = build_context(model, asked.with_callback(tell), script_arguments=script_arguments or ())
         question, ways = asked.question, None
-        if fit:
+        if request.fit:
             question, ways = prepare_fit(context, model, question, script_arguments=script_arguments or ())
-        result = compare_alternatives(context, query, question=question, ways=ways)
+        result = compare_alternatives(context, question=question, against=names, runs=runs, ways=ways)
     out.write(lambda: build_breakeven_json(result))
     emit_breakeven(result, as_json=out.json_)
-    best = result.best.alternative.offer.offer
-    suggest_next(
-        format_command(
-            "estimate",
-            model,
-            provider=best.provider,
-            accelerator=best.accelerator,
-            devices=best.devices,
-            shard=shard,
-            fit=fit,
-            **changed_flags(work),
-            o="plan.json",
-            arguments=script_arguments,
-        ),
-        as_json=out.json_,
-    )
+    best = result.best.offer.offer
+    found = {"provider": best.provider, "accelerator": best.accelerator, "devices": best.devices}
+    flags = {**found, **changed_flags(request, *RUN, "shard", "fit"), "o": "plan.json"}
+    suggest_next(format_command("estimate", model, **flags, arguments=script_arguments), as_json=out.json_)
 
 
 RIG_EPILOG = """Examples:
@@ -114,7 +76,6 @@ RIG_EPILOG = """Examples:
   gpuplan rig train.py --accelerator RTX3090 --price 1400 --electricity 0.35
 """
 OWN = ("power_w", "idle_power_w", "value_lost_per_year")  # fields of `OwnedMachine` that --assume sets
-HOST_W = 150.0  # assumed for a desktop in training: processor, memory, fans, power supply losses
 
 
 @expand_flag_groups
@@ -135,47 +96,40 @@ def rig(
             "idle_power_w=0, value_lost_per_year=0.3; repeatable."
         ),
     ] = None,
-    work: RunFlags,
+    request: Annotated[EstimateRequest, RUN],
     out: OutputFlags,
 ) -> None:
     """Compare buying a machine with renting: the month from which on buying pays off."""
-    from ..plan.buy_or_rent import OwnedMachine, compare_buy_rent, find_rentals_by_price, find_rentals_for_work
+    from ..offers.user_prices import require_power_w
+    from ..plan.buy_or_rent import OwnedMachine, compare_by_price, compare_for_work
     from ..plan.context import build_context
     from ..plan.cost_terms import take_overrides
-    from ..plan.request import EstimateRequest
+    from ..plan.request import resolve_request
     from ..render.comparison import build_rig_json, emit_rig
 
     out.require_writable()
     own, other = take_overrides(assume or (), {name: name for name in OWN})
-    asked = EstimateRequest(assume=other).resolve()
+    asked = resolve_request(replace(request, assume=other))
     name = asked.catalog.names.resolve(accelerator)
-    board_w = asked.catalog.accelerators[name].tdp_w
-    if board_w is not None:
-        own.setdefault("power_w", devices * board_w + HOST_W)
-    elif "power_w" not in own:
-        raise UsageError(f"the power of {name} is not known", hint="add `--assume power_w=450`")
+    if "power_w" not in own:
+        own["power_w"] = require_power_w(asked.catalog.accelerators[name], devices)
     owned = OwnedMachine(purchase_usd=price, electricity_usd_per_kwh=electricity, hours_a_week=hours_a_week, **own)
     if model is None:
-        rivals = find_rentals_by_price(asked.catalog, name, devices)
+        result = compare_by_price(
+            owned, accelerator=name, devices=devices, catalog=asked.catalog, terms=asked.terms
+        )
     else:
-        options = build_options(work)
         with show_estimate_progress(model) as tell:
-            context = build_context(
-                model,
-                asked.question,
-                options=options.with_callback(tell),
-                catalog=asked.catalog,
-                terms=asked.terms,
+            context = build_context(model, asked.with_callback(tell))
+            result = compare_for_work(
+                owned, accelerator=name, devices=devices, context=context, question=asked.question
             )
-            rivals = find_rentals_for_work(context, asked.question, accelerator=name, devices=devices)
-    wait_value = asked.question.wait_value_usd
-    verdicts = compare_buy_rent(owned, accelerator=name, rivals=rivals, wait_value_usd=wait_value)
-    out.write(lambda: build_rig_json(verdicts))
-    emit_rig(verdicts, as_json=out.json_)
+    out.write(lambda: build_rig_json(result))
+    emit_rig(result, as_json=out.json_)
     if model is None:
         step = format_command("rig", "MODEL", accelerator=name, price=price)
     else:
-        step = format_command("breakeven", model, **changed_flags(work))
+        step = format_command("breakeven", model, **changed_flags(request, *RUN))
     suggest_next(step, as_json=out.json_)
 
 
@@ -198,33 +152,22 @@ def sweep(
         typer.Option(help="Batch sizes per device, comma-separated. Default: half, once and twice the model's."),
     ] = None,
     precisions: Annotated[str, typer.Option(help="Precisions, comma-separated.")] = PRECISIONS,
-    samples: Annotated[int | None, typer.Option(help="Training samples per epoch.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Number of passes over the samples.")] = None,
-    offers: OfferFlags,
-    shard: Shard = None,
-    assume: Assume = None,
+    request: Annotated[EstimateRequest, ("samples", "epochs", *OFFERS, "shard", "assume")],
     out: OutputFlags,
 ) -> None:
     """Try batch sizes, precisions, numbers of devices and purchase options; show the best points only."""
     from ..plan.context import build_context
+    from ..plan.request import resolve_request
     from ..plan.sweep import sweep
-    from ..render.comparison import emit_sweep
+    from ..render.comparison import build_sweep_json, emit_sweep
     from ..workload.capture.kept_models import keep_models_built
     from ..workload.capture.load import load_workload
 
-    options = build_options(samples=samples, epochs=epochs)
     sizes = None if batch_sizes is None else _parse_batch_sizes(batch_sizes)
     out.require_writable()
-    asked = build_request(offers, shard=shard, assume=assume).resolve()
+    asked = resolve_request(request)
     with show_estimate_progress(model) as tell, keep_models_built():
-        context = build_context(
-            model,
-            asked.question,
-            options=options.with_callback(tell),
-            script_arguments=script_arguments or (),
-            catalog=asked.catalog,
-            terms=asked.terms,
-        )
+        context = build_context(model, asked.with_callback(tell), script_arguments=script_arguments or ())
         own = context.workload
 
         def trace(batch_size: int, precision: str) -> Workload:
@@ -241,29 +184,14 @@ def sweep(
             precisions=[name.strip() for name in precisions.split(",") if name.strip()],
             trace=trace,
         )
-    out.write(result.to_json)
+    out.write(lambda: build_sweep_json(result))
     emit_sweep(result, as_json=out.json_)
-    suggest_next(
-        _format_estimate_command(result, {"shard": shard, "samples": samples, "epochs": epochs}, script_arguments),
-        as_json=out.json_,
-    )
-
-
-def _format_estimate_command(
-    result: SweepResult, flags: dict[str, Any], script_arguments: list[str] | None
-) -> str:
-    """Return the command that estimates the cheapest of the best points."""
-    point = min(result.best, key=lambda point: point.cost_usd)
-    offer = point.offer.offer
-    return format_command(
-        "estimate",
-        result.model,
-        accelerator=offer.accelerator,
-        devices=offer.devices,
-        **{**flags, "batch_size": point.batch_size, "precision": point.precision},
-        o="plan.json",
-        arguments=script_arguments,
-    )
+    trial = result.trials[0]
+    found = {"accelerator": trial.taken.offer.accelerator, "devices": trial.taken.offer.devices}
+    work = {"batch_size": trial.batch_size, "precision": trial.precision, "o": "plan.json"}
+    flags = {**found, **changed_flags(request, "samples", "epochs", "shard"), **work}
+    name = result.context.workload.model
+    suggest_next(format_command("estimate", name, **flags, arguments=script_arguments), as_json=out.json_)
 
 
 def _build_default_batch_sizes(context: EstimateContext) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .flags import AsJson
 from .messages import format_command, suggest_next
 
 
@@ -14,7 +15,7 @@ def doctor(
     quick: Annotated[
         bool, typer.Option("--quick", help="Skip loading the backends to list their devices.")
     ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Show versions, devices, extras, credentials (found or not), the age of prices, and folders.
 
@@ -28,16 +29,13 @@ def doctor(
     """
     from ..doctor.report import SCHEMA, examine_installation
     from ..render.doctor import DOCTOR_COLUMNS, build_doctor_rows
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
     from ..render.progress import status
     from ..settings import get_today
 
     with status("checking this installation"):
         report = examine_installation(environ=os.environ, today=get_today(), ask_devices=not quick)
-    if json_:
-        emit_json(SCHEMA, report)
-    else:
-        emit_rows(DOCTOR_COLUMNS, build_doctor_rows(report))
+    emit_result(SCHEMA, report, DOCTOR_COLUMNS, build_doctor_rows(report), as_json=json_)
     if any(finding["level"] == "error" for finding in report["findings"]):
         raise typer.Exit(1)
     suggest_next(format_command("estimate", "ResNet50", samples=50_000, epochs=10), as_json=json_)

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import UsageError
+from ..offers.clouds import CLOUDS
+from ..plan.estimate_request import OUTPUT, EstimateRequest
 from ..records import to_plain
 from ..render.progress import say
-from .flags import (
-    FitFlag,
-    LimitFlags,
-    ModelArgument,
-    ModelFlags,
-    OfferFlags,
-    OrderFlags,
-    OutputFlags,
-    PlacementFlags,
-    RunFlags,
-    ScriptArguments,
-    build_options,
-    build_request,
-    expand_flag_groups,
-)
-from .messages import DRY_RUN, format_command, suggest_next
+from .flags import AsJson, ModelArgument, OutputFlags, ScriptArguments, expand_flag_groups
+from .messages import DRY_RUN, changed_flags, format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
@@ -34,7 +24,8 @@ if TYPE_CHECKING:
     from ..plan.question import Question
     from ..workload.model import Workload
 
-COLAB, KAGGLE = "colab", "kaggle"
+OutputOption = partial(typer.Option, rich_help_panel=OUTPUT)
+COLAB = "colab"
 
 ESTIMATE_EPILOG = """Examples:
 
@@ -49,62 +40,42 @@ def estimate(
     model: ModelArgument,
     script_arguments: ScriptArguments = None,
     *,
-    work: RunFlags,
-    more: ModelFlags,
-    offers: OfferFlags,
-    placement: PlacementFlags,
-    limits: LimitFlags,
-    order: OrderFlags,
-    profile: Annotated[
-        list[Path] | None, typer.Option(help="Profile from `gpuplan profile` or StepTimer; repeatable.")
-    ] = None,
+    request: EstimateRequest,
     show_all: Annotated[
-        bool, typer.Option("--all", help="List every offer, not only the best per device.")
+        bool, OutputOption("--all", help="List every offer, not only the best per device.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Add bottleneck, margins and assumptions below the table.")
+        bool, OutputOption("--explain", help="Add bottleneck, margins and assumptions below the table.")
     ] = False,
     breakdown: Annotated[
-        bool, typer.Option("--breakdown", help="Itemize the bills, each item with its basis.")
-    ] = False,
-    best_batch: Annotated[
-        bool, typer.Option("--best-batch", help="Also estimate each offer at the largest batch that fits.")
-    ] = False,
-    fit: FitFlag = False,
-    compile: Annotated[
-        bool,
-        typer.Option(
-            "--compile", help="Exact memory: let XLA compile the step for each --accelerator (takes minutes)."
-        ),
+        bool, OutputOption("--breakdown", help="Itemize the bills, each item with its basis.")
     ] = False,
     out: OutputFlags,
 ) -> None:
     """Estimate time, cost and memory of a training run on every accelerator that can be rented.
 
-    Nothing is trained. On a terminal the first line says what to take; at most twelve rows follow, the picked
+    Nothing is trained. On a terminal the first line says what to take; at most ten rows follow, the picked
     ones first. A pipe gets every offer as TSV.
     """
     from ..plan.estimate_model import estimate_model
+    from ..plan.request import resolve_request
     from .messages import build_step_compiler, show_estimate_progress
 
-    options = build_options(work, more)
     out.require_writable()
-    asked = build_request(offers, placement, limits, order).resolve()
+    asked = resolve_request(request)
     with show_estimate_progress(model) as tell:
         result = estimate_model(
             model,
-            asked.question,
-            options=options.with_callback(tell),
+            asked.with_callback(tell),
             script_arguments=script_arguments or (),
-            catalog=asked.catalog,
-            terms=asked.terms,
-            profiles=profile or (),
             detailed=out.output is not None,
-            best_batch=best_batch,
-            fit=fit,
-            compiling=build_step_compiler(tell) if compile else None,
+            compiling=build_step_compiler(tell) if request.compile else None,
         )
     _show(result, asked.question, out, show_all=show_all, explain=explain, breakdown=breakdown)
+    line = format_command(
+        "estimate", model, **changed_flags(request), output="plan.json", arguments=script_arguments
+    )
+    suggest_next(*next_steps(result, out.output, line, script_arguments or ()), as_json=out.json_)
 
 
 def _show(
@@ -119,18 +90,26 @@ def _show(
         write_text(out.output, format_estimate_json(result))
     emit_estimate(result, as_json=out.json_, show_all=show_all, explain=explain, breakdown=breakdown)
     why = explain_no_answer(result, question)
+    if why is not None and sys.stdout.isatty() and not out.json_:  # the first line of the screen says it
+        if why.hint:
+            say(f"hint: {why.hint}")
+        raise typer.Exit(why.exit_code)
     if why is not None:
         raise why
     if sys.stderr.isatty() and not out.json_:
         for line in notes(result, out.output):
             say(line)
-    suggest_next(*next_steps(result, out.output), as_json=out.json_)
+
+
+# Beginnings of notes that say nothing which would surprise; `--explain` and JSON have them.
+EXPECTED = ("traced with Keras on ", "the model is not compiled: ")
 
 
 def notes(result: Estimate, output: Path | None) -> list[str]:
-    """Return the assumptions and the path of the written file."""
+    """Return what of the workload may be otherwise than expected, and the path of the written file."""
     written = [] if output is None else [f"wrote {output}"]
-    return [*(f"note: {note}" for note in result.workload.notes), *written]
+    told = [note for note in result.workload.notes if not note.startswith(EXPECTED)]
+    return [*(f"note: {note}" for note in told), *written]
 
 
 def _missing(workload: Workload) -> str:
@@ -140,19 +119,32 @@ def _missing(workload: Workload) -> str:
     return "--samples N --epochs N" if workload.samples is None else "--epochs N"
 
 
-def next_steps(result: Estimate, output: Path | None) -> list[str]:
-    """Return suggestions for the next command."""
+def next_steps(
+    result: Estimate, output: Path | None, line: str, script_arguments: Sequence[str] = ()
+) -> list[str]:
+    """Return suggestions for the next command.
+
+    Args:
+        result: Estimate.
+        output: File that it was written to; None for none.
+        line: Command that writes it to `plan.json`.
+        script_arguments: Arguments of a training script.
+    """
     if result.workload.steps is None:
         return [f"add `{_missing(result.workload)}` to see the time and cost of a whole run"]
-    if output is None:
-        return ["add `-o plan.json` to keep this estimate with every offer"]
     picked = result.decision.recommended
-    offer = None if picked is None else result.offers[picked].offer
-    provider = None if offer is None else offer.provider
-    starting = _start_commands(output, picked, provider)
-    if offer is not None and (why := _find_image_problem(offer)):
-        starting = [f"no image of `gpuplan launch` serves the {offer.instance_type}: it {why}"]
-    return [format_command("report", str(output), "--open"), *starting]
+    plan = output or Path("plan.json")
+    kept = [] if output is None else [format_command("report", str(output), "--open")]
+    if picked is None:
+        return kept
+    offer = result.offers[picked].offer
+    if offer.provider == "local":
+        model = result.workload.model
+        return [*kept, *([shlex.join(["python", model, *script_arguments])] if model.endswith(".py") else [])]
+    if why := _find_image_problem(offer):
+        return [*kept, f"no image of `gpuplan launch` serves the {offer.instance_type}: it {why}"]
+    starting = _start_commands(plan, picked, offer.provider)
+    return [*kept, *(starting if output else [f"{line} && {one}" for one in starting])]
 
 
 def _find_image_problem(offer: Offer) -> str:
@@ -164,13 +156,16 @@ def _find_image_problem(offer: Offer) -> str:
 
 
 def _start_commands(plan: Path, picked: int | None, provider: str | None) -> list[str]:
-    """Return the command that starts the recommended offer; none for Kaggle, whose notebooks open in a browser."""
-    if picked is None or provider == KAGGLE:
+    """Return the command that starts the recommended offer; none where it is rented or opened in a browser."""
+    cloud = next((one for one in CLOUDS if one.name == provider), None)
+    if picked is None or cloud is None:
         return []
     if provider == COLAB:
         rank = picked + 1
         return [format_command("export", str(plan), to=COLAB, rank=rank, output="notebook.ipynb")]
-    return [format_command("launch", str(plan), DRY_RUN)]
+    if cloud.adapter:
+        return [format_command("launch", str(plan), DRY_RUN)]
+    return [format_command("export", str(plan), to="skypilot")] if cloud.is_rented else []
 
 
 REPORT_EPILOG = """Examples:
@@ -184,7 +179,8 @@ REPORT_EPILOG = """Examples:
 def report(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o plan.json`.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the page here; optional in a pipe.")
+        Path | None,
+        typer.Option("--output", "-o", help="Write the page here. Default: beside the plan, or to a pipe."),
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
@@ -197,11 +193,7 @@ def report(
     from ..render.progress import status
     from ..render.report.page import build_report_html
 
-    target = output or (plan.with_suffix(".html") if show else None)
-    if target is None and sys.stdout.isatty():
-        raise UsageError(
-            "an HTML page cannot be shown on a terminal", hint="name a file: `-o report.html`, or `--open`"
-        )
+    target = output or (plan.with_suffix(".html") if show or sys.stdout.isatty() else None)
     if target is not None:
         require_writable(target, flag="-o")
     with status("writing the page"):
@@ -241,21 +233,18 @@ def epochs(
     history: Annotated[Path, typer.Argument(help="`History.history` as JSON, or a file from CSVLogger.")],
     target: Annotated[float, typer.Option(help="Target value of the metric.")],
     metric: Annotated[str, typer.Option(help="Name of the metric.")] = "val_accuracy",
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Extrapolate how many epochs a metric needs to reach a target, or say that it cannot be known."""
     from ..errors import NoAnswerError
     from ..plan.learning_curve import SCHEMA, forecast_epochs, read_history
-    from ..render.output import Column, emit_json, emit_rows
+    from ..render.output import Column, emit_result
     from ..render.progress import status
 
     with status(f"extrapolating {metric}"):
         found = forecast_epochs(read_history(history), metric=metric, target=target)
     row = to_plain(found)
-    if json_:
-        emit_json(SCHEMA, row)
-    else:
-        emit_rows([Column(key=key, header=key) for key in row], [row])
+    emit_result(SCHEMA, row, [Column(key=key, header=key) for key in row], [row], as_json=json_)
     if found.epochs is None:
         raise NoAnswerError(
             f"{metric} {target:g}: {found.reason}", hint="train a few more epochs, or choose an easier target"

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from ..launch.arguments import LaunchArgs
 from ..render.progress import say
-from .flags import MaxHours, MaxUsd, Rank, Script, ScriptArguments
+from .flags import LAUNCH, ScriptArguments, expand_flag_groups
 from .messages import WITHOUT_DRY_RUN, suggest_next
 
-if TYPE_CHECKING:
-    from ..launch.arguments import LaunchArgs
 
-
-def export(  # noqa: PLR0917 - one argument a flag
+@expand_flag_groups
+def export(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o`.")],
+    script_arguments: ScriptArguments = None,
+    *,
     to: Annotated[
         Literal["skypilot", "dstack", "kubernetes", "ray", "colab"], typer.Option(help="Target launcher.")
     ],
-    script_arguments: ScriptArguments = None,
-    rank: Rank = None,
-    script: Script = None,
-    source: Annotated[str, typer.Option(help="Location of the code: a folder, git:URL@REF or image:NAME.")] = ".",
-    max_usd: MaxUsd = None,
-    max_hours: MaxHours = None,
+    request: Annotated[LaunchArgs, LAUNCH],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the file here.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML.")] = False,
 ) -> None:
@@ -39,7 +36,6 @@ def export(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
     """
-    from ..launch.arguments import LaunchArgs
     from ..launch.export import export_offer
     from ..render.launch import format_export
     from ..render.output import emit_json, emit_text, require_writable, write_text
@@ -47,20 +43,8 @@ def export(  # noqa: PLR0917 - one argument a flag
 
     if output is not None:
         require_writable(output, flag="-o")
-    payload = export_offer(
-        LaunchArgs(
-            path=plan,
-            rank=rank,
-            script=script,
-            arguments=tuple(script_arguments or ()),
-            source=source,
-            max_usd=max_usd,
-            max_hours=max_hours,
-            settings=load_settings(),
-        ),
-        engine=to,
-        file=str(output or "FILE"),
-    )
+    asked = replace(request, path=plan, arguments=tuple(script_arguments or ()), settings=load_settings())
+    payload = export_offer(asked, engine=to, file=str(output or "FILE"))
     if json_:
         emit_json("gpuplan.export/1", payload)
     if output is not None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from functools import wraps
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from ..records import Frozen
+from ..plan.estimate_request import OUTPUT, USUAL
+from ..records import Flag, Frozen, iter_field_parameters
 from .option_values import complete_accelerators, complete_providers, complete_regions
-
-if TYPE_CHECKING:
-    from ..plan.request import EstimateRequest
-    from ..workload.options import WorkloadOptions
-
 
 ModelArgument = Annotated[
     str,
@@ -35,10 +33,16 @@ def _require_separator(context: typer.Context, values: list[str] | None) -> list
     first = values[0]
     flag, value = ("", *line[: line.index(first)])[-2:]
     named = value.partition("=")[0] if "=" in value else flag
-    again = f"to give `{named}` several values, repeat it: `{named} {first}`"
+    if named.startswith("--"):
+        repeats = any(named in one.opts for one in context.command.params if getattr(one, "multiple", False))
+        given = value.partition("=")[2] or value
+        hint = f"repeat it: `{named} {first}`" if repeats else f"type `{named} {','.join((given, *values))}`"
+        raise UsageError(f"`{named}` takes one value, and `{first}` is another", hint=hint)
+    if value.startswith("--") and not any(word.endswith(".py") for word in line):
+        raise UsageError(f"`{value}` takes no value", hint="leave out the word after it")
     raise UsageError(
         f"`{first}`: arguments for the script come after `--`",
-        hint=again if named.startswith("--") else f"write `-- {' '.join(values)}` at the end of the line",
+        hint=f"write `-- {' '.join(values)}` at the end of the line",
     )
 
 
@@ -53,158 +57,50 @@ Backend = Annotated[
     typer.Option(help="Keras's backend. Default: KERAS_BACKEND, else jax."),
 ]
 Device = Annotated[Literal["cpu", "gpu", "tpu"] | None, typer.Option(help="Device to compute on.")]
-Rank = Annotated[
-    int | None, typer.Option(help="Number of the offer in the plan, from 1. Default: the recommended one.")
-]
-Script = Annotated[str | None, typer.Option(help="Script to run if the plan's MODEL is not one.")]
-MaxUsd = Annotated[float | None, typer.Option(help="Maximum cost of the run, all attempts together.")]
-MaxHours = Annotated[float | None, typer.Option(help="Maximum lifetime of the machine.")]
-FitFlag = Annotated[
-    bool,
-    typer.Option(
-        "--fit",
-        help="If the step does not fit, plan how it could: sharded, in smaller passes, with recomputed layers.",
-    ),
-]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+LAUNCH = ("rank", "script", "source", "max_usd", "max_hours")
+RUN = ("batch_size", "samples", "epochs", "steps", "precision")
+OFFERS = ("accelerators", "providers", "regions", "purchase", "devices")
+VALUES = ("deadline", "budget", "hour_value", "wait_value", "assume")
+COMPLETIONS = {"accelerator": complete_accelerators, "provider": complete_providers, "region": complete_regions}
 
 
-class RunFlags(Frozen):
-    """Batch size, length and precision of the run."""
-
-    batch_size: Annotated[int | None, typer.Option(help="Samples per device and step.")] = None
-    samples: Annotated[int | None, typer.Option(help="Training samples per epoch.")] = None
-    epochs: Annotated[int | None, typer.Option(help="Number of passes over the samples.")] = None
-    steps: Annotated[
-        int | None, typer.Option(help="Number of optimizer steps on one device, instead of epochs.")
-    ] = None
-    precision: Annotated[
-        str | None, typer.Option(help="float32, tf32, mixed_float16, mixed_bfloat16, float16 or bfloat16.")
-    ] = None
-
-
-class ModelFlags(Frozen):
-    """What is computed, and the time that the user's code may take to build it."""
-
-    tokens: Annotated[
-        float | None, typer.Option(help="Training tokens of a language model's run (1e9), instead of epochs.")
-    ] = None
-    mode: Annotated[Literal["train", "infer"], typer.Option(help="Training or inference.")] = "train"
-    loss: Annotated[str | None, typer.Option(help="Keras loss of a model that is not compiled.")] = None
-    optimizer: Annotated[str | None, typer.Option(help="Keras optimizer of a model that is not compiled.")] = None
-    remat: Annotated[
-        bool, typer.Option("--remat", help="Recompute each layer's activations in the backward pass (RematScope).")
-    ] = False
-    script_timeout: Annotated[str | None, typer.Option(help="Time limit of a script: 90s, 30m. Default: 10m.")] = (
-        None
+def _build_parameter(parameter: Parameter) -> Parameter:
+    """Return a field of a request as a parameter of a command; other parameters as they are."""
+    flag = next((one for one in getattr(parameter.annotation, "__metadata__", ()) if isinstance(one, Flag)), None)
+    if flag is None:
+        return parameter
+    value, several = _find_value_type(parameter.annotation.__origin__)
+    name = flag.name or parameter.name.replace("_", "-")
+    option = typer.Option(
+        f"--{name}",
+        help=f"{flag.help.rstrip('.')}; repeatable." if several else flag.help,
+        metavar=flag.metavar or None,
+        rich_help_panel=flag.panel,
+        autocompletion=COMPLETIONS.get(name),
     )
+    return parameter.replace(annotation=Annotated[value, option], default=None if several else parameter.default)
 
 
-def build_options(*groups: Frozen, **single: Any) -> WorkloadOptions:
-    """Combine groups of flags and single ones, by the names of their fields, into tracing options."""
-    from ..plan.request import build_workload_options
-
-    return build_workload_options(**{name: value for one in groups for name, value in vars(one).items()}, **single)
-
-
-# Fields of a request whose flags, which may be repeated, have a name in the singular.
-PLURAL = {"accelerator": "accelerators", "provider": "providers", "region": "regions"}
-
-Accelerator = Annotated[
-    list[str] | None, typer.Option(help="Only this accelerator; repeatable.", autocompletion=complete_accelerators)
-]
-Provider = Annotated[
-    list[str] | None, typer.Option(help="Only this provider; repeatable.", autocompletion=complete_providers)
-]
-Region = Annotated[
-    list[str] | None, typer.Option(help="Only this region; repeatable.", autocompletion=complete_regions)
-]
-Shard = Annotated[
-    str | None,
-    typer.Option(
-        help="Sharding over devices: none, zero1, zero2, fsdp, tensor:N (N devices share each product), "
-        "auto, or a list with commas, of which the first that fits is taken. "
-        "Default: as the script says, else none."
-    ),
-]
-Assume = Annotated[
-    list[str] | None,
-    typer.Option(help="Replace an assumption: boot_s=90, dataset_gb=150; repeatable (see --breakdown)."),
-]
-
-
-class OfferFlags(Frozen):
-    """Filters of offers."""
-
-    accelerator: Accelerator = None
-    provider: Provider = None
-    region: Region = None
-    purchase: Annotated[Literal["on-demand", "spot", "any"], typer.Option(help="Purchase option.")] = "any"
-    devices: Annotated[list[float] | None, typer.Option(help="Only this number of devices; repeatable.")] = None
-
-
-class PlacementFlags(Frozen):
-    """Locations of the data, and the division of the work over machines and devices."""
-
-    residency: Annotated[
-        list[str] | None, typer.Option(help="Only regions in eu, eea, uk or a country; repeatable.")
-    ] = None
-    hosts: Annotated[
-        list[int] | None, typer.Option(help="Number of equal machines that share the work; repeatable.")
-    ] = None
-    scaling: Annotated[
-        Literal["weak", "strong"] | None,
-        typer.Option(
-            help="Batch on several devices: shared (strong), or kept by each (weak), which is another training. "
-            "Default: strong."
-        ),
-    ] = None
-    shard: Shard = None
-    retired: Annotated[bool, typer.Option("--retired", help="Include offers that can no longer be rented.")] = (
-        False
-    )
-
-
-class LimitFlags(Frozen):
-    """Limits of time and cost of a run, values of hours, and assumptions."""
-
-    deadline: Annotated[
-        str | None, typer.Option(help="Time limit of the run: 90s, 12h, 2d; or its end: 'Mon 08:00', 18:30.")
-    ] = None
-    budget: Annotated[float | None, typer.Option(help="Maximum cost of the run in dollars.")] = None
-    hour_value: Annotated[
-        float | None, typer.Option(help="Value of an hour of your own time in dollars. Default: 20.")
-    ] = None
-    wait_value: Annotated[
-        float | None, typer.Option(help="Value of an hour of waiting for results in dollars. Default: 1.")
-    ] = None
-    assume: Assume = None
-
-
-class OrderFlags(Frozen):
-    """Input pipeline, order of the offers, and quotas."""
-
-    feed: Annotated[str | None, typer.Option(help="How samples are fed: arrays, jpeg, or samples/s per vCPU.")] = (
-        None
-    )
-    sort: Annotated[Literal["cost", "time", "co2"], typer.Option(help="Order of the offers.")] = "cost"
-    quota: Annotated[
-        bool, typer.Option("--quota", help="Check your quotas at AWS, Azure and Google Cloud (a few seconds).")
-    ] = False
-
-
-def build_request(*groups: Frozen, **single: Any) -> EstimateRequest:
-    """Combine groups of flags and single ones, by the names of their fields, into a request."""
-    from ..plan.request import EstimateRequest
-
-    given = {name: value for group in groups for name, value in vars(group).items()} | single
-    return EstimateRequest(**{PLURAL.get(name, name): value for name, value in given.items() if value is not None})
+def _find_value_type(kind: Any) -> tuple[Any, bool]:
+    """Return the type of a field on the command line, the first of several, and whether its flag repeats."""
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if get_origin(members[0]) is Sequence:
+        (inner,) = get_args(members[0])
+        return list[_find_value_type(inner)[0]] | None, True  # type: ignore[misc]
+    return (members[0] | None if NoneType in members else members[0]), False
 
 
 class OutputFlags(Frozen):
     """Output besides a table on standard output."""
 
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON here.")] = None
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also write the JSON here.", rich_help_panel=USUAL)
+    ] = None
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print JSON instead of a table.", rich_help_panel=OUTPUT)
+    ] = False
 
     def require_writable(self) -> None:
         """Raise UsageError before the work starts if the file is not writable."""
@@ -228,16 +124,18 @@ R = TypeVar("R")
 def expand_flag_groups(command: Callable[..., R]) -> Callable[..., R]:
     """Expand dataclass parameters of a command into their fields.
 
-    The command line has one flag per field, in their order; the command receives the object. Groups must
-    follow the command's positional parameters.
+    The command line has one flag per field, in their order; the command receives the object. Of an annotation
+    `Annotated[RECORD, (NAME, ...)]` only the named fields are flags. Groups must follow the command's positional
+    parameters.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint) and isinstance(hint, type)}
+    groups = {name: parts for name, hint in hints.items() if (parts := _find_fields(hint))}
 
     @wraps(command)
     def flat(*args: Any, **flags: Any) -> R:
-        for name, group in groups.items():
-            flags[name] = group(**{field.name: flags.pop(field.name) for field in fields(group)})
+        for name, (record, parameters) in groups.items():
+            given = {one.name: flags.pop(one.name) for one in parameters}
+            flags[name] = record(**{key: value for key, value in given.items() if value is not None})
         return command(*args, **flags)
 
     signature = inspect.signature(command)
@@ -245,7 +143,7 @@ def expand_flag_groups(command: Callable[..., R]) -> Callable[..., R]:
         one
         for name, parameter in signature.parameters.items()
         for one in (
-            _iter_parameters(groups[name])
+            map(_build_parameter, groups[name][1])
             if name in groups
             else [parameter.replace(annotation=hints.get(name, parameter.annotation))]
         )
@@ -254,11 +152,9 @@ def expand_flag_groups(command: Callable[..., R]) -> Callable[..., R]:
     return flat
 
 
-def _iter_parameters(group: type) -> Iterator[inspect.Parameter]:
-    """Yield a keyword parameter for each field of a dataclass."""
-    hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
-        )
+def _find_fields(hint: Any) -> tuple[type, list[Parameter]] | None:
+    """Return the record of an annotation and its fields that are flags; None for another annotation."""
+    record, names = getattr(hint, "__origin__", hint), getattr(hint, "__metadata__", (None,))[0]
+    if not (isinstance(record, type) and is_dataclass(record)):
+        return None
+    return record, [one for one in iter_field_parameters(record) if names is None or one.name in names]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..errors import GpuplanError, NoAnswerError, UsageError, escape_controls
+from ..launch.arguments import LaunchArgs
 from ..records import to_plain
 from ..render.progress import say
-from .flags import MaxHours, MaxUsd, Rank, Script, ScriptArguments
+from .flags import LAUNCH, AsJson, ScriptArguments, expand_flag_groups
 from .messages import DRY_RUN, WITHOUT_DRY_RUN, format_command, suggest_next
 
 if TYPE_CHECKING:
-    from ..launch.arguments import LaunchArgs
     from ..launch.core.cloud_adapter import RunOutcome
     from ..launch.core.launch_plan import LaunchPlan
     from ..launch.service import Launcher
@@ -115,7 +116,6 @@ def _show_end(launcher: Launcher, run: str, outcome: RunOutcome, *, as_json: boo
         raise GpuplanError(problem, hint=way)
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required without a terminal.")]
 Provider = Annotated[list[str] | None, typer.Option(help="Only this provider; repeatable.")]
 Owner = Annotated[
@@ -124,26 +124,17 @@ Owner = Annotated[
 ]
 
 
-def launch(  # noqa: PLR0917 - one argument a flag
+@expand_flag_groups
+def launch(
     plan: Annotated[
         Path, typer.Argument(metavar="PLAN", help="Plan from `estimate -o` or `launch --dry-run -o`.")
     ],
     script_arguments: ScriptArguments = None,
-    rank: Rank = None,
-    script: Script = None,
-    source: Annotated[
-        str | None,
-        typer.Option(
-            help="Location of the code: a folder, git:URL@REF, image:NAME, s3:BUCKET/KEY, gs:BUCKET/KEY. "
-            "Default: the current folder."
-        ),
-    ] = None,
-    max_usd: MaxUsd = None,
-    max_hours: MaxHours = None,
+    *,
+    request: Annotated[LaunchArgs, (*LAUNCH, "name")],
     option: Annotated[
         list[str] | None, typer.Option("--option", "-O", help="Provider option NAME=VALUE; repeatable.")
     ] = None,
-    name: Annotated[str, typer.Option(help="Name that distinguishes runs of the same plan.")] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the exact calls, without credentials.")
     ] = False,
@@ -167,24 +158,13 @@ def launch(  # noqa: PLR0917 - one argument a flag
 
     Example: gpuplan launch plan.json --max-usd 5 --yes
     """
-    from ..launch.arguments import LaunchArgs
     from ..render.output import require_writable
     from ..settings import load_settings
 
     if output is not None:
         require_writable(output, flag="-o")
-    asked = LaunchArgs(
-        path=plan,
-        rank=rank,
-        script=script,
-        arguments=tuple(script_arguments or ()),
-        source=source,
-        max_usd=max_usd,
-        max_hours=max_hours,
-        options=_parse_options(option or []),
-        name=name,
-        settings=load_settings(),
-    )
+    arguments, options = tuple(script_arguments or ()), _parse_options(option or [])
+    asked = replace(request, path=plan, arguments=arguments, options=options, settings=load_settings())
     if via is not None:
         from .export_command import hand_over_to_sky
 
@@ -267,7 +247,7 @@ def stop(  # noqa: PLR0917 - one argument a flag
     from ..render.progress import status
 
     if bool(ids) == everything:
-        raise UsageError("`gpuplan stop` needs an ID, or `--all`", hint="see `gpuplan ps`")
+        raise UsageError("`gpuplan stop` takes IDs, or `--all`", hint="`gpuplan ps` lists the IDs")
     launcher = _launcher(as_json=json_, owner=owner)
     failures = Failures()
     with status("looking for machines"):

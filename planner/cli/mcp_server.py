@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 
 from .._version import __version__
 from ..errors import UsageError
+from ..estimate_document import merge_device
 from .app import app_for
 
 TOOLS = ("estimate", "offers", "breakeven")
@@ -62,7 +63,9 @@ async def _call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallTo
     document = json.loads(done.stdout)
     if "offers" in document:
         every = document["offers"]
-        document |= {"offers": every[:shown], "offers_total": len(every)}
+        whole = [merge_device(document, one) for one in every[:shown]]
+        shared = {key: type(document[key])() for key in ("devices", "price_sources") if key in document}
+        document |= {"offers": whole, "offers_total": len(every), **shared}
     return _answer(json.dumps(document), document=document)
 
 

@@ -6,9 +6,9 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from ..records import Flag, iter_field_parameters
 from ..render.progress import say
 
 if TYPE_CHECKING:
@@ -47,10 +47,15 @@ def format_command(*words: str, arguments: Sequence[str] | None = None, **flags:
     return shlex.join(["gpuplan", *words, *parts, *(["--", *arguments] if arguments else [])])
 
 
-def changed_flags(flags: DataclassInstance) -> dict[str, Any]:
-    """Return the flags of a group that differ from their defaults."""
-    values = {field.name: (getattr(flags, field.name), field.default) for field in fields(flags)}
-    return {name: value for name, (value, default) in values.items() if value != default}
+def changed_flags(flags: DataclassInstance, *names: str) -> dict[str, Any]:
+    """Return by flag the named fields of a record that differ from their defaults; all fields for no names."""
+    found = {}
+    for one in iter_field_parameters(type(flags)):
+        value = getattr(flags, one.name)
+        if value != one.default and (not names or one.name in names):
+            flag = next((x for x in getattr(one.annotation, "__metadata__", ()) if isinstance(x, Flag)), None)
+            found[(flag and flag.name) or one.name] = value
+    return found
 
 
 def _flag(name: str, value: object) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Values of options: conversion without pydantic, and shell completion without network access.
+"""Values of options: what people write, conversion without pydantic, and completion without network access.
 
 Typer builds a pydantic adapter for every parameter of a command, given or not, and imports pydantic for it:
 with the forty flags of `gpuplan estimate` this takes 0.12 s, a quarter of an estimate of a saved workload.
@@ -7,13 +7,39 @@ Values that no adapter would change bypass it here; all others, including errors
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from ..errors import UsageError
+from .removed_options import find_replacement
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
 
 LONGEST_NUMBER = 15  # digits
+MONEY = ("budget", "hour_value", "wait_value", "max_usd", "price", "electricity")
+EXAMPLES = {
+    "batch_size": "64",
+    "samples": "50k",
+    "steps": "10k",
+    "tokens": "1B",
+    **dict.fromkeys(MONEY, "20"),
+    "price": "2500",
+}
+MULTIPLES = {"k": 3, "K": 3, "m": 6, "M": 6, "b": 9, "B": 9, "G": 9, "T": 12}  # powers of ten
+WRITTEN = re.compile(
+    r"(?P<sign>\$?)(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE]\+?\d{1,3})?|\.\d+) ?"
+    r"(?P<multiple>[kKmMbBGT]?) ?(?P<unit>\$?|usd|USD|dollars?)"
+)
+# What people call a choice, by the choice.
+CALLED = {
+    "preemptible": "spot", "inference": "infer", "predict": "infer", "training": "train", "price": "cost",
+    "duration": "time", "speed": "time", "carbon": "co2", "sky": "skypilot", "k8s": "kubernetes",
+    "pytorch": "torch", "tf": "tensorflow", "cuda": "gpu",
+}  # fmt: skip
 
 
 def bypass_adapters(command: Any) -> None:
@@ -40,12 +66,79 @@ def _bypass_adapter(parameter: Any) -> None:
     usual = parameter.process_value
 
     def process_value(context: Any, value: Any) -> Any:
+        try:
+            value = read_written(parameter, value)
+        except UsageError as error:
+            error.hint = find_replacement(context.obj or ()) or error.hint
+            raise
         passes, taken = convert_plain_value(parameter, value)
         if not passes:
             return usual(context, value)
         return taken if parameter.callback is None else parameter.callback(context, parameter, taken)
 
     parameter.process_value = process_value
+
+
+def read_written(parameter: Any, value: Any) -> Any:
+    """Return the texts of numbers and choices as typer takes them: `1.28M` as `1280000`, `$20` as `20`.
+
+    Raises:
+        UsageError: Text that is no number, or none of the choices.
+    """
+    annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+    if isinstance(value, (list, tuple)):
+        kind = next(iter(get_args(annotation)), None)
+        return type(value)(_read_one(parameter, kind, one) for one in value)
+    return _read_one(parameter, annotation, value)
+
+
+def _read_one(parameter: Any, kind: Any, value: Any) -> Any:
+    if type(value) is not str:
+        return value
+    flag = max(parameter.opts, key=len)
+    if kind in (int, float):
+        return _read_number(value, kind, name=parameter.name, flag=flag)
+    return _read_choice(value, get_args(kind), flag=flag) if get_origin(kind) is Literal else value
+
+
+def _read_number(text: str, kind: type, *, name: str, flag: str) -> str:
+    """Return a number without groups, multiples and currency; numbers that Python reads as they are."""
+    try:
+        kind(text)
+    except ValueError:
+        written = WRITTEN.fullmatch(text.strip())
+    else:
+        return text
+    if written and (name in MONEY or not (written["sign"] or written["unit"])):
+        number = Decimal(written["number"].replace(",", "")).scaleb(MULTIPLES.get(written["multiple"], 0))
+        if kind is float:
+            return str(number)
+        if number == number.to_integral_value():
+            return str(int(number))
+    what = "an amount in dollars" if name in MONEY else "a whole number" if kind is int else "a number"
+    raise UsageError(f"`{flag} {text}` is not {what}", hint=f"type `{flag} {_suggest_number(text, kind, name)}`")
+
+
+def _suggest_number(text: str, kind: type, name: str) -> str:
+    """Return the number that a text begins with, a percentage as a share; else an example."""
+    start = re.match(r"(\d+(?:\.\d+)?)\s*(%|\D*)$", text)
+    if start is None or name in MONEY:
+        return EXAMPLES.get(name, "1")
+    number = Decimal(start[1])
+    return str(int(number) if kind is int else number / 100 if start[2] == "%" else number)
+
+
+def _read_choice(text: str, choices: tuple[str, ...], *, flag: str) -> str:
+    """Return the choice that a text spells in another way."""
+    plain = {re.sub(r"[\s_-]", "", choice): choice for choice in choices}
+    key = re.sub(r"[\s_-]", "", text.lower())
+    if text in choices or key in plain:
+        return text if text in choices else plain[key]
+    if CALLED.get(key) in choices:
+        return CALLED[key]
+    close = difflib.get_close_matches(key, plain, n=1)
+    words = " or ".join(f"`{flag} {choice}`" for choice in ([plain[close[0]]] if close else choices))
+    raise UsageError(f"`{flag} {text}` is none of {', '.join(choices)}", hint=f"type {words}")
 
 
 def convert_plain_value(parameter: Any, value: Any) -> tuple[bool, Any]:
@@ -95,6 +188,6 @@ def _complete_from(find_names: Callable[[Catalog], Iterable[str]]) -> Callable[[
     return complete
 
 
-complete_accelerators = _complete_from(lambda catalog: catalog.accelerators)
+complete_accelerators = _complete_from(lambda catalog: (*catalog.accelerators, *catalog.names.families))
 complete_providers = _complete_from(lambda catalog: catalog.providers)
 complete_regions = _complete_from(lambda catalog: (region for _, region in catalog.costs.regions))

@@ -10,62 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..records import Frozen
+from ..profile.effort import MeasuringEffort
 from ..render.progress import say
-from .flags import Backend, Device, ScriptArguments, build_options, expand_flag_groups
+from .flags import AsJson, Backend, Device, OutputFlags, ScriptArguments, expand_flag_groups
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
-    from ..profile.request import ProfileRequest
-    from ..profile.statistics import ProcessLimits
-    from ..profile.windows import MeasurementRules
     from ..profile_schema import ProfileDocument
     from ..settings import Settings
-
-
-class MeasuringFlags(Frozen):
-    """Processes and time of each measurement."""
-
-    processes: Annotated[
-        int | None,
-        typer.Option(help="Processes that measure each configuration. Default: up to 3, with --precise up to 6."),
-    ] = None
-    max_time: Annotated[
-        float | None, typer.Option(help="Time limit of windows, twice per configuration [s]. Default: 6, or 20.")
-    ] = None
-    precise: Annotated[
-        bool, typer.Option("--precise", help="Measure for minutes: 3 to 6 processes, until they agree to 2 %.")
-    ] = False
-
-    def process_limits(self) -> ProcessLimits:
-        """Return the limits on the number of processes; UsageError for fewer than one."""
-        from ..limits import MAX_PROCESSES, require_count
-        from ..profile.statistics import ProcessLimits
-
-        if self.processes is None:
-            return ProcessLimits()
-        require_count(self.processes, what="--processes", example="5", most=MAX_PROCESSES)
-        return ProcessLimits(fewest=self.processes, most=self.processes)
-
-    def rules(self) -> MeasurementRules:
-        """Build the stop rules of each process; UsageError for a time limit of 0."""
-        from ..limits import MAX_DURATION_S, require_positive
-        from ..profile.request import PRECISE_WINDOWS_S, QUICK_WINDOWS_S
-        from ..profile.windows import MeasurementRules
-
-        if self.max_time is not None:
-            require_positive(self.max_time, what="--max-time", example="20", most=MAX_DURATION_S)
-        return MeasurementRules.for_each_process(
-            processes=self.process_limits().fewest,
-            together_s=self.max_time or (PRECISE_WINDOWS_S if self.precise else QUICK_WINDOWS_S),
-        )
-
-    def answer_s(self) -> float | None:
-        """Return the time after which an answer is wanted; None where processes or time are given [s]."""
-        from ..profile.request import QUICK_ANSWER_S
-
-        given = self.precise or self.processes is not None or self.max_time is not None
-        return None if given else QUICK_ANSWER_S
 
 
 @expand_flag_groups
@@ -89,9 +41,8 @@ def profile(
         Literal["synthetic", "script"],
         typer.Option(help="Random data of the same shapes, or the data that the script feeds to fit()."),
     ] = "synthetic",
-    measuring: MeasuringFlags,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the profile here.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    measuring: MeasuringEffort,
+    out: OutputFlags,
 ) -> None:
     """Measure the step time of a model on this machine, as fit() runs it and alone.
 
@@ -107,13 +58,13 @@ def profile(
 
       gpuplan profile train.py --data script -- --images photos/
     """
+    from ..plan.estimate_request import EstimateRequest
+    from ..plan.request import build_workload_options
     from ..profile.request import ProfileRequest
     from ..profile.run import profile
-    from ..render.output import require_writable
     from ..render.profile import emit_profile, show_progress
 
-    if output is not None:
-        require_writable(output, flag="-o")
+    out.require_writable()
     request = ProfileRequest(
         model=model,
         batch_sizes=tuple(batch_size or ()),
@@ -121,38 +72,22 @@ def profile(
         backend=backend,
         device=device,
         data=data,
-        options=build_options(mode=mode),
+        options=build_workload_options(EstimateRequest(mode=mode)),
         argv=tuple(script_arguments or ()),
         several=measuring.process_limits(),
         rules=measuring.rules(),
         answer_s=measuring.answer_s(),
         typed=" ".join(sys.argv),
     )
-    _require_sensible(request)
     with show_progress() as on_event:
-        document = profile(request, on_event=on_event, keep=lambda doc: _write_profile(output, doc))
-    _write_profile(output, document)
-    emit_profile(document, as_json=json_)
-    _print_findings(document, output)
-    step = "add `-o profile.json` to keep it" if output is None else format_command("estimate", str(output))
-    suggest_next(step, as_json=json_)
-
-
-def _require_sensible(request: ProfileRequest) -> None:
-    """Raise UsageError for an invalid batch size, precision or combination, before anything starts."""
-    from ..errors import UsageError
-    from ..workload.options import WorkloadOptions
-
-    for batch_size in request.batch_sizes:
-        WorkloadOptions(batch_size=batch_size)
-    for precision in request.precisions:
-        WorkloadOptions(precision=precision)
-    if request.data == "script" and request.options.mode == "infer":
-        raise UsageError(
-            "--data script measures fit(), which --mode infer does not call", hint="leave out one of them"
-        )
-    if request.data == "script" and request.batch_sizes:
-        raise UsageError("--data script has its own batches", hint="leave out `--batch-size`")
+        document = profile(request, on_event=on_event, keep=lambda doc: _write_profile(out.output, doc))
+    _write_profile(out.output, document)
+    emit_profile(document, as_json=out.json_)
+    _print_findings(document, out.output)
+    step = (
+        "add `-o profile.json` to keep it" if out.output is None else format_command("estimate", str(out.output))
+    )
+    suggest_next(step, as_json=out.json_)
 
 
 def _write_profile(output: Path | None, document: ProfileDocument) -> None:
@@ -187,7 +122,7 @@ def reconcile(
         ),
     ] = None,
     forget: Annotated[bool, typer.Option("--forget", help="Delete all kept runs, and exit.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: AsJson = False,
 ) -> None:
     """Compare what was predicted with what a run took, part by part, and keep the run.
 
@@ -238,8 +173,8 @@ def _load_profile(name: str, *, model: str, settings: Settings, tell: Callable[[
     if name.endswith(".json") or Path(name).exists():
         return read_profile(Path(name))
     from ..launch.build_plan import create_launcher
-    from ..launch.outcome import profile_of_run
     from ..plan.request import build_script_terms
+    from ..run_profile import profile_of_run
 
     return profile_of_run(
         create_launcher(settings, notify=lambda event: None),

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..render.progress import say
+from .flags import AsJson
+from .help_pages import CommandGroup
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
@@ -18,23 +20,14 @@ if TYPE_CHECKING:
     from ..offers.refresh.run import RefreshJob, RefreshOutcome
     from ..offers.refreshed_prices import PriceStore
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Providers = Annotated[list[str] | None, typer.Option("--provider", help="Only this provider; repeatable.")]
 Regions = Annotated[
     list[str] | None, typer.Option("--region", help="Only this region; repeatable; `all` for all regions.")
 ]
 
-catalog = typer.Typer(help="Refresh and check the catalog of prices and accelerators.", rich_markup_mode=None)
+HELP = "Refresh and check the catalog of prices and accelerators."
+catalog = typer.Typer(cls=CommandGroup, help=HELP, rich_markup_mode=None)
 NO_PRICES = "no prices were refreshed yet: the packaged ones are used"
-
-
-def register(group: typer.Typer) -> None:
-    """Add the commands to the group `catalog`."""
-    group.command("refresh")(refresh)
-    group.command("diff")(diff)
-    group.command("age")(age)
-    group.command("history")(history)
-    group.command("path")(path)
 
 
 @catalog.command()
@@ -134,13 +127,11 @@ def _show_outcomes(
 ) -> None:
     """Write the outcomes; anomalies and unmet requirements go to standard error."""
     from ..render.catalog import OUTCOME_COLUMNS, build_outcome_row, format_outcome_lines
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
 
-    if as_json:
-        found = [outcome.to_json() for outcome in outcomes]
-        emit_json("gpuplan.catalog-refresh/1", {"folder": str(store.folder), "providers": found})
-    else:
-        emit_rows(OUTCOME_COLUMNS, [build_outcome_row(outcome) for outcome in outcomes if outcome.sources])
+    document = {"folder": str(store.folder), "providers": [outcome.to_json() for outcome in outcomes]}
+    rows = [build_outcome_row(outcome) for outcome in outcomes if outcome.sources]
+    emit_result("gpuplan.catalog-refresh/1", document, OUTCOME_COLUMNS, rows, as_json=as_json)
     for line in format_outcome_lines(outcomes, asked_regions=any(job.request.regions for job in jobs)):
         say(line)
     if any(outcome.sources for outcome in outcomes):
@@ -200,26 +191,22 @@ def diff(
 
 
 @catalog.command()
-def age(provider: Providers = None, as_json: AsJson = False) -> None:
+def age(as_json: AsJson = False) -> None:
     """Show how old the prices are, by provider and purchase option.
 
-    Example: gpuplan catalog age --provider gcp
+    Example: gpuplan catalog age
 
     Example: gpuplan catalog age --json
     """
     from ..offers.catalog import load_user_catalog
     from ..offers.price_history import summarize_ages
     from ..render.catalog import AGE_COLUMNS
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
     from ..settings import get_today, load_settings
 
     rows = summarize_ages(load_user_catalog(load_settings()).offers, today=get_today())
-    rows = [row for row in rows if not provider or row["provider"] in provider]
-    if as_json:
-        emit_json("gpuplan.catalog-age/1", {"ages": rows})
-    else:
-        emit_rows(AGE_COLUMNS, rows)
-        suggest_next(format_command("catalog", "refresh", provider=provider))
+    emit_result("gpuplan.catalog-age/1", {"ages": rows}, AGE_COLUMNS, rows, as_json=as_json)
+    suggest_next(format_command("catalog", "refresh"), as_json=as_json)
 
 
 @catalog.command()
@@ -238,7 +225,7 @@ def history(
     from ..offers.catalog import load_catalog
     from ..offers.price_history import collect_price_history
     from ..render.catalog import HISTORY_COLUMNS
-    from ..render.output import emit_json, emit_rows
+    from ..render.output import emit_result
 
     offers = load_catalog().offers
     found = collect_price_history(instance, offers, _store())
@@ -247,11 +234,8 @@ def history(
         hint = near_names_hint(instance, names, see_all="gpuplan offers")
         raise UsageError(f"no price of an instance type `{instance}` is known", hint=hint)
     rows = [asdict(row) for row in found if region in (None, row.region)]
-    if as_json:
-        emit_json("gpuplan.catalog-history/1", {"prices": rows})
-    else:
-        emit_rows(HISTORY_COLUMNS, rows)
-        suggest_next(format_command("catalog", "refresh", provider=found[0].provider, region=region))
+    emit_result("gpuplan.catalog-history/1", {"prices": rows}, HISTORY_COLUMNS, rows, as_json=as_json)
+    suggest_next(format_command("catalog", "refresh", provider=found[0].provider, region=region), as_json=as_json)
 
 
 @catalog.command()

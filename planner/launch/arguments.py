@@ -1,4 +1,4 @@
-"""Flags of `gpuplan launch` as typed; a flag that was not typed is None or empty."""
+"""Flags of `gpuplan launch` and `export` as typed; a flag that was not typed is None or empty."""
 
 from __future__ import annotations
 
@@ -6,29 +6,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from typing import Annotated
 
 from ..errors import UsageError
 from ..limits import MAX_AMOUNT
+from ..records import Flag
 from ..settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchArgs:
-    """The flags of `gpuplan launch`, see its help, and the settings.
+    """The plan, the flags, and the settings.
 
     Raises:
         UsageError: A limit is not a finite number above zero.
     """
 
-    path: Path
-    rank: int | None = None
-    script: str | None = None
+    path: Path = Path()
+    rank: Annotated[int | None, Flag("Number of the offer in the plan, from 1. Default: the recommended one.")] = (
+        None
+    )
+    script: Annotated[str | None, Flag("Script to run if the plan's MODEL is not one.")] = None
     arguments: tuple[str, ...] = ()
-    source: str | None = None
-    max_usd: float | None = None
-    max_hours: float | None = None
+    source: Annotated[
+        str | None,
+        Flag(
+            "Location of the code: a folder, git:URL@REF, image:NAME, s3:BUCKET/KEY, gs:BUCKET/KEY. "
+            "Default: the current folder."
+        ),
+    ] = None
+    max_usd: Annotated[float | None, Flag("Maximum cost of the run, all attempts together.")] = None
+    max_hours: Annotated[float | None, Flag("Maximum lifetime of the machine.")] = None
     options: Mapping[str, str] = field(default_factory=dict)
-    name: str = ""
+    name: Annotated[str, Flag("Name that distinguishes runs of the same plan.")] = ""
     settings: Settings = field(default_factory=lambda: Settings(origins={}))
 
     def __post_init__(self) -> None:

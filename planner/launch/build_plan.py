@@ -19,8 +19,7 @@ from ..settings import Settings, get_state_folder
 from ..units import SECONDS_PER_HOUR
 from .arguments import LaunchArgs
 from .core.api_call import refusing
-from .core.clock import SystemClock
-from .core.cloud_adapter import RunOutcome
+from .core.clock import Clock
 from .core.history import History
 from .core.launch_plan import LaunchEvent, LaunchPlan
 from .core.ledger import Ledger
@@ -35,6 +34,7 @@ from .core.request import (
 from .core.shell import find_pinned_packages
 from .core.upload import require_inside, require_sendable
 from .planning import PLAN_AGAIN, apply_cap, make_plan, require_outer_cap, require_unedited
+from .reports import find_report
 from .select_offer import (
     ESTIMATE_LIFE,
     LAUNCH_LIFE,
@@ -131,7 +131,7 @@ def create_launcher(
 ) -> Launcher:
     """Return the launcher of this installation, or of one that ends another owner's machines."""
     state_dir = get_state_folder(settings)
-    clock = SystemClock()
+    clock = Clock()
     ledger = Ledger(
         state_dir,
         owner=load_or_create_owner(get_data_folder(settings.data_dir)),
@@ -270,9 +270,8 @@ def find_early_end(plan: LaunchPlan, launcher: Launcher) -> str | None:
         return None
     stem, _, sequence = plan.run.rpartition("-")
     for run in (plan.run, f"{stem}-{int(sequence or 1) - 1}"):
-        outcomes = [record.outcome for record in launcher.ledger.peek(run).records if record.outcome]
-        if outcomes:
-            report = RunOutcome.model_validate(outcomes[-1])
+        report = find_report(launcher.ledger.peek(run).records)
+        if report is not None:
             lines = [line for line in report.log.split("\n") if line.strip()]
             return f"{report.stage}: {(lines or ['the reason is unknown'])[-1]}" if report.failed else None
     return None

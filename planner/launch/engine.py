@@ -61,11 +61,8 @@ class Teardown:
         record is queried by its id, one whose id was never received by its tags.
         """
         ref, number = past.ref, past.attempt.number
-        if ref is None:
-            return next(iter(self._until_shown(lambda: self._tagged(past), past)), None)
-        for machine in self._until_shown(lambda: self._seen(ref, number=number), past):
-            return None if machine.state == "ended" else machine
-        return None
+        look = (lambda: self._seen(ref, number=number)) if ref else (lambda: self._tagged(past))
+        return next((one for one in self._until_shown(look, past) if one.state != "ended"), None)
 
     def _end_machine(self, past: AttemptHistory) -> float | None:
         """End the machine of an attempt; return its life, None without a machine [s]."""
@@ -158,7 +155,7 @@ class Teardown:
     def send_unless_absent(self, call: Call, known: StepOutputs, *, number: int) -> None:
         """Send a call that removes something; a missing thing counts as removed."""
         try:
-            self.runner.settle_quietly(call, known, number=number)
+            self.runner.read_outputs(call, known, number=number)
         except CloudError as fault:
             if fault.kind is not ErrorKind.ABSENT:
                 raise

@@ -9,8 +9,9 @@ from decimal import Decimal
 
 from ..plan.money import compute_rental_usd
 from .core.cloud_adapter import Adapter, CloudMachine
-from .core.error_messages import Failures, explain_errors, list_machines, read_outcome
+from .core.error_messages import Failures, explain_errors, list_machines
 from .core.history import AttemptHistory, History
+from .reports import read_report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +121,9 @@ def from_ledger(past: AttemptHistory, *, now: datetime, state: str) -> ListedMac
 
 def _state(history: History, past: AttemptHistory, adapters: Mapping[str, Adapter], failures: Failures) -> str:
     """Return the state of an attempt that no provider lists: its result, or the ledger's last state."""
-    adapter, plan = adapters.get(past.provider), past.recorded_plan
-    if adapter is None or adapter.remote or plan is None:
+    adapter, report = adapters.get(past.provider), None
+    if adapter is None or adapter.remote or past.recorded_plan is None:
         return history.state
-    outcome = None
     with failures.collect(f"{past.provider} {past.run}"):
-        outcome = read_outcome(adapter, plan.request)
-    ended = outcome and outcome.attempt == past.attempt.number and outcome.status != "running"
-    return outcome.status if outcome and ended else "gone"
+        report = read_report(past, adapter)
+    return report.status if report and report.status != "running" else "gone"

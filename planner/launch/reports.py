@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -13,7 +14,7 @@ from ..plan.money import compute_rental_usd
 from .core.api_call import CloudError
 from .core.cloud_adapter import Adapter, RunOutcome
 from .core.error_messages import read_outcome
-from .core.history import AttemptHistory
+from .core.history import AttemptHistory, Record
 from .core.ledger import RunLog
 
 _REPORT = re.compile(r"gpuplan: (\{.*\})\s*$", re.MULTILINE)
@@ -66,7 +67,7 @@ def read_report(past: AttemptHistory, adapter: Adapter) -> RunOutcome | None:
         GpuplanError: The bucket cannot be read, and the console says nothing.
     """
     number, problem = past.attempt.number, None
-    found = find_report(past)
+    found = find_report(past.records)
     try:
         found = found or read_outcome(adapter, past.plan.request)
     except GpuplanError as error:
@@ -84,13 +85,13 @@ def read_report(past: AttemptHistory, adapter: Adapter) -> RunOutcome | None:
 
 def keep_report(log: RunLog, past: AttemptHistory, report: RunOutcome | None) -> None:
     """Record a report that says how the machine of an attempt ended, once."""
-    if report is not None and report.status != "running" and find_report(past) is None:
+    if report is not None and report.status != "running" and find_report(past.records) is None:
         log.record("reported", attempt=past.attempt.number, outcome=report.model_dump(mode="json"))
 
 
-def find_report(past: AttemptHistory) -> RunOutcome | None:
-    """Return the report of an attempt on record: how its machine ended; None without one."""
-    found = [record.outcome for record in past.records if record.outcome]
+def find_report(records: Iterable[Record]) -> RunOutcome | None:
+    """Return the last report among records: how a machine ended; None without one."""
+    found = [record.outcome for record in records if record.outcome]
     return RunOutcome.model_validate(found[-1]) if found else None
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NoAnswerError, UsageError
+from ..estimate_document import read_offers
 from ..offers.catalog import find_image, load_catalog
 from ..offers.price_history import require_recent_prices
 from ..offers.rows import Offer
@@ -174,6 +175,10 @@ def read_estimate(path: Path) -> EstimateOffers | None:
     """Read an estimate's file; return None for a launch plan; UsageError for anything else."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            f"no such file: `{path}`", hint=f"make it: `gpuplan estimate train.py -o {path}`"
+        ) from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint=_HOW) from error
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -186,7 +191,7 @@ def read_estimate(path: Path) -> EstimateOffers | None:
     return EstimateOffers(
         path=path,
         model=data["workload"]["model"],
-        offers=tuple(data["offers"]),
+        offers=tuple(read_offers(data)),
         chosen=_chosen(data),
         written_at=datetime.fromtimestamp(path.stat().st_mtime, tz=UTC),
         versions=data["workload"].get("versions", {}),
@@ -201,7 +206,7 @@ def select_candidates(
     Args:
         rank: Rank of the first in `offers[]`, from 1; None: what the estimate's decision recommends.
         fallbacks: Maximum number of further offers of the same provider and accelerator.
-        only_recommended: Whether to raise an error rather than take the next pick of the decision.
+        only_recommended: Whether to raise an error rather than take the next offer that can be launched.
 
     Raises:
         UsageError: The rank does not exist.
@@ -230,7 +235,7 @@ def select_candidates(
     return first["provider"], filter_affordable(similar)[: fallbacks + 1]
 
 
-_HOW = "create a plan: `gpuplan estimate train.py -o plan.json`"
+_HOW = "make a plan: `gpuplan estimate train.py -o plan.json`"
 
 
 def _chosen(data: Mapping[str, Any]) -> tuple[int, ...]:
@@ -243,10 +248,16 @@ def _chosen(data: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _recommended(planned: EstimateOffers, renter: Renter, *, only_recommended: bool) -> int:
-    """Return the index of the recommended offer, or of the next pick of the decision."""
+    """Return the index of the recommended offer, or else the next pick, or that of the least total."""
     if not planned.chosen:
         raise NoAnswerError(f"{planned.path} recommends no offer", hint=_first_launchable(planned, renter))
-    able = (index for index in planned.chosen if only_recommended or not renter.why_not(planned.offers[index]))
+    if only_recommended:
+        return planned.chosen[0]
+    totals = {place: offer.get("total_usd") for place, offer in enumerate(planned.offers)}
+    known = sorted((float(usd), place) for place, usd in totals.items() if usd is not None)
+    able = (
+        index for index in (*planned.chosen, *(i for _, i in known)) if not renter.why_not(planned.offers[index])
+    )
     return next(able, planned.chosen[0])
 
 
@@ -281,7 +292,7 @@ def _first_launchable(planned: EstimateOffers, renter: Renter) -> str:
         takes = f", {format_duration(run['mid'])}" if run else ""
         usd = f", ${format_usd(float(cost['mid']))}" if cost else ""
         return f"the best that can be launched is {name}{takes}{usd}: `--rank {found + 1}`"
-    return f"estimate with one of these: {', '.join(f'`--provider {name}`' for name in renter.providers)}"
+    return f"plan such a machine: `gpuplan estimate {planned.model} --provider {renter.providers[0]} -o plan.json`"
 
 
 def _compute_time_and_cost(offer: Mapping[str, Any]) -> tuple[bool, float]:

@@ -121,7 +121,7 @@ class Launcher:
         """Return the last report of a run's machine, or None; one that says how it ended is recorded."""
         past = self.ledger.peek(run).current()
         report = self.report(past) if past else None
-        if past and report and report.status != "running" and find_report(past) is None:
+        if past and report and report.status != "running" and find_report(past.records) is None:
             log = self.ledger.open_run(run)
             with log.held():
                 keep_report(log, past, report)
@@ -133,7 +133,7 @@ class Launcher:
         for history in runs:
             for past in history.open_attempts():
                 with failures.collect(past.run):
-                    report = self.watch(past.run) if past.provider in asked else find_report(past)
+                    report = self.watch(past.run) if past.provider in asked else find_report(past.records)
                     if report is not None and report.failed:
                         found.append(": ".join(describe_end(past.run, report)))
         return found
@@ -178,7 +178,9 @@ class Launcher:
         for name in ids:
             if name not in hits:
                 failures.raise_any()
-                raise UsageError(f"unknown run or machine `{name}`", hint="see `gpuplan ps --cloud`")
+                ends = [f"`gpuplan stop {run}`" for run, attempts in runs.items() if attempts]
+                hint = f"type {' or '.join(ends)}" if ends else "see `gpuplan ps --cloud`"
+                raise UsageError(f"unknown run or machine `{name}`", hint=hint)
         if not ids:
             mine = (run for run, opened in runs.items() if any(self.owner in {None, one.owner} for one in opened))
             found |= dict.fromkeys(mine)

@@ -1,4 +1,4 @@
-"""Accelerator names: aliases, ambiguous names and their canonical spelling."""
+"""Accelerator names: their spellings, and the families that a short name stands for."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ def get_chip_name(accelerator: str) -> str:
 
 @dataclass(frozen=True)
 class AcceleratorNames:
-    """Names of accelerators: canonical names, aliases and ambiguous names.
+    """Names of accelerators: canonical names, aliases and families.
 
     Args:
         canonical: Names of the catalog rows; ``CPU`` is always included.
         aliases: Alias to canonical name; ``X-*`` matches any number (the size of a TPU slice).
-        ambiguous: Ambiguous name to its possible canonical names.
+        families: Name of several rows (`A100`) to their canonical names.
     """
 
     canonical: tuple[str, ...]
     aliases: Mapping[str, str] = field(default_factory=dict)
-    ambiguous: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    families: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
-    def _exact(self) -> dict[str, str]:
-        """Canonical names by normalized spelling; canonical names take precedence over aliases."""
-        aliases = {_normalize_name(alias): name for alias, name in self.aliases.items()}
-        return aliases | {_normalize_name(name): name for name in (*self.canonical, CPU)}
-
-    @cached_property
-    def _several(self) -> dict[str, tuple[str, ...]]:
-        """Candidates of ambiguous names by normalized spelling."""
-        return {_normalize_name(name): candidates for name, candidates in self.ambiguous.items()}
+    def _known(self) -> dict[str, tuple[str, ...]]:
+        """Canonical names by normalized spelling; a row takes precedence over an alias, that over a family."""
+        aliases = {_normalize_name(alias): (name,) for alias, name in self.aliases.items()}
+        families = {_normalize_name(name): names for name, names in self.families.items()}
+        return families | aliases | {_normalize_name(name): (name,) for name in (*self.canonical, CPU)}
 
     def find(self, name: str) -> str | None:
-        """Return the canonical name; None if the name is unknown or ambiguous."""
-        return next((self._exact[key] for key in _list_keys(name) if key in self._exact), None)
+        """Return the canonical name; None if the name is unknown or that of several rows."""
+        found = self._find_all(name)
+        return found[0] if len(found) == 1 else None
+
+    def _find_all(self, name: str) -> tuple[str, ...]:
+        return next((self._known[key] for key in _list_keys(name) if key in self._known), ())
 
     def resolve(self, name: str) -> str:
         """Return the canonical name.
 
-        UsageError if the name is unknown (listing similar names) or ambiguous (listing all meanings).
+        UsageError if the name is unknown (listing similar names) or that of several rows (listing them).
 
         Example:
             >>> aliases = {"V100-SXM2-16GB": "V100-16GB", "v3-*": "TPU-v3"}
@@ -67,24 +67,43 @@ class AcceleratorNames:
             >>> names.resolve("Tesla V100-SXM2-16GB"), names.resolve("v3-8"), names.resolve("tpu v3")
             ('V100-16GB', 'TPU-v3', 'TPU-v3')
         """
-        found = self.find(name)
-        if found is not None:
-            return found
-        for key in _list_keys(name):
-            if key in self._several:
-                choices = ", ".join(f"`{candidate}`" for candidate in self._several[key])
-                raise UsageError(f"accelerator `{name}` is ambiguous", hint=f"choose one of {choices}")
-        known = (*self.canonical, CPU, *(alias for alias in self.aliases if not alias.endswith("*")))
+        found = self.resolve_all(name)
+        if len(found) == 1:
+            return found[0]
+        choices = ", ".join(f"`{candidate}`" for candidate in found)
         raise UsageError(
-            f"unknown accelerator `{name}` ({len(self.canonical)} accelerators in the catalog)",
-            hint=near_names_hint(name, known, see_all=_SEE_ALL),
+            f"`{name}` names {len(found)} accelerators, and one is needed", hint=f"choose one of {choices}"
         )
+
+    def resolve_all(self, name: str) -> tuple[str, ...]:
+        """Return the canonical names of an accelerator or of a family.
+
+        UsageError if the name is unknown (listing similar names).
+
+        Example:
+            >>> families = {"A100": ("A100-40GB", "A100-80GB")}
+            >>> names = AcceleratorNames(("A100-40GB", "A100-80GB", "RTX3090"), {}, families)
+            >>> names.resolve_all("a100"), names.resolve_all("A100 80"), names.resolve_all("3090")
+            (('A100-40GB', 'A100-80GB'), ('A100-80GB',), ('RTX3090',))
+        """
+        found = self._find_all(name)
+        if found:
+            return found
+        known = (*self.canonical, CPU, *self.families)
+        aliases = {alias.lower(): meant for alias, meant in self.aliases.items() if not alias.endswith("*")}
+        hint = near_names_hint(name, known, see_all=_SEE_ALL, aliases=aliases)
+        raise UsageError(f"unknown accelerator `{name}`", hint=hint)
 
 
 def _list_keys(name: str) -> list[str]:
-    """Return the normalized spellings under which a name may be known: its own, and that of any slice size."""
+    """Return the normalized spellings under which a name may be known, as far as people shorten it.
+
+    They are its own, that of any slice size, a number without `RTX`, and a memory size without `GB`.
+    """
     slice_name = re.fullmatch(r"(.+)-\d+", name.strip())
-    return [_normalize_name(name), *([_normalize_name(slice_name.group(1) + "-*")] if slice_name else [])]
+    key = _normalize_name(name)
+    slices = [_normalize_name(slice_name[1] + "-*")] if slice_name else []
+    return [key, *slices, f"rtx{key}", f"{key}gb"]
 
 
 def _normalize_name(name: str) -> str:

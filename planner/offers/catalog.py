@@ -89,7 +89,7 @@ class Catalog:
         return AcceleratorNames(
             canonical=tuple(self.accelerators),
             aliases=load_table(table, "aliases", read_text_table),
-            ambiguous=load_table(table, "ambiguous", read_list_table),
+            families=load_table(table, "family", read_list_table),
         )
 
     @cached_property
@@ -219,7 +219,7 @@ def load_user_catalog(settings: Settings, *, today: date | None = None) -> Catal
 def resolve_accelerator(catalog: Catalog, name: str) -> Accelerator:
     """Return the accelerator with a given name or alias; ``CPU`` gives a row without figures.
 
-    UsageError if the name is unknown (listing similar names) or ambiguous (listing all meanings).
+    UsageError if the name is unknown (listing similar names) or that of a family (listing all of it).
     """
     canonical = catalog.names.resolve(name)
     if canonical == CPU:
@@ -311,7 +311,7 @@ def select_offers(
 
     Args:
         offers: Offers to filter.
-        accelerators: Accelerator names or aliases.
+        accelerators: Accelerator names, aliases or families.
         providers, regions: Names as in the offers, case-insensitive. An offer with region ``any`` (a
             notebook, a marketplace) passes only without a region filter.
         purchase: ``any``, ``on-demand`` or ``spot``.
@@ -323,7 +323,7 @@ def select_offers(
     naming the filter that removed the last one.
     """
     spellings = names or load_catalog().names
-    wanted = {spellings.resolve(name) for name in accelerators}
+    wanted = {one for name in accelerators for one in spellings.resolve_all(name)}
     clouds = _match_names(providers, (offer.provider for offer in offers), what="provider", option="--provider")
     places = _match_names(regions, (offer.region for offer in offers), what="region", option="--region")
     option = _parse_purchase(purchase)
@@ -333,7 +333,11 @@ def select_offers(
         (f"--provider {' '.join(sorted(clouds))}", bool(clouds), lambda o: o.provider in clouds),
         (f"--region {' '.join(sorted(places))}", bool(places), lambda o: o.region in places),
         (f"--purchase {purchase}", option is not None, lambda o: o.purchase == option),
-        (f"--devices {' '.join(map(str, devices))}", bool(devices), lambda o: o.devices in devices),
+        (
+            f"--devices {' '.join(f'{count:g}' for count in devices)}",
+            bool(devices),
+            lambda o: o.devices in devices,
+        ),
         ("without --retired", not include_retired, lambda o: o.status not in UNAVAILABLE),
     ]
     for label, active, passes in filters:

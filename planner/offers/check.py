@@ -212,15 +212,15 @@ def is_future(partial: str, today: date) -> bool:
 
 
 def _name_findings(table: Table, reader: _CollectingReader, known: set[str]) -> Iterator[Finding]:
-    """Yield aliases that name no row, shadow a row, or are also ambiguous."""
+    """Yield aliases that name no row, shadow a row, or are also that of a family."""
     aliases = reader.entries(table, "aliases", read_text_table)
-    ambiguous = reader.entries(table, "ambiguous", read_list_table)
+    families = reader.entries(table, "family", read_list_table)
     for alias, name in aliases.items():
         if name not in known:
             yield Finding(table.file, table.line_of_key(alias), alias, f"means `{name}`, which is not a row")
-        if alias in known or alias in ambiguous:
+        if alias in known or alias in families:
             yield Finding(table.file, table.line_of_key(alias), alias, "has another meaning as well")
-    for name, candidates in ambiguous.items():
+    for name, candidates in families.items():
         if name in known or len(candidates) < 2 or not set(candidates) <= known:
             message = "does not list two or more rows, or is a row itself"
             yield Finding(table.file, table.line_of_key(name), name, message)

@@ -5,16 +5,56 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from ..errors import UsageError
 from .aliases import AcceleratorNames
 from .rows import Offer
 
 if TYPE_CHECKING:
     from ..settings_entries import CommittedPrice, OwnMachine
+    from .rows import Accelerator
 
 OWN_PROVIDER = "own"
+HOST_W = 150.0  # assumed for a desktop in training: processor, memory, fans, power supply losses
+USD_PER_KWH = 0.17
 OWN_SOURCE = "gpuplan.toml of the user"
+
+
+def build_own_machine(
+    accelerator: Accelerator,
+    *,
+    devices: float = 1.0,
+    power_w: float | None = None,
+    usd_per_kwh: float = USD_PER_KWH,
+) -> OwnMachine:
+    """Build a machine of the user that costs its electricity.
+
+    Args:
+        accelerator: Its accelerator.
+        devices: Number of accelerators [-].
+        power_w: Power during training; None for that of the boards and `HOST_W` [W].
+        usd_per_kwh: Price of electricity [USD/kWh].
+
+    Raises:
+        UsageError: The power of the accelerator is not known.
+    """
+    from ..settings_entries import OwnMachine
+
+    name = accelerator.name
+    power_w = require_power_w(accelerator, devices) if power_w is None else power_w
+    usd_per_hour = Decimal(str(round(power_w / 1000.0 * usd_per_kwh, 6)))
+    note = f"your own machine: electricity, {power_w:g} W at ${usd_per_kwh:g} per kWh"
+    label = name if devices == 1 else f"{devices:g}x{name}"
+    return OwnMachine(name=label, accelerator=name, devices=devices, usd_per_hour=usd_per_hour, note=note)
+
+
+def require_power_w(accelerator: Accelerator, devices: float) -> float:
+    """Return the power of a desktop in training [W]; UsageError if that of its boards is not known."""
+    if accelerator.tdp_w is None:
+        raise UsageError(f"the power of {accelerator.name} is not known", hint="add `--assume power_w=450`")
+    return devices * accelerator.tdp_w + HOST_W
 
 
 def build_own_offers(machines: Iterable[OwnMachine], names: AcceleratorNames) -> tuple[Offer, ...]:

@@ -1,40 +1,226 @@
-"""Alternatives of `gpuplan breakeven`: offers selected by name."""
+"""Alternatives of `gpuplan breakeven`: offers by name, priced at numbers of epochs and runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NoAnswerError, UsageError
 from ..offers.clouds import HYPERSCALERS
+from ..records import Frozen, to_plain
+from ..units import SECONDS_PER_HOUR, Interval
+from .device_estimate import DeviceEstimate, combine_phases
+from .money import USD_OF_A_NANO
+from .offer_estimate import OfferEstimate
+from .offer_table import OfferTable, Pricer, build_preemption_forecaster
+from .ranking import compute_totals
+from .run_length import ScalingMode, compute_run_length, with_total_epochs
+from .script_layout import follow_script
+from .sessions import build_access
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
-    from .offer_estimate import OfferEstimate
+    from ..workload.model import Workload
+    from .bill import UnpricedRun
+    from .cost_terms import CostTerms
+    from .estimate import Decision, Estimate
+    from .preemption import PreemptionForecaster
+    from .question import EstimateContext, Question
+    from .select import OfferContext
+    from .timeline import Timeline
 
 
 DEFAULT_ALTERNATIVES = ("colab-free", "kaggle-free", "colab-payg", "local", "cloud:on-demand", "cloud:spot")
-CHEAPEST_TRIED, FASTEST_TRIED = 8, 4
+Point = tuple[int | None, int]  # epochs (None: those that were asked for) and runs
 PURCHASES = {"on-demand": "on_demand", "on_demand": "on_demand", "spot": "spot"}
+PROBED_RUNS, PROBED_EPOCHS = (1, 10, 100, 10_000), (1, 100, 10_000)  # where the best of all offers is looked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """An offer that is compared with others.
+    """All runs on an offer, under the name by which it is compared.
 
     Args:
-        name: Name under which it was requested.
-        offer: Estimate on the offer.
+        name: Name under which it was requested, or the narrowest one.
+        offer: Estimate of all runs on the offer.
+        runs: Number of equal runs, one after the other [-].
     """
 
     name: str
     offer: OfferEstimate
+    runs: int = 1
+
+    @property
+    def machine_h(self) -> Interval:
+        """Machine time of all runs [h]."""
+        return _get_timeline(self.offer).total_s.scaled(self.runs / SECONDS_PER_HOUR)
+
+    @property
+    def time_s(self) -> Interval:
+        """Time from the first start to the last end [s]."""
+        return _get_timeline(self.offer).wall_s
+
+    @property
+    def calendar_h(self) -> float:
+        """The same by the central estimate [h]."""
+        return self.time_s.mid / SECONDS_PER_HOUR
+
+    @property
+    def money_usd(self) -> Interval:
+        """Amount paid, including unused shares of packs and months [USD]."""
+        nano = (0, 0, 0) if self.offer.bill is None else self.offer.bill.nano
+        low, mid, high = (part * USD_OF_A_NANO for part in nano)
+        return Interval(low=low, mid=mid, high=high)
+
+    @property
+    def total_usd(self) -> float:
+        """What decides [USD]."""
+        return self.offer.total_usd or 0.0
+
+    def to_json(self, question: Question, terms: CostTerms) -> dict[str, Any]:
+        """Return one entry of `ways[]`."""
+        offer, own_h, access = self.offer.offer, self.offer.own_h, build_access(self.offer.selected, terms)
+        return {
+            "name": self.name,
+            **offer.identity,
+            "usd_per_hour": None if offer.usd_per_hour is None else format(offer.usd_per_hour, "f"),
+            "price_as_of": offer.price_as_of,
+            "sessions": self.offer.sessions,
+            "machine_h": to_plain(self.machine_h),
+            "calendar_h": self.calendar_h,
+            "own_h": own_h,
+            "money_usd": {key: f"{usd:.6f}" for key, usd in to_plain(self.money_usd).items()},
+            "own_time_usd": f"{own_h * question.hour_value_usd:.6f}",
+            "wait_usd": f"{self.calendar_h * question.wait_value_usd:.6f}",
+            "total_usd": f"{self.total_usd:.6f}",
+            "hours_a_day": access.hours_a_day,
+            "hours_a_week": access.hours_a_week,
+            "chance": access.chance,
+        }
 
 
-def match_offers(name: str, offers: Iterable[OfferEstimate]) -> list[OfferEstimate]:
-    """Return the offers that match a name.
+def _get_timeline(one: OfferEstimate) -> Timeline:
+    if one.timeline is None:
+        raise ValueError("an alternative has a known time")
+    return one.timeline
+
+
+class RunPricer(Frozen):
+    """Pricer of the offers of an estimate at numbers of epochs and runs, whose step times are known.
+
+    Args:
+        offers: Offers with the run that was asked for.
+        workload: Workload of a run.
+        terms: Costs and assumptions.
+        question: Values of hours.
+        forecaster: Forecaster of preemptions; None assumes that spot machines are never preempted.
+        scaling: Strong scaling (devices share the batch) or weak scaling (each keeps it).
+    """
+
+    offers: OfferTable
+    workload: Workload
+    terms: CostTerms
+    question: Question
+    forecaster: PreemptionForecaster | None
+    scaling: ScalingMode
+
+    @classmethod
+    def of(cls, estimate: Estimate, context: EstimateContext, question: Question) -> RunPricer:
+        """Build the pricer of an estimate to whose offers nothing was added."""
+        workload, offers = context.workload, estimate.offers
+        if not isinstance(offers, OfferTable):
+            raise ValueError("runs are priced from a table of offers")
+        return cls(
+            offers=offers,
+            workload=workload,
+            terms=context.terms,
+            question=question,
+            forecaster=build_preemption_forecaster(workload, context.selection, question.spot),
+            scaling=follow_script(question, workload).scaling or "strong",
+        )
+
+    def price(self, rows: Sequence[int], *, epochs: int | None, runs: int) -> tuple[OfferTable, list[int]]:
+        """Return some offers with all runs on them, and their order, the least total first.
+
+        Of equal totals, what is sure to be had comes first, then by money, time and effort, as in the decision.
+
+        Args:
+            rows: Positions of the offers to price.
+            epochs: Epochs of a run; None for those of the workload [-].
+            runs: Number of equal runs, one after the other [-].
+        """
+        import numpy as np
+
+        workload = self.workload if epochs is None else with_total_epochs(self.workload, epochs)
+        pricer = Pricer(workload, self.terms, self.forecaster, runs=runs)
+        known: dict[int, DeviceEstimate] = {}
+
+        def build_run(selected: OfferContext, estimate: DeviceEstimate) -> UnpricedRun:
+            if workload is not self.workload and id(estimate) not in known:
+                known[id(estimate)] = self._stretch(estimate, workload, selected.offer.devices)
+            return pricer.build_run(selected, known.get(id(estimate), estimate))
+
+        table = self.offers.reprice(np.array(rows, dtype=np.intp), build_run)
+        total_usd, time_s, cost_usd = compute_totals(table, self.question)
+        own_h = np.array([run.own_h for run in table.runs])[table.run_of]
+        late = np.array([context.availability in ("quota", "scarce") for context in table.contexts], dtype=bool)
+        return table, np.lexsort((own_h, time_s, cost_usd, late, total_usd.round(9))).tolist()
+
+    def sort(self, rows: Sequence[int], epochs: int | None, runs: int) -> list[int]:
+        """Return the positions of some offers, the least total of all runs first."""
+        return [rows[place] for place in self.price(rows, epochs=epochs, runs=runs)[1]]
+
+    def _stretch(self, known: DeviceEstimate, workload: Workload, devices: float) -> DeviceEstimate:
+        """Return the estimate of a workload of other epochs from its step times."""
+        phases = []
+        for one, estimate in zip(workload.phases, known.phases or (known,), strict=True):
+            run = compute_run_length(one, estimate.replicas or devices, self.scaling)
+            phases.append(replace(estimate, run=run, phases=()))
+        longest = next(i for i, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
+        return combine_phases(phases, longest=longest)
+
+
+class Alternatives(Frozen):
+    """Offers under their names.
+
+    Args:
+        pricer: Pricer of the runs.
+        rows: Position of each alternative, by its name.
+    """
+
+    pricer: RunPricer
+    rows: dict[str, int]
+
+    def at(self, epochs: int | None, runs: int) -> list[Alternative]:
+        """Return all runs on each alternative, the least total first."""
+        names, rows = list(self.rows), list(self.rows.values())
+        table, order = self.pricer.price(rows, epochs=epochs, runs=runs)
+        return [Alternative(name=names[row], offer=table[row], runs=runs) for row in order]
+
+    def find_best(self, epochs: int | None, runs: int) -> str:
+        """Return the name of the alternative of the least total."""
+        return list(self.rows)[self.pricer.price(list(self.rows.values()), epochs=epochs, runs=runs)[1][0]]
+
+    def with_best(self, rows: Sequence[int], points: Sequence[Point]) -> Alternatives:
+        """Return these and the best of some offers at each of some numbers of epochs and runs."""
+        return self.with_rows([self.pricer.sort(rows, epochs, runs)[0] for epochs, runs in points])
+
+    def with_rows(self, rows: Sequence[int]) -> Alternatives:
+        """Return these and other offers by their narrowest names, with the region where that is taken."""
+        found = dict(self.rows)
+        for row in rows:
+            if row not in found.values():
+                offer = self.pricer.offers.contexts[row].offer
+                instance = offer.instance_type.removeprefix(f"{offer.provider}:")
+                name = f"{offer.provider}:{instance}:{offer.purchase}"
+                found[f"{name}:{offer.region}" if name in found else name] = row
+        return replace(self, rows=found)
+
+
+def build_matcher(name: str) -> Callable[[Offer], bool]:
+    """Return the function that tells whether a name means an offer.
 
     A name is a provider or the beginning of an instance type, followed by patterns of the instance type or a
     purchase option: `colab-free`, `local`, `aws`, `aws:g4dn.xlarge`, `aws:g4dn.*:spot`, `cloud:spot`. `cloud`
@@ -50,35 +236,24 @@ def match_offers(name: str, offers: Iterable[OfferEstimate]) -> list[OfferEstima
         fits = all(fnmatchcase(instance, p) or fnmatchcase(instance, f"{provider}:{p}") for p in patterns)
         return known and fits and purchase in (None, offer.purchase)
 
-    return [one for one in offers if means(one.offer)]
+    return means
 
 
-def select_alternatives(
-    names: Sequence[str], offers: Sequence[OfferEstimate], *, asked_for: bool, picked: Iterable[OfferEstimate] = ()
-) -> list[Alternative]:
-    """Select the offers of each name that may be its best: the cheapest and the fastest that can run the work.
-
-    Args:
-        names: Requested names.
-        offers: Estimates, best first.
-        asked_for: Whether the user gave the names, so that one without offers is an error.
-        picked: Offers that are compared besides, under the first name that means them.
+def select_named(names: Sequence[str], pricer: RunPricer, *, runs: int) -> Alternatives:
+    """Return the best offer of each name that can run the work, at the number of runs that is asked for.
 
     Raises:
-        UsageError: A name given by the user matches no offer.
-        NoAnswerError: No offer can run the work.
+        UsageError: A name matches no offer.
+        NoAnswerError: No alternative can run the work.
     """
-    found = [Alternative(name=_find_name(one, names), offer=one) for one in picked]
     for name in names:
-        meant = match_offers(name, offers)
-        if not meant and asked_for:
+        if not any(map(build_matcher(name), (context.offer for context in pricer.offers.contexts))):
             raise UsageError(
                 f"`{name}` in `--against` matches no offer",
                 hint="give e.g. `colab-free`, `local`, `aws:g4dn.xlarge`, `aws:g4dn.xlarge:spot`, `cloud:spot`",
             )
-        able = [one for one in meant if _can_run(one) and one.bill and one.offer.complete]
-        found += [Alternative(name=name, offer=one) for one in _shortlist(able)]
-    if not found:
+    found = _find_named(names, [row for row, one in enumerate(pricer.offers) if _can_run(one)], pricer, runs)
+    if not found.rows:
         raise NoAnswerError(
             f"none of {', '.join(names)} can run the work: too little memory, or no known time and price",
             hint="try a smaller `--batch-size`, or other names in `--against`",
@@ -86,24 +261,38 @@ def select_alternatives(
     return found
 
 
+def select_best(decision: Decision, pricer: RunPricer, *, runs: int) -> Alternatives:
+    """Return what may be best at some number of epochs and runs, and the best of the usual names.
+
+    Args:
+        decision: Decision for one run, with the offers that keep its limits.
+        pricer: Pricer of the runs.
+        runs: Number of runs that is asked for [-].
+    """
+    points: list[Point] = [(None, number) for number in PROBED_RUNS]
+    if has_epochs(pricer.workload):
+        points += [(number, runs) for number in PROBED_EPOCHS]
+    named = _find_named(DEFAULT_ALTERNATIVES, decision.kept, pricer, runs)
+    return named.with_rows(tuple(decision.roles())).with_best(decision.kept, points)
+
+
+def has_epochs(workload: Workload) -> bool:
+    """Return whether a run is given in epochs, in all of its phases."""
+    return workload.total_epochs is not None and all(one.samples is not None for one in workload.phases)
+
+
+def _find_named(names: Sequence[str], rows: Sequence[int], pricer: RunPricer, runs: int) -> Alternatives:
+    """Return the best of some offers for each name that means one."""
+    order = pricer.sort(rows, None, runs) if rows else []
+    found: dict[str, int] = {}
+    for name in names:
+        means = build_matcher(name)
+        best = next((row for row in order if means(pricer.offers.contexts[row].offer)), None)
+        if best is not None:
+            found[name] = best
+    return Alternatives(pricer=pricer, rows=found)
+
+
 def _can_run(one: OfferEstimate) -> bool:
-    return one.device_estimate.memory.fits is True and not one.device_estimate.is_ruled_out
-
-
-def _find_name(one: OfferEstimate, names: Iterable[str]) -> str:
-    """Return the first name that means an offer, or the narrowest one."""
-    offer = one.offer
-    own = f"{offer.provider}:{offer.instance_type.removeprefix(f'{offer.provider}:')}:{offer.purchase}"
-    return next((name for name in names if match_offers(name, [one])), own)
-
-
-def _shortlist(able: Sequence[OfferEstimate]) -> list[OfferEstimate]:
-    """Return the offers of least money, time and total, one per instance type and purchase option."""
-    machines: dict[tuple[str, str], OfferEstimate] = {}
-    for one in sorted(able, key=lambda one: one.total_usd or 0.0):
-        machines.setdefault((one.offer.instance_type, one.offer.purchase), one)
-    kept = list(machines.values())
-    cheapest = sorted(kept, key=lambda one: one.bill.mid_nano if one.bill else 0)
-    fastest = sorted(kept, key=lambda one: one.run_time_s.mid if one.run_time_s else 0.0)
-    chosen = {id(one): one for one in (*kept[:1], *cheapest[:CHEAPEST_TRIED], *fastest[:FASTEST_TRIED])}
-    return list(chosen.values())
+    device, is_known = one.device_estimate, one.bill is not None and one.timeline is not None
+    return is_known and one.offer.complete and device.memory.fits is True and not device.is_ruled_out

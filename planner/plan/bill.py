@@ -256,13 +256,21 @@ class Bill:
         cost_basis: Timeline and fees.
         usd_per_hour: Price of the machine [USD/h].
         half_width: Half-width of ln(price) for the price's age [-].
+        nano: Lower end, central estimate and upper end of the sum, where they are known [1e-9 USD].
     """
 
-    def __init__(self, cost_basis: CostBasis, *, usd_per_hour: Decimal, half_width: float = 0.0) -> None:
-        self.cost_basis = cost_basis
-        price_nano = compute_price_nano(usd_per_hour)
-        low, mid, high = (cost_basis.price_at(price_nano, bound, half_width) for bound in range(3))
-        self._prices_nano: Nano = (low, mid, high)
+    def __init__(
+        self, cost_basis: CostBasis, *, usd_per_hour: Decimal, half_width: float = 0.0, nano: Nano | None = None
+    ) -> None:
+        self.cost_basis, self._usd_per_hour, self._half_width = cost_basis, usd_per_hour, half_width
+        self._known_nano = nano
+
+    @cached_property
+    def _prices_nano(self) -> Nano:
+        """Price of the machine at the three bounds [1e-9 USD/h]."""
+        price_nano, price_at = compute_price_nano(self._usd_per_hour), self.cost_basis.price_at
+        low, mid, high = (price_at(price_nano, bound, self._half_width) for bound in range(3))
+        return (low, mid, high)
 
     @cached_property
     def _items(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
@@ -273,6 +281,8 @@ class Bill:
     @cached_property
     def nano(self) -> Nano:
         """Lower end, central estimate and upper end of the sum [1e-9 USD]."""
+        if self._known_nano is not None:
+            return self._known_nano
         low, mid, high = self._items
         return (sum(low.values()), sum(mid.values()), sum(high.values()))
 
@@ -310,11 +320,9 @@ class Bill:
         low, mid, high = self.nano
         return {"low": nano_text(low), "mid": nano_text(mid), "high": nano_text(high)}
 
-    def lines_json(self, *, detailed: bool = False) -> list[dict[str, Any]]:
-        """Return the lines with their central amounts; in detail also their ranges, times and reasons."""
-        if detailed:
-            return [line.to_json() for line in self.lines]
-        return [{"item": line.item, "usd": nano_text(line.nano[1])} for line in self.lines]
+    def lines_json(self) -> list[dict[str, Any]]:
+        """Return the lines with their amounts, times and reasons."""
+        return [line.to_json() for line in self.lines]
 
     def _price_phases(self, bound: int) -> list[int]:
         """Return the cost of each phase at one bound; training takes what rounding leaves [1e-9 USD]."""
@@ -344,13 +352,16 @@ class UnpricedRun(NamedTuple):
     fees: Fees
     own_h: float = 0.0
 
-    def bill(self, usd_per_hour: Decimal | None, *, half_width: float = 0.0) -> Bill | None:
+    def bill(
+        self, usd_per_hour: Decimal | None, *, half_width: float = 0.0, nano: Nano | None = None
+    ) -> Bill | None:
         """Return the bill at a price; None when the price or the run's time is unknown.
 
         Args:
             usd_per_hour: Dated price of the machine [USD/h].
             half_width: Half-width of ln(price) for the price's age [-].
+            nano: The bounds of the bill's sum, where they are known [1e-9 USD].
         """
         if self.cost_basis is None or usd_per_hour is None:
             return None
-        return Bill(self.cost_basis, usd_per_hour=usd_per_hour, half_width=half_width)
+        return Bill(self.cost_basis, usd_per_hour=usd_per_hour, half_width=half_width, nano=nano)

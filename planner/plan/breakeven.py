@@ -1,70 +1,90 @@
 """Break-even analysis between alternatives: free and paid notebooks, the user's own machine and the clouds.
 
-Money and the user's time for the same run, and the numbers of epochs and runs at which the cheapest one changes.
+The decision for one run, and the numbers of epochs and runs at which another alternative has the least total.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..limits import MAX_RUNS, require_count
-from .alternative_costs import AlternativeCost, AlternativeCostModel, Crossover, find_crossovers
-from .alternatives import DEFAULT_ALTERNATIVES, select_alternatives
-from .estimate import DECISION_ROLES
-from .estimate_workload import estimate_workload
-from .offer_table import build_preemption_forecaster
-from .question import Question
-from .script_layout import follow_script
+from ..records import Frozen
+from .alternatives import Alternative, Alternatives, RunPricer, has_epochs, select_best, select_named
+from .crossovers import Crossover, find_crossovers
+from .estimate_workload import estimate_in_context
+from .question import explain_no_answer
 
 if TYPE_CHECKING:
-    from ..workload.model import Workload
-    from .cost_terms import CostTerms
     from .estimate import Estimate
     from .fitting import FitWays
-    from .question import EstimateContext
+    from .question import EstimateContext, Question
 
 
 SCHEMA = "gpuplan.breakeven/1"
+TURNS_SHOWN, USUAL_RUNS = 2, 10
+MOST_ROUNDS = 8  # of looking for what is better than the alternatives where one of them becomes the best
 
 
-@dataclass(frozen=True, kw_only=True)
-class Breakeven:
-    """The alternatives, best first, and the points at which the best one changes.
+class Breakeven(Frozen):
+    """The decision for one run, and what is best for more epochs or runs.
 
     Args:
-        workload: Workload of a run.
-        alternatives: By total cost, best first.
-        runs: Number of runs [-].
-        hour_value_usd: Value of an hour of the user's time [USD/h].
+        estimate: Estimate of one run, with its decision.
+        question: Question that it answers.
+        named: Whether the alternatives were named, so that the decision is not theirs.
+        runs: Number of runs that is asked for [-].
+        totals: By number of runs, all alternatives, the least total first.
         by_epochs: Crossovers at the requested number of runs; None if the run is not given in epochs.
         by_runs: Crossovers at the requested number of epochs.
-        terms: Costs and assumptions.
-        decision: The decision of `estimate` on the same offers; None if the alternatives were named or there
-            are several runs.
-        wait_value_usd: Value of an hour of waiting [USD/h].
     """
 
-    workload: Workload
-    alternatives: tuple[AlternativeCost, ...]
+    estimate: Estimate
+    question: Question
+    named: bool
     runs: int
-    hour_value_usd: float
+    totals: dict[int, tuple[Alternative, ...]]
     by_epochs: tuple[Crossover, ...] | None
     by_runs: tuple[Crossover, ...]
-    terms: CostTerms
-    decision: Mapping[str, Any] | None = None
-    wait_value_usd: float = 0.0
 
     @property
-    def best(self) -> AlternativeCost:
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """The alternatives at the requested number of runs, best first."""
+        return self.totals[self.runs]
+
+    @property
+    def best(self) -> Alternative:
         """The first alternative."""
         return self.alternatives[0]
 
+    def list_worthwhile(self, runs: int) -> list[Alternative]:
+        """Return the alternatives at a number of runs that none beats in money, time and effort."""
+        ways = self.totals[runs]
+        points = [self._measure(one) for one in ways]
+
+        def is_beaten(point: tuple[float, ...]) -> bool:
+            return any(
+                other != point and all(a <= b for a, b in zip(other, point, strict=True)) for other in points
+            )
+
+        return [one for one, point in zip(ways, points, strict=True) if self.named or not is_beaten(point)]
+
+    def _measure(self, one: Alternative) -> tuple[float, ...]:
+        """Return money with the allowance for an old price [USD], time [h] and effort [h]."""
+        share = self.estimate.terms.compute_aged_share(one.offer.offer)
+        return (1.0 + share) * one.money_usd.mid, one.calendar_h, one.offer.own_h
+
+    @property
+    def decision(self) -> dict[str, Any] | None:
+        """The decision for one run as in `gpuplan estimate --json`; None for named alternatives."""
+        return None if self.named else self.estimate.decision_json()
+
     def to_json(self) -> dict[str, Any]:
         """Return the object behind `--json`."""
-        workload = self.workload
+        workload, question, terms = self.estimate.workload, self.question, self.estimate.terms
+        ways = {runs: [one.to_json(question, terms) for one in found] for runs, found in self.totals.items()}
         return {
             "schema": SCHEMA,
             "workload": {
@@ -76,132 +96,104 @@ class Breakeven:
                 "steps": workload.total_steps,
             },
             "runs": self.runs,
-            "hour_value_usd": f"{self.hour_value_usd:.2f}",
-            "wait_value_usd": f"{self.wait_value_usd:.2f}",
+            "hour_value_usd": f"{question.hour_value_usd:.2f}",
+            "wait_value_usd": f"{question.wait_value_usd:.2f}",
             "decision": self.decision,
-            "cheapest": self.best.alternative.name,
-            "ways": [cost.to_json() for cost in self.alternatives],
+            "cheapest": self.best.name,
+            "ways": ways[self.runs],
+            "totals": [{"runs": runs, "ways": found} for runs, found in ways.items()],
             "turns": {
                 "epochs": None if self.by_epochs is None else [turn.to_json() for turn in self.by_epochs],
                 "runs": [turn.to_json() for turn in self.by_runs],
             },
-            "terms": self.terms.to_json(),
+            "terms": terms.to_json(),
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakevenQuery:
-    """Parameters of a break-even analysis.
-
-    Args:
-        against: Names of the alternatives; empty for the default ones.
-        runs: Number of runs [-].
-
-    Raises:
-        UsageError: A number out of range.
-    """
-
-    against: tuple[str, ...] = ()
-    runs: int = 1
-
-    def __post_init__(self) -> None:
-        require_count(self.runs, what="--runs", example="10", most=MAX_RUNS)
-
-
 def compare_alternatives(
-    context: EstimateContext, query: BreakevenQuery, *, question: Question, ways: FitWays | None = None
+    context: EstimateContext,
+    *,
+    question: Question,
+    against: tuple[str, ...] = (),
+    runs: int = 1,
+    ways: FitWays | None = None,
 ) -> Breakeven:
     """Return the alternatives for a run, best first, and the points at which the best one changes.
 
     Args:
         context: Workload, offers and terms.
-        query: Alternatives and number of runs.
         question: Filters, values of hours and spot properties.
+        against: Names of the alternatives; empty for the best and the usual ones.
+        runs: Number of runs [-].
         ways: What may be changed of steps that do not fit; None for nothing.
 
     Raises:
         UsageError: The run's length is unknown, or a name matches no offer.
-        NoAnswerError: No alternative can run the work.
+        NoAnswerError: No alternative can run the work, or none keeps the limits.
     """
-    workload, terms = context.workload, context.terms
+    require_count(runs, what="--runs", example="10", most=MAX_RUNS)
+    workload = context.workload
     if workload.steps is None and (workload.samples is None or workload.epochs is None):
         raise UsageError(
             f"a comparison needs the length of the run, which `{workload.model}` does not state",
             hint="add `--samples N --epochs N`, or `--steps N`",
         )
-    estimate = estimate_workload(
-        workload,
-        selection=context.selection,
-        predictor=context.predictor,
+    estimate = estimate_in_context(context, question, ways=ways)
+    if not against and (error := explain_no_answer(estimate, question)) is not None:
+        raise error
+    alternatives = select_alternatives(context, estimate, question=question, against=against, runs=runs)
+    alternatives, by_runs, numbers = _follow_runs(alternatives, runs, () if against else estimate.decision.kept)
+    in_epochs = has_epochs(workload)
+    return Breakeven(
+        estimate=estimate,
         question=question,
-        terms=terms,
-        resized=context.resized,
-        feed=context.feed,
-        ways=ways,
+        named=bool(against),
+        runs=runs,
+        totals={number: tuple(alternatives.at(None, number)) for number in numbers},
+        by_epochs=find_crossovers(partial(alternatives.find_best, runs=runs)) if in_epochs else None,
+        by_runs=by_runs,
     )
-    model = build_cost_model(context, query, estimate, question=question)
-    found = find_breakeven(model.narrowed(epochs=workload.total_epochs, runs=query.runs), runs=query.runs)
-    if query.against or query.runs > 1:
-        return found
-    return replace(found, decision=estimate.decision_json())
 
 
-def build_cost_model(
-    context: EstimateContext, query: BreakevenQuery, estimate: Estimate, *, question: Question
-) -> AlternativeCostModel:
-    """Build the cost model of the alternatives.
+def _follow_runs(
+    alternatives: Alternatives, runs: int, kept: Sequence[int]
+) -> tuple[Alternatives, tuple[Crossover, ...], list[int]]:
+    """Return the crossovers by number of runs and the numbers to show, with what is best of all at those."""
+    for _ in range(MOST_ROUNDS):
+        by_runs = find_crossovers(partial(alternatives.find_best, None))
+        turns = [turn.at for turn in by_runs[:TURNS_SHOWN]]
+        numbers = sorted({1, runs, *(turns or [USUAL_RUNS])})
+        if not kept:
+            break
+        more = alternatives.with_best(kept, [(None, number) for number in numbers])
+        if more.rows == alternatives.rows:
+            break
+        alternatives = more
+    return alternatives, by_runs, numbers
+
+
+def select_alternatives(
+    context: EstimateContext,
+    estimate: Estimate,
+    *,
+    question: Question,
+    against: tuple[str, ...] = (),
+    runs: int = 1,
+) -> Alternatives:
+    """Return the named alternatives, or what may be best of the offers that keep the limits.
 
     Args:
         context: Workload, offers and terms.
-        query: Alternatives and number of runs.
-        estimate: Estimate on all offers; its picks are compared besides the default alternatives.
+        estimate: Estimate of one run on all offers, with a decision.
         question: Scaling, values of hours and spot properties.
+        against: Names of the alternatives; empty for the best and the usual ones.
+        runs: Number of runs at which the best of each name is chosen [-].
 
     Raises:
         UsageError: A name matches no offer.
         NoAnswerError: No alternative can run the work.
     """
-    picks = [getattr(estimate.decision, role) for role in DECISION_ROLES]
-    offers = estimate.offers if query.against else estimate.list_takable()
-    return AlternativeCostModel(
-        workload=context.workload,
-        alternatives=select_alternatives(
-            query.against or DEFAULT_ALTERNATIVES,
-            offers,
-            asked_for=bool(query.against),
-            picked=() if query.against else [estimate.offers[row] for row in picks if row is not None],
-        ),
-        terms=context.terms,
-        hour_value_usd=question.hour_value_usd,
-        wait_value_usd=question.wait_value_usd,
-        forecaster=build_preemption_forecaster(context.workload, context.selection, question.spot),
-        scaling=follow_script(question, context.workload).scaling or "strong",
-    )
-
-
-def find_breakeven(model: AlternativeCostModel, *, runs: int) -> Breakeven:
-    """Return the costs as asked, and the numbers of epochs and runs at which the cheapest alternative changes.
-
-    Args:
-        model: Cost model of the alternatives.
-        runs: Number of runs [-].
-    """
-    workload = model.workload
-    in_epochs = workload.total_epochs is not None and all(one.samples is not None for one in workload.phases)
-
-    def by_epochs(n: int) -> str:
-        return model.at(epochs=n, runs=runs)[0].alternative.name
-
-    def by_runs(n: int) -> str:
-        return model.at(epochs=workload.total_epochs, runs=n)[0].alternative.name
-
-    return Breakeven(
-        workload=workload,
-        alternatives=tuple(model.at(epochs=workload.total_epochs, runs=runs)),
-        runs=runs,
-        hour_value_usd=model.hour_value_usd,
-        wait_value_usd=model.wait_value_usd,
-        by_epochs=find_crossovers(by_epochs) if in_epochs else None,
-        by_runs=find_crossovers(by_runs),
-        terms=model.terms,
-    )
+    pricer = RunPricer.of(estimate, context, question)
+    if against:
+        return select_named(against, pricer, runs=runs)
+    return select_best(estimate.decision, pricer, runs=runs)

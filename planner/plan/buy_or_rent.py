@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NoAnswerError, UsageError
 from ..limits import MAX_AMOUNT, require_not_negative, require_positive
-from ..units import SECONDS_PER_HOUR
-from ..workload.resize import Resizer
-from .estimate_workload import build_device_estimator, estimate_in_context
-from .script_layout import follow_script, limit_to_one_device, uses_one_device
-from .select import OfferContext
+from ..records import Frozen
+from ..units import SECONDS_PER_HOUR, Interval
+from .alternatives import Alternative, RunPricer, has_epochs
+from .estimate_workload import estimate_in_context
+from .ranking import NEVER_TAKEN
+from .select import Filters, OfferContext, select
+from .sessions import build_access
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
-    from ..offers.rows import Offer
+    from .cost_terms import CostTerms, Currency
     from .question import EstimateContext, Question
 
 
@@ -28,7 +32,8 @@ W_PER_KW = 1000.0
 FARTHEST_MONTHS = 240
 USEFUL_MONTHS = 60  # after five years a machine is replaced (assumed, as in straight-line depreciation)
 BISECTIONS = 60
-RentalOption = tuple[dict[str, str], float, float]
+RENTALS_SHOWN = 5
+YEARS = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +65,7 @@ class OwnedMachine:
             raise UsageError(
                 f"`--assume power_w={self.power_w:g}` must be above zero", hint="try `--assume power_w=450`"
             )
-        require_positive(self.hours_a_week, what="--hours-a-week", example="20")
-        if self.hours_a_week > HOURS_PER_WEEK:
-            raise UsageError(
-                f"--hours-a-week {self.hours_a_week:g}: a week has 168", hint="try `--hours-a-week 20`"
-            )
+        require_positive(self.hours_a_week, what="--hours-a-week", example="20", most=HOURS_PER_WEEK)
         if not 0 <= self.value_lost_per_year < 1:
             raise UsageError(
                 "`--assume value_lost_per_year` must be at least 0 and less than 1",
@@ -77,59 +78,43 @@ class OwnedMachine:
                 hint="try `--assume idle_power_w=50`",
             )
 
+    @property
+    def hours_a_month(self) -> float:
+        """Hours of training in a month [h]."""
+        return self.hours_a_week * WEEKS_PER_MONTH
 
-def owning_usd(rig: OwnedMachine, *, months: float) -> float:
-    """Return the cost of owning a machine for some months, including its sale at the end [USD].
+    @property
+    def idle_usd_per_month(self) -> float:
+        """Electricity of the hours of a month without training [USD]."""
+        idle_h = HOURS_PER_WEEK * WEEKS_PER_MONTH - self.hours_a_month
+        return idle_h * self.idle_power_w / W_PER_KW * self.electricity_usd_per_kwh
 
-    purchase x (1 - (1 - value lost per year)^(months / 12)) + energy x electricity price. In the example, the
-    machine loses $600 of value, and 521.8 kWh cost $0.17 each.
+    def value_lost_usd(self, months: float) -> float:
+        """Return the value that the machine loses in some months [USD].
 
-    Example:
-        >>> round(owning_usd(OwnedMachine(purchase_usd=2000.0, power_w=500.0), months=12.0), 2)
-        688.7
-    """
-    left: float = (1.0 - rig.value_lost_per_year) ** (months / MONTHS_PER_YEAR)
-    used_h = rig.hours_a_week * WEEKS_PER_MONTH * months
-    idle_h = (HOURS_PER_WEEK - rig.hours_a_week) * WEEKS_PER_MONTH * months
-    kwh = (used_h * rig.power_w + idle_h * rig.idle_power_w) / W_PER_KW
-    return rig.purchase_usd * (1.0 - left) + kwh * rig.electricity_usd_per_kwh
+        purchase x (1 - (1 - value lost per year)^(months / 12))
 
-
-def renting_usd(*, usd_per_hour: float, hours_a_week: float, speed: float, months: float) -> float:
-    """Return the cost of renting for the same work over some months: price x hours / speed [USD].
-
-    Args:
-        usd_per_hour: Price of the rented machine including all fees, and of waiting for it [USD/h].
-        hours_a_week: Hours a week that the owned machine needs for the work [h].
-        speed: Speed of the rented machine relative to the owned one [-].
-        months: Number of months [-].
-
-    Example:
-        >>> round(renting_usd(usd_per_hour=0.5, hours_a_week=20.0, speed=2.0, months=12.0), 2)
-        260.89
-    """
-    return usd_per_hour * hours_a_week / speed * WEEKS_PER_MONTH * months
+        Example:
+            >>> round(OwnedMachine(purchase_usd=2000.0, power_w=500.0).value_lost_usd(12.0), 2)
+            600.0
+        """
+        left: float = (1.0 - self.value_lost_per_year) ** (months / MONTHS_PER_YEAR)
+        return self.purchase_usd * (1.0 - left)
 
 
-def months_to_break_even(
-    rig: OwnedMachine, *, usd_per_hour: float, speed: float = 1.0, wait_value_usd: float = 0.0
-) -> float | None:
-    """Return the months after which owning costs no more than renting; None if more than 20 years [months].
+def months_to_break_even(rig: OwnedMachine, *, saved_usd_per_month: float) -> float | None:
+    """Return the months after which a machine has saved the value it lost; None for more than 20 years [months].
 
     A machine loses most of its value in the first year, so owning starts out more expensive and gains on renting
     month by month: there is at most one crossing, which is found by bisection.
 
     Args:
-        rig: The machine and its use.
-        usd_per_hour: Price of the rented machine [USD/h].
-        speed: Speed of the rented machine relative to the owned one [-].
-        wait_value_usd: Value of an hour of waiting: for the rented machine, less that for the owned one [USD/h].
+        rig: The machine.
+        saved_usd_per_month: What renting costs more than running the machine, purchase aside [USD/month].
     """
-    total = usd_per_hour + wait_value_usd * (1.0 - speed)
 
     def is_owning_dearer(months: float) -> bool:
-        rent = renting_usd(usd_per_hour=total, hours_a_week=rig.hours_a_week, speed=speed, months=months)
-        return owning_usd(rig, months=months) > rent
+        return rig.value_lost_usd(months) > saved_usd_per_month * months
 
     low, high = 1e-6, float(FARTHEST_MONTHS)
     if is_owning_dearer(high):
@@ -142,134 +127,201 @@ def months_to_break_even(
     return high
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuyRentComparison:
-    """Comparison of an owned machine with a rented one.
+class MonthlyWork(Frozen):
+    """A month of the work on a machine.
 
     Args:
-        rig: The owned machine and its use.
-        accelerator: Accelerator of the owned machine.
-        rented: Provider, instance type, region and purchase option of the rented machine.
-        usd_per_hour: Price of the rented machine [USD/h].
-        speed: Speed of the rented machine relative to the owned one; 1 for the same accelerator [-].
-        months: Months to break even; None if more than 20 years.
-        wait_value_usd: Value of an hour of waiting [USD/h].
+        selected: The machine.
+        hours: Machine time [h].
+        money_usd: Amount paid [USD].
+        others_usd: What the total of the decision has besides: the user's hours and the wait [USD].
+    """
+
+    selected: OfferContext
+    hours: float
+    money_usd: Interval
+    others_usd: float
+
+    @property
+    def total_usd(self) -> Interval:
+        """What decides, over the range of the money [USD]."""
+        return self.money_usd.plus(self.others_usd)
+
+    @property
+    def hours_a_week(self) -> float:
+        """Machine time of a week [h]."""
+        return self.hours / WEEKS_PER_MONTH
+
+    def is_possible(self, terms: CostTerms) -> bool:
+        """Return whether a week is enough for that of a week, at the machine's daily hours and weekly quota."""
+        return build_access(self.selected, terms).calendar_hours(self.hours_a_week) <= HOURS_PER_WEEK
+
+
+class BuyOrRent(Frozen):
+    """Comparison of a machine to buy with the machines to rent that do its work of a week in a week.
+
+    Args:
+        rig: The machine to buy, and its use.
+        own: A month of the work on it; its money is electricity.
+        rentals: The same on the machines to rent, the least total first.
+        currency: Currency of the sentences.
+        question: Values of hours; None where prices alone are compared.
     """
 
     rig: OwnedMachine
-    accelerator: str
-    rented: dict[str, str]
-    usd_per_hour: float
-    speed: float
-    months: float | None
-    wait_value_usd: float = 0.0
+    own: MonthlyWork
+    rentals: tuple[MonthlyWork, ...]
+    currency: Currency
+    question: Question | None = None
 
-    def cost_usd(self, months: float) -> tuple[float, float]:
-        """Return the cost of owning and of renting over some months, with the wait for a slower machine [USD]."""
-        total = self.usd_per_hour + self.wait_value_usd * (1.0 - self.speed)
-        rent = renting_usd(usd_per_hour=total, hours_a_week=self.rig.hours_a_week, speed=self.speed, months=months)
-        return owning_usd(self.rig, months=months), rent
+    @classmethod
+    def of(cls, rig: OwnedMachine, own: MonthlyWork, works: Iterable[MonthlyWork], terms: CostTerms) -> BuyOrRent:
+        """Compare with the best machines to rent, one of each instance type and purchase option.
 
-    def to_json(self) -> dict[str, Any]:
+        Raises:
+            NoAnswerError: None can do the work.
+        """
+        first: dict[tuple[str, str], MonthlyWork] = {}
+        for one in sorted(works, key=lambda one: one.total_usd.mid):
+            offer = one.selected.offer
+            if (offer.instance_type, offer.purchase) not in first and one.is_possible(terms):
+                first[offer.instance_type, offer.purchase] = one
+        if not first:
+            raise NoAnswerError(
+                f"nothing to rent does {rig.hours_a_week:g} h of a {own.selected.offer.accelerator} within a week",
+                hint="try fewer `--hours-a-week`",
+            )
+        return cls(rig=rig, own=own, rentals=tuple(first.values())[:RENTALS_SHOWN], currency=terms.currency)
+
+    @property
+    def running_usd(self) -> float:
+        """Total of a month of owning, purchase aside [USD]."""
+        return self.own.total_usd.mid + self.rig.idle_usd_per_month
+
+    @property
+    def is_worth_buying(self) -> bool:
+        """Whether the machine pays off before it is replaced."""
+        months = self.find_months(self.rentals[0].total_usd.mid)
+        return months is not None and months <= USEFUL_MONTHS
+
+    def find_months(self, rent_usd: float) -> float | None:
+        """Return the months to break even at the total of a month's rent; None for more than 20 years [months]."""
+        return months_to_break_even(self.rig, saved_usd_per_month=rent_usd - self.running_usd)
+
+    def owning_usd(self, months: float) -> float:
+        """Return the total of owning the machine for some months, including its sale at the end [USD]."""
+        return self.rig.value_lost_usd(months) + self.running_usd * months
+
+    def rival_json(self, one: MonthlyWork) -> dict[str, Any]:
         """Return one entry of `rivals[]`."""
-        years = {}
-        for year in (1, 2, 3):
-            own, rent = self.cost_usd(MONTHS_PER_YEAR * year)
-            years[str(year)] = {"own_usd": f"{own:.2f}", "rent_usd": f"{rent:.2f}"}
+        offer, total_usd, years = one.selected.offer, one.total_usd, {}
+        for year in YEARS:
+            own_usd, rent_usd = (self.owning_usd(MONTHS_PER_YEAR * year), MONTHS_PER_YEAR * year * total_usd.mid)
+            years[str(year)] = {"own_usd": f"{own_usd:.2f}", "rent_usd": f"{rent_usd:.2f}"}
         return {
-            **self.rented,
-            "usd_per_hour": f"{self.usd_per_hour:.6f}",
-            "speed": self.speed,
-            "months_to_break_even": self.months,
+            "provider": offer.provider,
+            "instance_type": offer.instance_type,
+            "region": offer.region,
+            "purchase": offer.purchase,
+            "usd_per_hour": f"{one.money_usd.mid / one.hours:.6f}",
+            "speed": self.own.hours / one.hours,
+            "hours_a_week": one.hours_a_week,
+            "months_to_break_even": self.find_months(total_usd.mid),
+            "months_low": self.find_months(total_usd.high),
+            "months_high": self.find_months(total_usd.low),
             "after_years": years,
         }
 
 
-def compare_buy_rent(
-    rig: OwnedMachine, *, accelerator: str, rivals: list[RentalOption], wait_value_usd: float = 0.0
-) -> tuple[BuyRentComparison, ...]:
-    """Compare an owned machine with each rented one, sorted by the total of the work ((price + wait) / speed).
+def compare_by_price(
+    rig: OwnedMachine, *, accelerator: str, devices: float, catalog: Catalog, terms: CostTerms
+) -> BuyOrRent:
+    """Compare buying a machine with renting the same accelerators, hour for hour.
 
     Args:
-        rig: The owned machine and its use.
-        accelerator: Accelerator of the owned machine.
-        rivals: Names, price [USD/h] and relative speed of each rented machine.
-        wait_value_usd: Value of an hour of waiting [USD/h].
-    """
-    verdicts = [
-        BuyRentComparison(
-            rig=rig,
-            accelerator=accelerator,
-            rented=names,
-            usd_per_hour=usd,
-            speed=speed,
-            months=months_to_break_even(rig, usd_per_hour=usd, speed=speed, wait_value_usd=wait_value_usd),
-            wait_value_usd=wait_value_usd,
-        )
-        for names, usd, speed in rivals
-    ]
-    return tuple(sorted(verdicts, key=lambda one: (one.usd_per_hour + wait_value_usd) / one.speed))
-
-
-T = TypeVar("T")
-RENTALS_SHOWN = 5
-
-
-def find_rentals_by_price(catalog: Catalog, accelerator: str, devices: float) -> list[RentalOption]:
-    """Return the cheapest rented machines with the same accelerator; their relative speed is 1.
+        rig: The machine and its use.
+        accelerator, devices: Its accelerators.
+        catalog: Catalog of offers.
+        terms: Costs and assumptions.
 
     Raises:
-        NoAnswerError: No such machine is offered.
+        NoAnswerError: No such machine is offered, or none for the hours.
     """
+    filters = Filters(accelerators=(accelerator,), devices=(devices,), include_local=False)
     found = [
-        (float(offer.usd_per_hour), offer)
-        for offer in catalog.offers
-        if offer.accelerator == accelerator
-        and offer.devices == devices
-        and offer.usd_per_hour
-        and offer.complete
-        and offer.status in ("active", "legacy")
+        one
+        for one in select(filters, catalog=catalog).offers
+        if one.offer.usd_per_hour and one.offer.complete and one.availability not in NEVER_TAKEN
     ]
     if not found:
         raise NoAnswerError(
             f"no offer in the catalog has {devices:g} {accelerator}",
             hint="name a MODEL to compare machines with other accelerators by their speed",
         )
-    found.sort(key=lambda pair: pair[0])
-    return [(_names(offer), usd, 1.0) for usd, offer in _distinct(found, lambda offer: offer)][:RENTALS_SHOWN]
+    own = _build_own_offer(rig, accelerator, devices, catalog)
+    work, *works = (_price_hours(one, rig.hours_a_month, terms) for one in (own, *found))
+    return BuyOrRent.of(rig, work, works, terms)
 
 
-def find_rentals_for_work(
-    context: EstimateContext, question: Question, *, accelerator: str, devices: float
-) -> list[RentalOption]:
-    """Return the rented machines of the least total for some work, with their relative speed.
+def _price_hours(selected: OfferContext, hours: float, terms: CostTerms) -> MonthlyWork:
+    """Return some hours a month on a machine, whose price may have changed since its date."""
+    usd = hours * float(selected.offer.usd_per_hour or 0)
+    factor = math.exp(terms.price_half_width(selected.offer))
+    money_usd = Interval(low=usd / factor, mid=usd, high=usd * factor)
+    aged_usd = usd * terms.compute_aged_share(selected.offer)
+    return MonthlyWork(selected=selected, hours=hours, money_usd=money_usd, others_usd=aged_usd)
 
-    Hourly price = bill of the work / hours of the work, including boot, disk and fees.
+
+def compare_for_work(
+    rig: OwnedMachine, *, accelerator: str, devices: float, context: EstimateContext, question: Question
+) -> BuyOrRent:
+    """Compare buying a machine with what `estimate` could take for some work, by the total of its decision.
+
+    Args:
+        rig: The machine and its use.
+        accelerator, devices: Its accelerators.
+        context: Workload, offers and terms.
+        question: Values of hours.
 
     Raises:
         UsageError: The length of the run is unknown.
-        NoAnswerError: The owned machine or every rented one cannot run the work.
+        NoAnswerError: The machine cannot run the work, or no other does it within the week.
     """
-    own_h = _own_hours(context, question, accelerator, devices)
-    estimate = estimate_in_context(context, question)
-    able = [
-        (one.total_usd, one)
-        for one in estimate.list_takable()
-        if one.bill and one.bill.mid_nano and one.run_time_s and one.total_usd is not None
-    ]
-    if not able:
-        raise NoAnswerError("no rented machine can run this work", hint="select other offers")
-    able.sort(key=lambda pair: pair[0])
-    rivals = []
-    for _, one in _distinct(able, lambda one: one.offer):
-        if one.bill is not None and one.run_time_s is not None:
-            hours = one.run_time_s.mid / SECONDS_PER_HOUR
-            rivals.append((_names(one.offer), float(one.bill.total.mid) / hours, own_h / hours))
-    return rivals[:RENTALS_SHOWN]
+    own = _build_own_offer(rig, accelerator, devices, context.catalog)
+    selection = replace(context.selection, offers=(own, *context.selection.offers))
+    estimate = estimate_in_context(replace(context, selection=selection), question)
+    pricer = RunPricer.of(estimate, context, question)
+    place = next(row for row, selected in enumerate(pricer.offers.contexts) if selected is own)
+    bought = pricer.offers[place]
+    if bought.device_estimate.memory.fits is False:
+        raise NoAnswerError(f"the work does not fit on {accelerator}", hint="try a smaller `--batch-size`")
+    if bought.timeline is None:
+        raise UsageError(
+            f"the time of `{context.workload.model}` on {accelerator} is unknown",
+            hint="add `--samples N --epochs N`, or `--steps N`",
+        )
+    workload, length = context.workload, rig.hours_a_month * SECONDS_PER_HOUR / bought.timeline.total_s.mid
+    epochs, runs = None, max(1, round(length))
+    if has_epochs(workload):  # one run a month, so that a short one is not set up a thousand times
+        epochs, runs = max(1, round(length * (workload.total_epochs or 1))), 1
+    rows = [place, *(row for row in estimate.takable if row != place)]
+    table, _ = pricer.price(rows, epochs=epochs, runs=runs)
+    ways = [Alternative(name="", offer=one, runs=runs) for one in table]
+    scale = rig.hours_a_month / ways[0].machine_h.mid
+    work, *works = (
+        MonthlyWork(
+            selected=way.offer.selected,
+            hours=scale * way.machine_h.mid,
+            money_usd=way.money_usd.scaled(scale),
+            others_usd=scale * (way.total_usd - way.money_usd.mid),
+        )
+        for way in ways
+    )
+    return replace(BuyOrRent.of(rig, work, works, context.terms), question=question)
 
 
-def _own_hours(context: EstimateContext, question: Question, accelerator: str, devices: float) -> float:
-    """Return the time of the work on the owned machine [h]."""
+def _build_own_offer(rig: OwnedMachine, accelerator: str, devices: float, catalog: Catalog) -> OfferContext:
+    """Return a machine to buy as an offer at the price of its electricity."""
     from ..offers.rows import Offer
 
     offer = Offer(
@@ -281,41 +333,9 @@ def _own_hours(context: EstimateContext, question: Question, accelerator: str, d
         memory_gib=None,
         region="own",
         purchase="on_demand",
-        usd_per_hour=None,
+        usd_per_hour=Decimal(repr(rig.power_w / W_PER_KW * rig.electricity_usd_per_kwh)),
         price_as_of=None,
         price_source=None,
         status="active",
     )
-    followed = follow_script(question, context.workload)
-    one_device = uses_one_device(question, context.workload)
-    estimator = build_device_estimator(
-        followed, context.predictor, resized=context.resized or Resizer(context.workload)
-    )
-    rig = OfferContext(offer, context.catalog.accelerators[accelerator], "local")
-    device_estimate = estimator.estimate(context.workload, limit_to_one_device(rig) if one_device else rig)
-    if device_estimate.memory.fits is False:
-        raise NoAnswerError(f"the work does not fit on {accelerator}", hint="try a smaller `--batch-size`")
-    if device_estimate.train_time_s is None:
-        raise UsageError(
-            f"the time of `{context.workload.model}` on {accelerator} is unknown",
-            hint="add `--samples N --epochs N`, or `--steps N`",
-        )
-    return device_estimate.train_time_s.mid / SECONDS_PER_HOUR
-
-
-def _distinct(pairs: Iterable[tuple[float, T]], offer_of: Callable[[T], Offer]) -> list[tuple[float, T]]:
-    """Return the first of each instance type and purchase option."""
-    first: dict[tuple[str, str], tuple[float, T]] = {}
-    for pair in pairs:
-        offer = offer_of(pair[1])
-        first.setdefault((offer.instance_type, offer.purchase), pair)
-    return list(first.values())
-
-
-def _names(offer: Offer) -> dict[str, str]:
-    return {
-        "provider": offer.provider,
-        "instance_type": offer.instance_type,
-        "region": offer.region,
-        "purchase": offer.purchase,
-    }
+    return OfferContext(offer, catalog.accelerators[accelerator], "local")

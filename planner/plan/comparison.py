@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..units import SECONDS_PER_HOUR, Interval
 from .cost_terms import Bounds, CostTerms
-from .money import compute_price_nano
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
@@ -94,16 +93,23 @@ def machine_power_w(selected: OfferContext, terms: CostTerms) -> Bounds | None:
     overhead = 1.0 if selected.place == "local" else (cost.pue if cost else None)
     if overhead is None:
         return None
-    host = None  # its vCPUs at full power if they do the training
-    if cost and cost.vcpu_idle_w is not None and cost.vcpu_full_w is not None and offer.vcpus is not None:
-        load = 1.0 if accelerator.kind == "cpu" else MEAN_VCPU_LOAD
-        host = offer.vcpus * (cost.vcpu_idle_w + load * (cost.vcpu_full_w - cost.vcpu_idle_w))
+    host = _host_w(selected, terms)
     if accelerator.kind == "cpu":
         return None if host is None else (overhead * host, overhead * host, overhead * host)
     if accelerator.tdp_w is None:
         return None
     low, mid, high = (overhead * (offer.devices * accelerator.tdp_w * part + (host or 0.0)) for part in share)
     return (low, mid, high)
+
+
+def _host_w(selected: OfferContext, terms: CostTerms) -> float | None:
+    """Return the power of the vCPUs: full power if they do the training; None if unknown [W]."""
+    offer, cost = selected.offer, terms.provider_cost(selected.offer.provider)
+    if cost is None or cost.vcpu_idle_w is None or cost.vcpu_full_w is None or offer.vcpus is None:
+        return None
+    computes = selected.accelerator is not None and selected.accelerator.kind == "cpu"
+    load = 1.0 if computes else MEAN_VCPU_LOAD
+    return offer.vcpus * (cost.vcpu_idle_w + load * (cost.vcpu_full_w - cost.vcpu_idle_w))
 
 
 def energy_kwh(time_s: Interval, power_w: Bounds) -> Interval:
@@ -130,7 +136,7 @@ def co2_kg(energy: Interval, *, g_co2_per_kwh: float) -> Interval:
     return energy.scaled(g_co2_per_kwh / G_PER_KG)
 
 
-_Machine = tuple[str, str, str, int]  # provider, instance type, region, hosts
+T = TypeVar("T")
 
 
 class Market:
@@ -153,19 +159,21 @@ class Market:
         pictures: InputPipeline | None = None,
     ) -> None:
         self.terms, self.offers, self.runs, self.pictures = terms, offers, runs, pictures
-        self._starved: dict[object, str] = {}
-        self._energies: dict[object, Interval | None] = {}
+        self._known: dict[object, Any] = {}  # by comparison and what it depends on
+
+    def power_w(self, selected: OfferContext) -> Bounds | None:
+        """Return the power of an offer's machine during training; None when unknown [W]."""
+        offer = selected.offer
+        machine = ("power", offer.provider, offer.instance_type, offer.hosts)
+        return self._find(machine, lambda: machine_power_w(selected, self.terms))
 
     def energy_kwh(self, selected: OfferContext, timeline: Timeline | None) -> Interval | None:
         """Return the energy of a run on an offer, cached by machine and run [kWh]."""
-        offer = selected.offer
-        if timeline is None:
+        offer, power_w = selected.offer, self.power_w(selected)
+        if timeline is None or power_w is None:
             return None
-        key = (timeline.total_s, offer.provider, offer.instance_type, offer.hosts)
-        if key not in self._energies:
-            power_w = machine_power_w(selected, self.terms)
-            self._energies[key] = power_w and energy_kwh(timeline.total_s, power_w)
-        return self._energies[key]
+        key = ("energy", timeline.total_s, offer.provider, offer.instance_type, offer.hosts)
+        return self._find(key, lambda: energy_kwh(timeline.total_s, power_w))
 
     def scaling(self, offer: Offer, device_estimate: DeviceEstimate) -> ScalingEfficiency | None:
         """Return the speedup of an offer's devices over one; None for one device, or if one is not offered."""
@@ -174,8 +182,9 @@ class Market:
         single_rate = None if single is None else single[1].samples_per_s
         if single is None or rate is None or single_rate is None:
             return None
-        prices = (offer.usd_per_hour, single[0].usd_per_hour)
-        usd, single_usd = (None if price is None else float(price) for price in prices)
+        usd, single_usd = (
+            None if one.usd_per_hour is None else float(one.usd_per_hour) for one in (offer, single[0])
+        )
         return compute_scaling(
             devices=offer.devices,
             rate_per_s=rate.mid,
@@ -186,55 +195,60 @@ class Market:
 
     def starved(self, selected: OfferContext, device_estimate: DeviceEstimate) -> str:
         """Return a warning if the host would decode images too slowly; else empty."""
-        if self.pictures is None:
+        pictures, able = self.pictures, device_estimate.samples_per_s
+        if pictures is None or able is None:
             return ""
         offer, accelerator = selected.offer, selected.accelerator
-        machine = (accelerator and accelerator.name, offer.devices, offer.vcpus, offer.memory_gib)
-        able, samples = device_estimate.samples_per_s, device_estimate.run.global_batch_size
-        host = (*machine, device_estimate.step_time_s, samples)
-        if host not in self._starved:
-            found = None if able is None else self.pictures.narrowest(offer, accelerator)
-            self._starved[host] = ""
-            if able is not None and found is not None and found[1][1] < able.mid:
-                part, rates = found
-                fed = f"{part} would feed {rates[1]:,.0f} of the {able.mid:,.0f} samples/s"
-                self._starved[host] = f"decoding JPEG, {fed}: see `--feed`"
-        return self._starved[host]
+        host = ("starved", accelerator and accelerator.name, offer.devices, offer.vcpus, offer.memory_gib)
+        found = self._find(host, lambda: pictures.narrowest(offer, accelerator))
+        if found is None or found[1][1] >= able.mid:
+            return ""
+        part, (_, rate, _) = found
+        return f"decoding JPEG, {part} would feed {rate:,.0f} of the {able.mid:,.0f} samples/s: see `--feed`"
 
     def saves_share(self, offer: Offer, bill: Bill) -> float | None:
         """Return the share saved against the same machine and region on demand; None if unknown [-]."""
-        on_demand_nano = self._on_demand_nano.get(_machine(offer))
-        return 1.0 - bill.mid_nano / on_demand_nano if on_demand_nano else None
+        machine = _machine(offer)
+        on_demand = self._on_demand.get(machine)
+        if on_demand is None:
+            return None
+        other = self._find(("bill", machine), lambda: on_demand[1].bill(on_demand[0].usd_per_hour))
+        return 1.0 - bill.mid_nano / other.mid_nano if other is not None and other.mid_nano else None
+
+    def _find(self, key: object, compute: Callable[[], T]) -> T:
+        """Return a comparison that is computed once."""
+        if key not in self._known:
+            self._known[key] = compute()
+        found: T = self._known[key]
+        return found
 
     @cached_property
-    def _on_demand_nano(self) -> dict[_Machine, int]:
-        """Central cost of the run on each machine on demand, where it can be billed [1e-9 USD]."""
-        costs = {}
-        for one, run in zip(self.offers, self.runs, strict=True):
-            price, basis = one.offer.usd_per_hour, run.cost_basis
-            if one.offer.purchase == "on_demand" and basis is not None and price is not None:
-                costs[_machine(one.offer)] = basis.compute_total(compute_price_nano(price), 1, 0.0)
-        return costs
+    def _on_demand(self) -> dict[object, tuple[Offer, UnpricedRun]]:
+        """Offers on demand whose run can be billed, by machine."""
+        return {
+            _machine(one.offer): (one.offer, run)
+            for one, run in zip(self.offers, self.runs, strict=True)
+            if one.offer.purchase == "on_demand"
+            and run.cost_basis is not None
+            and one.offer.usd_per_hour is not None
+        }
 
     @cached_property
     def _singles(self) -> dict[object, tuple[Offer, DeviceEstimate]]:
-        """The cheapest offer of one device of each provider, accelerator, region and purchase option."""
-        singles: dict[object, tuple[Offer, DeviceEstimate]] = {}
-        pairs = zip((one.offer for one in self.offers), (run.device_estimate for run in self.runs), strict=True)
-        for offer, estimate in sorted(pairs, key=_price):
-            if offer.devices == 1 and offer.complete and estimate.step_time_s is not None:
-                singles.setdefault(_kind(offer), (offer, estimate))
-        return singles
+        """Cheapest offer of one device of each provider, accelerator, region and purchase option."""
+        singles = [
+            (one.offer, run.device_estimate)
+            for one, run in zip(self.offers, self.runs, strict=True)
+            if one.offer.devices == 1 and one.offer.complete and run.device_estimate.step_time_s is not None
+        ]
+        singles.sort(key=lambda single: float("inf" if single[0].usd_per_hour is None else single[0].usd_per_hour))
+        return {_kind(offer): (offer, estimate) for offer, estimate in reversed(singles)}
 
 
 def _kind(offer: Offer) -> object:
     return offer.provider, offer.accelerator, offer.region, offer.purchase
 
 
-def _price(pair: tuple[Offer, DeviceEstimate]) -> float:
-    return float("inf") if pair[0].usd_per_hour is None else float(pair[0].usd_per_hour)
-
-
-def _machine(offer: Offer) -> _Machine:
+def _machine(offer: Offer) -> object:
     """Return the identity of a machine, equal for its purchase options."""
     return offer.provider, offer.instance_type, offer.region, offer.hosts

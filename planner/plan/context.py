@@ -13,55 +13,50 @@ from typing import TYPE_CHECKING, Any
 
 from ..predict.sharding import find_tensor_ways
 from ..records import parse_json
-from .cost_terms import CostTerms
-from .question import EstimateContext, Question
+from .question import EstimateContext
 from .script_layout import select_mesh_offers, trace_as_distributed
 from .select import Selection, select
+from .stated_times import build_stated_rows, parse_step_times
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
     from ..predict.from_profile.predictor import ProfileRow
     from ..predict.predictor import Predictor
     from ..predict.step_time import StepPredictor
-    from ..settings import Settings
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import StepCompiler
+    from .request import ResolvedRequest
 
 
 def build_context(
     model: Any,
-    question: Question,
+    asked: ResolvedRequest,
     *,
-    options: WorkloadOptions,
     script_arguments: Sequence[str] = (),
-    catalog: Catalog | None = None,
-    terms: CostTerms | None = None,
-    profiles: Sequence[Path] = (),
     compiling: StepCompiler | None = None,
 ) -> EstimateContext:
     """Build the context of an estimate; the arguments are those of ``estimate_model``.
 
     Filters and catalog are checked before the model is traced, which takes longer.
     """
-    from ..offers.catalog import load_catalog
     from ..predict.predictor import Predictor
-    from ..settings import load_settings
 
-    catalog = catalog or load_catalog()
+    question, catalog = asked.question, asked.catalog
     if compiling is not None:
         compiling.require_compilable(question, model)
     selection = select(question.filters, catalog=catalog).with_quotas(question.quotas)
-    options = replace(options, tensor=find_tensor_ways(question.shard or ()))
-    settings = load_settings()
-    measurements = _measurements(model, profiles, settings)
+    options = replace(asked.options, tensor=find_tensor_ways(question.shard or ()))
+    measurements = _measurements(model, asked.request.profiles)
+    stated = parse_step_times(asked.request.list_pairs("measured", unit="s"), catalog.names)
     packaged = Predictor.load(accelerators=selection.accelerators)
-    predictor: StepPredictor = _add_measurements(packaged, measurements, catalog, selection)
     with _importing("numpy"):  # tracing runs in a child process on another core
         workload = trace_workload(model, options=options, script_arguments=script_arguments)
     if workload.layout is not None:
         trace = partial(trace_workload, model, script_arguments=script_arguments)
         workload, options = trace_as_distributed(workload, question, options, trace)
+    measurements += build_stated_rows(stated, workload)
+    predictor = _add_measurements(packaged, measurements, catalog, selection)
     feed = None
     if any(one.loading for one in measurements):
         from .input_pipeline import build_measured_pipeline
@@ -73,7 +68,7 @@ def build_context(
         selection=select_mesh_offers(selection, question.filters, workload),
         predictor=predictor,
         catalog=catalog,
-        terms=terms or CostTerms(costs=catalog.costs),
+        terms=asked.terms,
         feed=feed,
         resized=None
         if isinstance(model, str) and model.endswith(".json")  # saved at one batch size
@@ -108,9 +103,10 @@ def _importing(module: str) -> Iterator[None]:
         thread.join()
 
 
-def _measurements(model: Any, profiles: Sequence[Path], settings: Settings) -> tuple[ProfileRow, ...]:
+def _measurements(model: Any, profiles: Sequence[Path | str]) -> tuple[ProfileRow, ...]:
     """Read the measurements of the files, of the model if it is a profile, and of the saved runs."""
     from ..profile.run_store import load_own_measurements, read_profile
+    from ..settings import load_settings
 
     files = [Path(path) for path in profiles]
     if isinstance(model, str) and model.endswith(".json") and _is_profile(Path(model)):
@@ -121,7 +117,7 @@ def _measurements(model: Any, profiles: Sequence[Path], settings: Settings) -> t
 
         for path in dict.fromkeys(files):
             named += read_profile_rows(read_profile(path), source=path.name)
-    return (*named, *load_own_measurements(settings))
+    return (*named, *load_own_measurements(load_settings()))
 
 
 def _is_profile(path: Path) -> bool:

@@ -75,6 +75,9 @@ SPOT_KEYS: Mapping[str, str] = {
     "spot_restart_s": "restart_s",
 }
 
+# Properties of the machine of `--own`; argument of `build_own_machine` by key.
+POWER_KEYS: Mapping[str, str] = {"power_w": "power_w", "usd_per_kwh": "usd_per_kwh"}
+
 OWNED = frozenset({"local", "own"})
 Bounds = tuple[float, float, float]
 
@@ -253,7 +256,9 @@ def parse_overrides(texts: Iterable[str], costs: Costs) -> dict[str, float]:
     Raises:
         UsageError: A text that is not a pair, an unknown key, or a value that is not a number of at least 0.
     """
-    known = sorted({key for key, _ in costs.assumptions} | DIRECT_KEYS.keys() | SPOT_KEYS.keys())
+    known = sorted(
+        {key for key, _ in costs.assumptions} | DIRECT_KEYS.keys() | SPOT_KEYS.keys() | POWER_KEYS.keys()
+    )
     found = {}
     for text in texts:
         key, separator, value = text.partition("=")

@@ -39,9 +39,10 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
     taken = options.take()
     words = DecisionWords(ranked.offers, currency, workload)
     if taken is None:
-        return _explain_nothing(options, question, words)
+        return _explain_nothing(ranked, options, question, words)
     chance = options.chance_of(taken)
-    kept = options.rows[options.chance >= SURE]
+    is_had = not words.marks(ranked.offers[taken])
+    kept = options.rows[(options.chance >= SURE) & is_had]  # beside what is gone, nothing else is offered
     picks = Decision(
         recommended=taken,
         free=_find_free(options, kept, taken),
@@ -49,6 +50,7 @@ def decide(ranked: RankedOffers, question: Question, *, workload: Workload, curr
         faster=_find_faster(options, kept, taken),
         probability=chance if question.has_limits else None,
         values=_name_values(options, kept, taken, question),
+        kept=tuple(options.rows[options.chance >= min(SURE, chance)].tolist()),
     )
     needs = ranked.offers.contexts[taken].needs
     lines = (
@@ -194,11 +196,12 @@ def _format_alternatives(picks: Decision, options: _Options, words: DecisionWord
     return " ".join(parts)
 
 
-def _explain_nothing(options: _Options, question: Question, words: DecisionWords) -> Decision:
+def _explain_nothing(
+    ranked: RankedOffers, options: _Options, question: Question, words: DecisionWords
+) -> Decision:
     """Return why nothing is taken, with the nearest miss in each direction."""
     if not options.rows.size:
-        what = f"{words.workload.model} at batch {words.workload.batch_size}"
-        return Decision(lines=(f"No: no offer that can be had runs {what} in a known time at a known price.",))
+        return Decision(lines=(_name_obstacle(ranked, words.workload),))
     ends = [("fastest", options.time_s, question.deadline_s), ("cheapest", options.cost_usd, question.budget_usd)]
     missed: dict[int, str] = {}
     for name, column, limit in ends:
@@ -207,6 +210,20 @@ def _explain_nothing(options: _Options, question: Question, words: DecisionWords
             missed.setdefault(row, f"The {name} is {words.describe(row, with_range=True)}.")
     lines = (f"No: nothing is likely to keep {format_limits(question)}.", " ".join(missed.values()))
     return Decision(lines=lines, nearest=tuple(missed))
+
+
+def _name_obstacle(ranked: RankedOffers, workload: Workload) -> str:
+    """Return why nothing can be taken, for a model with the devices and prices of the offers."""
+    contexts = ranked.offers.contexts
+    least = min((context.offer.devices for context in contexts), default=0)
+    if least > 1:
+        names = " or ".join(sorted({context.offer.accelerator for context in contexts}))
+        return (
+            f"No: {workload.model} uses one device, and {names} is rented from {least:g} up: "
+            f"`--devices {least:g}` plans all of them."
+        )
+    what = f"{workload.model} at batch {workload.batch_size}"
+    return f"No: no offer that can be had runs {what} in a known time at a known price."
 
 
 def _explain_quota(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..units import GIB, format_device, format_duration, format_duration_range, format_short
+from ..units import GIB, Interval, format_device, format_duration, format_duration_range, format_short
 from .fitting import describe_changes
 from .timeline import TRAINING
 
 if TYPE_CHECKING:
-    from ..units import Interval
+    from ..offers.rows import Offer
     from ..workload.model import Workload
     from .cost_terms import Currency
     from .estimate import Estimate
@@ -78,6 +78,24 @@ def describe_misfit(estimate: Estimate) -> str:
     )
 
 
+def name_offer(offer: Offer) -> str:
+    """Return an offer of the catalog as one speaks of it."""
+    return name_machine(
+        provider=offer.provider,
+        instance_type=offer.instance_type,
+        accelerator=offer.accelerator,
+        devices=offer.devices,
+        purchase=offer.purchase,
+    )
+
+
+def format_cost(usd: Interval, currency: Currency, *, with_range: bool = False) -> str:
+    """Return a cost: `free`, `< 1 cent`, `$14.80 (11–19)`."""
+    if usd.high == 0 or not with_range:
+        return "free" if usd.high == 0 else currency.format_amount(usd.mid)
+    return currency.format_spread(usd.low, usd.mid, usd.high)
+
+
 class DecisionWords(NamedTuple):
     """Formats of offers and amounts in one currency, by run or by sample."""
 
@@ -88,6 +106,8 @@ class DecisionWords(NamedTuple):
     def take(self, row: int, chance: float | None) -> str:
         """Return what to take: with its probability, if that is not sure."""
         one = self.offers[row]
+        if marks := self.marks(one):
+            return f"{one.offer.accelerator}: {marks}. If you own one: {self._training(one)}."
         if one.offer.provider == "local":
             here = "Train it here" if self.workload.mode == "train" else "Run it here"
             head = here if chance is None else f"Likely ({100 * chance:.0f} %) here"
@@ -95,6 +115,18 @@ class DecisionWords(NamedTuple):
         head = "Take" if chance is None else f"Likely ({100 * chance:.0f} %):"
         text = self.describe(row, with_range=True)
         return f"{head} {text.replace(', ', ': ', 1) if chance is None else text}."
+
+    def marks(self, one: OfferEstimate) -> str:
+        """Return why an offer that was asked for by name cannot be had or used as it is; empty for no reason."""
+        ended = "it can no longer be rented" if one.selected.availability == "retired" else ""
+        if one.device_estimate.runs is not False:
+            return ended
+        return ", and ".join(filter(None, (ended, one.device_estimate.compatibility.partition(":")[0])))
+
+    def _training(self, one: OfferEstimate) -> str:
+        """Return the time of the training alone, or the samples per second."""
+        train_s = one.device_estimate.train_time_s
+        return self.time(one) if train_s is None else f"{format_duration_range(train_s)} of training"
 
     def describe(self, row: int, *, with_range: bool = False, with_cost: bool = True) -> str:
         """Return name, cost and time of an offer."""
@@ -104,14 +136,7 @@ class DecisionWords(NamedTuple):
 
     def name(self, one: OfferEstimate) -> str:
         """Return an offer as one speaks of it."""
-        offer = one.offer
-        return name_machine(
-            provider=offer.provider,
-            instance_type=offer.instance_type,
-            accelerator=offer.accelerator,
-            devices=offer.devices,
-            purchase=offer.purchase,
-        )
+        return name_offer(one.offer)
 
     def cost(self, one: OfferEstimate, *, with_range: bool = False) -> str:
         """Return the cost of a run, or of a million samples."""
@@ -119,9 +144,7 @@ class DecisionWords(NamedTuple):
             each = one.usd_per_million_samples
             return "free" if not each else f"{self.currency.format_amount(float(each))} per million samples"
         low, mid, high = (float(nano) * 1e-9 for nano in one.bill.nano)
-        if high == 0 or not with_range:
-            return "free" if high == 0 else self.currency.format_amount(mid)
-        return self.currency.format_spread(low, mid, high)
+        return format_cost(Interval(low=low, mid=mid, high=high), self.currency, with_range=with_range)
 
     def time(self, one: OfferEstimate, *, with_range: bool = False) -> str:
         """Return the time of a run with its sessions, or the samples per second."""

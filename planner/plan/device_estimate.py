@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from ..estimate_document import OWN_KEYS
 from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime
-from ..records import Frozen, to_plain
+from ..records import Frozen, round_floats, to_plain
 from ..units import Interval
 from .fitting import describe_changes
 from .memory import MemoryVerdict, Remedy, memory_note
@@ -144,7 +145,7 @@ class DeviceEstimate(Frozen):
 
     @cached_property
     def shared_json(self) -> dict[str, Any]:
-        """Part of `offers[]` shared by all offers of the same devices."""
+        """What all offers of the same devices share, at full precision."""
         step = self.step_time if isinstance(self.step_time, StepTime) else None
         limit, memory, parts = self.bottleneck, self.memory, self.memory_parts
         is_whole = self.sharding == Sharding.NONE  # memory as in `workload.memory_parts_bytes`
@@ -174,7 +175,19 @@ class DeviceEstimate(Frozen):
             "limiter_why": limit.why if limit else None,
             **({} if is_whole or parts is None else {"memory_parts_bytes": dict(parts)}),
             **({"phases": [one._phase_json() for one in self.phases]} if self.phases else {}),
+            "notes": list(self.notes),
         }
+
+    @cached_property
+    def entry_json(self) -> dict[str, Any]:
+        """Entry of `devices[]`, one object."""
+        rounded: dict[str, Any] = round_floats(self.shared_json)
+        return rounded
+
+    @cached_property
+    def own_json(self) -> dict[str, Any]:
+        """Members of the entry that each offer has too."""
+        return {key: self.entry_json[key] for key in OWN_KEYS}
 
     def _phase_json(self) -> dict[str, Any]:
         return {

@@ -6,17 +6,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..records import Frozen, to_plain
+from ..estimate_document import SharedFacts
+from ..records import Frozen, round_floats, to_plain
 from .cost_terms import CostTerms
 from .memory import memory_parts
 from .offer_table import OfferTable
 
 if TYPE_CHECKING:
     from ..predict.breakdown import StepBreakdown
+    from ..units import Interval
     from ..workload.model import Workload
-    from .alternative_costs import Crossover
+    from .crossovers import Crossover
     from .improvements import Improvement
     from .offer_estimate import OfferEstimate
+
+
+class BudgetEpochs(Frozen):
+    """Epochs that a budget buys.
+
+    Args:
+        offer: Position of the offer in ``Estimate.offers``.
+        epochs: At the high end of the cost, at its centre and at its low end [-].
+        sentence: The number with its range, and the machine.
+    """
+
+    offer: int
+    epochs: Interval
+    sentence: str
 
 
 DECISION_ROLES = ("recommended", "free", "cheaper", "faster")
@@ -36,6 +52,7 @@ class Decision(Frozen):
         nearest: The nearest misses if nothing keeps the limits.
         improvements: Changes of the training that are worth their while on the recommended offer.
         values: The values of hours in a sentence, where half or double of one would change the choice.
+        kept: All offers that keep the limits as surely as the recommended one.
     """
 
     recommended: int | None = None
@@ -47,6 +64,7 @@ class Decision(Frozen):
     probability: float | None = None
     nearest: tuple[int, ...] = ()
     values: str = ""
+    kept: tuple[int, ...] = ()
     improvements: tuple[Improvement, ...] = ()
 
     @property
@@ -83,6 +101,8 @@ class Estimate(Frozen):
         not_billed: Items of a real bill that are not in the bills, by name.
         unmatched: Accelerators that were asked for and have no offer.
         takable: Positions of the offers that can be taken, in order; empty for none.
+        undominated: Those of them that no other beats in money, time and effort.
+        budget_epochs: What the budget buys; None without one, or where it is unknown.
     """
 
     workload: Workload
@@ -97,6 +117,8 @@ class Estimate(Frozen):
     not_billed: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
     takable: tuple[int, ...] = ()
+    undominated: tuple[int, ...] = ()
+    budget_epochs: BudgetEpochs | None = None
 
     def list_takable(self) -> list[OfferEstimate]:
         """Return the offers that can be had and run the work."""
@@ -125,12 +147,14 @@ class Estimate(Frozen):
         return not isinstance(self.offers, OfferTable) and any(one.serving for one in self.offers)
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
-        """Return the object behind `--json` and `plan.json`; on request, bills have ranges and reasons."""
-        document = self.document(breakdown=breakdown)
-        return {**document, "offers": list(document["offers"])}
+        """Return the object behind `--json` and `plan.json`.
 
-    def document(self, *, breakdown: bool = False) -> dict[str, Any]:
-        """Return the object of `to_json` with an iterator of offers, to be written one at a time."""
+        Args:
+            breakdown: Whether each offer has its itemized bill, forecast of preemptions and comparison with one
+                device. A plan has the forecasts in any case: a launch needs them.
+        """
+        facts, spot = SharedFacts(), self.details is not None
+        offers = [one.entry_json(facts, breakdown=breakdown, spot=spot) for one in self.offers]
         return {
             "schema": SCHEMA,
             "gpuplan_version": self.version,
@@ -138,9 +162,12 @@ class Estimate(Frozen):
             "options": dict(self.options),
             "workload": _workload_json(self.workload),
             "phases": self.phases_json(),
-            "offers": (offer.to_json(breakdown=breakdown) for offer in self.offers),
+            "devices": facts.devices,
+            "price_sources": facts.price_sources,
+            "offers": offers,
             "recommendation": self._recommendation_json(),
             "decision": self.decision_json(),
+            "budget_epochs": to_plain(self.budget_epochs),
             "unmodelled": [asdict(unmodelled) for unmodelled in self.workload.unmodelled],
             "terms": self.terms.to_json(),
             "not_billed": list(self.not_billed),
@@ -158,7 +185,7 @@ class Estimate(Frozen):
             "sentence": self.decision.sentence,
             "needs": list(self.decision.needs),
             "probability": self.decision.probability,
-            "improvements": to_plain(self.decision.improvements),
+            "improvements": round_floats(to_plain(self.decision.improvements)),
         }
 
     def _choice(self, index: int | None) -> dict[str, Any] | None:
@@ -171,8 +198,8 @@ class Estimate(Frozen):
             **reference,
             "accelerator": one.offer.accelerator,
             "devices": one.offer.devices,
-            "train_time_s": to_plain(one.device_estimate.train_time_s),
-            "run_time_s": to_plain(one.run_time_s),
+            "train_time_s": round_floats(to_plain(one.device_estimate.train_time_s)),
+            "run_time_s": round_floats(to_plain(one.run_time_s)),
             "cost_usd": one.bill.total_json() if one.bill else None,
             "total_usd": None if one.total_usd is None else f"{one.total_usd:.6f}",
         }
@@ -300,11 +327,7 @@ class ReportDetails:
         billed = ((index, offers[index].bill) for index in self.bills)
         return {
             "steps": to_plain(self.steps),
-            "bills": [
-                {"offer": index, "lines": bill.lines_json(detailed=True)}
-                for index, bill in billed
-                if bill is not None
-            ],
+            "bills": [{"offer": index, "lines": bill.lines_json()} for index, bill in billed if bill is not None],
             "epochs": [curve.to_json() for curve in self.curves],
             "turns": [crossover.to_json() for crossover in self.crossovers],
             "colab": [crossover.to_json() for crossover in self.colab],

@@ -33,6 +33,7 @@ from .sharding import (
     build_device_workload,
     build_traffic,
     choose_least_sharding,
+    count_groups,
     divide_update,
     find_sharding_remedy,
     list_memory_parts,
@@ -168,8 +169,7 @@ class DeviceEstimator:
 
     def _estimate_divided(self, workload: Workload, selected: OfferContext) -> DeviceEstimate | None:
         """Estimate tensor parallelism over the devices of a machine; None if the step still does not fit."""
-        on_one = count_replicas(selected.offer.devices) // selected.offer.hosts
-        devices = next(number for number in range(min(on_one, MOST_SHARING), 0, -1) if on_one % number == 0)
+        devices = _choose_sharing_devices(count_replicas(selected.offer.devices) // selected.offer.hosts)
         available = _device_bytes(selected)
         if self._ways is None or self._ways.divided is None or devices < 2 or available is None:
             return None
@@ -220,7 +220,10 @@ class DeviceEstimator:
                 f"the catalog does not describe `{selected.offer.accelerator}`"
             )
         elif part is None:
-            step = NoPrediction(f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices")
+            step = NoPrediction(
+                f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices",
+                hint="name a batch that they can share: `--batch-size`, or fewer `--devices`",
+            )
         elif (
             accelerator.kind == "tpu" and workload.backend != "jax" and "TPUStrategy" not in workload.distribution
         ):
@@ -294,13 +297,17 @@ class DeviceEstimator:
         return self._ways.find_step(whole, recompute=recompute, fits=fits)
 
 
+def _choose_sharing_devices(devices: int) -> int:
+    """Return the tensor-parallel devices of a machine: all, or the largest divisor of up to eight of more [-]."""
+    return next(number for number in range(min(devices, MOST_SHARING), 0, -1) if devices % number == 0)
+
+
 def _count_copies(workload: Workload, sharding: Sharding, devices: float) -> float:
     """Return the parts into which a batch is divided on the devices of an offer [-]."""
     divided = workload.divided
     if divided is None or not sharding.divides_products:
         return devices
-    groups = max(1, int(devices) // sharding.ways) if sharding.ways > 1 else 1
-    return divided.layout.replicas * groups
+    return divided.layout.replicas * count_groups(sharding, devices)
 
 
 def _check_memory(

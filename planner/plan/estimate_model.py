@@ -6,18 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NoAnswerError
 from ..predict.breakdown import StepBreakdown, break_down_step
 from ..predict.predictor import Predictor
 from ..predict.step_time import StepTime
 from ..workload.capture.kept_models import keep_models_built
-from .alternative_costs import Crossover, find_crossovers
-from .breakeven import BreakevenQuery, build_cost_model
+from .breakeven import select_alternatives
+from .budget_epochs import add_budget_epochs, estimate_for_budget, is_length_open
 from .context import build_context, trace_workload
-from .cost_terms import CostTerms
+from .crossovers import Crossover, find_crossovers
 from .decision_words import describe_misfit
 from .estimate import CostCurve, Estimate, ReportDetails
 from .estimate_workload import estimate_in_context
@@ -26,74 +24,58 @@ from .offer_estimate import BestBatch, OfferEstimate, ServingEstimate
 from .question import EstimateContext, Question
 
 if TYPE_CHECKING:
-    from ..offers.catalog import Catalog
     from ..predict.step_time import StepPredictor
     from ..units import Interval
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
-    from .alternative_costs import AlternativeCost, AlternativeCostModel
+    from .alternatives import Alternative, Alternatives
     from .compilation import StepCompiler
     from .fitting import FitWays
+    from .request import ResolvedRequest
 
 
 def estimate_model(
     model: Any,
-    question: Question,
+    asked: ResolvedRequest,
     *,
-    options: WorkloadOptions,
     script_arguments: Sequence[str] = (),
-    catalog: Catalog | None = None,
-    terms: CostTerms | None = None,
-    profiles: Sequence[Path] = (),
     detailed: bool = False,
-    best_batch: bool = False,
-    fit: bool = False,
     compiling: StepCompiler | None = None,
 ) -> Estimate:
-    """Estimate a model on all offers that a question selects.
+    """Estimate a model on all offers that a request selects.
+
+    With `best_batch` or `fit` the model is traced at more batch sizes, with `fit` also in the ways to make it fit.
 
     Args:
         model: MODEL reference, or a Keras model.
-        question: Filters, order and limits.
-        options: Tracing options of the run.
+        asked: The request with the user's settings.
         script_arguments: Arguments of a training script (`sys.argv`).
-        catalog: Catalog (``load_user_catalog(settings)``); None for the packaged one.
-        terms: Costs and assumptions besides the training; None for those of the catalog.
-        profiles: Files of `gpuplan profile` or `StepTimer`; saved runs are always used.
         detailed: Whether to add the details of a report.
-        best_batch: Whether to estimate each offer also at the largest batch that fits, which traces the model
-            at more batch sizes.
-        fit: Whether to plan steps that do not fit in smaller passes or with recomputed activations, and sharded
-            unless the question or the script says how; traces the model as often as that can make it fit.
         compiling: Compiler of the step for every named accelerator; None for no compilation.
 
     Raises:
         GpuplanError: Any error that the user can fix.
     """
-    if fit:
-        require_fittable(options, compiling)
-    with keep_models_built() if fit or best_batch else nullcontext():
-        context = build_context(
-            model,
-            question,
-            options=options,
-            script_arguments=script_arguments,
-            catalog=catalog,
-            terms=terms,
-            profiles=profiles,
-            compiling=compiling,
-        )
+    question, request = asked.question, asked.request
+    if request.fit:
+        require_fittable(asked.options, compiling)
+    with keep_models_built() if request.fit or request.best_batch else nullcontext():
+        context = build_context(model, asked, script_arguments=script_arguments, compiling=compiling)
         ways, prepare = None, partial(prepare_fit, context, model, question, script_arguments=script_arguments)
-        if fit:
+        if request.fit:
             question, ways = prepare()
-        answer = estimate_in_context(context, question, ways=ways)
-        if not (fit or compiling) and (misfit := describe_misfit(answer)) and context.resized is not None:
+        if is_length_open(context, question):
+            answer = estimate_for_budget(context, question, ways=ways)
+        else:
+            answer = estimate_in_context(context, question, ways=ways)
+            answer = add_budget_epochs(answer, context, question, ways=ways)
+        if not (request.fit or compiling) and (misfit := describe_misfit(answer)) and context.resized is not None:
             answer = _plan_what_fits(answer, misfit, context, prepare)
-        if best_batch:
-            answer = _at_best_batch(answer, context, question)
         if detailed:
             answer = replace(answer, details=build_report_details(context, answer, question))
-        return answer if context.workload.mode == "train" else _served(answer, context, model, options)
+        if request.best_batch:
+            answer = _at_best_batch(answer, context, question)
+        return answer if context.workload.mode == "train" else _served(answer, context, model, asked.options)
 
 
 def _plan_what_fits(
@@ -150,15 +132,12 @@ def build_report_details(context: EstimateContext, estimate: Estimate, question:
         estimate: The estimate.
         question: Question that the estimate answers.
     """
-    chosen = estimate.recommendation
-    limited = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
-    named = (*estimate.decision.roles(), *limited)
-    recommended = tuple(dict.fromkeys(index for index in named if index is not None))
+    picks = tuple(estimate.decision.roles())
     curves = _CostCurves.of(context, estimate, question)
-    shown = (*recommended, *chosen.pareto, *estimate.best_per_devices())
+    shown = (*picks, *estimate.recommendation.pareto, *estimate.best_per_devices())
     return ReportDetails(
         steps=_steps(context, estimate, shown),
-        bills=recommended,
+        bills=picks,
         curves=() if curves is None else tuple(curves.curves()),
         crossovers=() if curves is None else curves.find_crossover_points(),
         colab=() if curves is None else tuple(curves.against(PAID_COLAB)),
@@ -184,49 +163,41 @@ def _steps(context: EstimateContext, estimate: Estimate, shown: Sequence[int]) -
 
 @dataclass(frozen=True)
 class _CostCurves:
-    """Costs of the default alternatives at numbers of epochs, computed once per number."""
+    """Costs of the alternatives at numbers of epochs, computed once per number."""
 
-    costs: AlternativeCostModel
+    alternatives: Alternatives
     asked: int
-    known: dict[int, dict[str, AlternativeCost]] = field(default_factory=dict)
+    known: dict[int, dict[str, Alternative]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, context: EstimateContext, estimate: Estimate, question: Question) -> _CostCurves | None:
-        """Build the curves; None if the run is not given in epochs or no default alternative is offered."""
+        """Build the curves; None if the run is not given in epochs or nothing is taken."""
         workload = context.workload
-        if workload.epochs is None or workload.samples is None:
+        if workload.epochs is None or workload.samples is None or estimate.decision.recommended is None:
             return None
-        try:
-            costs = build_cost_model(context, BreakevenQuery(), estimate, question=question)
-        except NoAnswerError:
-            return None
-        return cls(costs.narrowed(epochs=workload.epochs, runs=1), workload.epochs)
+        return cls(select_alternatives(context, estimate, question=question), workload.epochs)
 
     @property
     def farthest(self) -> int:
         """End of the curves [epochs]."""
         return MOST_EPOCHS_TIMES * max(self.asked, 10)
 
-    def at(self, epochs: int) -> dict[str, AlternativeCost]:
-        """Return the cost of each alternative by name, the cheapest first."""
+    def at(self, epochs: int) -> dict[str, Alternative]:
+        """Return each alternative by name, the least total first."""
         if epochs not in self.known:
-            found = self.costs.at(epochs=epochs, runs=1)
-            self.known[epochs] = {cost.alternative.name: cost for cost in found}
+            self.known[epochs] = {one.name: one for one in self.alternatives.at(epochs, 1)}
         return self.known[epochs]
 
     def find_crossover_points(self) -> tuple[Crossover, ...]:
-        """Return the numbers of epochs at which the cheapest alternative changes."""
+        """Return the numbers of epochs at which the best alternative changes."""
         return find_crossovers(lambda n: next(iter(self.at(n))), farthest=self.farthest)
 
     def against(self, name: str) -> Iterator[Crossover]:
         """Yield the numbers of epochs at which one alternative overtakes each other paid one in cost."""
         asked = self.at(self.asked)
-        for other in [rival for rival in asked if rival != name and asked[rival].money_usd.mid > 0]:
-            yield from (
-                find_crossovers(partial(self._cheaper, name, other), farthest=self.farthest)
-                if name in asked
-                else ()
-            )
+        if name in asked:
+            for other in [rival for rival in asked if rival != name and asked[rival].money_usd.mid > 0]:
+                yield from find_crossovers(partial(self._cheaper, name, other), farthest=self.farthest)
 
     def _cheaper(self, one: str, other: str, epochs: int) -> str:
         """Return the name of the cheaper of two alternatives."""
@@ -236,11 +207,11 @@ class _CostCurves:
     def curves(self) -> Iterator[CostCurve]:
         """Yield the cost curve of each alternative."""
         epochs = sorted({n for n in EPOCHS_SHOWN if n <= self.farthest} | {self.asked, self.farthest})
-        for alternative in self.costs.alternatives:
-            found = [(n, self.at(n)[alternative.name].money_usd) for n in epochs]
+        for name, row in self.alternatives.rows.items():
+            found = [(n, self.at(n)[name].money_usd) for n in epochs]
             yield CostCurve(
-                name=alternative.name,
-                instance_type=alternative.offer.offer.instance_type,
+                name=name,
+                instance_type=self.alternatives.pricer.offers[row].offer.instance_type,
                 points=tuple((n, usd.low, usd.mid, usd.high) for n, usd in found),
             )
 

@@ -21,8 +21,8 @@ from .fitting import FitWays
 from .improvements import find_improvements
 from .input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
 from .offer_table import price_offers
-from .question import EstimateContext, Question
-from .ranking import rank_offers, recommend
+from .question import EstimateContext, Question, find_obstacle
+from .ranking import find_undominated, rank_offers, recommend
 from .script_layout import follow_script, limit_to_one_device, uses_one_device
 from .select import Selection
 from .sharding import UNSHARDED
@@ -90,7 +90,7 @@ def estimate_workload(
         estimate = partial(estimator.estimate, selected=taken.selected)
         improvements = find_improvements(workload, taken, estimate, distributed=distributed)
         decision = replace(decision, improvements=improvements)
-    return Estimate(
+    answer = Estimate(
         workload=workload,
         offers=ranked.offers,
         recommendation=recommend(ranked, question),
@@ -102,7 +102,11 @@ def estimate_workload(
         not_billed=() if feed is not None or question.feed is not None else (INPUT_STALLS,),
         unmatched=selection.unmatched,
         takable=tuple(ranked.takable.nonzero()[0].tolist()),
+        undominated=find_undominated(ranked),
     )
+    if decision.recommended is None and not decision.nearest and (why := find_obstacle(answer)) is not None:
+        return replace(answer, decision=replace(decision, lines=(f"No: {why}.",)))
+    return answer
 
 
 def _select_several_devices(selection: Selection, taken: Offer) -> Selection | None:

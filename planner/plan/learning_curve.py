@@ -70,7 +70,9 @@ def read_history(path: Path) -> dict[str, list[float]]:
             }
         if not history:
             raise ValueError("it has no metrics")
-    except (OSError, ValueError, TypeError, AttributeError, KeyError) as problem:
+    except OSError as problem:
+        raise UsageError(f"cannot read `{path}`: {problem.strerror}", hint="name another file") from problem
+    except (ValueError, TypeError, AttributeError, KeyError) as problem:
         raise UsageError(
             f"`{path}` is not a training history: {problem}",
             hint="give `History.history` as JSON, or a file written by `CSVLogger`",
@@ -141,24 +143,27 @@ def _extrapolated(
 
 def _fit(falling: Any, *, floor: float) -> tuple[float, float, float]:
     """Fit limit (not below the floor), gain and decay of the power law, with weights that grow with the epoch."""
-    coarse = min((_fit_at(falling, decay, floor) for decay in _DECAYS), key=lambda found: found[0])
-    finer = (coarse[3] * 1.02**step for step in range(-6, 7))
-    return min((_fit_at(falling, decay, floor) for decay in finer), key=lambda found: found[0])[1:]
+    import numpy as np
+
+    coarse = _fit_at(falling, np.array(_DECAYS), floor)[2]
+    return _fit_at(falling, coarse * 1.02 ** np.arange(-6, 7), floor)
 
 
-def _fit_at(falling: Any, decay: float, floor: float) -> tuple[float, float, float, float]:
-    """Fit limit and gain at a given decay; return squared error, limit, gain and decay."""
+def _fit_at(falling: Any, decays: Any, floor: float) -> tuple[float, float, float]:
+    """Return limit, gain and decay of the best of some decays: linear least squares for each."""
     import numpy as np
 
     epochs = np.arange(1, len(falling) + 1)
-    weights = np.sqrt(epochs / len(epochs))
-    columns = np.stack([np.ones(len(epochs)), epochs**-decay], axis=1)
-    (limit, gain), *_ = np.linalg.lstsq(columns * weights[:, None], falling * weights, rcond=None)
-    if limit < floor:
-        powers, above = columns[:, 1] * weights, (falling - floor) * weights
-        limit, gain = floor, float(powers @ above / (powers @ powers))
-    error = float((((columns @ (limit, gain)) - falling) ** 2 * weights**2).sum())
-    return error, float(limit), float(gain), decay
+    weights, powers = epochs / len(epochs), epochs ** -decays[:, None]
+    mean, mean_power = np.average(falling, weights=weights), np.average(powers, axis=1, weights=weights)
+    centered = powers - mean_power[:, None]
+    gain = (centered * (falling - mean)) @ weights / (centered**2 @ weights)
+    limit = mean - gain * mean_power
+    at_floor = (powers * (falling - floor)) @ weights / (powers**2 @ weights) if math.isfinite(floor) else gain
+    gain, limit = np.where(limit < floor, at_floor, gain), np.maximum(limit, floor)
+    error = (limit[:, None] + gain[:, None] * powers - falling) ** 2 @ weights
+    best = int(np.argmin(error))
+    return float(limit[best]), float(gain[best]), float(decays[best])
 
 
 def _reach(limit: float, gain: float, decay: float, target: float) -> float | None:

@@ -9,7 +9,8 @@ from decimal import Decimal
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ..records import to_plain
+from ..estimate_document import SharedFacts, leave_out_unsaid
+from ..records import round_floats, to_plain
 from ..units import SECONDS_PER_HOUR, Interval
 from .bill import Bill
 from .comparison import co2_kg
@@ -137,32 +138,63 @@ class OfferEstimate:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on time and offer, as sentences."""
-        forecast = self.preemption_forecast
-        return self.notes_of(None if forecast is None else forecast.format_note(self.saves_share), self.scaling)
+        return (*self.device_estimate.notes, *self._list_compared_notes(), *self._list_own_notes())
 
-    def notes_of(self, spot: str | None, scaling: ScalingEfficiency | None) -> tuple[str, ...]:
-        """Return the notes, including those on preemptions and on several devices."""
-        sessions = self.sessions or 1
-        interrupted = f"sessions are limited: this run takes {sessions}" if sessions > 1 else ""
-        quota = self.selected.quota
+    def _list_compared_notes(self) -> list[str]:
+        """Return the notes that compare: several devices with one, spot with on demand."""
+        forecast, scaling = self.preemption_forecast, self.scaling
+        spot = forecast and forecast.format_note(self.saves_share)
+        return [note for note in (scaling and scaling.note, spot) if note]
+
+    def _list_own_notes(self) -> list[str]:
+        """Return the notes on the offer alone, without comparisons with other offers."""
+        sessions, quota = self.sessions or 1, self.selected.quota
         own = (
-            "" if scaling is None else scaling.note,
             self.market.starved(self.selected, self.device_estimate),
-            spot,
-            interrupted,
+            f"sessions are limited: this run takes {sessions}" if sessions > 1 else "",
             "" if quota is None or quota.state == "enough" else quota.why,
             self.offer.note,
         )
-        return (*self.device_estimate.notes, *filter(None, own))
+        return [note for note in own if note]
 
     def to_json(self, *, breakdown: bool = False) -> dict[str, Any]:
-        """Return one entry of `offers[]`; on request, its bill has ranges and reasons."""
-        first, shared, last = self.json_parts(breakdown=breakdown)
-        return {**first, **shared, **last}
+        """Return all of an entry of `offers[]` and of its devices, at full precision.
 
-    def json_parts(self, *, breakdown: bool = False) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Return the entry in three parts: the offer, its device estimate's part (one object), and the run."""
-        return self._offer_json(), self.device_estimate.shared_json, self._run_json(breakdown=breakdown)
+        Args:
+            breakdown: Whether to add itemized bill, forecast of preemptions and comparison with one device.
+        """
+        shared = self.device_estimate.shared_json
+        return {
+            **self._offer_json(),
+            **shared,
+            **self._run_json(),
+            **(self._breakdown_json() if breakdown else {}),
+            "usd_per_1000_steps": self._format_1000_steps(),
+            "notes": list(self.notes) if breakdown else [*shared["notes"], *self._list_own_notes()],
+        }
+
+    def entry_json(self, facts: SharedFacts, *, breakdown: bool = False, spot: bool = False) -> dict[str, Any]:
+        """Return the entry of `offers[]` in a document.
+
+        Args:
+            facts: What stands once in the document; it gets the offer's devices and the source of its price.
+            breakdown: Whether to add itemized bill, forecast of preemptions and comparison with one device.
+            spot: Whether to add the forecast of preemptions.
+        """
+        offer, estimate = self.offer, self.device_estimate
+        entry = {
+            **self._offer_json(),
+            "price_source": facts.name_source(offer.price_source, provider=offer.provider),
+            "device": facts.place_devices(
+                estimate.entry_json, accelerator=offer.accelerator, devices=offer.devices
+            ),
+            **estimate.own_json,
+            **round_floats(self._run_json()),
+            **(round_floats(self._breakdown_json()) if breakdown else {}),
+            **({"spot": round_floats(self._spot_json())} if spot and self.preemption_forecast else {}),
+            "notes": self._list_compared_notes() + self._list_own_notes() if breakdown else self._list_own_notes(),
+        }
+        return leave_out_unsaid(entry)
 
     def _offer_json(self) -> dict[str, Any]:
         price = self.offer.usd_per_hour
@@ -173,33 +205,39 @@ class OfferEstimate:
             "availability": self.selected.availability,
         }
 
-    def _run_json(self, *, breakdown: bool) -> dict[str, Any]:
-        bill, run_time_s, preemption_forecast = self.bill, self.run_time_s, self.preemption_forecast
-        energy, scaling, usd_per_hour = self.energy_kwh, self.scaling, self.offer.usd_per_hour
-        co2, per_1000 = self.co2_of(energy), self.nano_per_1000_steps
-        per_million = self.usd_per_million_tokens
-        saves_share = None if preemption_forecast is None else self.saves_share
-        price = None if usd_per_hour is None else float(usd_per_hour)
-        note = None if preemption_forecast is None else preemption_forecast.format_note(saves_share)
+    def _run_json(self) -> dict[str, Any]:
+        bill, run_time_s, energy = self.bill, self.run_time_s, self.energy_kwh
+        co2, per_million = self.co2_of(energy), self.usd_per_million_tokens
         return {
-            "run_time_s": run_time_s.to_json() if run_time_s else None,
+            "run_time_s": run_time_s and run_time_s.to_json(),
             "cost_usd": bill.total_json() if bill else None,
             "total_usd": None if self.total_usd is None else f"{self.total_usd:.6f}",
-            "bill": bill.lines_json(detailed=breakdown) if bill else [],
             "unbilled": list(self.unbilled),
-            "usd_per_1000_steps": None if per_1000 is None else nano_text(per_1000),
             "usd_per_million_tokens": None if per_million is None else format(per_million, "f"),
-            "scaling": to_plain(scaling),
             "serving": self.serving and self.serving.to_json(),
             "best_batch": to_plain(self.best_batch),
-            "energy_kwh": energy.to_json() if energy else None,
-            "co2_kg": co2.to_json() if co2 else None,
+            "energy_kwh": energy and energy.to_json(),
+            "co2_kg": co2 and co2.to_json(),
             "sessions": self.sessions,
-            "spot": None
-            if preemption_forecast is None
-            else preemption_forecast.to_json(price, saves_share=saves_share),
-            "notes": list(self.notes_of(note, scaling)),
         }
+
+    def _breakdown_json(self) -> dict[str, Any]:
+        return {
+            "bill": self.bill.lines_json() if self.bill else [],
+            "spot": self._spot_json(),
+            "scaling": to_plain(self.scaling),
+            "usd_per_1000_steps": self._format_1000_steps(),
+        }
+
+    def _format_1000_steps(self) -> str | None:
+        nano = self.nano_per_1000_steps
+        return None if nano is None else nano_text(nano)
+
+    def _spot_json(self) -> dict[str, Any] | None:
+        price, forecast = self.offer.usd_per_hour, self.preemption_forecast
+        if forecast is None:
+            return None
+        return forecast.to_json(None if price is None else float(price), saves_share=self.saves_share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from .bill import CostBasis, FeeCalculator, UnpricedRun
 from .comparison import Market
 from .device_estimate import DeviceEstimate
 from .input_pipeline import InputPipeline, with_input_bottleneck
-from .money import compute_price_nano
+from .money import Nano, compute_price_nano
 from .offer_estimate import OfferEstimate
 from .preemption import PreemptionForecaster, SpotTerms
 from .sessions import Access, build_access
@@ -57,6 +57,7 @@ class OfferTable(Sequence[OfferEstimate]):
         self.total_usd: NDArray[np.float64] | None = None
         self._market = market
         self._rows: dict[int, OfferEstimate] = {}
+        self._half_widths: dict[object, float] = {}
 
     def __len__(self) -> int:
         return len(self.contexts)
@@ -75,9 +76,18 @@ class OfferTable(Sequence[OfferEstimate]):
         return known
 
     def __iter__(self) -> Iterator[OfferEstimate]:
-        return (self._rows.get(row) or self._build_row(row) for row in range(len(self)))  # none is kept
+        totals = self._compute_all_totals()  # none of the rows is kept
+        return (self._rows.get(row) or self._build_row(row, totals.get(row)) for row in range(len(self)))
 
-    def _build_row(self, row: int) -> OfferEstimate:
+    def _compute_all_totals(self) -> dict[int, Nano]:
+        """Return the three bounds of all bills by row, computed as columns [1e-9 USD]."""
+        import numpy as np
+
+        rows = np.flatnonzero(self.has_cost_basis & np.array([nano is not None for nano in self.price_nano]))
+        bounds = (self.compute_totals(rows, bound).tolist() for bound in range(3))
+        return dict(zip(rows.tolist(), zip(*bounds, strict=True), strict=True)) if rows.size else {}
+
+    def _build_row(self, row: int, nano: Nano | None = None) -> OfferEstimate:
         context, run = self.contexts[row], self.runs[self.run_of[row]]
         total_usd = math.nan if self.total_usd is None else float(self.total_usd[row])
         return OfferEstimate(
@@ -85,7 +95,7 @@ class OfferTable(Sequence[OfferEstimate]):
             selected=context,
             device_estimate=run.device_estimate,
             timeline=run.timeline,
-            bill=run.bill(context.offer.usd_per_hour, half_width=self.price_half_width(row)),
+            bill=run.bill(context.offer.usd_per_hour, half_width=self.price_half_width(row), nano=nano),
             unbilled=run.fees.unknown,
             preemption_forecast=run.preemption_forecast,
             own_h=run.own_h,
@@ -138,7 +148,12 @@ class OfferTable(Sequence[OfferEstimate]):
 
     def price_half_width(self, row: int) -> float:
         """Return half of the 80 % interval of ln(today's price / dated price) of a row [-]."""
-        return self._market.terms.price_half_width(self.contexts[row].offer)
+        offer = self.contexts[row].offer
+        key = (offer.provider, offer.purchase, offer.price_as_of)
+        known = self._half_widths.get(key)
+        if known is None:
+            known = self._half_widths[key] = self._market.terms.price_half_width(offer)
+        return known
 
     def reorder(self, order: NDArray[np.intp]) -> OfferTable:
         """Return the rows in another order."""
@@ -146,6 +161,23 @@ class OfferTable(Sequence[OfferEstimate]):
         table = OfferTable(contexts, self.runs, self.run_of[order], self.price_nano[order], self._market)
         table.total_usd = None if self.total_usd is None else self.total_usd[order]
         return table
+
+    def reprice(
+        self, rows: NDArray[np.intp], build_run: Callable[[OfferContext, DeviceEstimate], UnpricedRun]
+    ) -> OfferTable:
+        """Return some rows with other runs on the same machines.
+
+        Args:
+            rows: Positions of the rows.
+            build_run: Function that returns the run on a machine, called once for each kind.
+        """
+        import numpy as np
+
+        used, first, run_of = np.unique(self.run_of[rows], return_index=True, return_inverse=True)
+        contexts = [self.contexts[row] for row in rows.tolist()]
+        pairs = zip(first.tolist(), used.tolist(), strict=True)
+        runs = [build_run(contexts[place], self.runs[kind].device_estimate) for place, kind in pairs]
+        return OfferTable(contexts, runs, run_of, self.price_nano[rows], self._market)
 
 
 # Equal for offers of one machine kind, whatever their region and purchase option.

@@ -108,8 +108,14 @@ def explain_no_answer(estimate: Estimate, question: Question) -> NoAnswerError |
         return None
     if estimate.decision.nearest:
         return NoAnswerError(estimate.decision.sentence, hint="allow more time or money, or train less")
+    why = find_obstacle(estimate)
+    return NoAnswerError(estimate.decision.sentence, hint=None if why is None else why.hint)
+
+
+def find_obstacle(estimate: Estimate) -> NoAnswerError | None:
+    """Return why nothing can be taken, if it is memory, a missing prediction or the account's quota."""
     checks = (_nothing_fits(estimate), _nothing_predicted(estimate), _nothing_startable(estimate))
-    return next((why for why in checks if why is not None), NoAnswerError(estimate.decision.sentence))
+    return next((why for why in checks if why is not None), None)
 
 
 def _nothing_fits(estimate: Estimate) -> NoAnswerError | None:

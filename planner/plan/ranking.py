@@ -11,6 +11,8 @@ from .money import NANO, USD_OF_A_NANO, compute_rental_nano
 from .timeline import TRAINING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -77,18 +79,10 @@ def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = Fa
     """
     import numpy as np
 
-    time_s = np.array([_time_s(run) for run in offers.runs])[offers.run_of]
-    cost_usd = _compute_costs(offers)
-    offers.total_usd = compute_total_usd(
-        money_usd=cost_usd,
-        own_h=np.array([run.own_h for run in offers.runs])[offers.run_of],
-        wall_h=time_s / SECONDS_PER_HOUR,
-        hour_value_usd=question.hour_value_usd,
-        wait_value_usd=question.wait_value_usd,
-        aged_share=offers.aged_shares,
-    )
+    total_usd, time_s, cost_usd = compute_totals(offers, question)
     complete = np.array([context.offer.complete for context in offers.contexts], dtype=bool)
-    usable = complete & np.array([not run.device_estimate.is_ruled_out for run in offers.runs])[offers.run_of]
+    possible = complete & _column(offers, lambda run: run.device_estimate.memory.fits is True)
+    usable = complete & _column(offers, lambda run: not run.device_estimate.is_ruled_out)
     first, second = (time_s, cost_usd) if question.sort == "time" else (cost_usd, time_s)
     if question.sort == "co2":
         co2_kg = (one.co2_kg for one in offers)
@@ -96,16 +90,46 @@ def rank_offers(offers: OfferTable, question: Question, *, one_device: bool = Fa
     unknown = np.isnan(first) | np.isnan(second)
     keys = (np.nan_to_num(second, nan=np.inf, posinf=np.inf), np.nan_to_num(first, nan=np.inf, posinf=np.inf))
     order = np.lexsort((*keys, unknown, ~usable))  # the last key decides first
-    fits = np.array([run.device_estimate.memory.fits is True for run in offers.runs], dtype=bool)[offers.run_of]
-    known = usable & fits & ~np.isnan(offers.total_usd)
-    takable, refused = _find_takable(offers, known, question, one_device=one_device)
+    possible &= ~np.isnan(total_usd)
+    takable, refused = _find_takable(offers, possible & usable, question, one_device=one_device)
+    if question.filters.accelerators and not (takable.any() or refused.any()):
+        takable, refused = _find_takable(offers, possible, question, one_device=one_device)
     return RankedOffers(offers.reorder(order), time_s[order], cost_usd[order], takable[order], refused[order])
+
+
+def _column(offers: OfferTable, holds: Callable[[UnpricedRun], bool]) -> Mask:
+    """Return for each offer whether something holds for its run."""
+    import numpy as np
+
+    return np.array([holds(run) for run in offers.runs], dtype=bool)[offers.run_of]
+
+
+def compute_totals(offers: OfferTable, question: Question) -> tuple[Floats, Floats, Floats]:
+    """Set and return the totals of offers, and return the times and costs that they come from [USD], [s], [USD].
+
+    Args:
+        offers: Offers with their runs; gets its `total_usd`.
+        question: Values of hours.
+    """
+    import numpy as np
+
+    time_s, cost_usd = np.array([_time_s(run) for run in offers.runs])[offers.run_of], _compute_costs(offers)
+    total_usd = offers.total_usd = compute_total_usd(
+        money_usd=cost_usd,
+        own_h=np.array([run.own_h for run in offers.runs])[offers.run_of],
+        wall_h=time_s / SECONDS_PER_HOUR,
+        hour_value_usd=question.hour_value_usd,
+        wait_value_usd=question.wait_value_usd,
+        aged_share=offers.aged_shares,
+    )
+    return total_usd, time_s, cost_usd
 
 
 def _find_takable(offers: OfferTable, known: Mask, question: Question, *, one_device: bool) -> tuple[Mask, Mask]:
     """Return which offers can be taken, and which the account's quota alone forbids.
 
-    What can no longer or not simply be had is taken only where its accelerator is named and has nothing else.
+    What can no longer or not simply be had, or runs no Keras 3, is taken only where its accelerator is named and
+    has nothing else.
     """
     import numpy as np
 
@@ -207,6 +231,29 @@ def find_pareto(rows: Rows, time_s: Floats, cost_usd: Floats) -> tuple[int, ...]
         if usd < least_usd:
             front.append(row)
             least_usd = usd
+    return tuple(front)
+
+
+def find_undominated(ranked: RankedOffers) -> tuple[int, ...]:
+    """Return the offers that can be taken and that no other beats in money, time and the user's own hours.
+
+    An offer is beaten by one that is at least as good in all three and better in one; old prices count with their
+    allowance.
+    """
+    import numpy as np
+
+    offers = ranked.offers
+    own_h = np.array([run.own_h for run in offers.runs])[offers.run_of]
+    money_usd = ranked.cost_usd * (1.0 + offers.aged_shares)
+    columns = np.stack([money_usd, ranked.time_s, own_h], axis=1)
+    rows = np.flatnonzero(ranked.takable)
+    rows = rows[np.lexsort((columns[rows, 2], columns[rows, 1], columns[rows, 0]))]
+    front: list[int] = []
+    kept = np.empty((0, 3))
+    for row in rows.tolist():  # the cheapest first: none is beaten by a later one
+        if not (kept <= columns[row]).all(axis=1).any():
+            front.append(row)
+            kept = columns[front]
     return tuple(front)
 
 

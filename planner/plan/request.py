@@ -1,24 +1,26 @@
-"""Request for an estimate as the user states it, and its resolution with the user's settings."""
+"""Resolution of a request with the user's settings, and durations as the user writes them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..files import set_cache_dir
 from ..limits import MAX_DURATION_S, require_positive
 from ..predict.sharding import parse_sharding
 from ..records import Frozen
 from ..settings import load_settings
 from ..workload.capture.process import require_variables
 from ..workload.options import ScriptOptions, WorkloadOptions, count_tokens
-from .cost_terms import SPOT_KEYS, CostTerms, build_cost_terms, take_overrides
+from .cost_terms import POWER_KEYS, SPOT_KEYS, CostTerms, build_cost_terms, take_overrides
+from .estimate_request import EstimateRequest
 from .preemption import SpotTerms
-from .question import Question, SortBy
-from .run_length import ScalingMode
+from .question import Question
 from .select import Filters, select
 
 if TYPE_CHECKING:
@@ -27,27 +29,32 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_UNIT = r"(s|m|h|d|w)(?:ec|ecs|econds?|in|ins|inutes?|r|rs|ours?|ays?|eeks?)?"
+_PART = re.compile(rf"(\d+(?:\.\d+)?)\s*{_UNIT}(?![a-z])\s*")
+_DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def parse_duration_s(text: str, *, flag: str = "") -> float:
-    """Parse a duration like `90s`, `15m`, `12h`, `1h30m` or `2d` [s]; UsageError for anything else.
+    """Parse a duration like `90s`, `15m`, `12 hours`, `1h30m` or `2d` [s]; UsageError for anything else.
 
     Args:
         text: Duration as written by the user.
         flag: Flag named in the error message.
 
     Example:
-        >>> parse_duration_s("1h30m"), parse_duration_s("2d")
+        >>> parse_duration_s("1h30m"), parse_duration_s("2 days")
         (5400.0, 172800.0)
     """
     compact = text.strip().lower()
     given = f"{flag} {text}".strip()
     if not _DURATION.fullmatch(compact):
-        raise UsageError(f"`{given}` is not a duration", hint="write s, m, h or d after the number: `12h`")
+        fault, number = "is not a duration", "12"
+        if re.fullmatch(r"\d+(\.\d+)?", compact):
+            fault, number = "has no unit", compact
+        typed = f"{flag} {number}h".strip()
+        raise UsageError(f"`{given}` {fault}", hint=f"write s, m, h or d after the number: `{typed}`")
     duration_s = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(compact))
     if duration_s > MAX_DURATION_S:
         raise UsageError(f"`{given}` is longer than a century", hint="give at most `36500d`")
@@ -110,89 +117,78 @@ FLAG = "--script-timeout"
 
 
 class ResolvedRequest(Frozen):
-    """A question with catalog and cost terms.
+    """A request with the user's settings applied.
 
     Args:
+        request: The request as stated.
         question: Filters, order and limits.
+        options: Tracing options of the run.
         catalog: Catalog with the user's own rows.
         terms: Costs and assumptions besides the training hours.
     """
 
+    request: EstimateRequest
     question: Question
+    options: WorkloadOptions
     catalog: Catalog
     terms: CostTerms
 
+    def with_callback(self, tell: Callable[[str], None]) -> ResolvedRequest:
+        """Return the request with a function that is told where the user's code is."""
+        return replace(self, options=self.options.with_callback(tell))
 
-class EstimateRequest(Frozen):
-    """Request for an estimate from the command line or Python; its values are arguments of `gpuplan.estimate`.
 
-    Of `assume` they are texts (`boot_s=90`), and of `shard` also several with commas, of which the first that fits
-    is taken.
+def resolve_request(request: EstimateRequest) -> ResolvedRequest:
+    """Apply the settings to a request.
+
+    Sets the folder of all caches to that of the settings, for the current thread or task.
+
+    Raises:
+        UsageError: An invalid setting, limit or number of devices.
     """
+    from ..offers.catalog import load_user_catalog
+    from ..offers.user_prices import OWN_PROVIDER, build_own_machine
 
-    accelerators: Sequence[str] = ()
-    providers: Sequence[str] = ()
-    regions: Sequence[str] = ()
-    purchase: Literal["on-demand", "spot", "any"] = "any"
-    devices: Sequence[float] = ()
-    hosts: Sequence[int] = ()
-    retired: bool = False
-    residency: Sequence[str] = ()
-    deadline: str | float | None = None
-    feed: str | None = None
-    budget: float | None = None
-    scaling: ScalingMode | None = None
-    shard: str | None = None
-    sort: SortBy = "cost"
-    assume: Sequence[str] = ()
-    quota: bool = False
-    hour_value: float | None = None
-    wait_value: float | None = None
-
-    def resolve(self) -> ResolvedRequest:
-        """Read the settings, and return the question with the catalog and terms.
-
-        Sets the folder of all caches to that of the settings, for the current thread or task.
-
-        Raises:
-            UsageError: An invalid setting, limit or number of devices.
-        """
-        from ..files import set_cache_dir
-        from ..offers.catalog import load_user_catalog
-        from ..settings import load_settings
-
-        settings = load_settings(
-            flags={"providers": tuple(self.providers), "regions": tuple(self.regions), "quota": self.quota}
-        )
-        set_cache_dir(settings.cache_dir)
-        catalog = load_user_catalog(settings)
-        filters = Filters(
-            accelerators=tuple(self.accelerators),
-            providers=settings.providers,
-            regions=settings.regions,
-            purchase=self.purchase,
-            devices=tuple(self.devices),
-            include_retired=self.retired,
-            residency=tuple(self.residency),
-            hosts=tuple(self.hosts) or (1,),
-        )
-        deadline = self.deadline
-        spot, assume = take_overrides(self.assume, SPOT_KEYS)
-        question = Question(
-            filters=filters,
-            sort=self.sort,
-            deadline_s=parse_deadline_s(deadline, now=datetime.now()) if isinstance(deadline, str) else deadline,
-            budget_usd=self.budget,
-            feed=self.feed,
-            scaling=self.scaling,
-            shard=None if self.shard is None else parse_sharding(self.shard),
-            spot=SpotTerms(**spot),
-            hour_value_usd=settings.hour_value if self.hour_value is None else self.hour_value,
-            wait_value_usd=settings.wait_value if self.wait_value is None else self.wait_value,
-            quotas=_read_quotas(filters, catalog, settings) if settings.quota else None,
-        )
-        terms = build_cost_terms(settings, catalog.costs, assume=assume)
-        return ResolvedRequest(question=question, catalog=catalog, terms=terms)
+    options = build_workload_options(request)
+    flags = {"providers": tuple(request.providers), "regions": tuple(request.regions), "quota": request.quota}
+    settings = load_settings(flags=flags)
+    set_cache_dir(settings.cache_dir)
+    catalog = load_user_catalog(settings)
+    spot, texts = take_overrides(request.list_pairs("assume"), SPOT_KEYS)
+    power, texts = take_overrides(texts, POWER_KEYS)
+    accelerators, providers = tuple(request.accelerators), settings.providers
+    if request.own is not None:
+        card = catalog.accelerators[catalog.names.resolve(request.own)]
+        owned = build_own_machine(card, devices=next(iter(request.devices), 1.0), **power)
+        catalog = replace(catalog, machines=(owned,))
+        is_alone = not (request.accelerators or request.providers)
+        accelerators = (*accelerators, owned.accelerator) if accelerators or is_alone else ()
+        providers = (*request.providers, OWN_PROVIDER) if request.providers or is_alone else providers
+    filters = Filters(
+        accelerators=accelerators,
+        providers=providers,
+        regions=settings.regions,
+        purchase=request.purchase,
+        devices=tuple(request.devices),
+        residency=tuple(request.residency),
+        hosts=tuple(request.hosts) or (1,),
+    )
+    deadline = request.deadline
+    question = Question(
+        filters=filters,
+        sort=request.sort,
+        deadline_s=parse_deadline_s(deadline, now=datetime.now()) if isinstance(deadline, str) else deadline,
+        budget_usd=request.budget,
+        feed=request.feed,
+        scaling=request.scaling,
+        shard=None if request.shard is None else parse_sharding(request.shard),
+        spot=SpotTerms(**spot),
+        hour_value_usd=settings.hour_value if request.hour_value is None else request.hour_value,
+        wait_value_usd=settings.wait_value if request.wait_value is None else request.wait_value,
+        quotas=_read_quotas(filters, catalog, settings) if settings.quota else None,
+    )
+    terms = build_cost_terms(settings, catalog.costs, assume=texts)
+    return ResolvedRequest(request=request, question=question, options=options, catalog=catalog, terms=terms)
 
 
 def _read_quotas(filters: Filters, catalog: Catalog, settings: Settings) -> AccountQuotas:
@@ -206,25 +202,26 @@ def _read_quotas(filters: Filters, catalog: Catalog, settings: Settings) -> Acco
     )
 
 
-def build_workload_options(
-    *, script_timeout: str | float | None = None, tokens: float | None = None, **given: Any
-) -> WorkloadOptions:
-    """Return the options for a run, with those of the user's settings.
-
-    Args:
-        script_timeout: Time limit of a script, like `90s` or `30m`, or in seconds; None for the setting.
-        tokens: Tokens of the run of a language model; None if not stated [-].
-        given: Further fields of `WorkloadOptions`.
+def build_workload_options(request: EstimateRequest) -> WorkloadOptions:
+    """Return the tracing options of a request, with those of the user's settings.
 
     Raises:
         UsageError: An invalid value, or a variable of the setting `script_env` that is not set.
     """
     settings = load_settings()
     return WorkloadOptions(
-        tokens=count_tokens(tokens),
+        batch_size=request.batch_size,
+        samples=request.samples,
+        epochs=request.epochs,
+        steps=request.steps,
+        tokens=count_tokens(request.tokens),
+        precision=request.precision,
+        mode=request.mode,
+        loss=request.loss,
+        optimizer=request.optimizer,
+        remat=request.remat,
         use_cache=settings.trace_cache,
-        script=build_script_terms(settings, timeout=script_timeout),
-        **given,
+        script=build_script_terms(settings, timeout=request.script_timeout),
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ..records import Frozen
+from ..units import GB
+from .cost_terms import CostTerms
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
@@ -129,6 +131,14 @@ def forward_share(workload: Workload) -> float:
     total = workload.flops_per_step
     forward = sum(op.flops * op.count for op in workload.ops if op.phase == "forward")
     return forward / total if 0 < forward < total else FORWARD_SHARE
+
+
+def checkpoint_bytes(workload: Workload, terms: CostTerms) -> float:
+    """Return the size of a checkpoint: weights, state and optimizer [bytes]."""
+    given = terms.given("checkpoint_gb")
+    memory = workload.memory
+    kept = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
+    return kept if given is None else given * GB
 
 
 def with_total_epochs(workload: Workload, epochs: int) -> Workload:

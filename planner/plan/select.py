@@ -26,6 +26,7 @@ EU = frozenset({
     "LV", "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
 })  # fmt: skip
 JURISDICTIONS: Mapping[str, frozenset[str]] = {"eu": EU, "eea": EU | {"IS", "LI", "NO"}, "uk": frozenset({"GB"})}
+CALLED = {"europe": "eu", "european union": "eu", "britain": "uk", "england": "uk", "usa": "US"}
 CODE_LENGTH = 2
 
 
@@ -51,7 +52,8 @@ def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozense
         elif len(name) == CODE_LENGTH and name.upper() in codes:
             countries.add(name.upper())
         else:
-            hint = near_names_hint(name, [*JURISDICTIONS, *sorted(codes)], see_all="gpuplan offers")
+            known_names = [*JURISDICTIONS, *sorted(codes)]
+            hint = near_names_hint(name, known_names, see_all="gpuplan offers", aliases=CALLED)
             raise UsageError(f"unknown residency `{name}` in `--residency`", hint=hint)
     return frozenset(countries)
 
@@ -112,7 +114,7 @@ class Filters(Frozen):
     """Filters of offers; an empty filter passes all.
 
     Args:
-        accelerators: Names or aliases of accelerators.
+        accelerators: Names or aliases of accelerators or families.
         providers, regions: Names as in the catalog.
         purchase: Purchase option: on demand, spot, or any.
         devices: Numbers of GPUs or TPU chips of one machine [-].
@@ -260,8 +262,8 @@ def select(filters: Filters, *, catalog: Catalog | None = None) -> Selection:
 def _find_unmatched(names: Iterable[str], offers: Iterable[Offer], catalog: Catalog) -> tuple[str, ...]:
     """Return the names of accelerators that no offer has, as the catalog spells them."""
     found = {offer.accelerator for offer in offers}
-    wanted = dict.fromkeys(catalog.names.resolve(name) for name in names)
-    return tuple(name for name in wanted if name not in found)
+    wanted = {catalog.names.resolve_all(name): name for name in names}
+    return tuple(all_[0] if len(all_) == 1 else name for all_, name in wanted.items() if found.isdisjoint(all_))
 
 
 def _residents(offers: Iterable[Offer], names: Iterable[str], catalog: Catalog) -> tuple[Offer, ...]:

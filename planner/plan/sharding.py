@@ -228,6 +228,11 @@ UNSHARDED = (Sharding.NONE,)
 MOST_DEVICES_TRIED = 4096  # beyond the largest cluster that can be rented [-]
 
 
+def count_groups(sharding: Sharding, devices: float) -> int:
+    """Return the groups of devices that each share the products of a replica; at least 1 [-]."""
+    return max(1, int(devices) // sharding.ways) if sharding.ways > 1 else 1
+
+
 def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
     """Return the first estimate that fits, with a margin if one does; without any, the one of least memory.
 

@@ -1,21 +1,25 @@
-"""Pareto-optimal points over batch size, precision, number of devices and purchase option."""
+"""What to take at each batch size and precision, and the Pareto-optimal points over all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GpuplanError, NoAnswerError
-from ..records import to_plain
+from ..records import Frozen, to_plain
+from ..units import Interval
 from ..workload.resize import Resizer
 from .estimate_workload import estimate_in_context
 from .money import USD_OF_A_NANO
 from .ranking import find_pareto
+from .timeline import NO_TIME
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
-    from .cost_terms import CostTerms
+    from .estimate import Estimate
     from .offer_estimate import OfferEstimate
     from .question import EstimateContext, Question
 
@@ -24,81 +28,92 @@ SCHEMA = "gpuplan.sweep/1"
 NOWHERE = "fits on no offer with a known time and price"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepPoint:
-    """One batch size and precision on one offer.
-
-    Args:
-        batch_size: Samples per device [-].
-        precision: Keras dtype policy, or `tf32`.
-        offer: Estimate on the offer.
-        best: Whether the point is Pareto-optimal in time and cost.
-    """
+class SweepTrial(Frozen):
+    """One batch size and precision with its estimate, and the offer that is taken."""
 
     batch_size: int
     precision: str
-    offer: OfferEstimate
-    best: bool = False
+    estimate: Estimate
+    taken: OfferEstimate
 
-    @property
-    def time_s(self) -> float:
-        """Central estimate of the whole run [s]."""
-        return self.offer.run_time_s.mid if self.offer.run_time_s else float("inf")
+    def list_points(self) -> list[tuple[float, float, dict[str, Any]]]:
+        """Return time [s], cost [USD] and entry of `points[]` of the picks and the Pareto-optimal offers."""
+        estimate, found = self.estimate, self.estimate.recommendation
+        rows = dict.fromkeys((*estimate.decision.roles(), *found.pareto, found.free))
+        offers = [estimate.offers[row] for row in rows if row is not None]
+        return [
+            (one.run_time_s.mid, one.bill.mid_nano * USD_OF_A_NANO, self._point_json(one))
+            for one in offers
+            if one.run_time_s is not None and one.bill is not None
+        ]
 
-    @property
-    def cost_usd(self) -> float:
-        """Central estimate of the bill [USD]."""
-        return self.offer.bill.mid_nano * USD_OF_A_NANO if self.offer.bill else float("inf")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return one entry of `points[]`."""
-        offer, run = self.offer.offer, self.offer.device_estimate.run
+    def _point_json(self, one: OfferEstimate) -> dict[str, Any]:
+        device = one.device_estimate
         return {
             "batch_size": self.batch_size,
-            "global_batch_size": run.global_batch_size,
+            "global_batch_size": device.run.global_batch_size,
             "precision": self.precision,
-            **offer.identity,
-            "run_time_s": to_plain(self.offer.run_time_s),
-            "cost_usd": self.offer.bill.total_json() if self.offer.bill else None,
-            "memory_bytes": self.offer.device_estimate.memory.needed_bytes,
-            "basis": getattr(self.offer.device_estimate.step_time, "basis", None),
-            "limiter": getattr(self.offer.device_estimate.step_time, "limiter", None),
-            "best": self.best,
+            **one.offer.identity,
+            "run_time_s": to_plain(one.run_time_s),
+            "cost_usd": one.bill.total_json() if one.bill else None,
+            "memory_bytes": device.memory.needed_bytes,
+            "basis": getattr(device.step_time, "basis", None),
+            "limiter": getattr(device.step_time, "limiter", None),
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepResult:
+class SweepResult(Frozen):
     """Result of a sweep.
 
     Args:
-        model: MODEL reference as given by the user.
-        points: Cheapest and fastest offer per batch size, precision, number of devices and purchase option.
-        failed: Batch sizes and precisions without a point, with the reason.
-        terms: Costs and assumptions.
+        context: Workload as stated by the user, and terms.
+        trials: What is taken for each batch size and precision, the least total first.
+        failed: Batch sizes and precisions for which nothing can be taken, with the reason.
     """
 
-    model: str
-    points: tuple[SweepPoint, ...]
+    context: EstimateContext
+    trials: tuple[SweepTrial, ...]
     failed: tuple[tuple[int, str, str], ...]
-    terms: CostTerms
 
     @property
-    def best(self) -> tuple[SweepPoint, ...]:
-        """Pareto-optimal points, fastest first; free and paid offers have separate fronts."""
-        return tuple(sorted((point for point in self.points if point.best), key=lambda point: point.time_s))
+    def time_s(self) -> Interval:
+        """Time of all trials, each on what is taken for it, one after the other [s]."""
+        times_s = (one.taken.run_time_s for one in self.trials if one.taken.run_time_s is not None)
+        return sum(times_s, NO_TIME)
+
+    @property
+    def money_usd(self) -> Interval:
+        """Amount paid for all trials [USD]."""
+        nanos = [one.taken.bill.nano for one in self.trials if one.taken.bill is not None]
+        low, mid, high = (sum(nano[end] for nano in nanos) * USD_OF_A_NANO for end in range(3))
+        return Interval(low=low, mid=mid, high=high)
+
+    def list_points(self) -> list[dict[str, Any]]:
+        """Return `points[]`, fastest first; `best` are those that no other beats in time and cost at once."""
+        import numpy as np
+
+        points = [point for trial in self.trials for point in trial.list_points()]
+        points.sort(key=lambda point: point[0])
+        time_s, cost_usd = (np.array(column) for column in list(zip(*points, strict=True))[:2])
+        front = set(find_pareto(np.arange(len(points)), time_s, cost_usd))
+        return [{**point, "best": index in front} for index, (*_, point) in enumerate(points)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the object behind `--json`."""
         return {
             "schema": SCHEMA,
-            "model": self.model,
-            "points": [point.to_json() for point in sorted(self.points, key=lambda point: point.time_s)],
-            "failed": [
-                {"batch_size": size, "precision": precision, "reason": reason}
-                for size, precision, reason in self.failed
+            "model": self.context.workload.model,
+            "trials": [
+                {
+                    "batch_size": one.batch_size,
+                    "precision": one.precision,
+                    "decision": one.estimate.decision_json(),
+                }
+                for one in self.trials
             ],
-            "terms": self.terms.to_json(),
+            "points": self.list_points(),
+            "failed": [dict(zip(("batch_size", "precision", "reason"), one, strict=True)) for one in self.failed],
+            "terms": self.context.terms.to_json(),
         }
 
 
@@ -115,67 +130,36 @@ def sweep(
     Args:
         context: Offers and terms, and the workload as stated by the user.
         question: Order and limits.
-        batch_sizes: Samples per device [-].
+        batch_sizes: Samples per step [-].
         precisions: Keras dtype policies, or `tf32`.
         trace: Function that traces the workload at a batch size and precision.
 
     Raises:
-        NoAnswerError: No combination fits on an offer with a known time and price.
+        NoAnswerError: Nothing can be taken for any of them.
     """
-    points: list[SweepPoint] = []
-    failed = []
-    for batch_size in batch_sizes:
-        for precision in precisions:
-            try:
-                workload = trace(batch_size, precision)
-            except GpuplanError as error:
-                failed.append((batch_size, precision, str(error)))
-                continue
-            found = _points(replace(context, workload=workload), question, precision, trace)
-            points += found
-            if not found:
-                failed.append((batch_size, precision, NOWHERE))
-    if not points:
+    trials, failed = [], []
+    for batch_size, precision in product(batch_sizes, precisions):
+        try:
+            workload = trace(batch_size, precision)
+        except GpuplanError as error:
+            failed.append((batch_size, precision, str(error)))
+            continue
+        resized = Resizer(workload, partial(_trace_at, trace, precision))
+        estimate = estimate_in_context(replace(context, workload=workload, resized=resized), question)
+        row = estimate.decision.recommended
+        if row is None or estimate.offers[row].timeline is None:
+            failed.append((batch_size, precision, NOWHERE))
+            continue
+        size, dtype, taken = workload.batch_size, workload.precision, estimate.offers[row]
+        trials.append(SweepTrial(batch_size=size, precision=dtype, estimate=estimate, taken=taken))
+    if not trials:
         raise NoAnswerError(
             "no batch size and precision fits on any offer with a known time and price",
             hint="try smaller `--batch-sizes`, or add `--samples N --epochs N`",
         )
-    return SweepResult(
-        model=context.workload.model, points=_marked(points), failed=tuple(failed), terms=context.terms
-    )
+    trials.sort(key=lambda one: one.taken.total_usd or 0.0)
+    return SweepResult(context=context, trials=tuple(trials), failed=tuple(failed))
 
 
-def _points(
-    context: EstimateContext, question: Question, precision: str, trace: Callable[[int, str], Workload]
-) -> list[SweepPoint]:
-    """Return the cheapest and fastest offer per number of devices and purchase option, free offers separately."""
-    workload = context.workload
-    context = replace(context, resized=Resizer(workload, lambda size: trace(size, precision)))
-    groups: dict[tuple[float, str, bool], list[SweepPoint]] = {}
-    for one in filter(_can_be_taken, estimate_in_context(context, question).offers):
-        point = SweepPoint(batch_size=workload.batch_size, precision=workload.precision, offer=one)
-        groups.setdefault((one.offer.devices, one.offer.purchase, one.is_free), []).append(point)
-    kept = {}
-    for group in groups.values():
-        for best in (min(group, key=lambda p: (p.cost_usd, p.time_s)), min(group, key=lambda p: p.time_s)):
-            kept[id(best)] = best
-    return list(kept.values())
-
-
-def _can_be_taken(one: OfferEstimate) -> bool:
-    """Return whether an offer is a whole machine that runs the work in one session, with known time and price."""
-    known = one.run_time_s is not None and one.bill is not None and not one.device_estimate.is_ruled_out
-    return known and one.offer.complete and one.device_estimate.memory.fits is True and one.sessions == 1
-
-
-def _marked(points: Iterable[SweepPoint]) -> tuple[SweepPoint, ...]:
-    """Mark the Pareto-optimal points, with separate fronts for paid and free offers."""
-    import numpy as np
-
-    kept = list(points)
-    time_s, cost_usd = (np.array([getattr(point, name) for point in kept]) for name in ("time_s", "cost_usd"))
-    front: set[int] = set()
-    for free in (False, True):
-        rows = np.array([index for index, point in enumerate(kept) if point.offer.is_free is free], dtype=np.intp)
-        front |= set(find_pareto(rows, time_s, cost_usd))
-    return tuple(replace(point, best=index in front) for index, point in enumerate(kept))
+def _trace_at(trace: Callable[[int, str], Workload], precision: str, batch_size: int) -> Workload:
+    return trace(batch_size, precision)

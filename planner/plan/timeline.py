@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..units import GB, MEGA, Interval
 from .cost_terms import Bounds, CostTerms
-from .run_length import forward_share, session_count
+from .run_length import checkpoint_bytes, forward_share, session_count
 from .sessions import ALWAYS, Access
 
 if TYPE_CHECKING:
@@ -179,9 +179,7 @@ class TimelineBuilder:
             return []
         every = self.terms.bounds("checkpoint_every_s", "any") or (math.inf,) * 3
         rate = self.terms.bounds("checkpoint_mb_per_s", "any") or (math.inf,) * 3
-        given, memory = self.terms.given("checkpoint_gb"), self.workload.memory
-        kept = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
-        size = kept if given is None else given * GB
+        size = checkpoint_bytes(self.workload, self.terms)
         fast, usual, slow = (size / (r * MEGA) if r else 0.0 for r in reversed(rate))
         low, mid, high = train_time_s.low, train_time_s.mid, train_time_s.high
         saves = _count_saves(mid, every[1])

@@ -338,9 +338,7 @@ def _iter_launches(ops: Sequence[Op], traffic: _Traffic) -> Iterator[tuple[Kerne
             yield kernel._replace(flops=0.0, bytes_moved=0.0, streamed=True, count=2 * kernel.count), []
 
 
-def group_ops_by_kernel(
-    ops: Sequence[Op], *, compiled: bool, row_kernels: bool = False
-) -> list[tuple[Kernel, list[Op]]]:
+def group_ops_by_kernel(ops: Sequence[Op], *, compiled: bool, row_kernels: bool) -> list[tuple[Kernel, list[Op]]]:
     """Return the kernels of a step with the operations of each, contractions first.
 
     Args:

@@ -262,7 +262,10 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
             _require_columns(reader.fieldnames, path)
             return tuple(_row(row, reader.line_num, path) for row in reader)
     except OSError as problem:
-        raise UsageError(f"cannot read measurements from `{path}`: {problem.strerror}") from problem
+        raise UsageError(
+            f"cannot read measurements from `{path}`: {problem.strerror}",
+            hint="`gpuplan accuracy` alone prints the packaged record",
+        ) from problem
     except (UnicodeDecodeError, csv.Error) as problem:
         raise UsageError(
             f"cannot read measurements from `{path}`: {problem}", hint="give a CSV file in UTF-8"

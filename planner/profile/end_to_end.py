@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GpuplanError, NoAnswerError, UsageError
+from ..estimate_document import read_offers
 from ..predict.step_time import StepTime
 from ..profile_schema import ProfileDocument, RowRecord, Timing
 from ..records import parse_json, to_plain
@@ -14,6 +15,7 @@ from ..units import MS_PER_S, SECONDS_PER_HOUR
 
 SCHEMA = "gpuplan.reconcile/1"
 PLAN = "gpuplan.estimate/1"
+MAKE_PLAN = "make it: `gpuplan estimate train.py -o {path}`"
 OFFER_KEYS = ("provider", "instance_type", "region", "purchase")
 
 
@@ -25,12 +27,14 @@ def read_plan(path: Path) -> dict[str, Any]:
     """
     try:
         plan = parse_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"cannot read the plan `{path}`: {error}", hint="write it with `gpuplan estimate -o`"
-        ) from error
+    except FileNotFoundError:
+        raise UsageError(f"no such file: `{path}`", hint=MAKE_PLAN.format(path=path)) from None
+    except OSError as error:
+        raise UsageError(f"cannot read `{path}`: {error.strerror}", hint="name another file") from error
+    except ValueError as error:
+        raise UsageError(f"`{path}` is no plan: {error}", hint=MAKE_PLAN.format(path="plan.json")) from error
     if not isinstance(plan, dict) or plan.get("schema") != PLAN:
-        raise UsageError(f"`{path}` is no plan", hint="write it with `gpuplan estimate MODEL -o plan.json`")
+        raise UsageError(f"`{path}` is no plan", hint=MAKE_PLAN.format(path="plan.json"))
     return plan
 
 
@@ -74,7 +78,7 @@ def _find_offer(plan: Mapping[str, Any], profile: ProfileDocument) -> Mapping[st
     launched: Mapping[str, Any] = profile.get("launch") or {}
     found = [
         offer
-        for offer in plan["offers"]
+        for offer in read_offers(plan)
         if offer["accelerator"] == name
         and offer["devices"] == devices
         and (launched or name != "CPU" or offer["provider"] == "local")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..errors import UsageError
 from ..profile_schema import ProfileDocument
 from ..workload.options import WorkloadOptions
 from .document import Configuration
@@ -36,6 +37,9 @@ class ProfileRequest:
         limit_s: Time limit of each process, from its start; None for no limit [s].
         brief: Whether the steps of the loop are all that is measured: neither the step alone nor epochs.
         typed: Command-line options given, so that no advice repeats them.
+
+    Raises:
+        UsageError: An invalid batch size, precision or combination.
     """
 
     model: str
@@ -53,6 +57,18 @@ class ProfileRequest:
     limit_s: float | None = None
     brief: bool = False
     typed: str = ""
+
+    def __post_init__(self) -> None:
+        for batch_size in self.batch_sizes:
+            WorkloadOptions(batch_size=batch_size)
+        for precision in self.precisions:
+            WorkloadOptions(precision=precision)
+        if self.data == "script" and self.options.mode == "infer":
+            raise UsageError(
+                "--data script measures fit(), which --mode infer does not call", hint="leave out one of them"
+            )
+        if self.data == "script" and self.batch_sizes:
+            raise UsageError("--data script has its own batches", hint="leave out `--batch-size`")
 
 
 SWEEP = 4  # ratio of the two batch sizes of the default sweep [-]

@@ -29,13 +29,13 @@ def format_signed_percent(value: float) -> str:
 def build_scoreboard_columns() -> tuple[Column, ...]:
     """Return the columns of a scoreboard."""
     return (
-        Column(key="scope", header="SCOPE"),
+        Column(key="scope", header="SCOPE", dispensable=7),
         Column(key="name", header="NAME"),
         Column(key="n", header="ROWS", justify="right"),
         Column(key="median_ape", header="MEDIAN", justify="right", format=format_percent),
         Column(key="mean_ape", header="MEAN", justify="right", format=format_percent),
-        Column(key="p90_ape", header="P90", justify="right", format=format_percent),
-        Column(key="bias", header="BIAS", justify="right", format=format_signed_percent),
+        Column(key="p90_ape", header="P90", justify="right", dispensable=3, format=format_percent),
+        Column(key="bias", header="BIAS", justify="right", dispensable=2, format=format_signed_percent),
         Column(key="coverage_80", header="IN 80 %", justify="right", format=format_percent),
         Column(key="median_log_ratio", header="MEDIAN |LOG|", justify="right", terminal=False),
         Column(key="mean_log_ratio", header="MEAN |LOG|", justify="right", terminal=False),
@@ -52,9 +52,9 @@ def build_setting_columns() -> tuple[Column, ...]:
 
 def _build_decision_columns() -> tuple[Column, ...]:
     return (
-        Column(key="mean_over_sources", header="BY SOURCE", justify="right", format=format_percent),
-        Column(key="cheapest_regret", header="LOST $", justify="right", format=format_percent),
-        Column(key="fastest_regret", header="LOST TIME", justify="right", format=format_percent),
+        Column(key="mean_over_sources", header="BY SOURCE", justify="right", dispensable=6, format=format_percent),
+        Column(key="cheapest_regret", header="LOST $", justify="right", dispensable=4, format=format_percent),
+        Column(key="fastest_regret", header="LOST TIME", justify="right", dispensable=5, format=format_percent),
         Column(key="cheapest_n", header="WORKLOADS PRICED", terminal=False),
         Column(key="cheapest_top1", header="CHEAPEST RIGHT", terminal=False),
         Column(key="fastest_n", header="WORKLOADS", terminal=False),

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from ..offers.rows import CPU
+from ..plan.decision_words import name_machine
+from ..units import format_usd
 from .output import UNKNOWN, Column
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ def _format_purchase(purchase: str) -> str:
 
 
 def _format_usd(value: Any) -> str:
-    return f"{value:.4f}"
+    return "free" if value == 0 else f"{value:.4f}"
 
 
 PROVIDER = Column(key="provider", header="Provider")
@@ -90,6 +93,36 @@ def build_offer_row(offer: Offer) -> dict[str, Any]:
     for key in ("devices", "vcpus", "memory_gib"):
         values[key] = _to_number(values[key])
     return {column.key: values[column.key] for column in OFFER_COLUMNS}
+
+
+def select_current_offers(found: Sequence[Offer]) -> list[Offer]:
+    """Return the first offer of each accelerator, provider and purchase option that can be rented today.
+
+    CPUs are left out where there is anything else.
+    """
+    first: dict[tuple[str, str, str, bool], Offer] = {}
+    for offer in found:
+        if offer.complete and offer.status in ("active", "legacy") and offer.usd_per_hour is not None:
+            kind = (offer.provider, offer.accelerator, offer.purchase, offer.usd_per_hour == 0)
+            first.setdefault(kind, offer)
+    current = list(first.values())
+    return [offer for offer in current if offer.accelerator != CPU] or current
+
+
+def describe_cheapest(current: Sequence[Offer]) -> str:
+    """Return what is free and what is cheapest, of offers with the cheapest per device first."""
+    free = [_name(offer) for offer in current if offer.usd_per_hour == 0]
+    paid = next((offer for offer in current if offer.usd_per_hour), None)
+    parts = [f"Free: {', '.join(free)}."] if free else []
+    if paid is not None:
+        price = format_usd(float(paid.usd_per_hour or 0))
+        parts.append(f"Cheapest a device: {_name(paid)}, ${price} an hour.")
+    return " ".join(parts)
+
+
+def _name(offer: Offer) -> str:
+    keys = ("provider", "instance_type", "accelerator", "devices", "purchase")
+    return name_machine(**{key: getattr(offer, key) for key in keys})
 
 
 def build_accelerator_row(accelerator: Accelerator) -> dict[str, Any]:

@@ -4,40 +4,78 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..plan.buy_or_rent import FARTHEST_MONTHS, SCHEMA
+from ..plan.decision_words import PROVIDERS, DecisionWords, format_cost, name_offer
 from ..units import (
     SECONDS_PER_HOUR,
     format_device,
     format_duration,
-    format_offer_name,
-    format_range,
+    format_duration_range,
     format_short,
     format_usd,
 )
 from .estimate_notes import format_age_line
+from .estimate_screen import format_title
 from .output import Column, emit_document, emit_rows, emit_text, emit_tsv, get_terminal_width
 
 if TYPE_CHECKING:
-    from ..plan.alternative_costs import AlternativeCost, Crossover
+    from ..plan.alternatives import Alternative
     from ..plan.breakeven import Breakeven
-    from ..plan.buy_or_rent import BuyRentComparison
-    from ..plan.cost_terms import Currency
-    from ..plan.sweep import SweepPoint, SweepResult
+    from ..plan.buy_or_rent import BuyOrRent, MonthlyWork
+    from ..plan.crossovers import Crossover
+    from ..plan.sweep import SweepResult, SweepTrial
 
 
-_COLUMNS = [
-    Column(key="name", header="alternative"),
-    Column(key="offer", header="offer"),
-    Column(key="device", header="accelerator", dispensable=2),
-    Column(key="sessions", header="sessions", justify="right", dispensable=4),
-    Column(key="machine", header="machine time", justify="right", dispensable=3),
-    Column(key="calendar", header="calendar", justify="right"),
-    Column(key="money", header="cost", justify="right"),
-    Column(key="own", header="your time", justify="right", dispensable=1),
-    Column(key="total", header="total", justify="right"),
-]
+ROWS_SHOWN, MONTHS_SHOWN = 10, 36
+RANGES_FROM_WIDTH = 100  # of costs; times always have theirs
+
+
+def _emit_answer(
+    document: dict[str, Any], screen: Callable[[], None], *, tsv: Sequence[str], rows: str, as_json: bool
+) -> None:
+    """Write to standard output: JSON, a screen on a terminal, or TSV of one member of the document in a pipe."""
+    if as_json:
+        emit_document(document)
+    elif sys.stdout.isatty():
+        screen()
+    else:
+        emit_tsv(tsv, [_flatten(row) for row in document[rows]])
+
+
+def _flatten(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with its intervals as numbers: the central estimate, and the ends under names of their own."""
+    flat = dict(row)
+    for key, value in row.items():
+        if isinstance(value, dict) and "mid" in value:
+            flat |= {key: value["mid"], f"{key}_low": value["low"], f"{key}_high": value["high"]}
+    return flat
+
+
+def _emit_screen(head: Iterable[str], columns: Sequence[Column], rows: Any, below: Iterable[str]) -> None:
+    """Print the answer, a table and what is to be known of it, wrapped between words; an empty line is a gap."""
+    width = get_terminal_width()
+
+    def wrap(lines: Iterable[str]) -> str:
+        wrapped = (textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) for text in lines)
+        return "".join(f"{line}\n" for lines in wrapped for line in (lines or [""]))
+
+    emit_text(wrap(head))
+    emit_rows(columns, rows)
+    emit_text("\n" + wrap(line for line in below if line))
+
+
+_MACHINE, _TIME, _COST = (Column(key=name, header=name) for name in ("machine", "time", "cost"))
+_TOTAL = Column(key="total", header="total", justify="right", dispensable=1)
+_RUNS, _OWN = (
+    Column(key="runs", header="runs", justify="right"),
+    Column(key="own", header="hands-on", justify="right"),
+)
+_COLUMNS = [_RUNS, _MACHINE, _TIME, _COST, _OWN, _TOTAL]
 _TSV = (
     "name", "provider", "instance_type", "accelerator", "devices", "region", "purchase", "usd_per_hour",
     "price_as_of", "sessions", "machine_h", "calendar_h", "own_h", "money_usd_low", "money_usd",
@@ -47,233 +85,187 @@ _TSV = (
 
 def emit_breakeven(result: Breakeven, *, as_json: bool) -> None:
     """Write a comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
-    if as_json:
-        emit_document(build_breakeven_json(result))
-    elif sys.stdout.isatty():
-        _emit_table(result, width=get_terminal_width())
-    else:
-        emit_tsv(_TSV, [_build_tsv_row(cost) for cost in result.alternatives])
+    document, screen = build_breakeven_json(result), partial(_emit_breakeven_screen, result)
+    _emit_answer(document, screen, tsv=_TSV, rows="ways", as_json=as_json)
+
+
+def _emit_breakeven_screen(result: Breakeven) -> None:
+    decision, question = result.estimate.decision, result.question
+    flags = " (--hour-value, --wait-value)" if decision.values else ""
+    hours = f"${question.hour_value_usd:g} an hour hands-on + ${question.wait_value_usd:g} an hour of waiting"
+    head = [*format_verdict(result), "", format_title(result.estimate), f"total: cost + {hours}{flags}"]
+    below = [
+        *(f"Needs {text}." for text in decision.needs if not result.named),
+        _format_uncertainty(result),
+        format_age_line(one.offer.offer for one in result.alternatives),
+    ]
+    _emit_screen(head, _COLUMNS, _build_runs_rows(result), below)
 
 
 def build_breakeven_json(result: Breakeven) -> dict[str, Any]:
-    """Return the JSON object: the recommendation, then the comparison."""
-    return {"verdict": format_recommendation(result), **result.to_json()}
+    """Return the JSON object: the answer in a sentence, then the comparison."""
+    return {"verdict": " ".join(format_verdict(result)), **result.to_json()}
 
 
-def format_recommendation(result: Breakeven) -> str:
-    """Return the recommendation, its cost and the next best alternative in one sentence."""
-    if result.decision is not None:
-        return str(result.decision["sentence"])
-    best, currency = result.best, result.terms.currency
-    work = "this run" if result.runs == 1 else f"{result.runs} such runs"
-    others = [cost for cost in result.alternatives[1:] if cost.alternative.name != best.alternative.name]
-    cost = f"{_format_amount(best.money_usd.mid, currency)} and {_format_hours(best.own_h)} of your time"
-    text = f"For {work}, take {_format_alternative(best)}: {cost}, done in {_format_hours(best.calendar_h)}"
-    if others:
-        second = others[0]
-        paid = f"{_format_amount(second.money_usd.mid, currency)} and {_format_hours(second.own_h)}"
-        done = _format_hours(second.calendar_h)
-        text += f"; the next best, {_format_alternative(second)}, takes {paid}, done in {done}"
-    return f"{text}."
-
-
-def _emit_table(result: Breakeven, *, width: int) -> None:
-    """Print recommendation, table, break-even points and assumptions."""
-    currency = result.terms.currency
-    emit_text("\n".join(textwrap.wrap(format_recommendation(result), width)) + "\n\n")
-    emit_rows(_COLUMNS, [_build_row(cost, currency) for cost in result.alternatives])
-    by_epochs = [] if result.by_epochs is None else format_crossovers(result.by_epochs, "epochs")
-    lines = [*by_epochs, *format_crossovers(result.by_runs, "runs"), "", *_format_assumptions(result)]
-    wrapped = [line for text in lines for line in (textwrap.wrap(text, width) or [""])]
-    emit_text("\n" + "\n".join(wrapped) + "\n")
-
-
-def _build_row(cost: AlternativeCost, currency: Currency) -> dict[str, Any]:
-    """Format one alternative for the table."""
-    offer = cost.alternative.offer.offer
-    money, rate = cost.money_usd, float(currency.per_usd)
-    low, mid, high = (float(usd) * rate for usd in (money.low, money.mid, money.high))
-    return {
-        "name": cost.alternative.name,
-        "offer": format_offer_name(offer.provider, offer.instance_type),
-        "device": format_device(offer.accelerator, offer.devices),
-        "sessions": f"{cost.sessions:,}",
-        "machine": _format_hours(cost.machine_h.mid),
-        "calendar": _format_hours(cost.calendar_h),
-        # With its range unless it is certain.
-        "money": format_usd(mid) if low == high else f"{format_usd(mid)} ({format_range(low, high)})",
-        "own": _format_hours(cost.own_h),
-        "total": format_usd(cost.total_usd * rate),
-    }
-
-
-SHOWN_CROSSOVERS = 3
-
-
-def format_crossovers(crossovers: Sequence[Crossover], what: str) -> list[str]:
-    """Return one sentence for each of the first crossovers, and one for all others.
-
-    Args:
-        crossovers: By number of epochs or runs.
-        what: `epochs` or `runs`.
-    """
-    if not crossovers:
-        return [f"The cheapest alternative is the same for any number of {what} up to 100,000."]
-    lines = [
-        f"From {one.at:,} {what} on, take {one.to} instead of {one.before}."
-        for one in crossovers[:SHOWN_CROSSOVERS]
+def format_verdict(result: Breakeven) -> list[str]:
+    """Return what to take for one run and from how many runs on something else, and the same by epochs."""
+    first, names = result.totals[1][0], _name_alternatives(result.alternatives)
+    words = DecisionWords([first.offer], result.estimate.terms.currency, result.estimate.workload)
+    taken = words.take(0, None) if result.named else result.estimate.decision.lines[0]
+    asked, turns = result.estimate.workload.total_epochs or 0, result.by_epochs or ()
+    below = next((one for one in reversed(turns) if one.at <= asked), None)
+    parts = [
+        f"Below {below.at:,} epochs, {names[below.before]}." if below else "",
+        _format_turns([one for one in turns if one.at > asked][:1], "epochs", names),
     ]
-    further = crossovers[SHOWN_CROSSOVERS:]
-    if further:
-        names = sorted({name for one in further for name in (one.before, one.to)})
-        count = "One further change" if len(further) == 1 else f"{len(further)} further changes"
-        lines.append(f"{count} between {', '.join(names)} up to {further[-1].at:,} {what}: --json lists them.")
-    return lines
+    epochs = " ".join(filter(None, parts))
+    if epochs and result.runs > 1:
+        epochs = f"At {result.runs:,} runs: {epochs[0].lower()}{epochs[1:]}"
+    runs = _format_turns(result.by_runs[:2], "runs", names) or "The same for any number of runs."
+    return list(filter(None, (f"{taken} {runs}", epochs)))
 
 
-def _format_assumptions(result: Breakeven) -> list[str]:
-    """Return the assumptions of the comparison."""
-    time = (
-        f"An hour of your time is valued at ${result.hour_value_usd:g} (--hour-value), one of waiting at "
-        f"${result.wait_value_usd:g} (--wait-value)."
-    )
-    notebooks = [cost for cost in result.alternatives if cost.alternative.offer.selected.limits is not None]
-    uncertain = [cost.alternative.name for cost in notebooks if cost.access.chance is None]
-    chance = (
-        f"The probability of getting the accelerator is not published ({', '.join(uncertain)}): assumed to be 1 "
-        "(--assume chance=0.7)."
-        if uncertain
-        else ""
-    )
-    age = format_age_line(cost.alternative.offer.offer for cost in result.alternatives)
-    return [line for line in (time, chance, age, "Runs are sequential; --json lists every assumption.") if line]
+def _format_turns(turns: Sequence[Crossover], what: str, names: dict[str, str]) -> str:
+    """Return from which numbers on something else is the best; empty for none."""
+    if not turns:
+        return ""
+    first, *others = turns
+    more = "".join(f", from {one.at:,} on {names[one.to]}" for one in others)
+    return f"From {first.at:,} {what} on, {names[first.to]}{more}."
 
 
-def _build_tsv_row(cost: AlternativeCost) -> dict[str, Any]:
-    """Return one alternative at full precision."""
-    row = cost.to_json()
-    money = row.pop("money_usd")
-    return {
-        **row,
-        "machine_h": cost.machine_h.mid,
-        "money_usd_low": money["low"],
-        "money_usd": money["mid"],
-        "money_usd_high": money["high"],
-    }
+def _name_alternatives(alternatives: Sequence[Alternative]) -> dict[str, str]:
+    """Return each alternative as one speaks of it, with its name where others are spoken of alike."""
+    spoken = {one.name: name_offer(one.offer.offer) for one in alternatives}
+    count = Counter(spoken.values())
+    return {name: f"{words} ({name})" if count[words] > 1 else words for name, words in spoken.items()}
 
 
-def _format_alternative(cost: AlternativeCost) -> str:
-    """Format the name and device of an alternative."""
-    offer = cost.alternative.offer.offer
-    return f"{cost.alternative.name} ({format_device(offer.accelerator, offer.devices)})"
+def _format_uncertainty(result: Breakeven) -> str:
+    """Return which notebooks may have no machine free, unless the chance is given; empty for none."""
+    limited = [one.offer.selected for one in result.alternatives if one.offer.selected.limits is not None]
+    if result.estimate.terms.given("chance") is not None or not limited:
+        return ""
+    names = sorted({PROVIDERS.get(one.offer.provider, one.offer.provider) for one in limited})
+    return f"Not counted: {' or '.join(names)} having none free (--assume chance=0.7)."
 
 
-def _format_amount(usd: float, currency: Currency) -> str:
-    return currency.format(format_usd(usd * float(currency.per_usd)))
+def _build_runs_rows(result: Breakeven) -> list[dict[str, Any]]:
+    """Format the best alternatives at each number of runs."""
+    names, currency = _name_alternatives(result.alternatives), result.estimate.terms.currency
+    with_range, rows = get_terminal_width() >= RANGES_FROM_WIDTH, []
+    for runs in result.totals:
+        for place, way in enumerate(result.list_worthwhile(runs)[: min(4, ROWS_SHOWN // len(result.totals))]):
+            rows.append(
+                {
+                    "runs": f"{runs:,}" if place == 0 else "",
+                    "machine": names[way.name],
+                    "time": format_duration_range(way.time_s),
+                    "cost": format_cost(way.money_usd, currency, with_range=with_range),
+                    "own": format_duration(way.offer.own_h * SECONDS_PER_HOUR),
+                    "total": currency.format_amount(way.total_usd),
+                }
+            )
+    return rows
 
 
-def _format_hours(hours: float) -> str:
-    return "0" if hours == 0 else format_duration(hours * SECONDS_PER_HOUR)
-
-
-YEARS = (1, 2, 3)
 _RIG_COLUMNS = [
-    Column(key="rented", header="instead of renting"),
-    Column(key="price", header="$/h", justify="right", dispensable=2),
-    Column(key="speed", header="speed", justify="right", dispensable=1),
-    Column(key="months", header="pays off", justify="right"),
-    *(
-        Column(key=f"year_{year}", header=f"{year} y: own | rent", justify="right", dispensable=5 - year)
-        for year in YEARS
-    ),
+    _MACHINE,
+    Column(key="hours", header="h/week", justify="right"),
+    Column(key="price", header="$/h", justify="right", dispensable=1),
+    Column(key="cost", header="a month"),
+    Column(key="year", header="3 years", justify="right"),
+    Column(key="months", header="pays off, months"),
 ]
 _RIG_TSV = (
-    "provider", "instance_type", "region", "purchase", "usd_per_hour", "speed", "months_to_break_even",
+    "provider", "instance_type", "region", "purchase", "usd_per_hour", "speed", "hours_a_week",
+    "months_to_break_even", "months_low", "months_high",
 )  # fmt: skip
-
-
 _RIG_TERMS = (
     "value_lost_per_year", "power_w", "idle_power_w", "electricity_usd_per_kwh", "hours_a_week",
 )  # fmt: skip
 
 
-def format_rig_recommendation(verdicts: Sequence[BuyRentComparison]) -> str:
-    """Return the recommendation against the strongest rental, in one sentence."""
-    from ..plan.buy_or_rent import FARTHEST_MONTHS, USEFUL_MONTHS
-
-    first = verdicts[0]
-    rig, rented = first.rig, format_offer_name(first.rented["provider"], first.rented["instance_type"])
-    use = f"At {rig.hours_a_week:g} h per week"
-    if first.months is None or first.months > USEFUL_MONTHS:
-        years = FARTHEST_MONTHS if first.months is None else USEFUL_MONTHS
-        return f"{use}, do not buy: renting {rented} is cheaper for {years / 12:g} years."
-    bought = f"a {first.accelerator} for ${rig.purchase_usd:,.0f}"
-    return f"{use}, {bought} pays off {_format_payoff(first.months)} (compared with {rented})."
+def emit_rig(result: BuyOrRent, *, as_json: bool) -> None:
+    """Write the comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
+    document, screen = build_rig_json(result), partial(_emit_rig_screen, result)
+    _emit_answer(document, screen, tsv=_RIG_TSV, rows="rivals", as_json=as_json)
 
 
-def build_rig_json(verdicts: Sequence[BuyRentComparison]) -> dict[str, Any]:
+def _emit_rig_screen(result: BuyOrRent) -> None:
+    rig, asked = result.rig, result.question
+    value, power = f"{100 * rig.value_lost_per_year:.0f} % of value lost a year", f"{rig.power_w:g} W"
+    hours = "" if asked is None else f", hours ${asked.hour_value_usd:g}, waits ${asked.wait_value_usd:g}"
+    below = [
+        f"Counted: {value}, {power}, ${rig.electricity_usd_per_kwh:g} a kWh{hours}.",
+        format_age_line(one.selected.offer for one in result.rentals),
+    ]
+    rows = [_build_rig_row(result, one) for one in (result.own, *result.rentals)]
+    _emit_screen([format_rig_recommendation(result), ""], _RIG_COLUMNS, rows, below)
+
+
+def build_rig_json(result: BuyOrRent) -> dict[str, Any]:
     """Return the JSON object."""
-    from ..plan.buy_or_rent import SCHEMA
-
-    rig = verdicts[0].rig
     return {
         "schema": SCHEMA,
-        "verdict": format_rig_recommendation(verdicts),
+        "verdict": format_rig_recommendation(result),
         "rig": {
-            "accelerator": verdicts[0].accelerator,
-            "purchase_usd": f"{rig.purchase_usd:.2f}",
-            **{name: getattr(rig, name) for name in _RIG_TERMS},
+            "accelerator": result.own.selected.offer.accelerator,
+            "purchase_usd": f"{result.rig.purchase_usd:.2f}",
+            **{name: getattr(result.rig, name) for name in _RIG_TERMS},
         },
-        "rivals": [verdict.to_json() for verdict in verdicts],
+        "rivals": [result.rival_json(one) for one in result.rentals],
     }
 
 
-def emit_rig(verdicts: Sequence[BuyRentComparison], *, as_json: bool) -> None:
-    """Write the comparison to standard output: JSON, a table on a terminal, or TSV in a pipe."""
-    if as_json:
-        emit_document(build_rig_json(verdicts))
-    elif sys.stdout.isatty():
-        emit_text(f"{format_rig_recommendation(verdicts)}\n\n")
-        emit_rows(_RIG_COLUMNS, [_build_rig_row(verdict) for verdict in verdicts])
-        rig = verdicts[0].rig
-        emit_text(
-            f"\nAssumed: {rig.value_lost_per_year:.0%} of the value lost per year, {rig.power_w:g} W in use, "
-            f"${rig.electricity_usd_per_kwh:g} per kWh, ${verdicts[0].wait_value_usd:g} an hour of waiting; "
-            "your time, repairs and cooling are not included.\n"
-        )
-    else:
-        emit_tsv(_RIG_TSV, [verdict.to_json() for verdict in verdicts])
+def format_rig_recommendation(result: BuyOrRent) -> str:
+    """Return whether to buy, compared with the best machine to rent, and after how long that pays off."""
+    best, offer, rig = result.rentals[0], result.own.selected.offer, result.rig
+    rent, cost = name_offer(best.selected.offer), format_cost(best.money_usd, result.currency, with_range=True)
+    months, paid = _format_months(result, best), "free" if cost == "free" else f"{cost} a month"
+    device = format_device(offer.accelerator, offer.devices)
+    bought = f"at {rig.hours_a_week:g} h a week the {device} for {result.currency.format_amount(rig.purchase_usd)}"
+    after = {"never": "never pays off", "0": "pays off at once"}.get(months, f"pays off after {months}")
+    after = after.replace(" (", " months (", 1)
+    if result.is_worth_buying:
+        return f"Buy it: {bought} {after}, against {rent}, {paid}."
+    choice = "Do not buy" if cost == "free" else "Rent"
+    return f"{choice}: {rent} does the same work, {paid}; {bought} {after}."
 
 
-def _build_rig_row(verdict: BuyRentComparison) -> dict[str, Any]:
-    """Format one rental for the table."""
-    rented = verdict.rented
-    name = format_offer_name(rented["provider"], rented["instance_type"])
-    row = {
-        "rented": f"{name}, {rented['region']}, {rented['purchase']}",
-        "price": format_usd(verdict.usd_per_hour),
-        "speed": f"{verdict.speed:.2g}x",
-        "months": "never" if verdict.months is None else _format_payoff(verdict.months),
+def _build_rig_row(result: BuyOrRent, work: MonthlyWork) -> dict[str, Any]:
+    """Format the machine to buy, or one to rent."""
+    offer, is_own = work.selected.offer, work is result.own
+    total_usd = result.owning_usd(MONTHS_SHOWN) if is_own else MONTHS_SHOWN * work.total_usd.mid
+    with_range = get_terminal_width() >= RANGES_FROM_WIDTH
+    name = f"yours: {format_device(offer.accelerator, offer.devices)}" if is_own else name_offer(offer)
+    return {
+        "machine": name,
+        "hours": format_short(work.hours_a_week),
+        "price": format_usd(work.money_usd.mid / work.hours * float(result.currency.per_usd)),
+        "cost": format_cost(work.money_usd, result.currency, with_range=with_range),
+        "year": result.currency.format_amount(total_usd),
+        "months": "" if is_own else _format_months(result, work),
     }
-    for year in YEARS:
-        own, rent = verdict.cost_usd(12.0 * year)
-        row[f"year_{year}"] = f"{format_usd(own)} | {format_usd(rent)}"
-    return row
 
 
-def _format_payoff(months: float) -> str:
-    return f"after {format_short(months)} months" if months > 0 else "at once"
+def _format_months(result: BuyOrRent, work: MonthlyWork) -> str:
+    """Return the number of months after which buying pays off, over the range of the rent."""
+    total_usd = work.total_usd
+    low, mid, high = (result.find_months(usd) for usd in (total_usd.high, total_usd.mid, total_usd.low))
+    if low is None or high == 0:
+        return "never" if low is None else "0"
+    middle = f"over {FARTHEST_MONTHS}" if mid is None else format_short(mid)
+    return f"{middle} ({format_short(low)}–{'never' if high is None else format_short(high)})"
 
 
 _SWEEP_COLUMNS = [
     Column(key="batch", header="batch", justify="right"),
     Column(key="precision", header="precision"),
-    Column(key="device", header="accelerator"),
-    Column(key="offer", header="offer"),
-    Column(key="region", header="region", dispensable=1),
-    Column(key="purchase", header="buy"),
-    Column(key="time", header="run", justify="right"),
-    Column(key="cost", header="cost", justify="right"),
+    _MACHINE,
+    _TIME,
+    _COST,
+    _TOTAL,
 ]
 _SWEEP_TSV = (
     "batch_size", "global_batch_size", "precision", "provider", "instance_type", "accelerator", "devices",
@@ -282,39 +274,48 @@ _SWEEP_TSV = (
 
 
 def emit_sweep(result: SweepResult, *, as_json: bool) -> None:
-    """Write a sweep to standard output: JSON, the best points on a terminal, or every point as TSV."""
-    if as_json:
-        emit_document(result.to_json())
-    elif sys.stdout.isatty():
-        currency = result.terms.currency
-        title = f"{result.model}: {len(result.best)} best of {len(result.points)} points, fastest first"
-        emit_rows(_SWEEP_COLUMNS, [_build_sweep_row(point, currency) for point in result.best], title=title)
-        lines = [f"omitted: batch {size}, {precision}: {reason}" for size, precision, reason in result.failed]
-        age = format_age_line(point.offer.offer for point in result.best)
-        more = "A larger global batch changes the optimization per epoch. A pipe and --json list every point."
-        emit_text("\n" + "\n".join([*lines, more, *([age] if age else [])]) + "\n")
-    else:
-        emit_tsv(_SWEEP_TSV, [_build_sweep_tsv_row(point) for point in result.points])
+    """Write a sweep to standard output: JSON, each trial on a terminal, or all points as TSV."""
+    document, screen = build_sweep_json(result), partial(_emit_sweep_screen, result)
+    _emit_answer(document, screen, tsv=_SWEEP_TSV, rows="points", as_json=as_json)
 
 
-def _build_sweep_row(point: SweepPoint, currency: Currency) -> dict[str, Any]:
-    """Format a point for the table."""
-    offer, bill = point.offer.offer, point.offer.bill
-    ends = () if bill is None else (bill.total.low, bill.total.high)
-    low, high = (float(currency.of_usd(usd)) for usd in ends) if ends else (0.0, 0.0)
+def _emit_sweep_screen(result: SweepResult) -> None:
+    trials = result.trials[:ROWS_SHOWN]
+    below = [
+        *(f"Batch {size:,} in {precision}: {reason}." for size, precision, reason in result.failed[:2]),
+        "Another global batch is another training." if len({one.batch_size for one in trials}) > 1 else "",
+        format_age_line(one.taken.offer for one in trials),
+    ]
+    head = [*format_sweep_verdict(result), "", f"{result.context.workload.model}, ordered by total"]
+    _emit_screen(head, _SWEEP_COLUMNS, [_build_sweep_row(one) for one in trials], below)
+
+
+def build_sweep_json(result: SweepResult) -> dict[str, Any]:
+    """Return the JSON object: the answer in a sentence, then all points."""
+    return {"verdict": " ".join(format_sweep_verdict(result)), **result.to_json()}
+
+
+def format_sweep_verdict(result: SweepResult) -> list[str]:
+    """Return the best trial, and money and time of all."""
+    best = result.trials[0]
+    sentence = best.estimate.decision.lines[0]
+    first = f"Batch {best.batch_size:,} in {best.precision}: {sentence[0].lower()}{sentence[1:]}"
+    count, currency = len(result.trials), result.context.terms.currency
+    if count == 1:
+        return [first]
+    money, time = format_cost(result.money_usd, currency, with_range=True), format_duration_range(result.time_s)
+    return [first, f"All {count} trials, each on its best machine: {money}, {time} one after the other."]
+
+
+def _build_sweep_row(trial: SweepTrial) -> dict[str, Any]:
+    """Format a trial on the machine that is taken for it."""
+    one, estimate = trial.taken, trial.estimate
+    words = DecisionWords([one], estimate.terms.currency, estimate.workload)
     return {
-        "batch": f"{point.batch_size:,}",
-        "precision": point.precision,
-        "device": format_device(offer.accelerator, offer.devices),
-        "offer": format_offer_name(offer.provider, offer.instance_type),
-        "region": offer.region,
-        "purchase": offer.purchase.removeprefix("on_"),
-        "time": format_duration(point.time_s),
-        "cost": format_range(low, high) if high > 0 else format_usd(0.0),
+        "batch": f"{trial.batch_size:,}",
+        "precision": trial.precision,
+        "machine": name_offer(one.offer),
+        "time": words.time(one, with_range=True),
+        "cost": words.cost(one, with_range=get_terminal_width() >= RANGES_FROM_WIDTH),
+        "total": estimate.terms.currency.format_amount(one.total_usd or 0.0),
     }
-
-
-def _build_sweep_tsv_row(point: SweepPoint) -> dict[str, Any]:
-    """Return a point at full precision, with central estimates of time and cost."""
-    bill = point.offer.bill
-    return {**point.to_json(), "run_time_s": point.time_s, "cost_usd": bill.total.mid if bill else None}

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from .estimate_screen import WIDE, build_cells, format_title, list_notes, pick_columns, select_shown_offers
+from .estimate_screen import WIDE, build_cells, list_notes, pick_columns, select_shown_offers
 from .offer_columns import VALUE_NAMES, build_values
 from .output import UNKNOWN, Column
 
@@ -35,14 +35,14 @@ def build_offer_frame(estimate: Estimate) -> DataFrame:
 
 
 def format_estimate_html(estimate: Estimate) -> str:
-    """Return the decision, the workload, the offers of the screen, and its notes."""
+    """Return the decision, the offers of the screen, and what is to be known of them in one line."""
     shown = select_shown_offers(estimate)
     columns = pick_columns(estimate, WIDE)
     body = _format_body(columns, build_cells(estimate, shown, [column.key for column in columns]))
     notes = [f"<p>{escape(' '.join(notes))}</p>"] if (notes := list_notes(estimate, shown)) else []
     return (
-        f"<table><caption><strong>{escape(estimate.decision.sentence)}</strong><br>{escape(format_title(estimate))}"
-        f"</caption>{_format_head(columns)}{body}</table>{''.join(notes)}"
+        f"<table><caption>{escape(estimate.decision.sentence)}</caption>{_format_head(columns)}{body}</table>"
+        f"{''.join(notes)}"
     )
 
 

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..units import format_duration, format_offer_name, format_short
 from .estimate_screen import emit_screen
 from .offer_columns import BOUNDS, VALUE_NAMES, build_values
-from .output import (
-    UNKNOWN,
-    JsonText,
-    emit_document,
-    emit_text,
-    emit_tsv,
-    format_compact_json,
-    format_json,
-    get_terminal_width,
-)
+from .output import UNKNOWN, emit_document, emit_text, emit_tsv, format_json, get_terminal_width
 
 if TYPE_CHECKING:
     from ..plan.cost_terms import Currency
@@ -136,13 +127,13 @@ def emit_estimate(
     Args:
         estimate: Estimate to write.
         as_json: Write one JSON object with every offer.
-        show_all: List every offer on a terminal; otherwise at most twelve, the picked ones first. A pipe always
+        show_all: List every offer on a terminal; otherwise at most ten, the picked ones first. A pipe always
             gets every offer.
         explain: Add bottleneck, margins and assumptions on a terminal.
         breakdown: Add itemized bills, each item with its basis.
     """
     if as_json:
-        emit_document(_build_document(estimate, breakdown=breakdown))
+        emit_document(estimate.to_json(breakdown=breakdown))
     elif sys.stdout.isatty():
         width = get_terminal_width()
         emit_screen(estimate, show_all=show_all, explain=explain, width=width)
@@ -156,21 +147,5 @@ def emit_estimate(
 
 def format_estimate_json(estimate: Estimate) -> str:
     """Format an estimate as one JSON object, with one offer per line."""
-    document = _build_document(estimate, breakdown=False)
+    document = estimate.to_json()
     return format_json(document["schema"], document)
-
-
-def _build_document(estimate: Estimate, *, breakdown: bool) -> dict[str, Any]:
-    """Return the document of an estimate with an iterator of its offers as text."""
-    return {**estimate.document(), "offers": _iter_offer_texts(estimate.offers, breakdown=breakdown)}
-
-
-def _iter_offer_texts(offers: Iterable[OfferEstimate], *, breakdown: bool) -> Iterator[JsonText]:
-    """Yield offers as JSON; the part that offers of the same devices share is encoded once."""
-    known: dict[int, tuple[object, str]] = {}  # by id, with the object, so that the id stays its own
-    for one in offers:
-        first, shared, last = one.json_parts(breakdown=breakdown)
-        if id(shared) not in known:
-            known[id(shared)] = shared, format_compact_json(shared)
-        text = known[id(shared)][1]
-        yield JsonText(f"{format_compact_json(first)[:-1]}, {text[1:-1]}, {format_compact_json(last)[1:]}")

@@ -38,7 +38,8 @@ def emit_screen(estimate: Estimate, *, show_all: bool, explain: bool, width: int
         explain: Add bottleneck, margins, sources and assumptions below the table.
         width: Width of the terminal [characters].
     """
-    decided = [line for text in estimate.decision.lines for line in wrap(text, width)]
+    bought = () if estimate.budget_epochs is None else (estimate.budget_epochs.sentence,)
+    decided = [line for text in (*estimate.decision.lines, *bought) for line in wrap(text, width)]
     emit_text("\n".join([*decided, "", *_wrap_title(format_title(estimate), width), ""]))
     shown = list(range(len(estimate.offers))) if show_all else select_shown_offers(estimate)
     columns = pick_columns(estimate, width, by_instance=show_all)
@@ -55,39 +56,36 @@ def select_shown_offers(estimate: Estimate) -> list[int]:
     """Return the positions of the offers shown: the picked ones, then others by total or as sorted, ten together.
 
     The user's own machine and the best offer of each accelerator that was asked for have a row, though they are
-    more; then follow the best offers of other accelerators, and of other numbers of devices.
+    more; then follow the best offers of other accelerators that no other beats in money, time and effort.
     """
-    picked = [*estimate.decision.roles(), *estimate.decision.nearest]
+    bought = () if estimate.budget_epochs is None else (estimate.budget_epochs.offer,)
+    picked = list(dict.fromkeys([*estimate.decision.roles(), *estimate.decision.nearest, *bought]))
     ranks = _rank_by_total(estimate)
-    kinds: dict[tuple[str, float, bool], int] = {}
-    machines: dict[tuple[str, bool], int] = {}
+    best: dict[tuple[str, bool], int] = {}
     for index in ranks:
         offer = estimate.offers[index].offer
-        own = offer.provider == "local"
-        machines.setdefault((offer.accelerator, own), index)
-        kinds.setdefault((offer.accelerator, offer.devices, own), index)
+        best.setdefault((offer.accelerator, offer.provider == "local"), index)
     seen = {estimate.offers[index].offer.accelerator for index in picked}
-    here = [index for (_, own), index in machines.items() if own]
-    asked = bool(estimate.options["accelerators"])
-    first = [index for index in machines.values() if asked or estimate.offers[index].offer.accelerator not in seen]
-    wanted = [*dict.fromkeys([*picked, *here, *first, *kinds.values()])][len(picked) :]
-    room = ROWS_SHOWN - len(picked)
-    others = wanted[: max(room, len({*here, *first} - {*picked}) if asked else 0)]
-    return [*picked, *sorted(others, key=ranks.index)]
+    here = [index for (_, own), index in best.items() if own and index not in picked]
+    named = [index for index in best.values() if estimate.options["accelerators"] and index not in picked]
+    pool = [index for index in ranks if index in estimate.undominated] if estimate.undominated else ranks
+    kinds = {estimate.offers[index].offer.accelerator: index for index in reversed(pool)}
+    others = [index for name, index in kinds.items() if name not in seen]
+    wanted = dict.fromkeys([*here, *named, *sorted(others, key=ranks.index)])
+    room = max(ROWS_SHOWN - len(picked), len({*here, *named}))
+    return [*picked, *sorted([*wanted][:room], key=ranks.index)]
 
 
 def _rank_by_total(estimate: Estimate) -> list[int]:
-    """Return the first rows of each kind of machine: what can be taken by its total, then the others.
+    """Return what can be taken by its total, then the best of each kind of machine.
 
     Another order that was asked for is kept.
     """
-    offers = estimate.offers
-    best = estimate.best_per_devices()
+    offers, kinds = estimate.offers, estimate.best_per_devices()
     if estimate.options["sort"] != "cost" or not isinstance(offers, OfferTable) or offers.total_usd is None:
-        return list(best)
+        return list(dict.fromkeys([*estimate.takable, *kinds]))
     totals = offers.total_usd
-    by_total = sorted(estimate.takable, key=lambda row: totals[row])
-    return list(dict.fromkeys([*by_total, *best]))
+    return list(dict.fromkeys([*sorted(estimate.takable, key=lambda row: totals[row]), *kinds]))
 
 
 def pick_columns(estimate: Estimate, width: int, *, by_instance: bool = False) -> list[Column]:
@@ -165,8 +163,7 @@ def _list_uncounted(estimate: Estimate) -> Iterator[str]:
     """Yield what the time of the recommended offer does not count, or counts at a value that decides."""
     row = estimate.decision.recommended
     if estimate.unmatched:
-        without = "" if estimate.options["include_retired"] else " (--retired adds those that were withdrawn)"
-        yield f"No offer of {', '.join(estimate.unmatched)}{without}."
+        yield f"No offer of {', '.join(estimate.unmatched)}."
     if row is None:
         return
     one = estimate.offers[row]

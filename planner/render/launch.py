@@ -22,16 +22,18 @@ def _wide(key: str) -> Column:
 MACHINE_COLUMNS = (
     Column(key="id", header="Id"),
     Column(key="run", header="Run"),
-    Column(key="provider", header="Provider"),
-    Column(key="instance_type", header="Instance type"),
-    Column(key="region", header="Region"),
+    Column(key="provider", header="Provider", dispensable=4),
+    Column(key="instance_type", header="Instance type", dispensable=5),
+    Column(key="region", header="Region", dispensable=6),
     Column(key="state", header="State"),
-    Column(key="started_at", header="Started", format=lambda at: at[:16].replace("T", " ")),
-    Column(key="cap_at", header="Ends by", format=lambda at: at[:16].replace("T", " ")),
-    Column(key="spent_usd", header="USD", justify="right", format=lambda usd: f"{Decimal(usd):.2f}"),
-    Column(key="source", header="Seen by"),
+    Column(key="started_at", header="Started", dispensable=7, format=lambda at: at[:16].replace("T", " ")),
+    Column(key="cap_at", header="Ends by", dispensable=3, format=lambda at: at[:16].replace("T", " ")),
+    Column(
+        key="spent_usd", header="USD", justify="right", dispensable=2, format=lambda usd: f"{Decimal(usd):.2f}"
+    ),
+    Column(key="source", header="Seen by", dispensable=8),
     _wide("attempt"),
-    Column(key="owner", header="Owner"),
+    Column(key="owner", header="Owner", dispensable=9),
     _wide("owner_name"),
     _wide("in_ledger"),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..plan.cost_terms import Currency
 from ..plan.decision_words import name_machine
@@ -22,9 +22,6 @@ from ..units import (
     format_short,
     format_usd,
 )
-
-if TYPE_CHECKING:
-    pass
 
 Offer = Mapping[str, Any]
 BOUNDS = ("low", "mid", "high")
@@ -134,12 +131,12 @@ def _describe_price(one: Offer, currency: Currency) -> str | None:
     return f"{'~' if one['estimated'] else ''}{format_usd(float(currency.of_usd(Decimal(price))))}"
 
 
-def _describe_range(value: Callable[[Offer], Any], factor: float = 1.0) -> Callable[[Offer, Currency], str | None]:
-    """Return a function that formats the ends of an interval times a factor."""
+def _describe_ms(value: Callable[[Offer], Any]) -> Callable[[Offer, Currency], str | None]:
+    """Return a function that formats the ends of an interval of seconds in milliseconds."""
 
     def describe(one: Offer, currency: Currency) -> str | None:
         found = value(one)
-        return None if found is None else format_range(found["low"] * factor, found["high"] * factor)
+        return None if found is None else format_range(found["low"] * MS_PER_S, found["high"] * MS_PER_S)
 
     return describe
 
@@ -154,9 +151,6 @@ def _describe_rate(one: Offer, currency: Currency) -> str | None:
 def _describe_million(one: Offer, currency: Currency) -> str | None:
     usd = _usd_per_million(one)
     return None if usd is None else currency.format_amount(float(usd))
-
-
-_step_ms = _describe_range(_get("step_time_s"), MS_PER_S)
 
 
 def _latency(one: Offer) -> Any:
@@ -218,7 +212,7 @@ COLUMNS = (
     OfferColumn("usd_per_hour", "$/h", _describe_price, is_number=True),
     OfferColumn("price_as_of"),
     OfferColumn("estimated"),
-    OfferColumn("step_time_s", "step ms", _step_ms, is_range=True, is_number=True),
+    OfferColumn("step_time_s", "step ms", _describe_ms(_get("step_time_s")), is_range=True, is_number=True),
     OfferColumn("train_time_s", is_range=True),
     OfferColumn("run_time_s", "time", _describe_time, is_range=True, is_number=True),
     OfferColumn("cost_usd", "cost", _describe_cost, is_range=True, is_number=True),
@@ -238,7 +232,7 @@ COLUMNS = (
     OfferColumn("best_batch_speedup", value=_best("speedup")),
     OfferColumn("samples_per_s", "samples/s", _describe_rate, _per_second, is_range=True, is_number=True),
     OfferColumn("usd_per_million_samples", "a million", _describe_million, _usd_per_million, is_number=True),
-    OfferColumn("latency_s", "one, ms", _describe_range(_latency, MS_PER_S), _latency, True, is_number=True),
+    OfferColumn("latency_s", "one, ms", _describe_ms(_latency), _latency, True, is_number=True),
     OfferColumn("shard"),
     OfferColumn("mfu", is_range=True),
     OfferColumn("tokens_per_s", is_range=True),

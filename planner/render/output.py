@@ -54,12 +54,6 @@ GAP = 2  # between two columns of a table [characters]
 ROWS_PER_WRITE = 64  # rows per write: few system calls, without holding the whole document twice
 
 
-class JsonText(str):
-    """A row of a document that is already JSON."""
-
-    __slots__ = ()
-
-
 class Column(Frozen):
     """A column of a table.
 
@@ -109,6 +103,19 @@ def emit_json(schema: str, payload: Mapping[str, Any]) -> None:
     """Write one JSON object with its schema (``gpuplan.offers/1``) to standard output, row by row."""
     pieces = _iter_json_pieces(schema, payload)
     _write(lambda: sys.stdout.writelines(_join_pieces(pieces)))
+
+
+def emit_result(
+    schema: str,
+    payload: Mapping[str, Any],
+    columns: Sequence[Column],
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    as_json: bool,
+    title: str | None = None,
+) -> None:
+    """Write a payload as JSON, or its rows as a table or TSV."""
+    emit_json(schema, payload) if as_json else emit_rows(columns, rows, title=title)
 
 
 def emit_text(text: str) -> None:
@@ -164,10 +171,10 @@ def _iter_member_pieces(value: object) -> Iterator[str]:
     if isinstance(value, Iterator) or (
         isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping)
     ):
-        start = "[\n    "
+        start, encode = "[\n    ", _compact_encoder().encode
         for row in value:
             yield start
-            yield row if isinstance(row, JsonText) else format_compact_json(row)
+            yield encode(row)
             start = ",\n    "
         yield "[]" if start == "[\n    " else "\n  ]"
         return
@@ -175,15 +182,12 @@ def _iter_member_pieces(value: object) -> Iterator[str]:
     yield text.replace("\n", "\n  ")
 
 
-def format_compact_json(value: object) -> str:
-    """Format a value as JSON on one line."""
-    return _compact_encoder().encode(value)
-
-
 @cache
 def _compact_encoder() -> json.JSONEncoder:
     """Return the cached encoder of rows."""
-    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, default=to_plain)
+    return json.JSONEncoder(
+        ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), default=to_plain
+    )
 
 
 def _format_tsv_cell(value: object) -> str:

@@ -21,6 +21,12 @@ from ..limits import (
 from ..records import Frozen
 
 PRECISIONS = ("float32", "tf32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
+# What other tools call a precision of training.
+_CALLED = {
+    **dict.fromkeys(("fp32", "f32", "single", "32"), "float32"),
+    **dict.fromkeys(("fp16", "f16", "half", "16", "amp", "mixed", "16-mixed"), "mixed_float16"),
+    **dict.fromkeys(("bf16", "bf16-mixed"), "mixed_bfloat16"),
+}
 DEFAULT_BATCH_SIZE = 32  # default of `fit()`
 DEFAULT_TIMEOUT_S = 600.0
 _MINUTE_S = 60.0
@@ -58,7 +64,7 @@ class WorkloadOptions(Frozen):
         epochs: Passes over the samples [-].
         steps: Optimizer steps of the run, instead of samples and epochs [-].
         tokens: Tokens of the run of a language model, instead of samples, epochs and steps [-].
-        precision: One of `PRECISIONS`.
+        precision: One of `PRECISIONS`, or another name of it (`fp16`).
         mode: Training or inference.
         compiled: Whether the step is one XLA program, or run kernel by kernel.
         loss: A Keras loss by name, for a model that is not compiled.
@@ -105,11 +111,8 @@ class WorkloadOptions(Frozen):
                 "`--tokens` is the length of the run, as `--samples`, `--epochs` and `--steps` are",
                 hint="give `--tokens` alone",
             )
-        if self.precision is not None and self.precision not in PRECISIONS:
-            raise UsageError(
-                f"unknown precision `{self.precision}`",
-                hint=near_names_hint(self.precision, PRECISIONS, see_all="gpuplan estimate --help"),
-            )
+        if self.precision is not None:
+            vars(self)["precision"] = parse_precision(self.precision)
         if self.mode not in ("train", "infer"):
             raise UsageError(f"unknown mode `{self.mode}`", hint="use `train` or `infer`")
         if self.remat and self.mode == "infer":
@@ -133,6 +136,20 @@ class WorkloadOptions(Frozen):
     def from_json(data: Mapping[str, Any]) -> WorkloadOptions:
         """Parse the output of `to_json`."""
         return WorkloadOptions(**data)
+
+
+def parse_precision(name: str) -> str:
+    """Return the precision that a name stands for; UsageError for an unknown one.
+
+    Example:
+        >>> parse_precision("fp16"), parse_precision("BF16"), parse_precision("float32")
+        ('mixed_float16', 'mixed_bfloat16', 'float32')
+    """
+    meant = _CALLED.get(name.lower(), name.lower())
+    if meant not in PRECISIONS:
+        hint = near_names_hint(name, PRECISIONS, see_all="gpuplan estimate --help")
+        raise UsageError(f"unknown precision `{name}`", hint=hint)
+    return meant
 
 
 def get_keras_policy(precision: str) -> str:

@@ -14,13 +14,17 @@ text.
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import UsageError
 from ..records import Frozen
+from .model_names import APPLICATIONS, KERAS_HUB, find_model, list_similar_models
+from .script_text import suggest_builders
 
 Kind = Literal["script", "function", "application", "saved_model", "json"]
 SUFFIXES: dict[str, Kind] = {
@@ -30,18 +34,21 @@ SUFFIXES: dict[str, Kind] = {
     ".hdf5": "saved_model",
     ".json": "json",
 }
-KERAS_HUB = "keras_hub"
-FORMS = (
-    "a script `train.py`, a function `models.py:build`, a Keras application `ResNet50`, a preset "
-    "`keras_hub:gemma_2b_en`, or `model.keras`"
-)
+FORMS = "a script `train.py`, a function `models.py:build`, an application `ResNet50` or `model.keras`"
+# Files of other frameworks, by suffix.
+FOREIGN = {
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), "weights of PyTorch"),
+    **dict.fromkeys((".safetensors", ".npz"), "weights without a model"),
+    **dict.fromkeys((".onnx", ".tflite", ".pb"), "a model that cannot be trained"),
+}
+CLOSE = 0.75  # least share of equal characters of a file's name
 
 
 class Reference(Frozen):
     """A parsed MODEL argument.
 
     Args:
-        text: The argument as given by the user.
+        text: The argument as given by the user, with the name of a known model as Keras spells it.
         kind: Form of the argument.
         path: Absolute path of the file; None for applications and modules.
         module: Module of a function, or `keras_hub` for an application of Keras Hub; empty for other forms.
@@ -79,6 +86,8 @@ def parse_reference(text: str, *, base: Path) -> Reference:
     arguments = _parse_arguments(query, text=text)
     if not body.strip():
         raise UsageError("the MODEL argument is empty", hint=f"give {FORMS}")
+    if not (base / body).exists() and (model := find_model(body)) not in (None, body):
+        return parse_reference(f"{model}?{query}" if query else f"{model}", base=base)
     if body.startswith(f"{KERAS_HUB}:"):
         return _parse_preset(text, body.removeprefix(f"{KERAS_HUB}:"), arguments, base=base)
     target, colon, function = body.rpartition(":")
@@ -87,9 +96,8 @@ def parse_reference(text: str, *, base: Path) -> Reference:
     suffix = Path(body).suffix.lower()
     if suffix in SUFFIXES:
         return _parse_file(text, body, SUFFIXES[suffix], arguments, base=base)
-    if "/" in body or "\\" in body or (base / body).exists():
-        _find_file(body, base=base)
-        raise UsageError(f"cannot interpret `{body}`: unknown file type `{suffix}`", hint=f"give {FORMS}")
+    if suffix in FOREIGN or suffix == ".ipynb" or "/" in body or "\\" in body or (base / body).exists():
+        raise _refuse_file(body, suffix, base=base)
     return _parse_application(text, body, arguments)
 
 
@@ -113,11 +121,14 @@ def _parse_value(text: str) -> Any:
 
 
 def _parse_function(text: str, target: str, function: str, arguments: dict[str, Any], *, base: Path) -> Reference:
-    if not function.isidentifier():
-        raise UsageError(f"`{function}` in `{text}` is not a function name", hint="write `models.py:build`")
     if target.endswith(".py"):
         path = _find_file(target, base=base)
+        if not function.isidentifier():
+            builders = suggest_builders(target, path) or "`models.py:build`"
+            raise UsageError(f"`{text}` names no function", hint=f"type {builders}")
         return Reference(text=text, kind="function", path=path, name=function, arguments=arguments)
+    if not function.isidentifier():
+        raise UsageError(f"`{function}` in `{text}` is not a function name", hint="write `models.py:build`")
     if not all(part.isidentifier() for part in target.split(".")):
         raise UsageError(f"`{target}` in `{text}` is neither a `.py` file nor a module", hint=f"give {FORMS}")
     return Reference(text=text, kind="function", module=target, name=function, arguments=arguments)
@@ -137,14 +148,61 @@ def _find_file(name: str, *, base: Path) -> Path:
     if path.is_file():
         return path
     if path.is_dir():
-        raise UsageError(f"`{name}` is a folder", hint=f"give {FORMS}")
-    raise UsageError(f"no such file: `{name}`", hint=f"looked in {path.parent}; give {FORMS}")
+        raise _refuse_folder(name, path)
+    hint = _suggest(_list_near_files(path, base)) or f"looked in {path.parent}"
+    raise UsageError(f"no such file: `{name}`", hint=hint)
+
+
+def _refuse_file(body: str, suffix: str, *, base: Path) -> UsageError:
+    """Return the error for an argument that looks like a file, and is none that gpuplan reads."""
+    similar = list_similar_models(body) if "/" in body and not (base / body).parent.is_dir() else []
+    if similar:
+        return UsageError(f"unknown model `{body}`", hint=_suggest(similar))
+    path = _find_file(body, base=base)
+    if suffix == ".ipynb":
+        made = path.with_suffix(".py").name
+        return UsageError(
+            f"`{body}` is a notebook; gpuplan runs scripts",
+            hint=f"type `jupyter nbconvert --to script {body}`, then `gpuplan estimate {made}`",
+        )
+    if suffix in FOREIGN:
+        return UsageError(
+            f"`{body}` holds {FOREIGN[suffix]}; gpuplan needs the Keras code",
+            hint="name the function that builds it, as in `models.py:build`",
+        )
+    return UsageError(f"`{body}` is no file that gpuplan reads", hint=f"give {FORMS}")
+
+
+def _refuse_folder(name: str, path: Path) -> UsageError:
+    """Return the error for a folder, with the files in it that can be named."""
+    if (path / "saved_model.pb").exists():
+        hint = "load it and save it for Keras: `model.save('model.keras')`"
+        return UsageError(f"`{name}` is a SavedModel of TensorFlow", hint=hint)
+    inside = sorted(f"{name.rstrip('/')}/{file.name}" for file in path.iterdir() if file.suffix in SUFFIXES)
+    return UsageError(f"`{name}` is a folder", hint=_suggest(inside[:3]) or f"give {FORMS}")
+
+
+def _list_near_files(path: Path, base: Path) -> list[str]:
+    """Return the files whose name is close to that of a missing one, or equal to it in a folder below."""
+    below = [str(file.relative_to(base)) for file in sorted(base.glob(f"*/{path.name}"))]
+    if below or not path.parent.is_dir():
+        return below[:3]
+    names = [file.name for file in path.parent.iterdir() if file.suffix == path.suffix]
+    near = difflib.get_close_matches(path.name, names, n=3, cutoff=CLOSE)
+    folder = path.parent.relative_to(base) if path.is_relative_to(base) else path.parent
+    return [str(folder / name) for name in near]
+
+
+def _suggest(names: Sequence[str]) -> str:
+    """Return a hint with names to type; empty for none."""
+    return f"did you mean {' or '.join(f'`{name}`' for name in names)}?" if names else ""
 
 
 def _parse_application(text: str, body: str, arguments: dict[str, Any]) -> Reference:
     name = body.rpartition(".")[2]
-    if not name.isidentifier() or body not in (name, f"keras.applications.{name}"):
-        raise UsageError(f"cannot interpret the model `{body}`", hint=f"give {FORMS}")
+    is_full = body == f"keras.applications.{name}"
+    if not is_full and body not in APPLICATIONS:
+        raise UsageError(f"unknown model `{body}`", hint=_suggest(list_similar_models(body)) or f"give {FORMS}")
     return Reference(text=text, kind="application", name=name, arguments=arguments)
 
 

@@ -45,14 +45,14 @@ def test_the_record_as_json_matches_the_schema(gpuplan: Run) -> None:
     [
         (("mine.csv", "--setting", "source"), "`--setting` applies to the published", "leave out `--setting`"),
         (("--setting", "sorce"), "unknown setting `sorce`", "did you mean `source`"),
-        (("--recorded",), "no such option: --recorded", "`gpuplan accuracy` prints the record"),
-        (("--from", "T4"), "no such option: --from", "`python -m lab accuracy --from` in a clone"),
-        (("--memory",), "no such option: --memory", "`python -m lab accuracy --memory` in a clone"),
-        (("--laws",), "no such option: --laws", "`python -m lab accuracy --laws` in a clone"),
-        (("--check",), "no such option: --check", "`python -m lab accuracy --check` in a clone"),
-        (("--markdown",), "no such option: --markdown", "`python -m lab accuracy --markdown` in a clone"),
-        (("-o", "x.json"), "no such option: -o", "`python -m lab accuracy -o` in a clone"),
-        (("--output=x.json",), "no such option: --output", "`python -m lab accuracy --output` in a clone"),
+        (("--recorded",), "has no option `--recorded`", "`gpuplan accuracy` prints the record"),
+        (("--from", "T4"), "has no option `--from`", "`python -m lab accuracy --from` in a clone"),
+        (("--memory",), "has no option `--memory`", "`python -m lab accuracy --memory` in a clone"),
+        (("--laws",), "has no option `--laws`", "`python -m lab accuracy --laws` in a clone"),
+        (("--check",), "has no option `--check`", "`python -m lab accuracy --check` in a clone"),
+        (("--markdown",), "has no option `--markdown`", "`python -m lab accuracy --markdown` in a clone"),
+        (("-o", "x.json"), "has no option `-o`", "`python -m lab accuracy -o` in a clone"),
+        (("--output=x.json",), "has no option `--output`", "`python -m lab accuracy --output` in a clone"),
     ],
 )
 def test_wrong_and_removed_options_are_usage_errors(

@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 from factories import make_product, make_workload
+from gpuplan.estimate_document import read_offers
 from gpuplan.plan import compilation
 from gpuplan.predict.compile import compiled_predictor as targets
 from gpuplan.predict.compile.compiled_predictor import CompiledStep
@@ -47,7 +48,7 @@ def test_a_missing_compiler_is_one_line_and_the_row_says_so(
     monkeypatch.setitem(targets.PACKAGES, "cuda", ("no-such-package-at-all",))
 
     done = gpuplan("estimate", saved, "--compile", "--accelerator", "T4", "--provider", "aws", "--json")
-    offers = json.loads(done.out)["offers"]
+    offers = read_offers(json.loads(done.out))
 
     assert done.code == 0
     assert done.err == (
@@ -65,7 +66,7 @@ def test_a_saved_workload_holds_no_program(gpuplan: Run, saved: str, monkeypatch
 
     assert done.code == 0
     assert "contains measurements but no program" in done.err
-    assert {offer["basis"] for offer in json.loads(done.out)["offers"]} == {"datasheet"}
+    assert {offer["basis"] for offer in read_offers(json.loads(done.out))} == {"datasheet"}
 
 
 def test_accelerators_that_no_compiler_describes_stay_modelled(gpuplan: Run, saved: str) -> None:
@@ -84,14 +85,14 @@ def test_memory_is_what_a_fake_compiler_says_and_the_time_is_the_models(
     monkeypatch.setattr(compilation, "lower_step", lambda *_, **__: LoweredStep(b"", {}))
     monkeypatch.setattr(compilation, "compile_step", lambda *_, **__: result)
 
-    asked = ("estimate", saved, "--accelerator", "TPU-v5e", "--devices", "1", "--retired", "--json")
+    asked = ("estimate", saved, "--accelerator", "TPU-v5e", "--devices", "1", "--json")
     done, without = gpuplan(*asked, "--compile"), gpuplan(*asked)
     document = json.loads(done.out)
     jsonschema.validate(document, json.loads((SCHEMAS / "gpuplan.estimate.json").read_text()))
 
     assert done.code == 0
-    assert document["offers"]
-    for offer, modelled in zip(document["offers"], json.loads(without.out)["offers"], strict=True):
+    assert read_offers(document)
+    for offer, modelled in zip(read_offers(document), read_offers(json.loads(without.out)), strict=True):
         assert (offer["basis"], offer["step_time_s"]) == (modelled["basis"], modelled["step_time_s"])
         assert (offer["memory_bytes"], offer["memory_fits"]) == (3 * GIB, True)
         assert "memory as compiled for TPU-v5e by libtpu 0" in " ".join(offer["notes"])
@@ -126,7 +127,7 @@ def test_each_phase_is_compiled_by_a_fake_compiler(
     done = gpuplan("estimate", str(path), "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--json")
 
     assert done.code == 0, done.err
-    offers = json.loads(done.out)["offers"]
+    offers = read_offers(json.loads(done.out))
     assert {(offer["memory_bytes"], offer["memory_fits"]) for offer in offers} == {(5 * GIB, True)}
 
 
@@ -139,7 +140,7 @@ def test_a_fake_compilers_refusal_is_a_row_that_does_not_fit(
     monkeypatch.setattr(compilation, "compile_step", lambda *_, **__: refusal)
 
     done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--json")
-    offers = json.loads(done.out)["offers"]
+    offers = read_offers(json.loads(done.out))
 
     assert {(offer["memory_bytes"], offer["memory_fits"]) for offer in offers} == {(20 * GIB, False)}
 
@@ -169,7 +170,7 @@ def test_what_a_fake_compiler_found_is_kept_and_a_crash_is_not(
     for installed in ("fake 1", again[0]):
         monkeypatch.setattr(compilation, "find_compiler_version", lambda _, installed=installed: installed)
         done = gpuplan("estimate", saved, "--compile", "--accelerator", "TPU-v5e", "--devices", "1", "--json")
-        memory.append([offer["memory_bytes"] for offer in json.loads(done.out)["offers"]])
+        memory.append([offer["memory_bytes"] for offer in read_offers(json.loads(done.out))])
 
     assert len(asked) == again[1]
     assert memory[0] == memory[1]

@@ -62,7 +62,7 @@ def test_engines_of_earlier_versions_name_what_to_type_instead(
     plan = str(write_plan(tmp_path, OFFERS["aws"]))
     assert run(["export", plan, *to, "--source", GIT]) == 2
     said = capsys.readouterr().err
-    assert f"'{to[-1].removeprefix('--to=')}' is not one of 'skypilot'" in said
+    assert f"`--to {to[-1].removeprefix('--to=')}` is none of skypilot" in said
     assert "hint: `gpuplan launch plan.json --dry-run` shows the same machine" in said
     assert run(["launch", "--help"]) == 0
     assert "--dry-run" in capsys.readouterr().out

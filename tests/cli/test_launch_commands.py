@@ -18,7 +18,7 @@ from typing import Any
 import gpuplan as gpuplan_package
 import jsonschema
 import pytest
-from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.clock import Clock
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.offers.catalog import load_catalog
@@ -302,7 +302,7 @@ def test_a_dry_run_names_the_secrets_that_stay_here(
 def test_what_is_no_plan_is_told_so(gpuplan: Callable[..., Any], tmp_path: Path) -> None:
     """Absent, no JSON, another schema: a line each."""
     path = tmp_path / "plan.json"
-    assert "cannot be read" in gpuplan("launch", str(path)).err
+    assert "no such file" in gpuplan("launch", str(path)).err
     path.write_text("{")
     assert "is not JSON" in gpuplan("launch", str(path)).err
     path.write_text('{"schema": "gpuplan.offers/1"}')
@@ -478,7 +478,7 @@ def test_a_recommended_machine_that_no_image_serves_is_refused(
 
 def recorded(folder: Path, run: str, **outcome: Any) -> None:
     """Write the record of a run whose machine is gone."""
-    log = Ledger(folder, owner="own-0123456789abcdef", clock=SystemClock()).open_run(run)
+    log = Ledger(folder, owner="own-0123456789abcdef", clock=Clock()).open_run(run)
     log.record("noted", attempt=1, outcome={"attempt": 1, **outcome})
 
 

@@ -14,7 +14,10 @@ import jsonschema
 import pytest
 
 mcp = pytest.importorskip("mcp")
-from gpuplan.cli.mcp_server import build_command_line  # noqa: E402
+from gpuplan.cli.mcp_server import build_command_line, build_tool  # noqa: E402
+from gpuplan.estimate_document import read_offers  # noqa: E402
+from gpuplan.plan.estimate_request import EstimateRequest  # noqa: E402
+from gpuplan.records import iter_field_parameters  # noqa: E402
 from mcp.client.client import Client  # noqa: E402
 from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402
 
@@ -75,7 +78,13 @@ def test_a_conversation_with_the_official_client(
     assert "output" not in tools[0].input_schema["properties"]
     shown = estimate.structured_content
     assert shown.pop("offers_total") == len(command["offers"]) > 3
-    assert shown == {**command, "offers": command["offers"][:3]}
+    assert shown["offers"] == read_offers(command)[:3]
+    assert {**command, "offers": [], "devices": [], "price_sources": {}} == {
+        **shown,
+        "offers": [],
+        "devices": [],
+        "price_sources": {},
+    }
     assert json.loads(estimate.content[0].text)["decision"] == command["decision"]
     assert loud.structured_content["workload"]["epochs"] == 3
     assert {one["accelerator"] for one in offers.structured_content["offers"]} == {"T4"}
@@ -103,6 +112,18 @@ def test_nothing_but_the_flags_of_the_three_commands(name: str, arguments: dict[
 
     with pytest.raises(UsageError, match=message):
         build_command_line(name, arguments)
+
+
+def test_arguments_are_the_fields_of_a_request() -> None:
+    """Each field is a property with its help, a list where it takes several values."""
+    properties = build_tool("estimate").input_schema["properties"]
+    fields = list(iter_field_parameters(EstimateRequest))
+
+    assert len(fields) > 30
+    for one in fields:
+        flag = one.annotation.__metadata__[0]
+        assert properties[flag.name or one.name]["description"].rstrip(".") == flag.help.rstrip(".")
+    assert (properties["accelerator"]["type"], properties["accelerator"]["items"]) == ("array", {"type": "string"})
 
 
 def test_values_stay_values() -> None:

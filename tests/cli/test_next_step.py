@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from commands import names, parse
 from gpuplan.cli import app as application
-from gpuplan.cli.flags import RunFlags
 from gpuplan.cli.messages import changed_flags, format_command
+from gpuplan.plan.estimate_request import EstimateRequest
 from launch.export.plans import GIT, OFFERS, write_plan
 
 Run = Callable[..., Any]
@@ -22,7 +22,9 @@ Run = Callable[..., Any]
 # What is typed, with files of `folder`, and what the line says. What needs a cloud, a real training or an hour is
 # not here: NOT_RUN.
 ANSWERS = {
-    "estimate {saved}": "add `-o plan.json`",
+    "estimate {saved} --provider aws": (
+        "gpuplan estimate {saved} --provider aws --output plan.json && gpuplan launch plan.json --dry-run"
+    ),
     "estimate {saved} --provider local -o {folder}/new.json": "gpuplan report {folder}/new.json --open",
     "estimate {saved} --provider azure --accelerator A10 --steps 1000 -o a.json": (
         "gpuplan report a.json --open, or no image of `gpuplan launch` serves the Standard_NV"
@@ -35,7 +37,7 @@ ANSWERS = {
     "offers --accelerator T4 --provider aws": "gpuplan estimate MODEL --accelerator T4 --provider aws",
     "accelerators --architecture Turing": "gpuplan offers --accelerator T4",
     "catalog check": "gpuplan catalog age",
-    "catalog age --provider aws": "gpuplan catalog refresh --provider aws",
+    "catalog age": "gpuplan catalog refresh",
     "catalog diff": "gpuplan catalog refresh",
     "catalog history g4dn.xlarge": "gpuplan catalog refresh --provider aws",
     "catalog path": "gpuplan catalog age",
@@ -131,7 +133,7 @@ def _source(words: list[str]) -> str:
 
 def test_a_command_is_written_as_a_shell_reads_it() -> None:
     """Quotes where they are needed, flags that differ from their default only, a script's own arguments last."""
-    work = changed_flags(RunFlags(samples=100, precision=None))
+    work = changed_flags(EstimateRequest(samples=100, regions=["eu"]), "samples", "precision")
     line = format_command("estimate", "my train.py", **work, region=None, arguments=["--lr", "1e-3"])
 
     assert line == "gpuplan estimate 'my train.py' --samples 100 -- --lr 1e-3"

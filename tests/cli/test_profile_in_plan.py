@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from gpuplan.estimate_document import read_offers
 from gpuplan.profile.document import create_profile, create_row
 
 from .conftest import Done
@@ -54,7 +55,7 @@ def steps(done: Done) -> dict[str, dict[str, Any]]:
     """Step time and basis by accelerator, this machine under `local`."""
     assert done.code == 0, done.err
     found = {}
-    for offer in json.loads(done.out)["offers"]:
+    for offer in read_offers(json.loads(done.out)):
         if offer["devices"] == 1 and offer["step_time_s"] is not None:
             name = "local" if offer["provider"] == "local" else offer["accelerator"]
             found.setdefault(

@@ -35,7 +35,10 @@ def test_rig_for_some_work(gpuplan: Run, saved: str) -> None:
     [
         (["--accelerator", "RTX309O", "--price", "1"], "unknown accelerator `RTX309O`"),
         (["--accelerator", "RTX3090", "--price", "0"], "--price must be above zero"),
-        (["--accelerator", "RTX3090", "--price", "9", "--hours-a-week", "169"], "a week has 168"),
+        (
+            ["--accelerator", "RTX3090", "--price", "9", "--hours-a-week", "169"],
+            "--hours-a-week must be at most 168",
+        ),
     ],
 )
 def test_bad_rigs(gpuplan: Run, flags: list[str], message: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from gpuplan.estimate_document import read_offers
 
 Run = Callable[..., Any]
 DATA_PARALLEL = """
@@ -68,7 +69,7 @@ def test_data_parallel_over_all_devices_shares_the_batch_of_fit_on_every_offer(g
 
     rows = {
         one["devices"]: (one["global_batch_size"], one["batch_size_per_device"], one["steps"], one["shard"])
-        for one in found["offers"]
+        for one in read_offers(found)
     }
     assert rows == {1.0: (16, 16, 40, "none"), 4.0: (16, 4, 40, "none"), 8.0: (16, 2, 40, "none")}
     assert found["options"]["scaling"] == "strong"
@@ -81,7 +82,7 @@ def test_data_parallel_over_all_devices_shares_the_batch_of_fit_on_every_offer(g
 def test_flags_win_over_a_script(gpuplan: Run) -> None:
     found = estimate(gpuplan, "copies.py", "--scaling", "weak", "--devices", "4", "--shard", "zero1")
 
-    (one,) = found["offers"]
+    (one,) = read_offers(found)
     assert (one["global_batch_size"], one["steps"], one["shard"]) == (64, 10, "zero1")
 
 
@@ -91,7 +92,7 @@ def test_a_layout_is_followed_on_as_many_devices_as_its_mesh_has(gpuplan: Run) -
     A forward pass sums the second product over the four devices of a replica (16 x 512 float32), and the step sums
     the gradients of a device's parts of both kernels over the two replicas. The loss adds some bytes.
     """
-    (one,) = estimate(gpuplan, "layout.py")["offers"]
+    (one,) = read_offers(estimate(gpuplan, "layout.py"))
 
     assert (one["devices"], one["shard"], one["global_batch_size"], one["batch_size_per_device"]) == (
         8.0,
@@ -115,7 +116,7 @@ def test_a_layout_is_not_priced_as_copies(gpuplan: Run) -> None:
     done = gpuplan("estimate", "layout.py", *ASKED, "--devices", "4", "--json")
 
     assert done.code == 3
-    (one,) = json.loads(done.out)["offers"]
+    (one,) = read_offers(json.loads(done.out))
     assert one["step_time_s"] is None
     assert one["notes"][0].startswith("the script lays its model out over 8 devices, not 4")
     assert "hint: `--shard none` plans a copy of the model on each device" in done.err
@@ -131,17 +132,17 @@ def test_no_offer_with_the_devices_of_a_mesh_is_one_clear_line(gpuplan: Run) -> 
 def test_an_explicit_sharding_takes_the_place_of_a_layout(gpuplan: Run) -> None:
     found = estimate(gpuplan, "layout.py", "--shard", "fsdp")
 
-    (one,) = found["offers"]
+    (one,) = read_offers(found)
     assert (one["shard"], one["batch_size_per_device"]) == ("fsdp", 4)
     assert "`--shard fsdp` is" in found["workload"]["notes"][0]
 
 
 def test_the_memory_of_a_layout_stays_modelled_beside_compile(gpuplan: Run) -> None:
     """Nothing is compiled: time, memory and batch are those without it, and a line says so."""
-    (plain,) = estimate(gpuplan, "layout.py")["offers"]
+    (plain,) = read_offers(estimate(gpuplan, "layout.py"))
 
     done = gpuplan("estimate", "layout.py", *ASKED, "--compile", "--json")
-    (one,) = json.loads(done.out)["offers"]
+    (one,) = read_offers(json.loads(done.out))
 
     why = "the script lays its step out over devices (`ModelParallel`)"
     assert done.code == 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from gpuplan.estimate_document import read_offers
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.sharding import build_device_workload
 from gpuplan.predict.predictor import Predictor
@@ -71,8 +72,8 @@ def transformer(workload: Workload, folder: Path) -> str:
 
 
 def estimate(gpuplan: Run, *arguments: str) -> dict[str, Any]:
-    """Return the document of an estimate, which its schema accepts."""
-    done = gpuplan("estimate", *arguments, *ASKED)
+    """Return the document of an estimate in which each device keeps the batch; its schema accepts it."""
+    done = gpuplan("estimate", *arguments, "--scaling", "weak", *ASKED)
     assert done.code == 0, done.err
     document: dict[str, Any] = json.loads(done.out)
     schema = json.loads(files("gpuplan.schemas").joinpath("gpuplan.estimate.json").read_text())
@@ -86,7 +87,8 @@ def test_without_sharding_every_number_is_as_without_the_flag(gpuplan: Run, tran
     assert gpuplan("estimate", transformer, "--shard", "none", *ASKED).out == default
 
     one, sharded = (
-        estimate(gpuplan, transformer, "--devices", "1", "--shard", shard)["offers"] for shard in ("none", "fsdp")
+        read_offers(estimate(gpuplan, transformer, "--devices", "1", "--shard", shard))
+        for shard in ("none", "fsdp")
     )
     assert one == sharded
 
@@ -99,7 +101,7 @@ def test_memory_falls_and_the_parts_add_up(gpuplan: Run, transformer: str) -> No
     known: dict[tuple[str, float], int] = {}
     for sharding in EVERY_SHARDING:
         arguments = (transformer, "--accelerator", "V100-16GB", "--shard", str(sharding))
-        for offer in estimate(gpuplan, *arguments)["offers"]:
+        for offer in read_offers(estimate(gpuplan, *arguments)):
             several = offer["devices"] > 1
             assert offer["shard"] == (str(sharding) if several else "none")
             if several and sharding is not Sharding.NONE:
@@ -121,8 +123,8 @@ def test_products_are_shared_by_groups_of_devices(gpuplan: Run, folder: Path, mo
     monkeypatch.chdir(folder)
     arguments = ("model.py:build?width=512&blocks=2", "--batch-size", "8", "--accelerator", "V100-16GB")
     found = estimate(gpuplan, *arguments, "--shard", "tensor:4")
-    rows = {one["devices"]: one for one in found["offers"]}
-    whole = {one["devices"]: one for one in estimate(gpuplan, *arguments)["offers"]}
+    rows = {one["devices"]: one for one in read_offers(found)}
+    whole = {one["devices"]: one for one in read_offers(estimate(gpuplan, *arguments))}
 
     assert found["options"]["shard"] == "tensor:4"
     assert {devices: one["shard"] for devices, one in rows.items()} == {
@@ -163,7 +165,7 @@ def test_products_that_devices_share_have_no_latency_of_one_device(
         "V100-16GB", "--devices", "4", "--provider", "aws", "--samples", "1000", "--json",
     )  # fmt: skip
     copies, shared = (
-        json.loads(gpuplan("estimate", *arguments, "--shard", shard).out)["offers"][0]
+        read_offers(json.loads(gpuplan("estimate", *arguments, "--shard", shard).out))[0]
         for shard in ("none", "tensor:4")
     )
 
@@ -196,7 +198,7 @@ def test_auto_is_the_least_sharding_that_fits(gpuplan: Run, transformer: str) ->
     """Each offer of several devices has the first of the four that fits with a margin."""
 
     def shardings(shard: str) -> dict[tuple[str, float], tuple[bool, str]]:
-        offers = estimate(gpuplan, transformer, "--shard", shard)["offers"]
+        offers = read_offers(estimate(gpuplan, transformer, "--shard", shard))
         return {
             (one["instance_type"], one["devices"]): (one["memory_verdict"] == "fits", one["shard"])
             for one in offers
@@ -247,22 +249,22 @@ def test_what_does_not_fit_names_the_sharding_that_does(
         "model.py:build?blocks=16", "--batch-size", "4", "--precision", "mixed_bfloat16", "--accelerator",
         "V100-16GB", "--devices", "8",
     )  # fmt: skip
-    offer = estimate(gpuplan, *arguments)["offers"][0]
+    offer = read_offers(estimate(gpuplan, *arguments))[0]
     assert offer["memory_verdict"] != "fits"
     remedy = offer["memory_remedies"][0]
     named = remedy["remedy"].split("`--shard ")[1].split("`")[0]
 
-    sharded = estimate(gpuplan, *arguments, "--shard", named)["offers"][0]
+    sharded = read_offers(estimate(gpuplan, *arguments, "--shard", named))[0]
     assert (sharded["memory_verdict"], sharded["memory_bytes"]) == ("fits", remedy["needed_bytes"])
 
 
 def test_frozen_layers_have_no_gradients(gpuplan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the head is trained: 512 x 32,000 and 32,000 float32 weights are reduced, over 8 devices."""
     monkeypatch.chdir(folder)
-    offer = estimate(
+    offer = read_offers(estimate(
         gpuplan, "model.py:frozen", "--batch-size", "4", "--accelerator", "V100-16GB", "--devices", "8",
         "--shard", "fsdp",
-    )["offers"][0]  # fmt: skip
+    ))[0]  # fmt: skip
     head = 4 * (512 * 32_000 + 32_000)
 
     assert offer["memory_parts_bytes"]["gradients"] == -(-head // 8)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from gpuplan.estimate_document import read_offers
 
 Run = Callable[..., "object"]
 KNOWN = (
@@ -17,7 +18,9 @@ V100 = ("--provider", "aws", "--accelerator", "V100-16GB", "--devices", "1")
 
 def test_estimate_takes_what_is_known(gpuplan: Run, saved: str) -> None:
     """Lives, checkpoints and restarts are those that were stated, and the answer says that they were given."""
-    done = gpuplan("estimate", saved, "--epochs", "50000", *V100, "--purchase", "spot", *KNOWN, "--json")
+    done = gpuplan(
+        "estimate", saved, "--epochs", "50000", *V100, "--purchase", "spot", *KNOWN, "--json", "--breakdown"
+    )
     document = json.loads(done.out)
 
     assert document["options"]["spot"] == {
@@ -26,8 +29,8 @@ def test_estimate_takes_what_is_known(gpuplan: Run, saved: str) -> None:
         "checkpoint_s": 30.0,
         "restart_s": 300.0,
     }
-    assert document["offers"]
-    for offer in document["offers"]:
+    assert read_offers(document)
+    for offer in read_offers(document):
         spot = offer["spot"]
         assert (spot["hours_to_preemption"], spot["basis"], spot["source"]) == (
             2.0,
@@ -54,7 +57,7 @@ def test_shorter_lives_cost_more(gpuplan: Run, saved: str) -> None:
             f"spot_life_h={life_h}",
             "--json",
         )
-        rows = sorted(json.loads(done.out)["offers"], key=lambda row: (row["instance_type"], row["region"]))
+        rows = sorted(read_offers(json.loads(done.out)), key=lambda row: (row["instance_type"], row["region"]))
         return [float(row["cost_usd"]["mid"]) for row in rows]
 
     short, long = cost(0.5), cost(20)

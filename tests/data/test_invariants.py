@@ -170,7 +170,7 @@ CASES = [
          "accelerators.toml", "GK210", "means `K81`, which is not a row"),
     Case("aliases", text("accelerators.toml", '"GK210" = "K80"', '"T4" = "K80"', at='"T4"'),
          "accelerators.toml", "T4", "has another meaning as well"),
-    Case("ambiguous", text("accelerators.toml", '"P100-16GB" = ["P100-PCIe", "P100-SXM2"]',
+    Case("family", text("accelerators.toml", '"P100-16GB" = ["P100-PCIe", "P100-SXM2"]',
          '"P100-16GB" = ["P100-PCIe"]', at='"P100-16GB" = ["P100-PCIe"]'), "accelerators.toml", "P100-16GB",
          "does not list two or more rows"),
     Case("hosts", text("hosts.toml", 'host = "AMD Turin"', 'host = "AMD Torino"'), "hosts.toml", "host",

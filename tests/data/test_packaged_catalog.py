@@ -215,14 +215,15 @@ def test_names_of_published_measurements_resolve(catalog: Catalog, measured: str
     assert resolve_accelerator(catalog, measured).name == name
 
 
-@pytest.mark.parametrize(("name", "candidates"), [("A100", 4), ("V100", 4), ("H100", 3), ("P100-16GB", 2)])
-def test_names_with_several_meanings_are_an_error(catalog: Catalog, name: str, candidates: int) -> None:
-    """A name with several meanings is never guessed: the error lists all of them, and each one resolves."""
-    with pytest.raises(UsageError, match=f"accelerator `{name}` is ambiguous") as caught:
+@pytest.mark.parametrize(("name", "candidates"), [("A100", 4), ("V100", 5), ("H100", 3), ("P100-16GB", 2)])
+def test_a_family_names_all_of_its_accelerators(catalog: Catalog, name: str, candidates: int) -> None:
+    """As a filter it selects them; where one is needed, the error lists them, and each one resolves."""
+    with pytest.raises(UsageError, match=f"`{name}` names {candidates} accelerators") as caught:
         resolve_accelerator(catalog, name)
 
     named = (caught.value.hint or "").split("`")[1::2]
     assert len(named) == candidates
+    assert catalog.names.resolve_all(name) == tuple(named)
     assert [resolve_accelerator(catalog, candidate).name for candidate in named] == named
 
 

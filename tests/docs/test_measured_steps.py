@@ -1,21 +1,14 @@
-"""Numbers on measured steps in `docs/limits.md`, held against the packaged rows."""
+"""Recorded errors on the steps of Keras 3 that were timed for this project, held against these steps."""
 
 from __future__ import annotations
 
 import json
-import re
-import statistics
 from pathlib import Path
 
 import pytest
-from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.accuracy import score_measurements
-from gpuplan.predict.measurements import read_measurements
-from gpuplan.predict.predictor import Predictor
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted((ROOT / "profiles" / "measured").glob("*.json"))
-ROW = re.compile(r"^\| (JAX|PyTorch) [\d.]+, .*?\| (\d+) \| (\d+) % \| (\d+) % \| (\d+) of", re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
@@ -34,25 +27,13 @@ def test_kernels_of_a_row_add_up_to_its_device_time(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_errors_on_measured_steps_are_those_of_the_page(tmp_path: Path) -> None:
-    """The command on the page, by its parts: median and mean error, and steps inside the interval, per backend."""
-    from lab.campaign_rows import read_profiles, write_csv
+def test_errors_on_measured_steps_are_those_of_the_record() -> None:
+    """`python -m lab.keras3` writes it; number of steps, errors and share inside the interval."""
+    from lab.keras3 import BACKENDS, load_recorded_steps, score_measured_steps
 
-    write_csv(tmp_path / "rows.csv", read_profiles(PROFILES))
-    found = score_measurements(
-        read_measurements(tmp_path / "rows.csv"), load_catalog().accelerators.__getitem__, Predictor.load(),
-        progress=lambda _: None,
-    )  # fmt: skip
-    assert not found.unpredicted
-    computed = {}
-    for name, framework in (("JAX", "jax"), ("PyTorch", "pytorch")):
-        rows = [row for row in found.rows if row.measurement.framework == framework]
-        ratios = [row.predicted_s.mid / row.measurement.step_s for row in rows]
-        errors = [abs(ratio - 1) for ratio in ratios]
-        inside = sum(row.predicted_s.low <= row.measurement.step_s <= row.predicted_s.high for row in rows)
-        shown = (100 * statistics.median(errors), 100 * statistics.mean(errors))
-        computed[name] = (len(rows), *(round(value) for value in shown), inside)
-    stated = {
-        name: tuple(map(int, values)) for name, *values in ROW.findall((ROOT / "docs/limits.md").read_text())
-    }
-    assert stated == computed
+    computed, recorded = score_measured_steps(), load_recorded_steps()
+
+    assert set(computed) == set(recorded) == set(BACKENDS)
+    for name in BACKENDS:
+        assert computed[name]["n"] == recorded[name]["n"]
+        assert computed[name] == pytest.approx(recorded[name], rel=0.02)

@@ -101,7 +101,7 @@ def test_the_reference_has_what_the_package_promises(site: Path) -> None:
 
     for name in set(gpuplan.__all__) - {"__version__"}:
         assert re.search(rf'id="gpuplan\.[\w.]*{name}"', page), name
-    assert "Maximum time of the run" in page
+    assert "Time limit of the run" in page
 
 
 def test_the_readme_is_not_told_twice(site: Path) -> None:

@@ -64,7 +64,7 @@ def test_python_of_the_page_on_python_runs(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stderr
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     assert "Interval(" in done.stdout
     assert "unknown accelerator `A1000`" in done.stdout
 

@@ -17,7 +17,7 @@ from gpuplan.errors import GpuplanError
 from gpuplan.launch.core import ledger as ledger_module
 from gpuplan.launch.core.cloud_adapter import RunOutcome
 from gpuplan.launch.core.error_messages import Failures
-from gpuplan.launch.core.ledger import KnownAccounts, append_durably
+from gpuplan.launch.core.ledger import TORN, KnownAccounts, append_durably
 from gpuplan.launch.listing import ListedMachine, listed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -347,6 +347,19 @@ def test_a_file_that_may_not_grow_keeps_its_lines(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_text() == "x" * 100 + "\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", "new\n"), ("old\n", "old\nnew\n"), ("old\npart", f"old\npart{TORN}\nnew\n"), ("p", f"p{TORN}\nnew\n")],
+)
+def test_a_partial_last_line_is_ended_and_marked(tmp_path: Path, before: str, after: str) -> None:
+    """A whole one is not."""
+    path = tmp_path / "journal.jsonl"
+    path.write_text(before)
+    append_durably(path, "new")
+
+    assert path.read_text() == after
 
 
 def test_a_damaged_list_of_accounts_hides_no_account(tmp_path: Path) -> None:

@@ -249,6 +249,15 @@ def test_another_computer_ends_a_machine_by_its_tags(
     assert bench.cloud.alive() == []
 
 
+def test_an_unknown_id_is_answered_with_those_that_can_be_stopped(bench: Bench) -> None:
+    """Of one machine, which runs: the command that ends it can be copied."""
+    bench.launcher.launch(bench.plan())
+    with pytest.raises(UsageError, match="unknown run or machine `nobody`") as caught:
+        bench.launcher.to_stop(["nobody"], providers=["fake"], regions=None, failures=Failures())
+
+    assert caught.value.hint == "type `gpuplan stop r1`"
+
+
 def test_a_machine_found_by_its_tags_is_stopped_after_a_refusal(
     bench: Bench, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

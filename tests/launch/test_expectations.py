@@ -119,3 +119,19 @@ def test_patience_waits_out_what_a_call_needs(tmp_path: Path) -> None:
     assert settled(tmp_path, service, patience_s=120.0) == {"id": 9}
     with pytest.raises(CloudError, match="assume"):
         settled(tmp_path, FakeService(*[busy] * 7))
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("a\n  b", "Code: a b"),
+        ("", "Code"),
+        ("x" * 500, f"Code: {'x' * 500}"),
+        ("x" * 501, f"Code: {'x' * 500}…"),
+        ("<html><style>p</style><p>Bad <b>gateway</b></p></html>", "Code: Bad gateway"),
+        ("a <b> c", "Code: a <b> c"),
+    ],
+)
+def test_what_a_cloud_says_is_one_line(message: str, line: str) -> None:
+    """Of at most 500 characters; a page without its tags."""
+    assert str(CloudError(ErrorKind.UNKNOWN, "Code", message)) == line

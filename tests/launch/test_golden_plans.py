@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gpuplan.launch.clouds.aws.adapter import AwsAdapter
 from gpuplan.launch.clouds.local import LocalAdapter
-from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.clock import Clock
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds
 from gpuplan.launch.planning import make_plan
@@ -30,11 +30,11 @@ SECRETS = re.compile(r"AKIA|aws_secret|PRIVATE KEY|password|token=|hf_|ghp_", re
 def build_launch_plan(provider: str, **options: str) -> LaunchPlan:
     """Return a provider's plan of the same run."""
     if provider == "local":
-        adapter: Any = LocalAdapter(state_dir=STATE, clock=SystemClock())
+        adapter: Any = LocalAdapter(state_dir=STATE, clock=Clock())
         offers = [candidate("local", "this-machine", "0")]
         source = "folder:/home/me/project"
     else:
-        adapter = AwsAdapter(state_dir=STATE, clock=SystemClock())
+        adapter = AwsAdapter(state_dir=STATE, clock=Clock())
         offers = [aws_candidate("us-east-1", "spot"), aws_candidate("us-west-2", "on_demand")]
         source = "git:https://example.org/me/project@v1"
     request = LaunchRequest(

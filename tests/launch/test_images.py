@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.launch.clouds import create_adapter
-from gpuplan.launch.clouds.google.compute import find_disk_type
-from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.clouds.google.attempt import find_disk_type
+from gpuplan.launch.core.clock import Clock
 from gpuplan.launch.core.request import LaunchCandidate, LaunchRequest, RunSpec
 from gpuplan.launch.planning import make_plan
 from gpuplan.launch.select_offer import EstimateOffers, Renter, select_candidates
@@ -58,7 +58,7 @@ def plan_json(provider: str, offer: LaunchCandidate, **options: str) -> dict[str
         ),
         options={**ACCOUNTS.get(provider, {}), **options},
     )
-    adapter = create_adapter(provider, state_dir=Path("/state"), clock=SystemClock())
+    adapter = create_adapter(provider, state_dir=Path("/state"), clock=Clock())
     return make_plan(request, adapter).to_json()
 
 

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 from gpuplan.errors import GpuplanError, UsageError
 from gpuplan.launch.core.cloud_adapter import RunOutcome
-from gpuplan.launch.outcome import profile_of_run
 from gpuplan.profile.end_to_end import reconcile
+from gpuplan.run_profile import profile_of_run
 from launch.conftest import Bench
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"

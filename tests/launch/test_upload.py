@@ -75,7 +75,9 @@ def test_what_stays_here_as_secret_is_told_in_a_line(tmp_path: Path) -> None:
         "to send one that holds none, rename it"
     )
     assert describe_secrets(source, remote=False) == describe_secrets("git:https://h/r", remote=True) == ""
-    for number in range(6):
+    (tmp_path / "5.pem").unlink()
+    assert "'4.pem'; to send" in describe_secrets(source, remote=True)
+    for number in range(5):
         (tmp_path / f"{number}.pem").unlink()
     assert describe_secrets(source, remote=True) == ""
 
@@ -122,3 +124,11 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
     with tarfile.open(fileobj=io.BytesIO(packed)) as file:
         assert {member.name: member.isfile() for member in file} == {"./train.py": True, "./link": False}
+
+
+@pytest.mark.parametrize(("size", "is_sent"), [(65_536, False), (65_537, True)])
+def test_files_of_up_to_64_kib_are_searched_for_keys(tmp_path: Path, size: int, is_sent: bool) -> None:
+    """A longer one is data."""
+    folder = written(tmp_path, "some.json", text=KEYS["aws.json"].ljust(size))
+
+    assert [path.name for path in list_upload_files(folder)] == (["some.json"] if is_sent else [])

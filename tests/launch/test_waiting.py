@@ -157,7 +157,7 @@ def test_a_failure_before_training_is_the_error_of_the_command(
     bench.cloud.consoles.clear()
     last = bench.launcher.ledger.peek("r1").current()
     assert last is not None
-    assert find_report(last) == RunOutcome.model_validate_json(REPORT)
+    assert find_report(last.records) == RunOutcome.model_validate_json(REPORT)
 
 
 def test_a_machine_that_only_powers_off_is_not_waited_for(

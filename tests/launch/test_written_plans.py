@@ -17,7 +17,7 @@ from gpuplan.launch.build_plan import build_launch_plan
 from gpuplan.launch.clouds.aws.adapter import AwsAdapter
 from gpuplan.launch.clouds.local import LocalAdapter
 from gpuplan.launch.core.api_call import CloudError, ErrorKind
-from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.clock import Clock
 from gpuplan.launch.core.cloud_adapter import LivePrice
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.ledger import Ledger
@@ -60,7 +60,7 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / "launch.json"
-        clock, state = SystemClock(), folder / "state"
+        clock, state = Clock(), folder / "state"
         self.aws = SilentAws(state_dir=state, clock=clock)
         self.launcher = Launcher(
             ledger=Ledger(state, owner=OWNER, clock=clock),

@@ -14,7 +14,7 @@ from typing import Any
 from gpuplan.launch.clouds.aws.adapter import BOOT_ALLOWANCE_S, AwsAdapter
 from gpuplan.launch.clouds.local import LocalAdapter
 from gpuplan.launch.core.api_call import ErrorKind
-from gpuplan.launch.core.clock import BackoffPolicy, SystemClock
+from gpuplan.launch.core.clock import BackoffPolicy, Clock
 from gpuplan.launch.core.request import LaunchCandidate, RunSpec
 from launch.aws_world import AwsServer, ServerClock
 from launch.fake_cloud import SLACK_S, USD_PER_HOUR, FakeAdapter, FakeClock, FakeCloud, Rented, candidate
@@ -334,7 +334,7 @@ class LocalWorld:
     def __init__(self, source: Path) -> None:
         (source / "train.py").write_text("import time; time.sleep(600)")
         self.spec = RunSpec(script="train.py", source=f"folder:{source}")
-        self.clock = SystemClock()
+        self.clock = Clock()
         self.begin("both")
 
     def asked(self) -> dict[str, Any]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
+import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factories import make_offer
+from gpuplan.offers.refresh import quotas
 from gpuplan.offers.refresh.quotas import AccountQuotas, Quota, read_account_quotas
 from gpuplan.offers.rows import Offer
 from vendors.quotas import ENVIRON, answer
@@ -27,9 +34,9 @@ def machine(provider: str, instance_type: str, accelerator: str = "T4", **change
     return make_offer(accelerator, provider=provider, instance_type=instance_type, region="r", **changes)
 
 
-def state(offer: Offer, *quotas: Quota) -> str | None:
+def state(offer: Offer, *known: Quota) -> str | None:
     """Return the state of an offer under some quotas."""
-    read = {(offer.provider, "r"): quotas} if quotas else {}
+    read = {(offer.provider, "r"): known} if known else {}
     check = AccountQuotas(quotas=read, problems={}).check(offer)
     return None if check is None else check.state
 
@@ -139,3 +146,87 @@ def test_a_cloud_that_does_not_answer_in_time_is_unknown(clouds: tuple[str, list
 
     assert check is not None
     assert check.state == "unknown"
+
+
+@pytest.fixture
+def read_places(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, bool]]:
+    """Places that are read, each by a thread that is a daemon or not."""
+    places: list[tuple[str, str, bool]] = []
+
+    def fake_read(place: tuple[str, str], *_: Any) -> list[Quota]:
+        places.append((*place, threading.current_thread().daemon))
+        return []
+
+    monkeypatch.setattr(quotas, "_read", fake_read)
+    return places
+
+
+def test_the_eight_cheapest_regions_are_asked_by_threads_that_keep_no_command_from_ending(
+    read_places: list[tuple[str, str, bool]],
+) -> None:
+    """By hand: ten regions at 1 to 10 dollars; r10 has 20 devices for 20 dollars too, and so is as cheap as r1."""
+    offers = [
+        make_offer("T4", provider="aws", region=f"r{usd}", instance_type="g4dn.xlarge", usd_per_hour=Decimal(usd))
+        for usd in range(1, 11)
+    ]
+    many = replace(offers[-1], devices=20.0, usd_per_hour=Decimal(20))
+    unpriced = replace(offers[0], region="r0", usd_per_hour=None)
+    for order in ([*offers, many], [many, *offers]):
+        read_places.clear()
+        read_account_quotas([*order, unpriced], environ={}, endpoints={})
+        assert sorted(read_places) == sorted(("aws", f"r{number}", True) for number in (1, 2, 3, 4, 5, 6, 7, 10))
+
+
+@pytest.mark.parametrize(("age_s", "asked_again"), [(590.0, False), (610.0, True), (-60.0, True)])
+def test_quotas_are_remembered_for_ten_minutes(
+    clouds: tuple[str, list[str]], tmp_path: Path, age_s: float, asked_again: bool
+) -> None:
+    """A file from the future is of another clock."""
+    url, asked = clouds
+    only_google = read_account_quotas(OFFERS[1:2], environ=ENVIRON, endpoints={"gcp-quotas": url})
+    (kept,) = (path for path in tmp_path.rglob("*.json") if path.is_file())
+    os.utime(kept, (time.time() - age_s,) * 2)
+
+    assert read_account_quotas(OFFERS[1:2], environ=ENVIRON, endpoints={"gcp-quotas": url}) == only_google
+    assert len(asked) == 1 + asked_again
+
+
+def test_no_question_takes_longer_than_the_documented_time() -> None:
+    """docs/catalog.md; one attempt to connect and to read, or a slow answer, ends within it."""
+    page = Path(__file__).parents[2] / "docs" / "catalog.md"
+    (stated,) = re.findall(r"all at once, for at most (\d+) s", page.read_text(encoding="utf-8"))
+    policy = quotas._POLICY
+
+    assert float(stated) == quotas.ANSWER_S
+    assert policy.attempts * (policy.connect_s + policy.read_s) <= quotas.ANSWER_S
+    assert policy.answer_s <= quotas.ANSWER_S
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "purchase", "what"),
+    [
+        *((f"{family}.8xlarge", "spot", "P4, P3 and P2") for family in ("p2", "p3", "p3dn", "p4d", "p4de")),
+        ("p3.8xlarge", "on_demand", "P instances"), ("trn1.32xlarge", "on_demand", "Trn instances"),
+    ],
+)  # fmt: skip
+def test_families_of_aws_by_purchase(instance_type: str, purchase: str, what: str) -> None:
+    """The spot quota of older P instances is one of their own."""
+    families = ("P4, P3 and P2", "P instances", "Trn instances", "G and VT instances")
+    found = [
+        name for name in families
+        if state(machine("aws", instance_type, purchase=purchase), quota("aws", name, 8.0, purchase=purchase))
+        == "enough"
+    ]  # fmt: skip
+
+    assert found == [what]
+
+
+def test_the_larger_of_two_quotas_counts() -> None:
+    """A spot machine of Google may use both; by hand, 4 - 4 and 2 - 1 leave 1."""
+    spot = machine("gcp", "n1-standard-4", purchase="spot")
+    both = [
+        quota("gcp", "NVIDIA_T4_GPUS", 4.0, used=4.0),
+        quota("gcp", "NVIDIA_T4_GPUS", 2.0, used=1.0, purchase="spot"),
+    ]
+
+    assert [state(spot, *order) for order in (both, both[::-1], both[:1])] == ["enough", "enough", "too_small"]

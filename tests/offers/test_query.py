@@ -51,7 +51,7 @@ def test_cpu_hosts_are_an_accelerator_of_their_own() -> None:
     ("filters", "message", "hint"),
     [
         ({"accelerators": ["A1O0-40GB"]}, "unknown accelerator `A1O0-40GB`", "A100-40GB"),
-        ({"accelerators": ["A100"]}, "is ambiguous", "A100-80GB"),
+        ({"accelerators": ["A1000"]}, "unknown accelerator `A1000`", "A100"),
         ({"providers": ["awss"]}, "unknown provider `awss`", "aws"),
         ({"regions": ["us-eats-1"]}, "unknown region `us-eats-1`", "us-east-1"),
         ({"purchase": "reserved"}, "unknown purchase option", "on-demand"),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from gpuplan.files import get_cache_folder
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.offers.catalog_files import cache_rows, cache_table
+from gpuplan.offers.catalog_files import _compute_digest, cache_rows, cache_table
 from gpuplan.offers.rows import Row
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -137,3 +137,9 @@ def test_the_second_start_checks_nothing_and_finds_the_same_catalog(folder: Path
     assert [first.stderr, second.stderr] == ["True\n", "False\n"]
     assert first.stdout == second.stdout
     assert len(load_catalog().offers) > 3000
+
+
+def test_texts_are_kept_apart() -> None:
+    """The same letters in other texts are something else."""
+    assert len({_compute_digest(*texts) for texts in (("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""))}) == 4
+    assert _compute_digest("ab", "c") == _compute_digest("ab", "c")

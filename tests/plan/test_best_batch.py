@@ -98,3 +98,22 @@ def test_memory_of_the_made_up_step() -> None:
 
     assert memory.compute_fixed_bytes(compiled=True) == GIB
     assert (memory.input_bytes + memory.activation_bytes) == GIB
+
+
+@pytest.mark.parametrize(
+    ("largest", "own", "sizes"),
+    [
+        ([64], 32, [64]),
+        ([63], 32, []),
+        ([32], 32, []),
+        ([1], 2, [1]),
+        ([1], 3, [1]),
+        ([1], 4, [1, 2]),
+        ([1], 64, [8, 16, 32]),
+        ([10**6], 1, [2, 4, 8, 16, 32]),
+        ([None, 0], 8, []),
+    ],
+)
+def test_batch_sizes_to_try(largest: list[int | None], own: int, sizes: list[int]) -> None:
+    """By hand: up to five doublings that fit somewhere, and three halvings where the user's own does not."""
+    assert choose_batch_sizes(largest, own=own) == sizes

@@ -114,10 +114,8 @@ def test_one_short_step_still_costs_something() -> None:
     percent=st.integers(min_value=0, max_value=30),
     minimum_s=st.sampled_from([0.0, 60.0, 3600.0]),
 )
-def test_the_short_form_of_the_lines_says_the_same(
-    price: Decimal, short_s: float, percent: int, minimum_s: float
-) -> None:
-    """Law: the text of `bill[]` is that of the exact lines, and adds up to the text of the total."""
+def test_the_lines_add_up_to_the_total(price: Decimal, short_s: float, percent: int, minimum_s: float) -> None:
+    """Law: the texts of `bill[]` add up to the text of the total."""
     fees = Fees(
         minimum_billed_s=minimum_s,
         disk_usd_per_hour=(0.01, 0.02, 0.03),
@@ -128,7 +126,5 @@ def test_the_short_form_of_the_lines_says_the_same(
     time_s = Interval(low=short_s, mid=1.1 * short_s, high=1.7 * short_s)
     bill = build_bill(train_time_s=time_s, usd_per_hour=price, fees=fees)
 
-    short = bill.lines_json()
-    assert short == [{"item": line.item, "usd": f"{line.usd.mid:f}"} for line in bill.lines]
-    assert sum(Decimal(line["usd"]) for line in short) == bill.total.mid
+    assert sum(Decimal(line["usd"]) for line in bill.lines_json()) == bill.total.mid
     assert bill.total_json() == {end: f"{usd:f}" for end, usd in bill.total._asdict().items()}

@@ -12,9 +12,9 @@ from factories import FakePredictor, make_accelerator, make_offer, make_workload
 from gpuplan.errors import NoAnswerError, UsageError
 from gpuplan.offers.catalog import Catalog
 from gpuplan.offers.notebooks import build_notebook_offers, find_session_limits
-from gpuplan.plan.alternative_costs import Crossover, find_crossovers
-from gpuplan.plan.breakeven import Breakeven, BreakevenQuery, compare_alternatives
+from gpuplan.plan.breakeven import Breakeven, compare_alternatives
 from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.crossovers import Crossover, find_crossovers
 from gpuplan.plan.question import EstimateContext, Question
 from gpuplan.plan.run_length import with_total_epochs
 from gpuplan.plan.select import OfferContext, Selection
@@ -46,7 +46,8 @@ def build_notebook(name: str) -> OfferContext:
 def comparison(
     workload: Workload | None = None,
     *,
-    query: BreakevenQuery | None = None,
+    against: tuple[str, ...] = ("colab-free", "aws:g4dn.xlarge"),
+    runs: int = 1,
     price: str = "0.5",
     hour_value: float = 20.0,
     **assumed: float,
@@ -67,9 +68,8 @@ def comparison(
         catalog=CATALOG,  # type: ignore[arg-type]
         terms=CostTerms(costs=CATALOG.costs, overrides={**BY_HAND, **assumed}),
     )
-    asked = query or BreakevenQuery(against=("colab-free", "aws:g4dn.xlarge"))
     question = Question(hour_value_usd=hour_value, wait_value_usd=0.0, scaling="weak")
-    return compare_alternatives(context, asked, question=question)
+    return compare_alternatives(context, question=question, against=against, runs=runs)
 
 
 def test_an_hour_on_free_colab_by_hand() -> None:
@@ -80,18 +80,18 @@ def test_an_hour_on_free_colab_by_hand() -> None:
     free, aws = sorted(result.alternatives, key=lambda way: way.money_usd.mid)
 
     assert free.machine_h.mid == pytest.approx(1.0)
-    assert free.own_h == pytest.approx(0.15)
+    assert free.offer.own_h == pytest.approx(0.15)
     assert free.total_usd == pytest.approx(3.0)
-    assert (aws.money_usd.mid, aws.own_h) == pytest.approx((0.5, 0.1))
+    assert (aws.money_usd.mid, aws.offer.own_h) == pytest.approx((0.5, 0.1))
     assert aws.total_usd == pytest.approx(2.5)
-    assert result.best is aws
+    assert result.best.name == aws.name
 
 
 def test_free_is_cheapest_when_time_is_worth_nothing() -> None:
     """Law: at $0 an hour nothing beats $0."""
     result = comparison(hour_value=0.0)
 
-    assert result.best.alternative.name == "colab-free"
+    assert result.best.name == "colab-free"
     assert result.by_epochs == ()
 
 
@@ -100,10 +100,10 @@ def test_the_crossover_by_hand() -> None:
     t, so AWS wins from the first epoch on. At $0.60 it is 1 + 0.6 t, so free wins, until 144 epochs fill a
     session of 4 h: the second one costs $1 to start, and 0.1 t is less than that.
     """
-    assert comparison(hour_value=10.0, price="0.2").best.alternative.name == "aws:g4dn.xlarge"
+    assert comparison(hour_value=10.0, price="0.2").best.name == "aws:g4dn.xlarge"
     assert comparison(hour_value=10.0, price="0.2").by_epochs == ()
     dearer = comparison(hour_value=10.0, price="0.6")  # 0.6 t against 0.5 t: free, until a second session costs $1
-    assert dearer.best.alternative.name == "colab-free"
+    assert dearer.best.name == "colab-free"
     assert dearer.by_epochs is not None
     assert dearer.by_epochs[0] == Crossover(
         at=145, before="colab-free", to="aws:g4dn.xlarge"
@@ -125,15 +125,15 @@ def test_epochs_of_all_phases_are_scaled_together() -> None:
 
 def test_paid_units_come_in_bundles() -> None:
     """Closed form: an hour of T4 burns 1.07 units of $0.0999, but the smallest bundle is $9.99."""
-    result = comparison(query=BreakevenQuery(against=("colab-payg-t4",)))
+    result = comparison(against=("colab-payg-t4",))
 
-    bill = result.best.alternative.offer.bill
+    bill = result.best.offer.bill
     assert bill is not None
     assert {line.item: float(line.usd.mid) for line in bill.lines if line.usd.mid} == {
         "training": pytest.approx(0.106893), "unused part of the purchase": pytest.approx(9.99 - 0.106893),
     }  # fmt: skip
     assert result.best.money_usd.mid == pytest.approx(9.99)
-    many = comparison(query=BreakevenQuery(against=("colab-payg-t4",), runs=100))  # 107 units: two bundles
+    many = comparison(against=("colab-payg-t4",), runs=100)  # 107 units: two bundles
     assert many.best.money_usd.mid == pytest.approx(19.98)
 
 
@@ -151,20 +151,20 @@ def test_kaggle_waits_for_next_weeks_quota() -> None:
     runs are 52.5 h: 30 in the first week, 22.5 in the second, at 8 h a day: two full days and 6.5 h.
     """
     long = make_workload(epochs=1260, steps=126_000)
-    result = comparison(long, query=BreakevenQuery(against=("kaggle-free-t4x2",), runs=3))
+    result = comparison(long, against=("kaggle-free-t4x2",), runs=3)
 
     assert result.best.machine_h.mid == pytest.approx(52.5 + 3 * 2 * 0.25)  # two new sessions repeat 15 min each
-    assert result.best.sessions == 9
+    assert result.best.offer.sessions == 9
     assert Access(hours_a_day=8.0, hours_a_week=30.0).calendar_hours(52.5) == pytest.approx(168 + 48 + 6.5)
 
 
 def test_a_smaller_chance_takes_longer() -> None:
     """Law: at a chance of one half, calendar time and attempts double."""
-    sure = comparison(query=BreakevenQuery(against=("colab-free",)))
-    doubtful = comparison(query=BreakevenQuery(against=("colab-free",)), chance=0.5)
+    sure = comparison(against=("colab-free",))
+    doubtful = comparison(against=("colab-free",), chance=0.5)
 
     assert doubtful.best.calendar_h == pytest.approx(2 * sure.best.calendar_h)
-    assert doubtful.best.own_h == pytest.approx(sure.best.own_h + 0.1)
+    assert doubtful.best.offer.own_h == pytest.approx(sure.best.offer.own_h + 0.1)
 
 
 @given(
@@ -191,17 +191,16 @@ def test_crossovers_are_found_where_they_are(at: list[int]) -> None:
     assert found[-1].to == f"way {len(at)}"
 
 
-@pytest.mark.parametrize(("query", "message"), [({"runs": 0}, "--runs must be a whole number of at least 1")])
-def test_invalid_queries(query: dict[str, float], message: str) -> None:
-    """One line each."""
-    with pytest.raises(UsageError, match=message):
-        BreakevenQuery(**query)  # type: ignore[arg-type]
+def test_no_run_is_no_question() -> None:
+    """One line."""
+    with pytest.raises(UsageError, match="--runs must be a whole number of at least 1"):
+        comparison(runs=0)
 
 
 def test_an_unknown_alternative_and_one_that_is_too_small() -> None:
     """A name without offers is a usage error with examples; a model that fits nowhere has no answer."""
     with pytest.raises(UsageError, match="`colb-free` in `--against` matches no offer"):
-        comparison(query=BreakevenQuery(against=("colb-free",)))
+        comparison(against=("colb-free",))
     huge = make_workload()
     huge = make_workload(memory=replace(huge.memory, parameter_bytes=2**40))
     with pytest.raises(NoAnswerError, match="can run the work"):

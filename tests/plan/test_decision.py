@@ -173,7 +173,8 @@ def test_json_has_every_role_with_time_and_cost() -> None:
             key: value for key, value in pick.items() if key != "offer"
         }
     assert roles == ["recommended", "free", "faster"]
-    assert (decision["probability"], decision["needs"], decision["improvements"]) == (None, [], [])
+    assert (decision["probability"], decision["needs"]) == (None, [])
+    assert decision["improvements"] == [{"change": "batch 128", "speedup": 4.0, "another_training": True}]
 
 
 def test_values_of_hours_are_never_negative() -> None:

@@ -10,8 +10,10 @@ from factories import FakePredictor, make_accelerator, make_limits, make_offer, 
 from gpuplan.errors import UsageError
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
+from gpuplan.plan.preemption import SpotTerms
 from gpuplan.plan.question import Question, explain_no_answer
-from gpuplan.plan.select import OfferContext, Selection
+from gpuplan.plan.select import Filters, OfferContext, Selection
+from gpuplan.predict.sharding import Sharding
 from gpuplan.workload.model import Workload
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +50,11 @@ def test_time_and_cost_by_hand() -> None:
     assert slow.bill.total.high == Decimal("0.75")
     assert fast.bill is not None
     assert fast.bill.total.mid == Decimal("1")
+    assert replace(slow, market=run(make_selection((SLOW_OFFER, SLOW))).offers[0].market) == slow
+    assert "market" not in repr(slow)
+    gift = replace(slow, offer=replace(SLOW_OFFER, usd_per_hour=Decimal(0)))
+    assert (gift.is_free, slow.is_free, fast.is_free) == (True, False, False)
+    assert not replace(slow, offer=replace(SLOW_OFFER, usd_per_hour=Decimal(1))).is_free
 
 
 def test_sorted_by_cost_or_time() -> None:
@@ -124,7 +131,7 @@ def test_offers_with_too_short_sessions_are_not_recommended() -> None:
 
 def test_no_price_gives_a_time_and_no_cost() -> None:
     """Unknown is null: an unpublished price is neither $0 nor the price of another offer."""
-    row = run(make_selection((make_offer("T4", usd_per_hour=None), SLOW))).offers[0].to_json()
+    row = run(make_selection((make_offer("T4", usd_per_hour=None), SLOW))).offers[0].to_json(breakdown=True)
 
     assert row["usd_per_hour"] is None
     assert row["cost_usd"] is None
@@ -254,3 +261,55 @@ def test_why_no_time_is_known() -> None:
 
     assert why is not None
     assert "no step time can be predicted on any of 2 offers: no peak of" in str(why)
+
+
+NO_PRICE = make_selection((make_offer("T4", usd_per_hour=None), SLOW))
+
+
+@pytest.mark.parametrize("limits", [{}, {"budget_usd": 5.0}, {"deadline_s": 10 * HOUR_S}])
+def test_without_a_price_nothing_is_taken(limits: dict[str, float]) -> None:
+    """The decision says it, with a limit and without."""
+    why = explain_no_answer(run(NO_PRICE, **limits), Question(**limits))  # type: ignore[arg-type]
+
+    assert why is not None
+    assert (str(why), why.hint) == (
+        "No: no offer that can be had runs made-up.json at batch 32 in a known time at a known price.",
+        None,
+    )
+
+
+def test_the_question_is_told_in_plain_types() -> None:
+    """By hand: a life of two hours is 7,200 s; what was not asked is None, or what holds without it."""
+    asked = run(
+        BOTH,
+        shard=(Sharding.ZERO1, Sharding.FSDP),
+        spot=SpotTerms(up_hours=2.0, interval_s=600.0, save_s=5.0, restart_s=60.0),
+        budget_usd=1.5,
+        deadline_s=HOUR_S,
+        filters=Filters(accelerators=("T4",)),
+    ).options
+    plain = run(BOTH).options
+
+    assert asked["spot"] == {"life_s": 7200.0, "checkpoint_every_s": 600.0, "checkpoint_s": 5.0, "restart_s": 60.0}
+    assert plain["spot"] == dict.fromkeys(asked["spot"])
+    keys = ("shard", "budget_usd", "deadline_s", "accelerators", "quota", "fit", "sort")
+    assert [asked[key] for key in keys] == ["zero1,fsdp", "1.5", 3600.0, ["T4"], False, False, "cost"]
+    assert [plain[key] for key in keys] == ["none", None, None, [], False, False, "cost"]
+
+
+def test_only_training_can_be_sharded() -> None:
+    """Predictions have no gradients, and may be asked for as copies."""
+    infer = make_workload(mode="infer")
+    with pytest.raises(UsageError, match="`--shard` divides a training step"):
+        run(BOTH, workload=infer, shard=(Sharding.NONE, Sharding.FSDP))
+
+    assert run(BOTH, workload=infer, shard=(Sharding.NONE,)).offers
+    assert run(BOTH, shard=(Sharding.FSDP,)).offers
+
+
+def test_a_sharding_that_was_asked_for_is_tried() -> None:
+    """On eight devices; copies without the question."""
+    eight = make_selection((make_offer("T4", devices=8.0), SLOW))
+
+    assert run(eight, shard=(Sharding.FSDP,)).offers[0].device_estimate.sharding == Sharding.FSDP
+    assert run(eight).offers[0].device_estimate.sharding == Sharding.NONE

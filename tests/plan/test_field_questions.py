@@ -10,7 +10,7 @@ import pytest
 from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Accelerator
-from gpuplan.plan.breakeven import BreakevenQuery, compare_alternatives
+from gpuplan.plan.breakeven import compare_alternatives
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import OfferEstimate
@@ -153,11 +153,12 @@ def test_mnist_on_free_colab_against_g4dn_spot() -> None:
         catalog=CATALOG,
         terms=CostTerms(costs=CATALOG.costs, overrides={**NOTHING_ELSE, "attention_share": 0.0}),
     )
-    query = BreakevenQuery(against=("colab-free-t4", "aws:g4dn.xlarge:spot"))
-    free, spot = compare_alternatives(context, query, question=Question(wait_value_usd=0.0)).alternatives
+    names = ("colab-free-t4", "aws:g4dn.xlarge:spot")
+    question = Question(wait_value_usd=0.0)
+    free, spot = compare_alternatives(context, question=question, against=names).alternatives
 
-    assert free.alternative.name == "colab-free-t4"
+    assert free.name == "colab-free-t4"
     assert free.machine_h.mid * 3600 == pytest.approx(422 * 15 * 0.002)
     assert free.total_usd == pytest.approx(20 * 5 / 60)
     assert 0 < spot.money_usd.mid < 0.05
-    assert spot.own_usd == pytest.approx(20 * 10 / 60)
+    assert spot.offer.own_h == pytest.approx(10 / 60)

@@ -40,7 +40,7 @@ def test_the_slower_of_input_and_computation_limits_the_step() -> None:
     assert isinstance(slow.step_time, StepTime)
     assert slow.step_time.time_s.mid == pytest.approx(0.4)
     assert slow.step_time.limiter == "input"
-    assert "4 vCPUs feed 80 samples/s, the devices could process 320" in slow.step_time.note
+    assert slow.step_time.note == "4 vCPUs feed 80 samples/s, the devices could process 320"
     limit = slow.bottleneck
     assert limit is not None
     assert limit.share == pytest.approx(1.0)
@@ -67,6 +67,7 @@ def test_pcie_limits_the_samples_of_a_device() -> None:
 
     assert feed.ceilings(offer, slots)["PCIe"] == pytest.approx((1000.0, 2000.0, 3000.0))
     assert feed.narrowest(offer, slots) == ("PCIe", pytest.approx((1000.0, 2000.0, 3000.0)))
+    assert set(InputPipeline(per_vcpu=feed.per_vcpu, because="").ceilings(offer, slots)) == {"96 vCPUs"}
     own = DeviceEstimator(FakePredictor(), scaling="weak").estimate(make_workload(), OfferContext(offer, FAST))
     slow = with_input_bottleneck(
         own, offer, InputPipeline(per_vcpu=feed.per_vcpu, because="", array_mb=100.0), slots
@@ -160,3 +161,44 @@ def test_a_step_that_does_not_fit_is_limited_by_memory() -> None:
     assert limit is not None
     assert (limit.name, limit.share) == ("memory", None)
     assert set(WHY) == {"compute", "memory bandwidth", "launch", "input", "link"}
+
+
+@pytest.mark.parametrize(("data_gb", "part"), [(68.7, "96 vCPUs"), (68.8, "its disk")])
+def test_data_that_fit_into_the_memory_are_read_once(data_gb: float, part: str) -> None:
+    """Closed form: 64 GiB are 68.72 GB."""
+    offer = make_offer("A100-40GB", vcpus=96.0, memory_gib=64.0)
+    found = replace(FROM_DISK, data_gb=data_gb).narrowest(offer)
+
+    assert found is not None
+    assert found[0] == part
+    full = replace(FROM_DISK, data_gb=64 * 2**30 / 1e9).narrowest(offer)
+    assert full is not None
+    assert full[0] == "its disk", "nothing is left for the process"
+    unknown = replace(FROM_DISK, data_gb=1000.0, sample_mb=(0.0, 0.0, 0.0)).narrowest(offer)
+    assert unknown == ("96 vCPUs", (9600.0, 9600.0, 9600.0)), "no rate without the size of a sample"
+
+
+def test_a_feed_is_a_positive_rate() -> None:
+    """A sample in 1e6 s is the slowest, 1e12 a second the fastest."""
+    for text in ("1e-6", "1e12"):
+        found = parse_feed(text, make_workload(), TERMS)
+        assert found is not None
+        assert found.per_vcpu == (float(text),) * 3
+    for text in ("0.9e-6", "1.1e12", "0", "-1", "nan"):
+        with pytest.raises(UsageError, match="invalid `--feed"):
+            parse_feed(text, make_workload(), TERMS)
+
+
+def test_the_vcpus_of_a_pipeline_with_few_workers() -> None:
+    """As many as each machine has workers for, or one where the number of vCPUs is unknown."""
+    feed = InputPipeline(per_vcpu=(1.0, 1.0, 1.0), because="", most_vcpus=4.0)
+
+    offers = (make_offer("T4", vcpus=2.0), make_offer("T4", vcpus=8.0), make_offer("T4", vcpus=None))
+    assert [feed.vcpus(one) for one in offers] == [2.0, 4.0, 1.0]
+
+
+def test_the_range_of_a_disks_rate_by_hand() -> None:
+    """The slowest disk with the largest samples: 100 / 4 = 25; 120 / 2 = 60; 180 / 0.5 = 360 a second."""
+    feed = replace(FROM_DISK, disk_mb_per_s=(100.0, 120.0, 180.0), sample_mb=(0.5, 2.0, 4.0))
+
+    assert feed.ceilings(make_offer("T4", memory_gib=64.0))["its disk"] == (25.0, 60.0, 360.0)

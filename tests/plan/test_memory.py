@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -211,3 +212,43 @@ def test_a_step_that_fits_names_the_setting_it_needs() -> None:
 
     assert memory_note(fits, ()) == ""
     assert memory_note(replace(fits, setting="set `SHARE=1`"), ()) == "memory: set `SHARE=1`"
+
+
+def test_remedies_of_any_kind_and_their_order() -> None:
+    """In GiB: 1 of variables, 0.5 of the framework and 1 of a batch of 32, of which 1/8 is its input, of 2.4.
+
+    With a margin 2.0 fit. Half of the activations is 1.5 + 1/8 + 7/16; recomputed, they are 1.5 + 1/8 + 1/4; sums
+    of the gradients are 1/4 more, beside which a quarter of the batch is 2.0 in all.
+    """
+    memory = replace(make_workload().memory, recomputed_activation_bytes=GIB // 4)
+    workload = make_workload(memory=memory)
+    verdict = memory_verdict(
+        fixed_bytes=GIB, batch_bytes=GIB, batch_size=32, available_bytes=int(2.4 * GIB) + 1, recomputed_bytes=0
+    )
+    found = find_remedies(workload, verdict)
+
+    assert [(one.remedy, one.needed_bytes / GIB, one.fits) for one in found] == [
+        ("recomputed activations (keras.RematScope)", 1.875, True),
+        ("gradient accumulation: 4 passes of 8 samples an update", 2.0, True),
+        ("mixed precision (about half the activations)", 2.0625, False),
+    ]
+    assert [one.remedy for one in find_remedies(replace(workload, mode="infer"), verdict)] == []
+
+
+@pytest.mark.parametrize(
+    ("available_gib", "largest", "fits", "verdict"),
+    [
+        (2.4, 28, False, "does not fit"),
+        (2.5, 32, True, "tight"),
+        (3.0, 48, True, "fits"),
+        (2.99, 47, True, "tight"),
+    ],
+)
+def test_a_verdict_by_hand(available_gib: float, largest: int, fits: bool, verdict: str) -> None:
+    """1.5 GiB and a 32nd of a GiB a sample: 2.5 GiB for 32; with a margin it takes 1.2 times as much, 3.0."""
+    found = memory_verdict(
+        fixed_bytes=GIB, batch_bytes=GIB, batch_size=32, available_bytes=math.ceil(available_gib * GIB)
+    )
+
+    assert (found.needed_bytes, found.largest_batch_size, found.fits) == (2.5 * GIB, largest, fits)
+    assert found.verdict == verdict

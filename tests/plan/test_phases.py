@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_selection, make_workload
+from gpuplan.estimate_document import read_offers
 from gpuplan.offers.costs import load_costs
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
@@ -82,7 +83,7 @@ def test_phases_in_json_and_in_words() -> None:
         (4, 400, 9),
     ]
     assert (document["workload"]["epochs"], document["workload"]["steps"]) == (40, 4000)
-    assert [one["steps"] for one in document["offers"][0]["phases"]] == [400, 3600]
+    assert [one["steps"] for one in read_offers(document)[0]["phases"]] == [400, 3600]
     assert format_phases(document["phases"]) == (
         "phase 1: 4 epochs, 10 of 67.1 M parameters trained; phase 2: 9 times 4 epochs, all parameters trained"
     )
@@ -93,7 +94,7 @@ def test_a_single_call_has_one_phase_and_no_words() -> None:
     document = estimate(LONG).to_json()
 
     assert [one["steps"] for one in document["phases"]] == [3600]
-    assert "phases" not in document["offers"][0]
+    assert "phases" not in read_offers(document)[0]
     assert format_phases(document["phases"]) == ""
 
 
@@ -116,6 +117,9 @@ def test_calls_of_evaluate_and_predict_are_forward_passes() -> None:
     assert one.timeline is not None
     assert plain.offers[0].timeline is not None
     assert one.timeline.time_s("evaluation").mid == pytest.approx(7 / 3)
+    assert [phase.because for phase in one.timeline.phases if phase.item == "evaluation"] == [
+        "evaluate() of 64 samples 3 times, 33% of a training step; predict() of 10 samples, 33% of a training step"
+    ]
     assert one.timeline.total_s.mid - plain.offers[0].timeline.total_s.mid == pytest.approx(7 / 3)
     assert document["phases"][0]["passes"][0] == {"kind": "evaluate", "samples": 64, "steps": 2, "calls": 3}
     assert format_phases(document["phases"]) == (

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from gpuplan.plan.run_length import compute_weak_run_length
+from factories import make_product, make_workload
+from gpuplan.plan.cost_terms import CostTerms
+from gpuplan.plan.run_length import (
+    checkpoint_bytes,
+    compute_weak_run_length,
+    forward_share,
+    session_count,
+    with_total_epochs,
+)
+from gpuplan.units import GIB
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,3 +86,51 @@ def test_more_devices_never_need_more_steps(steps: int, few: float) -> None:
     assert fewer.steps is not None
     assert more.steps is not None
     assert more.steps <= fewer.steps <= 2 * more.steps
+
+
+def test_phases_share_other_epochs_as_before() -> None:
+    """By hand: of 4 and 36 epochs in 400 and 3,600 steps, 20 are 2 and 18 in 200 and 1,800; unknown stays so."""
+    first = make_workload(epochs=4, steps=400, fit_call=0)
+    both = make_workload(fit_call=1, further=(first,))
+
+    found = with_total_epochs(both, 20).phases
+    assert [(one.epochs, one.steps) for one in found] == [(2, 200), (18, 1800)]
+    assert with_total_epochs(both, 40) is both
+    unknown = with_total_epochs(make_workload(steps=None), 7)
+    assert (unknown.epochs, unknown.steps) == (7, None)
+    assert (with_total_epochs(make_workload(), 5).steps, with_total_epochs(make_workload(steps=7), 5).steps) == (
+        500,
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("work_s", "preparation_s", "session_s", "sessions"),
+    [(90.0, 10.0, 100.0, 1), (91.0, 10.0, 100.0, 2), (180.0, 10.0, 100.0, 2), (181.0, 10.0, 100.0, 3),
+     (100.0, 99.0, 100.0, 20), (1e9, 10.0, None, 1)],
+)  # fmt: skip
+def test_sessions_by_hand(work_s: float, preparation_s: float, session_s: float | None, sessions: int) -> None:
+    """Each has 90 s of work beside its preparation; at least 5 % of it."""
+    assert session_count(work_s, preparation_s=preparation_s, session_s=session_s) == sessions
+
+
+@pytest.mark.parametrize(
+    ("phases", "share"),
+    [
+        (("forward", "backward", "backward", "update"), 0.25),
+        (("forward",), 1 / 3),
+        (("backward",), 1 / 3),
+        ((), 1 / 3),
+    ],
+)
+def test_the_share_of_the_forward_pass(phases: tuple[str, ...], share: float) -> None:
+    """By its FLOPs where both passes have some, else a third."""
+    ops = tuple(make_product(phase=phase) for phase in phases)
+
+    assert forward_share(make_workload(ops=ops)) == pytest.approx(share)
+
+
+def test_the_size_of_a_checkpoint() -> None:
+    """Closed form: 1/4 GiB of weights and 1/2 of optimizer, without gradients; or as given, in GB."""
+    assert checkpoint_bytes(make_workload(), CostTerms()) == 0.75 * GIB
+    assert checkpoint_bytes(make_workload(), CostTerms(overrides={"checkpoint_gb": 2.0})) == 2e9

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from gpuplan.plan.device_estimate import DeviceEstimate
 from gpuplan.plan.memory import memory_verdict
 from gpuplan.plan.run_length import RunLength
-from gpuplan.plan.sharding import choose_least_sharding
+from gpuplan.plan.sharding import choose_least_sharding, count_groups
 from gpuplan.predict.sharding import Sharding
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import GIB, Interval
@@ -64,3 +65,9 @@ def test_without_a_time_or_room_memory_decides() -> None:
     """No time: the first that fits; no room: the one that needs least."""
     assert choose((Sharding.NONE, None, 17), (Sharding.ZERO1, None, 8), (Sharding.FSDP, None, 4)) == "zero1"
     assert choose((Sharding.NONE, 1.0, 60), (Sharding.FSDP, 2.0, 20)) == "fsdp"
+
+
+@pytest.mark.parametrize(("ways", "devices", "groups"), [(1, 8, 1), (2, 8, 4), (4, 8, 2), (8, 8, 1), (8, 4, 1)])
+def test_groups_of_devices_that_share_products(ways: int, devices: int, groups: int) -> None:
+    """At least one; copies have none."""
+    assert count_groups(Sharding(kind="tensor", ways=ways), devices) == groups

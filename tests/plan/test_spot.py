@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from decimal import Decimal
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_workload
@@ -13,6 +15,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.spot import (
     MIN_PREEMPTIONS,
     PreemptionStatistics,
+    ZoneTrace,
     find_preemption_statistics,
     load_preemption_data,
 )
@@ -225,6 +228,61 @@ def test_every_spot_offer_of_the_catalog_has_a_life_and_a_source() -> None:
     assert {hazard.basis for hazard in hazards} == {"watched", "provider's bucket", "assumed"}
 
 
+def zone(preemptions: int, *, devices: int = 4, days: float = 10.0, availability: float = 0.5,
+         median: float | None = 1.0) -> ZoneTrace:  # fmt: skip
+    """Return what was watched of L4 machines in a zone of Google's."""
+    return ZoneTrace(
+        provider="gcp", zone="z", accelerator="L4", devices=devices, days=days, availability=availability,
+        preemptions=preemptions, median_up_hours=median, source="traces-2022",
+    )  # fmt: skip
+
+
+def watch(*traces: ZoneTrace, devices: float = 2.0) -> PreemptionStatistics:
+    """Return what zones say of a machine with some devices."""
+    facts = replace(load_preemption_data(), traces=traces)
+    return find_preemption_statistics(make_offer("L4", provider="gcp", devices=devices), facts)
+
+
+def test_zones_are_pooled_by_their_preemptions() -> None:
+    """By hand: 120 + 96 h up and 120 + 24 h down between 100 preemptions.
+
+    The median of sixty of 1 h and forty of 2 h is 1 h, and of fifty each the longer one.
+    """
+    found = watch(zone(40, median=2.0), zone(60, days=5.0, availability=0.8))
+    assert (found.up_hours, found.down_hours) == pytest.approx((2.16, 1.44))
+    assert (found.basis, found.median_up_hours) == ("watched", 1.0)
+    assert found.source.startswith("2 zone traces of 4 x L4 (100 preemptions), ")
+    assert watch(zone(50, median=2.0), zone(50)).median_up_hours == 2.0
+    assert watch(zone(90, median=None), zone(30, median=3.0)).median_up_hours == 3.0
+
+
+def test_the_nearest_size_speaks_for_others_if_it_was_preempted_often_enough() -> None:
+    """Two devices are as far from one as from four, by their ratio, and the larger is taken; 29 are too few."""
+    one, four = zone(30, devices=1, days=1.0), zone(30)
+    up_hours = {devices: watch(one, four, devices=devices).up_hours for devices in (1.0, 2.0, 8.0)}
+    assert up_hours == {1.0: 0.4, 2.0: 4.0, 8.0: 4.0}
+    assert watch(one, zone(29)).up_hours == 0.4
+    assert watch(zone(29)).basis == "assumed"
+
+
+def test_a_bucket_has_the_latest_date_of_its_table(tmp_path: Path) -> None:
+    """The Spot Advisor's rows are dated one by one; a folder without a table of its own has the packaged ones."""
+    assert load_preemption_data(tmp_path) is load_preemption_data()
+    for name in ("spot.toml", "spot_interruption.csv", "spot_traces.csv"):
+        text = (files("gpuplan.catalog") / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text if name == "spot.toml" else text.partition("\n")[0] + "\n", "utf-8")
+    assert load_preemption_data(tmp_path).bucket_as_of == ""
+    with (tmp_path / "spot_interruption.csv").open("a", encoding="utf-8") as table:
+        for day in ("2025-06-28", "2026-02-01", "2025-12-31"):
+            table.write(f"aws,r,g5.{day[-2:]}xlarge,1,{day},spot-advisor\n")
+
+    facts = load_preemption_data(tmp_path)
+    offer = make_offer("A10G", provider="aws", region="r", instance_type="g5.28xlarge")
+    found = find_preemption_statistics(offer, facts)
+    assert facts.bucket_as_of == "2026-02-01"
+    assert (found.up_hours, found.source) == (34.0, "Spot Advisor 2026-02-01: 5-10% interrupted per month")
+
+
 # --- in an estimate ------------------------------------------------------------------------------------
 
 T4 = make_accelerator("T4")
@@ -291,9 +349,10 @@ def test_spot_loses_here_is_said() -> None:
     _, cheap = both("0.3", up_hours=0.5)
 
     assert any("spot does not pay here" in note for note in dear.notes)
-    assert cheap.to_json()["spot"]["loses_to_on_demand"] is False
-    assert dear.to_json()["spot"]["loses_to_on_demand"] is True
-    assert cheap.to_json()["spot"]["hours"]["p90"] >= cheap.to_json()["spot"]["hours"]["expected"]
+    assert cheap.to_json(breakdown=True)["spot"]["loses_to_on_demand"] is False
+    assert dear.to_json(breakdown=True)["spot"]["loses_to_on_demand"] is True
+    hours = cheap.to_json(breakdown=True)["spot"]["hours"]
+    assert hours["p90"] >= hours["expected"]
 
 
 def test_on_demand_is_never_interrupted() -> None:
@@ -301,7 +360,7 @@ def test_on_demand_is_never_interrupted() -> None:
     on_demand, _ = both("0.4")
 
     assert on_demand.preemption_forecast is None
-    assert on_demand.to_json()["spot"] is None
+    assert on_demand.to_json(breakdown=True)["spot"] is None
     assert [line.item for line in on_demand.bill.lines] == ["training"]
 
 

@@ -14,6 +14,7 @@ from gpuplan.errors import UsageError
 from gpuplan.predict.from_profile.error_covariance import (
     WINSOR_LOG,
     ErrorCovariance,
+    StepSummary,
     build_features,
     compute_covariance,
     posterior,
@@ -211,3 +212,68 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"transfer\.json") as raised:
         load_error_model(path)
     assert "calibrate" in (raised.value.hint or "")
+
+
+ONE_STEP = StepSummary(
+    work="one", accelerator="T4", batch_size=1, modelled_s=1.0, input_bytes=1.0, launches=1.0,
+    parts_s={"compute": 1.0, "memory bandwidth": 0.0, "launch": 0.0, "input": 0.0},
+)  # fmt: skip
+
+
+def share_variance(covariance_model: ErrorCovariance, **changes: object) -> float:
+    """Return the covariance of a step with a changed one."""
+    one, other = (build_features([step]) for step in (ONE_STEP, replace(ONE_STEP, **changes)))  # type: ignore[arg-type]
+    return float(compute_covariance(covariance_model, one, other)[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "distance"),
+    [
+        ({"modelled_s": math.e}, 1.0),
+        ({"batch_size": 3, "input_bytes": 3.0}, math.log(3)),  # as many bytes a sample
+        ({"input_bytes": 4.0}, math.log(4) / 1.4), ({"launches": 4.0}, math.log(4) / 1.4),
+        ({"input_bytes": 0.5}, 0.0), ({"launches": 0.5}, 0.0),  # as one
+        # a third of the time moved from one part to another
+        ({"parts_s": {"compute": 2.0, "memory bandwidth": 1.0, "launch": -1.0, "input": 0.0}}, 2**0.5 / 0.99),
+    ],
+)  # fmt: skip
+def test_how_far_steps_are_apart_by_hand(changes: dict[str, object], distance: float) -> None:
+    """exp(-distance^2 / 2) at a length of 1; at the usual one, 1.4, steps couple further."""
+    alike = replace(LEVEL_ONLY, level=0.0, alike_common=1.0)
+    assert share_variance(replace(alike, alike_length=1.0), **changes) == pytest.approx(
+        math.exp(-(distance**2) / 2)
+    )
+    assert share_variance(alike, **changes) == pytest.approx(math.exp(-(distance**2) / 2 / 1.4**2))
+
+
+@pytest.mark.parametrize(
+    ("part", "same", "other_chip"),
+    [("compute", 0.3**2 + 0.1**2, 0.3**2), ("memory bandwidth", 0.2**2 + 0.1**2, 0.2**2),
+     ("launch", 0.3**2 + 0.2**2, 0.3**2), ("input", 0.3**2 + 0.2**2, 0.3**2)],
+)  # fmt: skip
+def test_what_steps_of_one_kind_of_time_share_by_hand(part: str, same: float, other_chip: float) -> None:
+    """Beside its kind of time a workload has a level of 0.1^2, and steps of one size 0.05^2, twice on one chip.
+
+    Any two alike steps share 0.15^2, and 0.1^2 more on one chip.
+    """
+    parts_s = {name: float(name == part) for name in ONE_STEP.parts_s}
+    first = replace(ONE_STEP, parts_s=parts_s)
+    others = [replace(first, **changes) for changes in (  # type: ignore[arg-type]
+        {}, {"accelerator": "L4"}, {"work": "other"}, {"work": "other", "accelerator": "L4"},
+    )]  # fmt: skip
+    found = compute_covariance(ErrorCovariance(), build_features([first]), build_features(others))[0]
+
+    alike = 0.15**2
+    assert found == pytest.approx([
+        same + 0.1**2 + 2 * 0.05**2 + alike + 0.1**2, other_chip + 0.1**2 + 0.05**2 + alike,
+        alike + 0.1**2, alike,
+    ])  # fmt: skip
+
+
+def test_changes_with_the_batch_fade_by_its_logarithm() -> None:
+    """Four times the batch at the usual length: exp(-(ln 4)^2 / (2 x 1.4^2)) of what one size shares."""
+    wiggling = replace(LEVEL_ONLY, level=0.0, wiggle_common=1.0, wiggle_own=2.0)
+    assert share_variance(wiggling, batch_size=4) == pytest.approx(5 * math.exp(-(math.log(4) ** 2) / 3.92))
+    assert share_variance(wiggling, batch_size=4, accelerator="L4") == pytest.approx(
+        math.exp(-(math.log(4) ** 2) / 3.92)
+    )

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from factories import make_workload
+from factories import make_product, make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.accelerator_limits import compute_limits
+from gpuplan.predict.executed_ops import Execution
 from gpuplan.predict.keras_defaults import (
     choose_attention,
     describe_composed_normalization,
@@ -45,10 +46,15 @@ def attending(*, compiled: bool = True, **changes: Any) -> Workload:
         ("A100-40GB", {"head_size": 256}, False), ("H100-SXM", {"head_size": 256}, True),
         ("H100-SXM", {"head_size": 60}, False), ("A100-40GB", {"bias": True, "queries": 511}, False),
         ("A100-40GB", {"wanted": False}, False), ("A100-40GB", {"compiled": False}, False),
+        ("A100-40GB", {"head_size": 128}, True), ("A100-40GB", {"head_size": 136}, False),
+        ("H100-SXM", {"head_size": 264}, False), ("A100-40GB", {"bias": True}, True),
+        ("A100-40GB", {"bias": True, "keys": 511}, False), ("A100-40GB", {"keys": 511}, True),
         ("MI300X", {}, False),
         # splash attention: no mask that is computed in the step, sequences in multiples of 128
         ("TPU-v5e", {}, True), ("TPU-v5e", {"dtype": "float32"}, True), ("TPU-v5e", {"causal": True}, False),
         ("TPU-v6e", {"queries": 197, "keys": 197}, False),
+        ("TPU-v5e", {"keys": 1024}, False), ("TPU-v5e", {"queries": 640, "keys": 640}, True),
+        ("TPU-v5e", {"mask": True}, False), ("TPU-v5e", {"bias": True}, False),
     ],
 )  # fmt: skip
 def test_attention_is_fused_where_keras_fuses_it(accelerator: str, changes: dict[str, Any], fused: bool) -> None:
@@ -165,6 +171,7 @@ def test_a_note_says_where_host_times_of_keras_on_pytorch_are_from(
     [
         ("H200", 50257, "bfloat16", "50,264"), ("H100-SXM", 30522, "float16", "30,528"),
         ("H200", 50304, "bfloat16", ""), ("H200", 50257, "float32", ""), ("H200", 10, "bfloat16", ""),
+        ("H200", 1025, "bfloat16", "1,032"), ("H200", 1023, "bfloat16", ""),  # wide from 1024 on
         ("A100-40GB", 50257, "bfloat16", ""), ("TPU-v6e", 50257, "bfloat16", ""),
     ],
 )  # fmt: skip
@@ -175,3 +182,11 @@ def test_a_note_says_how_to_pad_a_vocabulary(accelerator: str, columns: int, dty
     )
     note = describe_unaligned_products(replace(make_workload(), ops=(product,)), ACCELERATORS[accelerator])
     assert note.endswith(f"pad them to {told}") if told else not note
+
+
+def test_attention_is_as_traced_unless_it_is_fused() -> None:
+    """The product stands for attention of several kernels; the fused one has none here."""
+    workload = replace(attending(), ops=(make_product(),))
+
+    assert Execution(compiled=True).select_ops(workload) == (make_product(),)
+    assert Execution(compiled=True, fused_attention=True).select_ops(workload) == ()

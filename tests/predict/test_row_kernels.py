@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.predict.executed_ops import find_keras_execution
+from gpuplan.predict.executed_ops import Execution, find_keras_execution
 from gpuplan.predict.launches import build_kernels
 from gpuplan.predict.library_kernels import has_row_kernels
 from gpuplan.predict.measured_run import build_traced_run
@@ -128,3 +128,17 @@ def test_kernels_are_as_traced_unless_asked() -> None:
     ops = softmax().ops
     assert build_kernels(ops, compiled=True) == build_kernels(ops, compiled=True, row_kernels=False)
     assert build_kernels(ops, compiled=True) != build_kernels(ops, compiled=True, row_kernels=True)
+    assert Execution(compiled=True).build_kernels(ops) == build_kernels(ops, compiled=True)
+
+
+@pytest.mark.parametrize(("backend", "apart"), [("tensorflow", 2), ("jax", 2), ("torch", 0)])
+def test_reductions_of_softmax_cost_the_host_no_call(backend: str, apart: int) -> None:
+    """The largest and the sum are kernels within one call of `softmax`, and their bytes are counted with it."""
+    versions = {"keras": "3.15.1", "jax": "0.10", backend: "2"}
+    workload = replace(softmax(), versions=versions, compiled=False)
+    kernels = find_keras_execution(workload, CHIPS["A100-40GB"]).build_kernels(workload.ops)
+
+    inner = [kernel for kernel in kernels if kernel.streamed]
+    assert sum(kernel.count for kernel in inner) == apart
+    assert sum(kernel.flops + kernel.bytes_moved for kernel in inner) == 0.0
+    assert sum(kernel.count for kernel in kernels if not kernel.streamed) == 3

@@ -1,11 +1,16 @@
-"""Shares of a step's time by kind of kernel, by hand."""
+"""Shares of a step's time by kind of kernel, and its parts, by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from gpuplan.offers.catalog import load_catalog
+from gpuplan.predict.accelerator_limits import compute_limits
+from gpuplan.predict.coefficients import load_coefficients
 from gpuplan.predict.intervals import compute_time_breakdown
-from gpuplan.predict.kernel_table import CATEGORIES
+from gpuplan.predict.kernel_table import CATEGORIES, Kernel, build_kernel_table
+from gpuplan.predict.modelled_step import find_limiter, model_step
+from gpuplan.predict.step_time import NoPrediction
 
 KERNELS_S = {"conv_fprop": 4.0, "depthwise": 1.0, "dot": 2.0, "attention_fprop": 0.5, "stream": 1.5, "pool": 1.0}
 
@@ -26,3 +31,30 @@ def test_shares_of_a_step_add_up(step_s: float, shares: tuple[float, ...]) -> No
 
     assert tuple(found) == pytest.approx(shares)
     assert sum(found) == pytest.approx(1.0)
+
+
+def test_parts_of_a_step_by_hand() -> None:
+    """Two products of 1 s and two streams of 0.75 s, each launched with a gap of 0.25 s; input of 1/8 s.
+
+    Products take as long for arithmetic as for memory, which counts as arithmetic: 2 - 0.5 s. Streams wait for
+    memory: 1.5 - 0.5 s. The rest is the host's: the gaps, and what is left beside kernels and input.
+    """
+    coefficients = load_coefficients()
+    shape = {"dtype": "float32", "flops": 1e9, "bytes_moved": 1e6}
+    table = build_kernel_table(
+        [Kernel(category="stream", count=2.0, **shape), Kernel(category="dot", count=2.0, m=9, n=9, k=9, **shape)]  # type: ignore[arg-type]
+    )
+    chip = compute_limits(load_catalog().accelerators["T4"], table=table, precision="float32")
+    assert not isinstance(chip, NoPrediction)
+    step = model_step(
+        table, chip, coefficients, generation="", year=2018, compiled=True,
+        input_bytes=coefficients.hosts[""].feed_bytes_per_s / 8,
+        times_s=(0.25, np.array([2.0, 1.5]), np.array([1.0, 0.2]), np.array([1.0, 0.9])),
+    )  # fmt: skip
+
+    parts_s = step.parts_s
+    assert [parts_s[name] for name in ("compute", "memory bandwidth", "input")] == pytest.approx([1.5, 1.0, 0.125])
+    assert parts_s["launch"] == pytest.approx(step.total_s - 1.5 - 1.0 - 0.125)
+    assert parts_s["launch"] >= 1.0
+    assert find_limiter(parts_s) == "compute"
+    assert find_limiter({**parts_s, "input": 9.0}) == "input"

@@ -118,3 +118,52 @@ def test_the_load_of_several_processes_is_the_mean_over_their_time() -> None:
     assert (found.wall_s, found.own_cores, found.other_cores) == (4.0, 1.0, pytest.approx(0.15))
     assert [(one.name, one.cores) for one in found.most] == [("ffmpeg", pytest.approx(0.125))]
     assert combine_uses([]) is None
+
+
+def _windows(*steps_s: float, settled: bool | None = True) -> Any:
+    """Return the timing of a process with the given windows of two steps."""
+    meter = Meter(RULES, warm=[0.5], steps_s=list(steps_s), counts=[2] * len(steps_s), settled=settled)
+    return meter.to_json()
+
+
+@pytest.mark.parametrize(
+    ("processes", "agree", "took_s", "most_s", "enough"),
+    [
+        (2, True, 99.0, 0.0, False), (3, True, 1.0, 99.0, True), (3, False, 1.0, 99.0, False),
+        (3, False, 44.9, 99.0, False), (3, False, 45.0, 99.0, True),
+        (3, False, 1.0, 3.0, True), (3, False, 1.0, 3.1, False),
+        (5, False, 1.0, 99.0, False), (6, False, 1.0, 99.0, True),
+    ],
+)  # fmt: skip
+def test_usually_three_to_six_processes_measure_for_45_s(
+    processes: int, agree: bool, took_s: float, most_s: float, enough: bool
+) -> None:
+    """Limits are reached, not passed; two windows of two steps of 0.5 and 1 s take 3 s."""
+    pooled = _windows(0.5, 1.0) | {"stopped": "converged" if agree else "time"}
+
+    assert is_enough(
+        pooled, several=ProcessLimits(), processes=processes, took_s=took_s, most_s=most_s
+    ) is enough  # fmt: skip
+
+
+def test_processes_that_agree_are_as_sure_as_their_windows() -> None:
+    """By hand: medians of 2 s in both, so the interval is that of 12 windows, from the third to the tenth.
+
+    12 values have 95 % between the ranks 3 and 10 (tail of 0, 1 and 2 of 12: 79 / 4096 = 1.9 %).
+    """
+    each = [_windows(1.0, 1.0, 1.5, 2.5, 3.0, 3.0, settled=settled) for settled in (True, False)]
+    found = pool_timings(each, width=1.0)
+
+    assert (found["median_s"], found["low_s"], found["high_s"]) == (2.0, 1.0, 3.0)
+    assert (found["width"], found["stopped"]) == (1.0, "converged")
+    assert (found["warm_up"]["windows_s"], found["warm_up"]["settled"]) == ([0.5, 0.5], False)
+    assert (found["windows_per_process"], found["steps_per_window"]) == ([6, 6], [2] * 12)
+
+
+def test_a_process_in_warm_up_leaves_open_whether_all_settled() -> None:
+    """One without counted windows does not count; with none counted, the first is told."""
+    open_, counted = _windows(1.0, settled=None), _windows(1.0)
+
+    assert pool_timings([open_, counted], width=1.0)["warm_up"]["settled"] is None
+    assert pool_timings([_windows(), counted], width=1.0)["process_medians_s"] == [1.0]
+    assert pool_timings([_windows()], width=1.0) == _windows() | {"process_medians_s": []}

@@ -67,3 +67,38 @@ def test_the_mean_weighs_windows_by_their_steps() -> None:
 def test_quantiles_are_those_of_students_distribution() -> None:
     """`scipy.stats`, to the three decimals of the published table, from one degree of freedom on."""
     assert pytest.approx(stats.t.ppf(0.975, range(1, 16)), abs=5e-4) == T_975
+
+
+@pytest.mark.parametrize(
+    ("values", "drift"), [((1.0, 1.0, 9.0), 0.0), ((2.0, 2.0, 3.0, 3.0), 0.5), ((2.0, 2.0, 7.0, 1.0, 1.0), -0.5)]
+)
+def test_drift_by_hand(values: tuple[float, ...], drift: float) -> None:
+    """Three values have no halves of two; of five, the one in the middle belongs to none."""
+    assert compute_drift(values) == drift
+
+
+@pytest.mark.parametrize(
+    ("values", "settled"),
+    [
+        ((1.0, 1.0, 1.0, 1.0625), True),  # halves differ by 1/32, the last is off by 1/16: just within both
+        ((1.0, 1.0, 1.0), False),  # too few
+        ((1.0, 1.0, 1.0, 1.5), False),
+        ((1.0, 1.0, 1.5, 1.0), False),
+    ],
+)
+def test_values_are_settled_up_to_the_limit(values: tuple[float, ...], settled: bool) -> None:
+    """Four values within 1/32 = 3.125 %, single ones within twice that."""
+    assert is_settled(values, last=4, within=1 / 32) is settled
+
+
+@pytest.mark.parametrize(("odd", "settled"), [(3, True), (4, False), (5, False)])
+def test_only_the_last_two_values_must_be_no_outliers(odd: int, settled: bool) -> None:
+    """One of six takes half as long again: the medians of both halves are 1 all the same."""
+    assert is_settled([1.0] * odd + [1.5] + [1.0] * (5 - odd), last=6, within=0.03) is settled
+
+
+def test_spread_by_hand() -> None:
+    """Quartiles of 1, 2, 3, 4 at ranks 5/4 and 15/4: 2.5 apart, as much as the median; one value has none."""
+    assert summarize([1.0, 2.0, 3.0, 4.0], [1] * 4).spread == 1.0
+    assert summarize([1.0, 3.0], [1, 1]).spread is not None
+    assert summarize([1.0], [1]).spread is None

@@ -217,3 +217,111 @@ def test_processes_share_the_time_and_each_measures_long_enough() -> None:
     long, short = (MeasurementRules.for_each_process(processes=3, together_s=seconds) for seconds in (21.0, 3.0))
     assert (long.most_s, long.least_s, long.warm_up_s) == (7.0, 2.0, 4.0)
     assert (short.most_s, short.least_s, short.warm_up_s) == (1.0, 1.0, 1.0)
+
+
+def test_the_first_epoch_has_no_step_before_its_own() -> None:
+    """By hand: 30 steps of 10 ms an epoch are three windows of ten, also in the second; 31 would be 10, 11, 9."""
+    meter = Meter(MeasurementRules(window_s=0.098, settle_windows=2, least_s=100.0, most_s=100.0))
+    for epoch in range(2):
+        _ends((10.0 * epoch + 0.01 * i for i in range(31)), meter)
+        meter.pause()
+
+    assert (len(meter.warm), meter.counts) == (2, [10] * 4)
+
+
+def _run_to_the_end(rules: MeasurementRules, *steps_s: float) -> Meter:
+    """Return a finished meter of steps that repeat; their times are binary fractions, so that sums are exact."""
+    meter = Meter(rules)
+    for now_s in itertools.accumulate(itertools.chain([0.0], itertools.cycle(steps_s))):
+        meter.ended(now_s)
+        if meter.done:
+            return meter
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("limits", "windows"),
+    [
+        ({"fewest": 10, "least_s": 1.0, "most_s": 9.0}, 10),
+        ({"fewest": 10, "least_s": 6.0, "most_s": 9.0}, 12),  # 12 x 0.5 s
+        ({"fewest": 10, "least_s": 1.0, "most_s": 4.0}, 8),  # 8 x 0.5 s, whatever the fewest are
+        ({"fewest": 2, "least_s": 1.0, "most_s": 1.0}, 6),  # fewer have no interval
+    ],
+)
+def test_windows_end_as_soon_as_a_limit_is_reached(limits: dict[str, float], windows: int) -> None:
+    """By hand: windows of one step of 0.5 s, the first two of which are the warm-up."""
+    rules = MeasurementRules(window_s=0.5, settle_windows=2, **limits)  # type: ignore[arg-type]
+    meter = _run_to_the_end(rules, 0.5)
+
+    assert (len(meter.warm), len(meter.steps_s), meter.why) == (2, windows, "converged")
+
+
+@pytest.mark.parametrize(
+    ("other_s", "width", "why"),
+    [(1 + 1 / 64, 0.02, "converged"), (1 + 1 / 32, 0.02, "time"), (1.25, 0.25 / 1.125, "converged")],
+)
+def test_a_median_is_known_when_its_interval_is_no_wider_than_allowed(
+    other_s: float, width: float, why: str
+) -> None:
+    """By hand: of six windows of 1 s and 1 + x s by turns, the interval is x wide, the median 1 + x/2.
+
+    That is 1.6 %, 3.1 % and exactly what is allowed.
+    """
+    rules = MeasurementRules(settle_windows=2, settle_within=1.0, width=width, least_s=1.0, most_s=6.0)
+
+    assert _run_to_the_end(rules, 1.0, other_s).why == why
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "warm", "settled", "counted", "why"),
+    [
+        ((1 / 8,), 6, True, 16, "converged"),  # 2 s at least
+        ((1 / 4,), 6, True, 10, "converged"),  # ten windows at least
+        ((5 / 2,), 6, True, 8, "converged"),  # 20 s at most
+        ((1 / 4, 3 / 4), 8, False, 40, "time"),  # 4 s of warm-up, 20 s of windows
+        ((1, 1 + 1 / 32), 6, False, 20, "time"),  # they differ by 3.1 %: neither settled, nor sure to 2 %
+    ],
+)
+def test_the_usual_rules_by_hand(
+    steps_s: tuple[float, ...], warm: int, settled: bool, counted: int, why: str
+) -> None:
+    """Windows of one step: it takes at least 0.1 s. Six of them must agree within 3 % to end the warm-up."""
+    meter = _run_to_the_end(MeasurementRules(), *steps_s)
+
+    assert (len(meter.warm), meter.settled, len(meter.steps_s), meter.why) == (warm, settled, counted, why)
+
+
+def test_a_window_takes_a_tenth_of_a_second() -> None:
+    """By hand: 0.1 s are 6.4 steps of 1/64 s, so 6; the first window ends after the 7th."""
+    meter = _run_to_the_end(MeasurementRules(), 1 / 64)
+
+    assert set(meter.counts) == {6}
+
+
+def test_a_process_without_counted_windows_has_no_median() -> None:
+    """The warm-up is told, and that the measurement was stopped."""
+    meter = Meter(MeasurementRules(window_s=0.5))
+    assert [meter.ended(now_s) for now_s in (0.0, 0.25, 0.5)] == [False, False, True]
+
+    assert not meter.done
+    assert meter.to_json() == {
+        "median_s": None, "windows_s": [], "steps_per_window": [],
+        "warm_up": {"windows_s": [0.25], "settled": None}, "stopped": "stopped",
+    }  # fmt: skip
+
+
+def test_a_clock_that_stands_still_ends_no_window() -> None:
+    """A second step at the same time takes none, which no window may say."""
+    meter = Meter(MeasurementRules(window_s=0.5))
+    assert [meter.ended(now_s) for now_s in (0.0, 0.5, 0.5)] == [False, True, False]
+
+    assert meter.pause() is False
+    assert meter.warm == [0.5]
+
+
+def test_a_step_too_short_for_the_clock_is_taken_for_a_tenth_of_a_microsecond() -> None:
+    """By hand: 1.05 x 0.1 ms of such steps are 1,050; then each takes 1 s and fills a window."""
+    meter, device = measured(lambda step: float(step > 0), MeasurementRules(window_s=1e-4))
+    windows = len(meter.warm) + len(meter.steps_s)
+
+    assert device.started == 1 + 1050 + (windows - 1)

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import pytest
 from factories import FakePredictor, make_workload
+from gpuplan.estimate_document import read_offers
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.estimate import Estimate
@@ -16,9 +17,8 @@ from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.offer_estimate import BestBatch, ServingEstimate
 from gpuplan.plan.question import Question
 from gpuplan.plan.select import Filters, select
-from gpuplan.records import to_plain
+from gpuplan.records import round_floats, to_plain
 from gpuplan.render.estimate_output import format_estimate_json
-from gpuplan.render.output import format_compact_json
 from gpuplan.settings_entries import Discount, Tax
 from gpuplan.units import Interval
 
@@ -55,12 +55,35 @@ def estimate(terms: CostTerms = PLAIN, *, hosts: tuple[int, ...] = (1,), **chang
     ids=["plain", "discount, tax and minimum", "unknown length", "long, two machines"],
 )
 def test_every_offer_of_the_catalog_reads_as_its_object(answer: Estimate) -> None:
-    """Law: one line an offer, equal to the object's, unknown, free, spot and several devices included."""
-    text = format_estimate_json(answer)
+    """Law: merged with its devices, an entry is the object to six digits; unknown, free, spot and several devices
+    included.
+    """
+    document = json.loads(format_estimate_json(answer))
 
-    lines = [line.strip().removesuffix(",") for line in text.splitlines() if line.startswith('    {"provider"')]
-    assert lines == [format_compact_json(one.to_json()) for one in answer.offers]
-    assert json.loads(text) == json.loads(json.dumps(answer.to_json()))
+    assert document == json.loads(json.dumps(answer.to_json()))
+    for read, one in zip(read_offers(document), answer.offers, strict=True):
+        whole = one.to_json()
+        del whole["usd_per_1000_steps"]
+        assert read == json.loads(json.dumps(round_floats(whole)))
+
+
+def test_facts_stand_once() -> None:
+    """Every entry of `devices[]` and source of a price has an offer; equal ones have one entry."""
+    document = estimate().to_json()
+    keys = [one["price_source"] for one in document["offers"] if one["price_source"]]
+
+    assert {one["device"] for one in document["offers"]} == set(range(len(document["devices"])))
+    assert len({json.dumps(one) for one in document["devices"]}) == len(document["devices"])
+    assert set(keys) == set(document["price_sources"])
+    assert len(set(document["price_sources"].values())) == len(document["price_sources"])
+    assert not {"limiter_why", "steps", "bill", "spot"} & {key for one in document["offers"] for key in one}
+
+
+def test_plans_of_earlier_versions_are_read_as_they_are() -> None:
+    """Their entries have no `device`: they are whole."""
+    whole = [one.to_json(breakdown=True) for one in estimate().offers[:3]]
+
+    assert read_offers({"offers": whole}) == whole
 
 
 def test_second_plans_and_predictions_are_written_too() -> None:

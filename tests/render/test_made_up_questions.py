@@ -18,7 +18,7 @@ from gpuplan.plan.select import Filters, OfferContext, Selection
 from gpuplan.render.estimate_html import format_estimate_html
 from gpuplan.render.estimate_output import format_estimate_json
 from gpuplan.render.estimate_screen import select_shown_offers
-from gpuplan.render.report.text import ReportCurrency, build_recommendations
+from gpuplan.render.report.view import build_view
 
 RATES = {"CPU": 0.05, "T4": 1.0, "RTX3090": 3.0, "TPU-v5e": 8.0, "A100-80GB": 9.0, "H100-SXM": 20.0, "B200": 40.0}
 DEVICES = {name: make_accelerator(name, tflop_per_s=rate, memory_gib=24.0) for name, rate in RATES.items()}
@@ -85,17 +85,16 @@ def test_json_notebook_and_report_agree(asked: tuple[str, Estimate]) -> None:
     """One sentence everywhere; the picks of JSON are those of the decision and the cards of the report."""
     _, answer = asked
     plan = json.loads(format_estimate_json(answer))
-    money = ReportCurrency()
+    view = build_view(plan)
 
-    assert plan["decision"]["sentence"] == answer.decision.sentence
+    assert plan["decision"]["sentence"] == answer.decision.sentence == view["headline"]
     assert answer.decision.sentence in re.sub("&#x27;", "'", format_estimate_html(answer))
-    picks = [plan["decision"][role] for role in ("recommended", "free", "cheaper", "faster")]
-    taken = picks[0]
+    taken = plan["decision"]["recommended"]
     assert (taken is None) == (answer.decision.recommended is None)
+    assert len(view["cards"]) == len(answer.decision.roles())
     if taken is not None:
-        first = build_recommendations(plan, money)[0]
-        assert first["title"].startswith("Take")
-        assert taken["accelerator"] in first["device"]
+        assert view["cards"][0]["mark"] == "take"
+        assert view["cards"][0]["where"].startswith(taken["instance_type"])
 
 
 def test_every_named_accelerator_has_its_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def test_inference_needs_neither_loss_nor_optimizer() -> None:
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("ResNet5O", "unknown Keras application"),
+        ("ResNet5O", "unknown model"),
         ("ResNet50?clases=3", "clases"),
         ("ResNet50?include_top=false", "no fixed shape"),
         ("models.py:vgg", "no function `vgg`"),

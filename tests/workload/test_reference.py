@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import UsageError
+from gpuplan.workload.model_names import APPLICATIONS
 from gpuplan.workload.reference import parse_reference
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,16 +61,15 @@ def test_relative_paths_start_from_the_base(folder: Path) -> None:
         ("nothing.py", "no such file"),
         ("nothing.keras", "no such file"),
         ("nothing.py:build", "no such file"),
-        ("notes.txt", "unknown file type"),
+        ("notes.txt", "no file that gpuplan reads"),
         ("train.py?epochs=3", "belong to functions"),
         ("models.py:vgg?size", "cannot read `size`"),
-        ("models.py:two words", "not a function name"),
+        ("models.py:two words", "names no function"),
         ("a-b:build", "neither a `.py` file nor a module"),
         ("", "empty"),
-        ("resnet-50", "cannot interpret"),
         ("keras_hub:two words", "not the name of a preset"),
         ("keras_hub:./nowhere", "no such file"),
-        ("torchvision.models.resnet50", "cannot interpret"),
+        ("torchvision.models.resnet50", "unknown model"),
     ],
 )
 def test_what_fits_no_form_is_a_usage_error_with_a_hint(folder: Path, text: str, message: str) -> None:
@@ -80,6 +80,30 @@ def test_what_fits_no_form_is_a_usage_error_with_a_hint(folder: Path, text: str,
     assert caught.value.hint
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("resnet-50?classes=10", "ResNet50?classes=10"),
+        ("efficientnet_b0", "EfficientNetB0"),
+        ("gemma_2b", "keras_hub:gemma_2b_en"),
+        ("bert-base-uncased", "keras_hub:bert_base_en_uncased"),
+        ("keras_hub:gemma-2b", "keras_hub:gemma_2b_en"),
+    ],
+)
+def test_a_known_name_in_another_spelling_is_taken(text: str, meant: str) -> None:
+    """The names of `keras.applications`, and of Keras Hub's presets with or without the language."""
+    assert parse_reference(text, base=Path("/")).text == meant
+
+
+def test_applications_are_those_of_keras() -> None:
+    """The list saves the import of Keras, and is that of the version that is installed."""
+    import keras
+
+    here = {name for name in dir(keras.applications) if callable(getattr(keras.applications, name))}
+
+    assert set(APPLICATIONS) == here
 
 
 @given(st.recursive(st.booleans() | st.integers() | st.none(), lambda inner: st.lists(inner, max_size=3)))

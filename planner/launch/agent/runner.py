@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
         with suppress(OSError):  # a full disk ends no training
             write_json(work / "steps.json", {"attempt": params["attempt"], **clock.to_json()})
 
-    clock = StepClock(on_step=_StopLossMonitor(params, control), report=report)
+    clock = StepClock(on_step=build_stop_loss(params, control), report=report)
 
     def leave(*_: object) -> None:
         control.leave = True
@@ -111,24 +111,22 @@ class _AfterImport:
         return spec
 
 
-class _StopLossMonitor:
-    """Compares the first steps with the plan, once."""
+def build_stop_loss(params: dict[str, Any], control: ControlFlags) -> Callable[[list[float]], None]:
+    """Return the function that compares the first steps with the plan, once enough of them are timed."""
+    rule, planned = params["stop_loss"], params["step_s"]
 
-    def __init__(self, params: dict[str, Any], control: ControlFlags) -> None:
-        self._rule, self._planned, self._control = params["stop_loss"], params["step_s"], control
-        self._report = Path(params["work"]) / "stop_loss.json"
-
-    def __call__(self, times_s: list[float]) -> None:
-        """Check the step times once enough steps are timed."""
-        if self._planned is None or self._rule["action"] == "off" or len(times_s) != self._rule["steps"]:
+    def check(times_s: list[float]) -> None:
+        if planned is None or rule["action"] == "off" or len(times_s) != rule["steps"]:
             return
-        low_s, high_s = self._planned["low"], self._planned["high"]
-        verdict = check_step_times(times_s, low_s=low_s, high_s=high_s, factor=self._rule["factor"])
-        stopped = bool(verdict) and self._rule["action"] == "stop" and statistics.median(times_s) > high_s
-        write_json(self._report, {"verdict": verdict, "stopped": stopped})
+        low_s, high_s = planned["low"], planned["high"]
+        verdict = check_step_times(times_s, low_s=low_s, high_s=high_s, factor=rule["factor"])
+        stopped = bool(verdict) and rule["action"] == "stop" and statistics.median(times_s) > high_s
+        write_json(Path(params["work"]) / "stop_loss.json", {"verdict": verdict, "stopped": stopped})
         if verdict:
             print(f"gpuplan: {verdict}{'; stopping' if stopped else ''}", file=sys.stderr, flush=True)  # noqa: T201
-        self._control.leave = self._control.leave or stopped
+        control.leave = control.leave or stopped
+
+    return check
 
 
 if __name__ == "__main__":

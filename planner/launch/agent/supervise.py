@@ -228,10 +228,5 @@ def _search_path() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, (there, os.environ.get("PYTHONPATH"))))}
 
 
-def main(folder: Path) -> int:
-    """Supervise the attempt of a folder."""
-    return Supervisor(folder).run()
-
-
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(Supervisor(Path(sys.argv[1])).run())

@@ -6,12 +6,14 @@ An adapter of a cloud fills in what differs: its options, its calls, how it read
 from __future__ import annotations
 
 import ipaddress
-import json
+import tomllib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
+from importlib.resources import files
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -91,6 +93,7 @@ class CloudBase(Adapter, Generic[Options]):
     disk_usd_per_gb_hour: Decimal  # an upper bound
     address_usd_per_hour: Decimal
     threads = 1  # places asked at the same time
+    before_zone = ""  # between a region and the end of the name of its zone
     _clock: ServerDateClock
 
     @abstractmethod
@@ -101,9 +104,9 @@ class CloudBase(Adapter, Generic[Options]):
     def describe_limits(self, candidate: LaunchCandidate, chosen: Options) -> tuple[str, ...]:
         """Return the price's exclusions and other notes."""
 
-    @abstractmethod
-    def list_zones(self, candidate: LaunchCandidate, chosen: Options) -> Sequence[str | None]:
-        """Return the zones to try for a candidate; None: the cloud chooses."""
+    def list_zones(self, candidate: LaunchCandidate, chosen: Any) -> Sequence[str | None]:
+        """Return the zones to try for a candidate, such as `eastus-1`; None: the cloud chooses."""
+        return [f"{candidate.region}{self.before_zone}{one}" for one in chosen.zones] or [None]
 
     @abstractmethod
     def build_attempt(self, draft: Draft[Options]) -> Attempt:
@@ -125,9 +128,9 @@ class CloudBase(Adapter, Generic[Options]):
     def ask_leftovers(self, regions: Sequence[str] | None, failed: Failed) -> Questions[Leftover]:
         """Return how to list the other resources of each place."""
 
-    def read_outcome(self, request: LaunchRequest, chosen: Options) -> bytes | None:
-        """Return the result in the bucket; None without one. CloudError of kind ABSENT counts as none."""
-        return None
+    def read_outcome(self, request: LaunchRequest, chosen: Options) -> bytes:
+        """Return the result in the chosen bucket; CloudError of kind ABSENT without one."""
+        raise NotImplementedError
 
     def find_slack_s(self, candidate: LaunchCandidate) -> float:
         """Return the time from the cap to the latest end of billing [s]."""
@@ -219,7 +222,10 @@ class CloudBase(Adapter, Generic[Options]):
         return list(chain(*answers.values())), {**failed, **silent}
 
     def outcome(self, request: LaunchRequest) -> RunOutcome | None:
-        data = none_if_absent(lambda: self.read_outcome(request, self.read_options(request.options)))
+        chosen: Any = self.read_options(request.options)
+        if not getattr(chosen, "bucket", ""):
+            return None
+        data = none_if_absent(lambda: self.read_outcome(request, chosen))
         return None if data is None else RunOutcome.model_validate_json(data)
 
     def _now(self) -> datetime:
@@ -240,6 +246,11 @@ def none_if_absent(ask: Callable[[], Answer]) -> Answer | None:
         if fault.kind is ErrorKind.ABSENT:
             return None
         raise
+
+
+def build_timer(fires_after_s: float, how: str) -> CapLayer:
+    """Return the layer of the timer that the start-up script sets."""
+    return CapLayer(name="timer", where="machine", fires_after_s=fires_after_s, how=how)
 
 
 CONSOLE_BYTES = 1 << 16  # read from the end of a console
@@ -295,9 +306,17 @@ def _require_narrow_network(text: str) -> None:
         )
 
 
-def index_codes(codes: Mapping[ErrorKind, str]) -> dict[str, ErrorKind]:
-    """Return the kind of each error code, from a text of codes for each kind."""
-    return {code: kind for kind, text in codes.items() for code in text.split()}
+@cache
+def load_interface(cloud: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the `interface.toml` of a cloud: verb and path of its methods by name, and error codes by kind."""
+    text = files(f"{__package__}.{cloud}").joinpath("interface.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def load_error_kinds(cloud: str) -> dict[str, ErrorKind]:
+    """Return the kind of each error code of a cloud."""
+    codes = load_interface(cloud)["error_codes"]
+    return {code: ErrorKind[kind] for kind, text in codes.items() for code in text.split()}
 
 
 def find_status_kind(status: int, own: Mapping[int, ErrorKind]) -> ErrorKind:
@@ -340,16 +359,3 @@ def read_price_list(
     if currency != "USD":
         raise CloudError(ErrorKind.INVALID, "OtherCurrency", f"{what} is priced in {currency} in {name}")
     return LivePrice(usd_per_hour=usd_per_hour, source=row.url, read_at=read_at)
-
-
-def read_answer(status: int, text: str, *, error_of: Callable[..., CloudError], makes: bool) -> dict[str, Any]:
-    """Return the JSON of an answer; raise CloudError, that of `error_of` for an error response."""
-    try:
-        body = json.loads(text) if text else {}
-    except ValueError:
-        body = None
-    if status >= 400:
-        raise error_of(status, body, makes=makes)
-    if not isinstance(body, dict):
-        raise CloudError(ErrorKind.UNKNOWN, "GarbledAnswer", f"HTTP {status} without readable JSON")
-    return body

@@ -152,11 +152,6 @@ def look_up(reply: Any, path: str) -> Any:
     return found
 
 
-def extract_outputs(call: Call, reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a reply that a call keeps."""
-    return {name: look_up(reply, path) for name, path in call.keeps.items()}
-
-
 def resolve(value: Any, known: StepOutputs) -> Any:
     """Return a parameter with its references replaced by values that earlier calls kept.
 

@@ -7,31 +7,17 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Protocol
 
 
-class Clock(Protocol):
-    """Clock of the engine."""
+class Clock:
+    """Clock of the engine: that of the operating system."""
 
     def now(self) -> datetime:
         """Return the time of this computer in UTC: for records, never for deadlines at a cloud."""
-
-    def monotonic(self) -> float:
-        """Return the value of a monotonic clock [s]."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait [s]."""
-
-
-class SystemClock:
-    """Clock of the operating system."""
-
-    def now(self) -> datetime:
-        """Return the time in UTC."""
         return datetime.now(tz=UTC)
 
     def monotonic(self) -> float:
-        """Return the value of the monotonic clock [s]."""
+        """Return the value of a monotonic clock [s]."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:

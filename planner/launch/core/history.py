@@ -63,18 +63,13 @@ class Record(Data):
     outcome: dict[str, Any] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptHistory:
+class AttemptHistory(BegunAttempt):
     """History of one attempt, its records oldest first; the plan is None when it cannot be read.
 
     If records may be missing (`doubtful`), everything may have been sent.
     """
 
     run: str
-    provider: str
-    owner: str
-    owner_name: str
-    attempt: Attempt
     records: tuple[Record, ...]
     recorded_plan: LaunchPlan | None
     doubtful: bool = False
@@ -191,8 +186,7 @@ class AttemptHistory:
     @property
     def lived_s(self) -> Decimal | None:
         """Life of the machine by the cloud's clock; None: unknown [s]."""
-        lived = [record.lived_s for record in self._all("ended") if record.lived_s is not None]
-        return lived[-1] if lived else None
+        return next((one.lived_s for one in reversed(self.records) if one.lived_s is not None), None)
 
     @property
     def cost_at_most_usd(self) -> Decimal:
@@ -229,8 +223,7 @@ class History:
     @property
     def finished(self) -> str | None:
         """Reason why the run is finished; None while it is not."""
-        whys = [record.why for record in self.records if record.event == "finished"]
-        return whys[-1] if whys else None
+        return next((one.why for one in reversed(self.records) if one.event == "finished"), None)
 
     def attempts(self) -> list[AttemptHistory]:
         """Return the histories of all known attempts, oldest first; the newest plan of each number counts."""

@@ -38,7 +38,12 @@ TORN = "\x18"  # CANCEL: ends a partial line that was found when the next record
 def read_history(folder: Path) -> History:
     """Return the history of the run in a folder, with the problems of what cannot be read."""
     problems: list[str] = []
-    names = _list(folder, problems)
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        names = []
+        if not isinstance(error, FileNotFoundError):
+            problems.append(f"it cannot be read: {error.strerror}")
     records = tuple(_read_records(folder / JOURNAL, problems)) if JOURNAL in names else ()
     files = [name for name in names if name.startswith("plan-") and name.endswith(".json")]
     doubtful = bool(problems) or (bool(files) and not records)
@@ -48,17 +53,6 @@ def read_history(folder: Path) -> History:
         problems.append("it is no run of gpuplan")
     plans = _read_plans(folder, files, records, problems)
     return History(run=folder.name, plans=plans, records=records, problems=tuple(problems), doubtful=doubtful)
-
-
-def _list(folder: Path, problems: list[str]) -> list[str]:
-    """Return the names in a folder, none without it."""
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        problems.append(f"it cannot be read: {error.strerror}")
-        return []
 
 
 def compute_checksum(record: dict[str, Any]) -> int:

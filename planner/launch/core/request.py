@@ -212,16 +212,6 @@ def build_tags(*, request: LaunchRequest, number: int, candidate: LaunchCandidat
     }
 
 
-def parse_usd_tag(text: str | None) -> Decimal | None:
-    """Return the price in a tag, or None.
-
-    Example:
-        >>> parse_usd_tag("526000")
-        Decimal('0.526')
-    """
-    return Decimal(text) / MICRO if text and text.isdecimal() else None
-
-
 def build_run_name(fingerprint: str, sequence: int) -> str:
     """Return the name of a run: its plan's hash and a sequence number.
 
@@ -262,12 +252,12 @@ def parse_tags(tags: Mapping[str, str], *, started_at: datetime, wait_s: float =
 
     `started_at` is its start by the cloud's clock, `wait_s` the longest time from there to the cap's start [s].
     """
-    cap_s = tags.get("gpuplan-cap-s", "")
+    cap_s, price = tags.get("gpuplan-cap-s", ""), tags.get("gpuplan-microusd-per-hour", "")
     cap_from = started_at + timedelta(seconds=wait_s)
     return {
         **parse_owner_tags(tags),
         "owner_name": tags.get(TAG_OWNER_NAME, ""),
-        "usd_per_hour": parse_usd_tag(tags.get("gpuplan-microusd-per-hour")),
+        "usd_per_hour": Decimal(price) / MICRO if price.isdecimal() else None,
         "cap_from": cap_from,
         "cap_at": cap_from + timedelta(seconds=int(cap_s)) if cap_s.isdecimal() and len(cap_s) < 10 else None,
     }

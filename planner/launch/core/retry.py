@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from .api_call import RETRIED, Call, CloudError, ErrorKind, StepOutputs, extract_outputs, look_up, resolve
+from .api_call import RETRIED, Call, CloudError, ErrorKind, StepOutputs, look_up, resolve
 from .clock import BackoffPolicy, Clock
 from .cloud_adapter import Adapter
 from .launch_plan import EventName, LaunchEvent
@@ -29,27 +29,16 @@ def find_unmet_expectation(expects: Mapping[str, Any], reply: Mapping[str, Any],
         ''
     """
     for path, expected in expects.items():
-        found = look_up(reply, path)
-        wanted = resolve(expected, known)
-        if not _holds(found, wanted):
-            return f"{path} is {found!r}, not {_described(wanted)}"
+        found, wanted = look_up(reply, path), resolve(expected, known)
+        described = "set" if wanted is None else repr(wanted)
+        holds = found is not None and wanted in (None, found)
+        if isinstance(wanted, Mapping) and set(wanted) == {"$not_after"}:
+            latest = wanted["$not_after"]
+            described = f"{latest} or earlier"
+            holds = bool(found) and datetime.fromisoformat(str(found)) <= datetime.fromisoformat(latest)
+        if not holds:
+            return f"{path} is {found!r}, not {described}"
     return ""
-
-
-def _holds(found: Any, wanted: Any) -> bool:
-    """Whether a value of a reply meets an expectation."""
-    if found is None:
-        return False
-    if isinstance(wanted, Mapping) and set(wanted) == {"$not_after"}:
-        return datetime.fromisoformat(str(found)) <= datetime.fromisoformat(wanted["$not_after"])
-    return wanted is None or found == wanted
-
-
-def _described(wanted: Any) -> str:
-    """Describe an expected value."""
-    if isinstance(wanted, Mapping) and set(wanted) == {"$not_after"}:
-        return f"{wanted['$not_after']} or earlier"
-    return "set" if wanted is None else repr(wanted)
 
 
 _AWAITED = frozenset({ErrorKind.ABSENT, ErrorKind.TRANSIENT})  # kinds that a call with patience_s waits for
@@ -71,30 +60,17 @@ class CallRunner:
         self.receive(LaunchEvent(at=self.clock.now(), event=event, **where, message=message, details=details))
 
     def settle(self, call: Call, known: StepOutputs, *, number: int) -> dict[str, Any]:
-        """Send a call until it is done or refused; return the values that it keeps.
+        """Send a call until it is done or refused, or find its existing result; return the values that it keeps.
 
         Raises:
             CloudError: Refused; of a retried kind after the last try; or its name is taken by another resource.
         """
-        try:
-            return self._settled(call, known, number=number)
-        except CloudError as fault:
-            fault.way_out = fault.way_out or call.way_out
-            raise
-
-    def settle_quietly(self, call: Call, known: StepOutputs, *, number: int) -> dict[str, Any]:
-        """Send a call that makes nothing until it is done or refused; return the reply."""
-        return self._repeated(call, resolve(call.params, known), known, number=number)
-
-    def _settled(self, call: Call, known: StepOutputs, *, number: int) -> dict[str, Any]:
-        """Send a call until it is done, or find its existing result; return the values that it keeps."""
         if call.find_first:
             values = self.find_existing(call, known, number=number)
             if values is not None:
                 self.log.record("done", attempt=number, step=call.step, kept=values)
                 return values
-        params = resolve(call.params, known)
-        canonical = json.dumps(params, sort_keys=True, separators=(",", ":"))
+        canonical = json.dumps(resolve(call.params, known), sort_keys=True, separators=(",", ":"))
         self.log.record(
             "intent",
             attempt=number,
@@ -105,14 +81,11 @@ class CallRunner:
             params_sha256=hashlib.sha256(canonical.encode()).hexdigest(),
         )
         try:
-            reply = self._repeated(call, params, known, number=number)
+            values = self.read_outputs(call, known, number=number)
         except CloudError as fault:
             if fault.kind is not ErrorKind.EXISTS or call.find is None:
                 raise
-            found = self.settle_quietly(call.find, known, number=number)
-            values = extract_outputs(call.find, found)
-        else:
-            values = extract_outputs(call, reply)
+            values = self.read_outputs(call.find, known, number=number)
         self.log.record("done", attempt=number, step=call.step, kept=values)
         return values
 
@@ -126,16 +99,15 @@ class CallRunner:
         if call.find is None:
             return None
         try:
-            return extract_outputs(call.find, self.settle_quietly(call.find, known, number=number))
+            return self.read_outputs(call.find, known, number=number)
         except CloudError as fault:
             if fault.kind not in absent:
                 raise
         return None
 
-    def _repeated(
-        self, call: Call, params: Mapping[str, Any], known: StepOutputs, *, number: int
-    ) -> dict[str, Any]:
-        """Send a call until its expectations hold."""
+    def read_outputs(self, call: Call, known: StepOutputs, *, number: int) -> dict[str, Any]:
+        """Send a call until its expectations hold, recording errors only; return the values that it keeps."""
+        params = resolve(call.params, known)
         until = self.clock.monotonic() + call.patience_s
         for looks in itertools.count():
             try:
@@ -146,9 +118,10 @@ class CallRunner:
             else:
                 problem = find_unmet_expectation(call.expects, reply, known)
                 if not problem:
-                    return reply
+                    return {name: look_up(reply, path) for name, path in call.keeps.items()}
                 if self.clock.monotonic() >= until:
-                    raise CloudError(ErrorKind.INVALID, "NotAsExpected", f"`{call.step}`: {problem}")
+                    what = f"`{call.step}`: {problem}"
+                    raise CloudError(ErrorKind.INVALID, "NotAsExpected", what, way_out=call.way_out)
             self.clock.sleep(self.backoff.poll_delay_s(looks))
         raise AssertionError("unreachable: the loop has no end of its own")
 
@@ -161,6 +134,7 @@ class CallRunner:
             except CloudError as fault:
                 about = {"kind": fault.kind, "code": fault.code, "message": str(fault), "scope": fault.scope}
                 self.log.record("fault", attempt=number, step=call.step, **about)
+                fault.way_out = fault.way_out or call.way_out
                 raise
 
         return self.retry(send, what=call.step, number=number, step=call.step)

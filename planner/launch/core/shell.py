@@ -72,18 +72,6 @@ def split_git_source(place: str) -> tuple[str, str]:
     return f"{head}{slash}{name}", reference
 
 
-def build_clone_commands(place: str, folder: str) -> list[str]:
-    """Return the commands that clone `URL@REF` into a folder.
-
-    Example:
-        >>> build_clone_commands("https://host/repo@v1", "code")
-        ['git clone -q -- https://host/repo code', 'git -C code checkout -q v1']
-    """
-    url, reference = split_git_source(place)
-    clone = f"git clone -q -- {quote(url)} {folder}"
-    return [clone, f"git -C {folder} checkout -q {quote(reference)}"] if reference else [clone]
-
-
 def build_container_command(image: str, *, home: str, job: str, accelerator: str) -> str:
     """Return the command that runs the supervisor within a container that has the code and its packages.
 

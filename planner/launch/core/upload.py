@@ -12,6 +12,7 @@ import io
 import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -44,27 +45,11 @@ def require_sendable(folder: Path) -> None:
         )
 
 
-# In the syntax of gitignore: a name without a slash matches at any depth, and a folder's name all below it. From
-# gitrob's signatures of files, and from where SDKs and command lines keep passwords and tokens.
-SECRETS = (
-    ".env*", "*.env", ".netrc", "_netrc", "netrc", ".git-credentials", ".pypirc", ".npmrc", ".boto", ".s3cfg",
-    ".mc", ".databrickscfg", ".passwd-s3fs", "passwd-s3fs", "rclone.conf", ".pgpass", "pgpass.conf", ".my.cnf",
-    ".mylogin.cnf", ".snowflake", ".snowsql", ".dbt", ".streamlit", ".vault-token", ".htpasswd", "htpasswd",
-    ".dockercfg", ".dockerconfigjson", ".ftpconfig", "sftp-config.json", ".*_history", ".bashrc",
-    ".bash_profile", ".zshrc", "*.pem", "*.key", "*.p8", "*.p12", "*.pkcs12", "*.pfx", "*.ppk", "*.jks",
-    "*.keystore", "*.kdb", "*.kdbx", "*.keychain*", "*.kwallet", "*.psafe3", "*.private_key", "*.ovpn", "*.rdp",
-    "*.tfvars*", "*.tfstate*", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*_rsa", "*_dsa", "*_ecdsa",
-    "*_ed25519", ".ssh", ".gnupg", ".aws", ".azure", ".oci", ".kube", ".terraform*", "kaggle.json", ".kaggle",
-    ".ngc", ".modal.toml", ".runpod", ".lambda_cloud", ".vast_api_key", ".lightning", ".comet.config",
-    ".cdsapirc", ".ecmwfapirc", "**/.config/gcloud", "**/.config/gh", "**/.config/hub", "**/.config/doctl",
-    "**/.config/rclone", "**/.config/vastai", "**/.config/sops", "**/.config/pypoetry/auth.toml",
-    "**/.docker/config.json", "**/.cache/huggingface", "**/.huggingface", ".hf_token*", "hf_token",
-    "hf_token.txt", "**/.cargo/credentials*", "**/.gem/credentials", "credentials", "credentials.json",
-    "credentials.csv", "credentials.db", "credentials.ini", "credentials.toml", "credentials.y*ml",
-    "*accessKeys.csv", "rootkey.csv", "adc.json", "token.pickle", "secrets.toml", "secrets.y*ml", "secrets.json",
-    ".secrets*", "*api_key.txt", "*apikey.txt", "client_secret*.json", "application_default_credentials.json",
-    "*service_account*.json", "*service-account*.json",
-)  # fmt: skip
+SECRETS = tuple(
+    line
+    for line in files(__package__).joinpath("secrets.gitignore").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+)
 # Beyond their names: SSH keys, service accounts, and what OAuth's clients and users keep.
 KEY = re.compile(
     rb'PRIVATE KEY-----|"(private_?key(_id)?|client_?secret|refresh_?token|secret_?access_?key)"\s*:\s*"', re.I

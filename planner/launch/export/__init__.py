@@ -42,11 +42,8 @@ def export_offer(args: LaunchArgs, *, engine: str, file: str) -> dict[str, Any]:
         "offer": task.offer.model_dump(mode="json"),
         "sharding": task.offer.describe_layout(hosts=task.hosts),
         "worst_case_usd": task.worst_case_usd,
+        **found,
         "apply": found["apply"].replace("FILE", shlex.quote(file)),
-        "stop": found["stop"],
-        "stops": found["stops"],
-        "open": found["open"],
-        "document": found["document"],
     }
 
 

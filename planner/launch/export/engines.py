@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -28,39 +29,18 @@ _SPOT_LABELS = {
     "gcp": {"cloud.google.com/gke-spot": "true"},
     "azure": {"kubernetes.azure.com/scalesetpriority": "spot"},
 }
-# Topologies by chips. github.com/AI-Hypercomputer/xpk, src/xpk/core/system_characteristics.py, 367c838: labels of
-# GKE's nodes, and the default shape of each size. Slices of one host with 1, 4 and 8 chips of v5e and v6e:
-# cloud.google.com/kubernetes-engine/docs/how-to/tpus.
-_FLAT = {
-    1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16",
-}  # fmt: skip
-_CUBES = {
-    4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8",
-    768: "8x8x12", 1024: "8x8x16", 2048: "8x16x16",
-}  # fmt: skip
-_NODES = {
-    "TPU-v4": ("tpu-v4-podslice", _CUBES),
-    "TPU-v5e": ("tpu-v5-lite-podslice", _FLAT),
-    "TPU-v5p": ("tpu-v5p-slice", _CUBES),
-    "TPU-v6e": ("tpu-v6e-slice", _FLAT),
-}
 
 
 def find_jobset_values(task: ExportTask) -> dict[str, Any]:
-    """Return the number of pods, one for each machine or host of a TPU slice, and their template."""
+    """Return the number of pods, one for each machine or host of a TPU slice, and what they need."""
     require_gpu_hosts(task, engine="Kubernetes")
     first = f"{task.name}-train-0-0.{task.name}"  # the names that JobSet and Indexed jobs give
     join = build_join_commands(first=first, hosts=str(task.hosts), index='"$JOB_COMPLETION_INDEX"')
-    command = ["bash", "-c", _build_script(task, join)]
-    container = {"name": "train", "image": task.container, "command": command}
-    return {
-        "pods": task.hosts * task.slice_hosts,
-        "pod": _build_pod(task, container, restart={"restartPolicy": "Never"}),
-    }
+    return {"pods": task.hosts * task.slice_hosts, "script": _build_script(task, join), **_find_pod_values(task)}
 
 
 def find_rayjob_values(task: ExportTask) -> dict[str, Any]:
-    """Return the templates of head and workers, and the entry point, which runs the driver on the head node."""
+    """Return what head and workers need, and the entry point, which runs the driver on the head node."""
     if task.tpu:
         raise NoAnswerError(
             f"cannot export {task.offer.instance_type} to Ray: TPUs are not supported",
@@ -69,16 +49,12 @@ def find_rayjob_values(task: ExportTask) -> dict[str, Any]:
     gpus = 0 if task.offer.accelerator == "CPU" else task.devices
     join = build_join_commands(first='"$1"', hosts=str(task.hosts), index='"$2"')
     driver = files("gpuplan.launch.export").joinpath("ray_driver.py").read_text(encoding="utf-8")
-    variables = {"GPUPLAN_DRIVER": driver, "GPUPLAN_SCRIPT": _build_script(task, join)}
-    container = {
-        "image": task.container if task.source[0] == "image" else RAY_IMAGE,
-        "env": [{"name": name, "value": value} for name, value in variables.items()],
-    }
     return {
         "entrypoint": f"{shlex.join(['python', '-c', RUN_DRIVER])} {task.hosts} {gpus}",
         "ray_version": RAY_VERSION,
-        "head": _build_pod(task, {"name": "ray-head", **container}),
-        "worker": _build_pod(task, {"name": "ray-worker", **container}),
+        "image": task.container if task.source[0] == "image" else RAY_IMAGE,
+        "variables": {"GPUPLAN_DRIVER": driver, "GPUPLAN_SCRIPT": _build_script(task, join)},
+        **_find_pod_values(task),
     }
 
 
@@ -87,33 +63,12 @@ def _build_script(task: ExportTask, join: Sequence[str]) -> str:
     return "\n".join(["set -e", *(join if task.hosts > 1 else ()), *task.setup_commands, task.run_command])
 
 
-def _build_pod(
-    task: ExportTask, container: dict[str, Any], *, restart: dict[str, str] | None = None
-) -> dict[str, Any]:
-    """Return the template of a pod for nodes of this kind, without permissions in the cluster.
-
-    Pods of several machines never share a node: pods that ask for no devices would.
-    """
-    nodes, devices = _select_nodes(task), {}
-    if task.offer.accelerator != "CPU":
-        kind = "google.com/tpu" if task.tpu else "nvidia.com/gpu"
-        devices = {kind: str(task.devices // task.slice_hosts)}
-        container = {**container, "resources": {"limits": devices, "requests": devices}}
+def _find_pod_values(task: ExportTask) -> dict[str, Any]:
+    """Return the nodes of a pod, its devices, and the taints that it tolerates."""
+    kind = "google.com/tpu" if task.tpu else "nvidia.com/gpu"
+    devices = {} if task.offer.accelerator == "CPU" else {kind: str(task.devices // task.slice_hosts)}
     taints = [*devices, *(_SPOT_LABELS["azure"] if task.spot and task.provider == "azure" else ())]
-    spec = {
-        **(restart or {}),
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": KILL_AFTER_S,
-        "nodeSelector": nodes,
-        "tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints],
-        "containers": [container],
-    }
-    if task.hosts == 1:
-        return {"spec": spec}
-    labels = {"gpuplan-task": task.name}
-    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    return {"metadata": {"labels": labels}, "spec": {**spec, "affinity": apart}}
+    return {"nodes": _select_nodes(task), "devices": devices, "taints": taints, "kill_after_s": KILL_AFTER_S}
 
 
 def _select_nodes(task: ExportTask) -> dict[str, str]:
@@ -121,15 +76,17 @@ def _select_nodes(task: ExportTask) -> dict[str, str]:
     offer = task.offer
     found = {} if offer.region == "any" else {"topology.kubernetes.io/region": offer.region}
     if task.tpu:
-        label, topologies = _NODES.get(offer.accelerator, ("", {}))
-        if task.devices not in topologies:
+        nodes = tomllib.loads(files(__package__).joinpath("gke_nodes.toml").read_text(encoding="utf-8"))
+        kind = nodes.get(offer.accelerator, {"topologies": {}})
+        topology = kind["topologies"].get(str(task.devices))
+        if topology is None:
             raise NoAnswerError(
                 f"cannot export {offer.instance_type} to Kubernetes: no known nodes of GKE with "
                 f"{task.devices} chips of {offer.accelerator}",
-                hint=f"choose another offer: `--rank N`; known are slices of {', '.join(_NODES)}",
+                hint=f"choose another offer: `--rank N`; known are slices of {', '.join(nodes)}",
             )
-        found["cloud.google.com/gke-tpu-accelerator"] = label
-        found["cloud.google.com/gke-tpu-topology"] = topologies[task.devices]
+        found["cloud.google.com/gke-tpu-accelerator"] = kind["label"]
+        found["cloud.google.com/gke-tpu-topology"] = topology
     else:
         found["node.kubernetes.io/instance-type"], attached = task.machine
         if attached:
@@ -211,7 +168,7 @@ def find_dstack_values(task: ExportTask) -> Values:
 
 
 def find_colab_values(task: ExportTask) -> Values:
-    """Return Colab's names of the runtime, the link of the notebook, and the text of its first cells."""
+    """Return Colab's names of the runtime, and the link of the notebook."""
     offer = task.offer
     if offer.accelerator not in _RUNTIMES:
         raise NoAnswerError(
@@ -219,17 +176,27 @@ def find_colab_values(task: ExportTask) -> Values:
         )
     accelerator, gpu_type = _RUNTIMES[offer.accelerator]
     link = build_colab_link(task.source[1], f"{task.name}.ipynb")
-    badge = f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({link})\n\n"
-    about = (
-        f"`{task.spec.script}` on {offer.accelerator}, ${offer.usd_per_hour} an hour, "
-        f"{offer.cap_s} s at most. Runtime > Run all."
-    )
-    return {
-        "accelerator": accelerator,
-        "gpu_type": gpu_type,
-        "link": link,
-        "about": f"{badge}{about}" if link else about,
-    }
+    files = _write_script_cell(task)
+    return {"accelerator": accelerator, "gpu_type": gpu_type, "files": files, "link": link}
+
+
+def _write_script_cell(task: ExportTask) -> list[str]:
+    """Return the cell that writes the script, and the file of its packages, where the code lies in a folder."""
+    kind, place = task.source
+    if kind != "folder":
+        return []
+    names = filter(None, (task.spec.script, task.spec.requirements))
+    try:
+        texts = {name: (Path(place) / name).read_text(encoding="utf-8") for name in names}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{place}: {error}", hint="run the export in the folder of the script") from error
+    lines = ["from pathlib import Path", f"for name, text in {texts!r}.items():"]
+    path = "Path('code', name)"
+    return [
+        "\n".join(
+            [*lines, f"    {path}.parent.mkdir(parents=True, exist_ok=True)", f"    {path}.write_text(text)"]
+        )
+    ]
 
 
 def build_colab_link(place: str, file: str) -> str:
@@ -255,7 +222,11 @@ ENGINES = {
     "kubernetes": Engine(title="Kubernetes", template="jobset", find_values=find_jobset_values, **_CLUSTER),
     "ray": Engine(title="Ray", template="rayjob", find_values=find_rayjob_values, **_CLUSTER),
     "colab": Engine(
-        title="Colab", template="colab", find_values=find_colab_values, providers=("colab",), sources=("git",)
+        title="Colab",
+        template="colab",
+        find_values=find_colab_values,
+        providers=("colab",),
+        sources=("folder", "git"),
     ),
 }
 

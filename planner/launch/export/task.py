@@ -131,7 +131,7 @@ class ExportTask:
                 f"`--source {self.spec.source}`: {engine} takes its code from {ways}",
                 hint="push it, then `--source git:https://…`, or build a container and `--source image:NAME`"
                 if "image" in kinds
-                else "`--source .` or `--source git:https://…`",
+                else "run it in the folder of the script, without `--source`",
             )
 
 

@@ -81,13 +81,7 @@ class AwsQuery(_WithBoto3):
         endpoint = request.endpoint(self.name, "")
         with translate_aws_errors():
             client = build_aws_client("pricing", PRICING_REGION, endpoint)
-            asked = {**FILTERS, "regionCode": part.region}
-            pages = client.get_paginator("get_products").paginate(
-                ServiceCode="AmazonEC2",
-                Filters=[{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in asked.items()],
-            )
-            url = f"{client.meta.endpoint_url}/#GetProducts"
-            return [row for page in pages for text in page["PriceList"] for row in parse_products(text, url)]
+            return list_products(client, regionCode=part.region)
 
 
 class AwsSpotHistory(_WithBoto3):
@@ -102,27 +96,43 @@ class AwsSpotHistory(_WithBoto3):
         endpoint = request.endpoint(self.name, "")
         with translate_aws_errors():
             client = build_aws_client("ec2", part.region, endpoint)
-            now, types = datetime.now(UTC), sorted(self._specs.known)
-            newest: dict[tuple[str, str], Mapping[str, Any]] = {}
-            for start in range(0, len(types), MOST_TYPES):
-                pages = client.get_paginator("describe_spot_price_history").paginate(
-                    # A filter ignores types unknown in a region; `InstanceTypes` would raise an error.
-                    Filters=[{"Name": "instance-type", "Values": types[start : start + MOST_TYPES]}],
-                    ProductDescriptions=[LINUX],
-                    StartTime=now,
-                    EndTime=now,
-                )
-                for entry in (entry for page in pages for entry in page["SpotPriceHistory"]):
-                    key = (entry["InstanceType"], entry["AvailabilityZone"])
-                    is_newer = key not in newest or newest[key]["Timestamp"] < entry["Timestamp"]
-                    if is_newer and is_zone_of_region(entry["AvailabilityZone"], part.region):
-                        newest[key] = entry
-            zones: dict[str, dict[str, Decimal]] = {}
-            for (name, zone), entry in newest.items():
-                usd = parse_decimal(entry["SpotPrice"], what=f"the spot price of {name}")
-                zones.setdefault(name, {})[zone] = usd
+            zones = list_spot_prices(client, part.region, sorted(self._specs.known), now=datetime.now(UTC))
             url = f"{client.meta.endpoint_url}/#DescribeSpotPriceHistory"
         return [_build_spot_price(name, part.region, by_zone, url) for name, by_zone in zones.items()]
+
+
+def list_products(client: Any, **asked: str) -> list[ListedPrice]:
+    """Return the Linux on-demand prices of machines with these attributes; `client` is boto3's, for `pricing`."""
+    pages = client.get_paginator("get_products").paginate(
+        ServiceCode="AmazonEC2",
+        Filters=[{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in {**FILTERS, **asked}.items()],
+    )
+    url = f"{client.meta.endpoint_url}/#GetProducts"
+    return [row for page in pages for text in page["PriceList"] for row in parse_products(text, url)]
+
+
+def list_spot_prices(
+    client: Any, region: str, types: Sequence[str], *, now: datetime
+) -> dict[str, dict[str, Decimal]]:
+    """Return the current spot prices of Linux by instance type and zone; `client` is boto3's, for `ec2`."""
+    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for start in range(0, len(types), MOST_TYPES):
+        pages = client.get_paginator("describe_spot_price_history").paginate(
+            # A filter ignores types unknown in a region; `InstanceTypes` would raise an error.
+            Filters=[{"Name": "instance-type", "Values": types[start : start + MOST_TYPES]}],
+            ProductDescriptions=[LINUX],
+            StartTime=now,
+            EndTime=now,
+        )
+        for entry in (entry for page in pages for entry in page["SpotPriceHistory"]):
+            key = (entry["InstanceType"], entry["AvailabilityZone"])
+            is_newer = key not in newest or newest[key]["Timestamp"] < entry["Timestamp"]
+            if is_newer and is_zone_of_region(entry["AvailabilityZone"], region):
+                newest[key] = entry
+    zones: dict[str, dict[str, Decimal]] = {}
+    for (name, zone), entry in newest.items():
+        zones.setdefault(name, {})[zone] = parse_decimal(entry["SpotPrice"], what=f"the spot price of {name}")
+    return zones
 
 
 def is_zone_of_region(zone: str, region: str) -> bool:

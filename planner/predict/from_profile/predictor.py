@@ -93,8 +93,8 @@ def read_profile_rows(document: ProfileDocument, *, source: str) -> tuple[Profil
     try:
         if document["schema"] != PROFILE_SCHEMA:
             raise UsageError(
-                f"`{source}` has the schema `{document['schema']}`",
-                hint=f"give a file of schema `{PROFILE_SCHEMA}`",
+                f"`{source}` is no profile: its schema is `{document['schema']}`",
+                hint="write one with `gpuplan profile train.py -o profile.json`",
             )
         workloads = [Workload.from_json(data) for data in document["workloads"]]
         return tuple(_iter_rows(document, workloads, source))

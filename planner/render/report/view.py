@@ -2,129 +2,176 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
-from ...units import GIB, MS_PER_S, format_count, format_device, format_duration, format_offer_name, format_short
+from ...estimate_document import read_offers
+from ...plan.cost_terms import Currency
+from ...plan.estimate import DECISION_ROLES
+from ...plan.improvements import Improvement
+from ...units import GIB, MS_PER_S, format_count, format_device, format_duration, format_short
+from ..estimate_screen import MARKS, format_phases
+from ..offer_columns import BOUNDS, BY_NAME, OfferColumn
 from ..output import UNKNOWN
-from .text import (
-    COLUMNS,
-    ReportCurrency,
-    build_offer_rows,
-    build_recommendations,
-    describe_workload,
-    escape_invisible,
-    find_links_in_source,
-    select_shown_offers,
-)
+from .text import escape_invisible, find_links_in_source
 
-SHOWN = 6
-
-
-def format_memory_lines(offers: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each accelerator that is too small, or that a larger batch would use better.
-
-    Args:
-        offers: Offers of a plan, best first; the first per accelerator and number of devices is used.
-    """
-    first: dict[tuple[str, float], Mapping[str, Any]] = {}
-    for one in offers:
-        first.setdefault((one["accelerator"], one["devices"]), one)
-    lines = [line for one in first.values() for line in _format_lines(one)]
-    return lines[:SHOWN]
-
-
-def _format_lines(one: Mapping[str, Any]) -> list[str]:
-    name = format_device(one["accelerator"], one["devices"])
-    remedies, best = one.get("memory_remedies") or [], one.get("best_batch")
-    lines = []
-    if remedies:
-        verdict = one["memory_verdict"]
-        ways = "; ".join(w["remedy"] + ("" if w["fits"] else ", not enough by itself") for w in remedies)
-        lines.append(f"{name}: {verdict}. Possible remedies: {ways}.")
-    if best is not None:
-        faster = "" if best["speedup"] is None else f", {best['speedup']:.2g} times the samples per second"
-        run = "" if best["run_time_s"] is None else f": {format_duration(best['run_time_s']['mid'])}"
-        lines.append(f"{name} at its best batch, {best['batch_size']}{run}{faster}.")
-    return lines
-
-
+Offer = Mapping[str, Any]
+COLUMNS = tuple(
+    BY_NAME[name]
+    for name in (
+        "mark", "machine", "run_time_s", "cost_usd", "usd_per_hour", "instance_type", "region", "purchase",
+        "step_time_s", "memory_bytes", "limiter", "basis",
+    )
+)  # fmt: skip
+ROWS_SHOWN = 10
 NOTHING: Mapping[str, Any] = {"steps": [], "bills": [], "epochs": [], "turns": [], "colab": []}
 
 
 def build_view(exact: Mapping[str, Any]) -> dict[str, Any]:
     """Build the page's data from a plan, with invisible characters made visible."""
-    plan = escape_invisible(dict(exact))
-    currency = plan["terms"]["currency"]
-    money = ReportCurrency(code=currency["code"], per_usd=float(currency["per_usd"]))
-    shown = select_shown_offers(plan)
-    details = {**NOTHING, **plan.get("details", {})}
+    plan = escape_invisible({**exact, "offers": read_offers(exact)})
+    offers, details = plan["offers"], {**NOTHING, **plan.get("details", {})}
+    told = plan["terms"]["currency"]
+    currency = Currency(code=told["code"], per_usd=Decimal(told["per_usd"]))
+    picks = _find_picks(plan)
+    rows = [_build_row(one, picks.get(index, ""), currency) for index, one in enumerate(offers)]
+    first = _select_first(offers, picks)
+    chosen = [offers[index] for index in picks]
+    sharded = next((one for one in chosen if one.get("memory_parts_bytes")), None)
+    memory = _build_memory(plan, sharded)
     return {
         "plan": plan,
+        "currency": currency,
         "details": details,
-        "money": money,
         "question": describe_workload(plan),
         "headline": str(plan["decision"]["sentence"]),
-        "answers": build_recommendations(plan, money),
+        "helps": [Improvement(**one).describe() for one in plan["decision"]["improvements"]],
+        "cards": [_build_card(offers[index], mark, currency) for index, mark in picks.items()],
         "columns": COLUMNS,
-        "rows": build_offer_rows(((index, plan["offers"][index]) for index in shown), money),
-        "offers": len(plan["offers"]),
+        "top": [rows[index] for index in first[:ROWS_SHOWN]],
+        "rows": rows,
         "steps": [_build_step(step) for step in details["steps"]],
-        "memory": {**_build_memory(plan), "ways": format_memory_lines(plan["offers"])},
-        "bills": [_build_bill(plan, bill, money) for bill in details["bills"]],
-        "turns": [_format_crossover(turn) for turn in details["turns"]],
-        "colab": [_format_crossover(turn) for turn in details["colab"]],
-        "assumptions": plan["terms"]["assumptions"],
-        "given": plan["terms"]["given"],
-        "notes": _build_notes(plan),
-        "sources": [*_collect_price_sources(plan["offers"]), *_collect_chip_sources(details["steps"])],
+        "memory": {**memory, "ways": _describe_memory_ways(chosen, currency)},
+        "bills": [
+            _build_bill(offers[bill["offer"]], bill["lines"], currency)
+            for bill in details["bills"]
+            if bill["offer"] in picks  # plans of earlier versions have others too
+        ],
+        "turns": [_describe_crossover(turn) for turn in details["turns"]],
+        "colab": [_describe_crossover(turn) for turn in details["colab"]],
+        "notes": _list_notes(plan, sharded),
+        "sources": _collect_sources(offers, details["steps"]),
         "links_of": find_links_in_source,
-        "chart": _build_chart(plan, shown, details, money),
+        "chart": _build_chart(plan, first, picks, currency)
+        | {"steps": details["steps"], "memory": memory["parts"]},
     }
 
 
-def build_all_rows(exact: Mapping[str, Any], money: ReportCurrency) -> list[list[Any]]:
-    """Build the table rows for all offers of a plan."""
-    return build_offer_rows(enumerate(escape_invisible(list(exact["offers"]))), money)
+def _find_picks(plan: Mapping[str, Any]) -> dict[int, str]:
+    """Return the marks of the decision's offers by position, the recommended one first."""
+    picks: dict[int, str] = {}
+    for role in DECISION_ROLES:
+        if plan["decision"].get(role) is not None:
+            picks.setdefault(plan["decision"][role]["offer"], MARKS[role])
+    return picks
+
+
+def _select_first(offers: Sequence[Offer], picks: Iterable[int]) -> list[int]:
+    """Return the positions of the picks, then of the best offer of each kind and number of devices, by total."""
+    first: dict[object, int] = {}
+    for index, one in enumerate(offers):
+        first.setdefault((one["accelerator"], one["devices"], one["provider"] == "local"), index)
+    totals = {index: float(offers[index].get("total_usd") or "inf") for index in first.values()}
+    return list(dict.fromkeys([*picks, *sorted(totals, key=lambda index: totals[index])]))
+
+
+def _build_row(one: Offer, mark: str, currency: Currency) -> list[list[Any]]:
+    """Return text and number of each cell."""
+    if not mark and (one.get("quota") or {}).get("state") == "too_small":
+        mark = "no quota"
+    entry = {**one, "mark": mark}
+    return [[_describe(column.name, entry, currency), _find_number(column, entry)] for column in COLUMNS]
+
+
+def _describe(name: str, one: Offer, currency: Currency) -> str:
+    """Return the text of a column."""
+    text = BY_NAME[name].text
+    found = text and text(one, currency)
+    return UNKNOWN if found is None else found
+
+
+def _find_number(column: OfferColumn, one: Offer) -> float | None:
+    """Return the number by which a column is sorted: its value, or the middle of a range."""
+    value = column.get_value(one) if column.is_number else None
+    value = value["mid"] if isinstance(value, Mapping) else value
+    return None if value is None else float(value)
+
+
+def describe_workload(plan: Mapping[str, Any]) -> list[str]:
+    """Describe the workload in short phrases, without its name."""
+    work = plan["workload"]
+    parts = [
+        f"{format_count(work['parameters'])} parameters",
+        f"batch {work['batch_size']}",
+        work["precision"],
+        *([f"{work['quantization']} weights"] if work.get("quantization") else []),
+    ]
+    if phases := format_phases(plan.get("phases") or ()):
+        return [*parts, phases]
+    if work["samples"] is not None and work["epochs"] is not None:
+        return [*parts, f"{work['epochs']:,} epochs of {work['samples']:,} samples"]
+    return [*parts, "run length unknown" if work["steps"] is None else f"{work['steps']:,} steps"]
+
+
+def _build_card(one: Offer, mark: str, currency: Currency) -> dict[str, str]:
+    """Describe one offer of the decision."""
+    return {
+        "mark": mark,
+        "machine": _describe("machine", one, currency),
+        "where": _describe_place(one),
+        "takes": ", ".join(_describe(name, one, currency) for name in ("run_time_s", "cost_usd")),
+        "why": one.get("limiter_why") or "",
+    }
+
+
+def _describe_place(one: Offer) -> str:
+    return f"{one['instance_type']}, {one['region']}, {one['purchase'].replace('_', ' ')}"
 
 
 def _build_chart(
-    plan: Mapping[str, Any], shown: Iterable[int], details: Mapping[str, Any], money: ReportCurrency
+    plan: Mapping[str, Any], first: Iterable[int], picks: Mapping[int, str], currency: Currency
 ) -> dict[str, Any]:
-    """Build the chart data."""
-    front = [one["offer"] for one in plan["recommendation"]["pareto"]]
-    offers = ((index, plan["offers"][index]) for index in shown)
+    """Build the data of the charts of money, time, memory and epochs."""
+    offers, details = plan["offers"], {**NOTHING, **plan.get("details", {})}
     return {
-        "currency": money.code,
-        "perUsd": money.per_usd,
-        "points": [_build_point(one, index, front) for index, one in offers if _is_plottable(one)],
-        "steps": details["steps"],
-        "memory": _build_memory(plan)["parts"],
-        "capacity": _build_capacities(plan),
+        "currency": currency.code,
+        "perUsd": float(currency.per_usd),
+        "first": first,
+        "points": [
+            _build_point(one, index, picks.get(index, ""), currency)
+            for index in first
+            if (one := offers[index])["run_time_s"] and one["cost_usd"] and one["memory_fits"] is not False
+        ],
+        "capacity": _build_capacities(offers),
         "epochs": details["epochs"],
         "turns": [*details["turns"], *details["colab"]],
         "asked": plan["workload"]["epochs"],
     }
 
 
-def _is_plottable(one: Mapping[str, Any]) -> bool:
-    return one["run_time_s"] is not None and one["cost_usd"] is not None and one["memory_fits"] is not False
-
-
-def _build_point(one: Mapping[str, Any], index: int, front: list[int]) -> dict[str, Any]:
+def _build_point(one: Offer, index: int, mark: str, currency: Currency) -> dict[str, Any]:
     """Build the chart point of an offer with its ranges: time [s], cost [USD]."""
+    card = _build_card(one, mark, currency)
     run, cost = one["run_time_s"], one["cost_usd"]
     return {
         "offer": index,
-        "device": format_device(one["accelerator"], one["devices"]),
-        "name": format_offer_name(one["provider"], one["instance_type"]),
-        "provider": one["provider"],
-        "region": one["region"],
-        "purchase": "free" if float(cost["high"]) == 0 else one["purchase"].replace("_", " "),
-        "time": [run["low"], run["mid"], run["high"]],
-        "cost": [float(cost["low"]), float(cost["mid"]), float(cost["high"])],
-        "best": index in front,
-        "limit": one["limiter"] or UNKNOWN,
+        "mark": mark,
+        "machine": card["machine"],
+        "short": f"{format_duration(run['mid'])}, {currency.format_amount(float(cost['mid']))}",
+        "text": f"{card['machine']}\n{card['where']}\n{card['takes']}",
+        "time": [run[bound] for bound in BOUNDS],
+        "cost": [float(cost[bound]) for bound in BOUNDS],
     }
 
 
@@ -154,9 +201,8 @@ def _build_part(part: Mapping[str, Any], whole_s: float) -> dict[str, str]:
     }
 
 
-def _build_memory(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a step's memory, largest first: of the best sharded offer, else of the whole model."""
-    sharded = _find_sharded(plan)
+def _build_memory(plan: Mapping[str, Any], sharded: Offer | None) -> dict[str, Any]:
+    """Return the parts of a step's memory, largest first: of a sharded offer, else of the whole model."""
     whole = plan["workload"].get("memory_parts_bytes") or plan["workload"]["memory"]
     parts = whole if sharded is None else sharded["memory_parts_bytes"]
     rows = [{"name": name, "gib": size / GIB} for name, size in parts.items() if size]
@@ -164,86 +210,92 @@ def _build_memory(plan: Mapping[str, Any]) -> dict[str, Any]:
     return {"parts": rows, "total": sum(row["gib"] for row in rows)}
 
 
-def _find_sharded(plan: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the best offer whose devices hold parts of the model; None without any."""
-    return next((one for one in plan["offers"] if one.get("memory_parts_bytes")), None)
-
-
-def _build_capacities(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _build_capacities(offers: Iterable[Offer]) -> list[dict[str, Any]]:
     """Return the memory of each offered accelerator, smallest first [GiB]."""
     found: dict[str, float] = {}
-    for one in plan["offers"]:
+    for one in offers:
         if one["devices"] >= 1 and one["memory_available_bytes"] and one["accelerator"] != "CPU":
             found.setdefault(one["accelerator"], one["memory_available_bytes"] / GIB)
     return [{"name": name, "gib": gib} for name, gib in sorted(found.items(), key=lambda row: row[1])]
 
 
-def _build_bill(plan: Mapping[str, Any], bill: Mapping[str, Any], money: ReportCurrency) -> dict[str, Any]:
+def _describe_memory_ways(chosen: Iterable[Offer], currency: Currency) -> list[str]:
+    """Return what would make the step fit, or a larger batch use the devices better, on the decision's offers."""
+    lines = []
+    for one in chosen:
+        name = format_device(one["accelerator"], one["devices"])
+        if one["memory_remedies"]:
+            ways = "; ".join(
+                way["remedy"] + ("" if way["fits"] else ", not enough by itself") for way in one["memory_remedies"]
+            )
+            lines.append(f"{name}: {one['memory_verdict']}. Possible remedies: {ways}.")
+        if one["best_batch"] is not None:
+            lines.append(f"{name} at its best batch: {_describe('best_batch_size', one, currency)}.")
+    return lines
+
+
+def _build_bill(one: Offer, lines: Iterable[Mapping[str, Any]], currency: Currency) -> dict[str, Any]:
     """Format the items of a bill."""
-    one = plan["offers"][bill["offer"]]
-    cost = one["cost_usd"]
     return {
-        "name": format_offer_name(one["provider"], one["instance_type"]),
-        "device": format_device(one["accelerator"], one["devices"]),
-        "where": f"{one['region']}, {one['purchase'].replace('_', ' ')}",
-        "lines": [_build_line(line, money) for line in bill["lines"]],
-        "total": "" if cost is None else money.text(cost["mid"]),
-        "range": "" if cost is None else money.between(cost["low"], cost["high"]),
-        "time": "" if one["run_time_s"] is None else format_duration(one["run_time_s"]["mid"]),
-        "unbilled": one.get("unbilled", []),
+        "machine": _describe("machine", one, currency),
+        "where": _describe_place(one),
+        "lines": [
+            {
+                "item": line["item"],
+                "time": "" if line["time_s"] is None else format_duration(line["time_s"]["mid"]),
+                "usd": _format_amount(line, currency),
+                "because": line["because"],
+            }
+            for line in lines
+        ],
+        "time": _describe("run_time_s", one, currency),
+        "cost": _describe("cost_usd", one, currency),
+        "unbilled": one["unbilled"],
     }
 
 
-def _build_line(line: Mapping[str, Any], money: ReportCurrency) -> dict[str, str]:
-    usd = float(line["usd"]) * money.per_usd
-    sign = "−" if usd < 0 else ""
-    return {
-        "item": line["item"],
-        "time": "" if line["time_s"] is None else format_duration(line["time_s"]["mid"]),
-        "usd": f"{sign}{money.symbol}{format_short(abs(usd))}",
-        "range": money.between(line["usd_low"], line["usd_high"]) if usd >= 0 else "",
-        "because": line["because"],
-    }
+def _format_amount(line: Mapping[str, Any], currency: Currency) -> str:
+    """Format the amount of an item; a discount has a minus sign."""
+    low, mid, high = (float(line[key]) for key in ("usd_low", "usd", "usd_high"))
+    return currency.format_spread(low, mid, high) if mid >= 0 else f"−{currency.format_amount(-mid)}"
 
 
-def _format_crossover(turn: Mapping[str, Any]) -> str:
+def _describe_crossover(turn: Mapping[str, Any]) -> str:
     return f"From {turn['from']:,} epochs on, take {turn['cheapest']} instead of {turn['instead_of']}."
 
 
-def _build_notes(plan: Mapping[str, Any]) -> list[str]:
+def _list_notes(plan: Mapping[str, Any], sharded: Offer | None) -> list[str]:
     """Return the assumptions on the workload, unmodelled operations, and items not in the bill."""
     unknown = [
         f"Not modelled: {one['name']}, {100 * one['bytes_share']:.2g} % of the bytes of a step."
         for one in plan["unmodelled"]
     ]
     left_out = [f"Not in the bill: {item}." for item in plan["not_billed"]]
-    return [*plan["workload"]["notes"], *_format_sharding(plan), *unknown, *left_out]
+    return [
+        *plan["workload"]["notes"],
+        *([] if sharded is None else [_describe_sharding(sharded)]),
+        *unknown,
+        *left_out,
+    ]
 
 
-def _format_sharding(plan: Mapping[str, Any]) -> list[str]:
-    """Return whose memory is shown by part, if it is that of a sharded device, and what that offer exchanges."""
-    one = _find_sharded(plan)
-    if one is None:
-        return []
-    name = format_device(one["accelerator"], one["devices"])
+def _describe_sharding(one: Offer) -> str:
+    """Return whose memory is shown by part, and what that offer exchanges."""
     said = [part for note in one["notes"] for part in note.split("; ")]
     sent = [part for part in said if part.startswith(f"{one['shard']} over")]
-    return [". ".join([f"Memory by part is that of one of {name} under {one['shard']}", *sent])]
+    name = format_device(one["accelerator"], one["devices"])
+    return ". ".join([f"Memory by part is that of one of {name} under {one['shard']}", *sent])
 
 
-def _collect_price_sources(offers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the sources of prices with their dates and numbers of offers."""
+def _collect_sources(offers: Iterable[Offer], steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the sources of prices, and of peaks and bandwidths, with their dates."""
     found: dict[str, list[str]] = {}
     for one in offers:
         if one["price_source"]:
             found.setdefault(one["price_source"], []).append(one["price_as_of"] or UNKNOWN)
-    return [
-        {"source": source, "of": f"{len(dates):,} prices", "first": min(dates), "last": max(dates)}
+    rows = [
+        (source, f"{len(dates):,} prices", min(dates), max(dates))
         for source, dates in sorted(found.items(), key=lambda row: -len(row[1]))
     ]
-
-
-def _collect_chip_sources(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the sources of peaks and bandwidths."""
-    rows = ((one["source"], f"peaks of {one['accelerator']}", one["read_on"]) for one in steps)
-    return [{"source": source, "of": of, "first": day, "last": day} for source, of, day in rows]
+    rows += [(one["source"], f"peaks of {one['accelerator']}", one["read_on"], one["read_on"]) for one in steps]
+    return [dict(zip(("source", "of", "first", "last"), row, strict=True)) for row in rows]

@@ -13,7 +13,8 @@ from typing import Any
 
 from ...errors import GpuplanError, UsageError, near_names_hint
 from ..errors import CaptureError, build_user_code_error
-from ..reference import KERAS_HUB, Reference
+from ..model_names import KERAS_HUB
+from ..reference import Reference
 from .saved_model import build_saved_model
 
 

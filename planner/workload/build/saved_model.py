@@ -20,6 +20,7 @@ NOT_MODELING = ("keras.config", "keras.utils", "keras.saving", "keras.export", "
 CODE_CLASSES = ("__lambda__", "Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
 FLOAT_POLICIES = ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
 MOST_BYTES = 16 * MIB  # of a configuration, ten times that of the largest applications
+SAVE_AGAIN = "write it again with `model.save('{name}')`, or name the function that builds it: `models.py:build`"
 BY_FUNCTION = "load it in a function and give that to gpuplan: `models.py:load_model`"
 
 
@@ -46,17 +47,18 @@ def build_saved_model(path: Path, *, precision: str | None) -> Any:
 
 
 @contextmanager
-def _refusing(what: str, *faults: type[Exception]) -> Iterator[None]:
+def _refusing(what: str, *faults: type[Exception], hint: str = BY_FUNCTION) -> Iterator[None]:
     """Convert exceptions to a UsageError that says what is wrong."""
     try:
         yield
     except faults as error:
-        raise UsageError(f"{what}: {to_one_line(error)}", hint=BY_FUNCTION) from error
+        raise UsageError(f"{what}: {to_one_line(error)}", hint=hint) from error
 
 
 def _read_archive(path: Path) -> dict[str, Any]:
     faults = (zipfile.BadZipFile, KeyError, ValueError, OSError)
-    with _refusing(f"`{path.name}` is not a .keras file", *faults), zipfile.ZipFile(path) as archive:
+    again = SAVE_AGAIN.format(name=path.name)
+    with _refusing(f"`{path.name}` is not a .keras file", *faults, hint=again), zipfile.ZipFile(path) as archive:
         with archive.open("config.json") as file:  # which may unpack to far more than the archive has
             text = file.read(MOST_BYTES + 1)
         config = _parse(text)
@@ -72,7 +74,8 @@ def _parse(text: str | bytes) -> Any:
 def _read_hdf5(path: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     import h5py  # type: ignore[import-untyped]
 
-    with _refusing(f"`{path.name}` is not an HDF5 file", OSError), h5py.File(path, "r") as file:
+    again = SAVE_AGAIN.format(name=path.name)
+    with _refusing(f"`{path.name}` is not an HDF5 file", OSError, hint=again), h5py.File(path, "r") as file:
         config, training = file.attrs.get("model_config"), file.attrs.get("training_config")
     if config is None:
         raise UsageError(f"`{path.name}` contains only weights, no model", hint=BY_FUNCTION)

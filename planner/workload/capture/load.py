@@ -21,6 +21,7 @@ from ..errors import to_one_line
 from ..model import FORMAT, Workload
 from ..options import WorkloadOptions, compute_run_steps, get_keras_policy
 from ..reference import Reference, parse_reference
+from ..script_text import require_keras
 from .tracing_process import trace_in_child
 
 SCHEMA = "gpuplan.cache/2"
@@ -120,12 +121,17 @@ def load_workload(
     """
     folder = (base or Path.cwd()).absolute()
     parsed = parse_reference(reference, base=folder)
+    if parsed.text != reference:
+        note = f"`{reference}` is taken as `{parsed.text}`"
+        workload = load_workload(parsed.text, options=options, base=base, argv=argv)
+        return replace(workload, notes=(note, *workload.notes))
     if argv and parsed.kind != "script":
         raise UsageError(f"`{reference}` takes no arguments after `--`", hint="only scripts accept them")
     if parsed.kind == "json":
         return _read_saved(parsed, options)
     if parsed.kind == "script" and parsed.path is not None:
         _require_syntax(parsed.path)
+        require_keras(parsed.path)
     return _load_or_trace(parsed, options=options, base=folder, argv=argv)
 
 
@@ -187,6 +193,8 @@ def _read_saved(reference: Reference, options: WorkloadOptions) -> Workload:
         ) from None
     if schema == PROFILE_SCHEMA:
         data = _select_workload(data, options, name=path.name)
+    elif schema == "gpuplan.estimate/1":
+        raise UsageError(f"`{path.name}` is a plan, not a model", hint=f"`gpuplan report {path.name}` shows it")
     elif schema != FORMAT:
         raise UsageError(f"`{path.name}` has the unknown schema `{schema}`", hint=f"`{FORMAT}` can be read")
     try:

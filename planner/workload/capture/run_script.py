@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import GpuplanError
 from ..errors import WAY_OUT, BackendError, CaptureError, build_user_code_error, find_user_line, to_one_line
+from ..script_text import suggest_builders
 from .training_calls import StandIns, replace_training_calls
 
 PLACEHOLDER = "pretrained.weights.h5"
@@ -42,7 +43,7 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
         _raise_before_fit(faults, calls)
         if calls.reached:
             return "" if error.code in (0, None) else f"it ended with exit code {error.code}"
-        raise _build_end_error(text, path.name, code=error.code, argv=argv) from error
+        raise _build_end_error(text, path, code=error.code, argv=argv) from error
     except Exception as error:
         _raise_before_fit(faults, calls)
         if calls.reached:
@@ -54,7 +55,7 @@ def follow_script(path: Path, *, text: str, argv: Sequence[str], calls: StandIns
         undo()
     _raise_before_fit(faults, calls)
     if not calls.reached:
-        raise _build_end_error(text, path.name, code=0, argv=argv)
+        raise _build_end_error(text, path, code=0, argv=argv)
     return ""
 
 
@@ -83,14 +84,17 @@ def _run_as_main(path: Path, *, text: str, argv: Sequence[str]) -> None:
     exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # the user's script, as requested
 
 
-def _build_end_error(text: str, script: str, *, code: object, argv: Sequence[str]) -> CaptureError:
+def _build_end_error(text: str, path: Path, *, code: object, argv: Sequence[str]) -> CaptureError:
     if code not in (0, None):
         hint = f"pass its arguments after `--`, as in `gpuplan estimate {text} -- --data folder`"
         given = f" with the arguments {list(argv)}" if argv else " without arguments"
         return CaptureError(f"{text} ended (exit {code}) before fit(), run{given}", hint=hint)
+    builders = suggest_builders(text, path)
     return CaptureError(
         f"{text} ended without calling fit()",
-        hint=f"if it trains with a loop of its own or only defines models, {WAY_OUT.format(name=script)}",
+        hint=f"to plan a model that it defines, type {builders}"
+        if builders
+        else f"if it trains with a loop of its own, {WAY_OUT.format(name=path.name)}",
     )
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.launch.clouds.azure.adapter import AzureAdapter
-from gpuplan.launch.clouds.azure.network import UNUSABLE_PUBLIC_KEY
-from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.clouds.azure.attempt import UNUSABLE_PUBLIC_KEY
+from gpuplan.launch.core.clock import Clock
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
 from gpuplan.launch.planning import apply_cap, make_plan
@@ -53,7 +53,7 @@ def build_launch_plan(
         spec=RunSpec(script="train.py", arguments=("--epochs", "3"), source=source, packages=PACKAGES),
         options={"subscription": SUBSCRIPTION, **options},
     )
-    return make_plan(request, AzureAdapter(state_dir=Path("/state"), clock=SystemClock()))
+    return make_plan(request, AzureAdapter(state_dir=Path("/state"), clock=Clock()))
 
 
 def body(plan: LaunchPlan, step: str) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def test_the_worst_case_by_hand() -> None:
 
 def test_a_limit_on_money_leaves_room_for_what_auto_shutdown_leaves() -> None:
     """The cap that $3 allow costs $3 at most, the day of disk and address included."""
-    adapter = AzureAdapter(state_dir=Path("/state"), clock=SystemClock())
+    adapter = AzureAdapter(state_dir=Path("/state"), clock=Clock())
     options = {"subscription": SUBSCRIPTION}
     open_end = candidate(OFFER, "eastus")
     offer = apply_cap(open_end, adapter.compute_cost_bounds(open_end, options), max_hours=None, max_usd=Decimal(3))

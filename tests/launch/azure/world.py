@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuplan.launch.clouds.azure.adapter import AzureAdapter
-from gpuplan.launch.clouds.azure.caps import BOOT_ALLOWANCE_S
+from gpuplan.launch.clouds.azure.attempt import BOOT_ALLOWANCE_S
 from gpuplan.launch.core.request import LaunchCandidate
 from launch.bench_on_sockets import candidate
 from launch.cloud_server import ServerProcess

@@ -48,5 +48,18 @@ def test_elsewhere_than_on_github_it_is_to_be_uploaded(tmp_path: Path) -> None:
     found = export_of(tmp_path, "colab", "colab", source="git:https://example.org/me/repo")
 
     assert "upload f.yaml" in found["apply"]
-    with pytest.raises(UsageError, match="Colab takes its code from git:URL@REF"):
-        export_of(tmp_path, "colab", "colab", source=".")
+
+
+def test_a_script_of_this_folder_travels_in_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running the cell writes the very script, quotes and all; an image is refused with the way out."""
+    script = 'print("it\'s")\n'
+    (tmp_path / "train.py").write_text(script)
+    found = export_of(tmp_path, "colab", "colab", source=str(tmp_path))
+    (tmp_path / "colab").mkdir()
+    monkeypatch.chdir(tmp_path / "colab")
+    exec(found["document"]["cells"][1]["source"])
+
+    assert Path("code/train.py").read_text() == script
+    assert any("only the script is in the notebook" in line for line in found["open"])
+    with pytest.raises(UsageError, match="Colab takes its code from a folder or git:URL@REF"):
+        export_of(tmp_path, "colab", "colab", source="image:python")

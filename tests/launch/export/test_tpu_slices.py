@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import tomllib
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from gpuplan.errors import NoAnswerError
-from gpuplan.launch.export.engines import _NODES
 from gpuplan.launch.export.task import count_slice_hosts
 from launch.export.crds import problems
 from launch.export.plans import OFFERS, export_planned, offer
@@ -68,10 +69,14 @@ def test_the_pods_of_a_slice_stay_in_one_pool_and_find_one_another_through_gke(t
     assert any("4 hosts of the slice" in line for line in found["open"])
 
 
-@pytest.mark.parametrize("accelerator", _NODES)
+NODES = tomllib.loads(files("gpuplan.launch.export").joinpath("gke_nodes.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("accelerator", NODES)
 def test_a_topology_has_as_many_chips_as_its_slice(accelerator: str) -> None:
     """The product of its sides; hosts have all of them."""
-    for chips, topology in _NODES[accelerator][1].items():
+    for size, topology in NODES[accelerator]["topologies"].items():
+        chips = int(size)
         hosts = count_slice_hosts(accelerator, chips)
         assert math.prod(map(int, topology.split("x"))) == chips
         assert chips % hosts == 0

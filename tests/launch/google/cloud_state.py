@@ -29,7 +29,6 @@ class GoogleState(CloudState):
         self.unreachable: list[str] = []  # zones that do not answer
         self.refused: list[str] = []  # projects in which nothing is allowed
         self.hang = False  # guests that come up now hang: their timers are never set
-        self.by_client: list[tuple[str, bool]] = []  # operation; whether one of Google's clients sent it
 
     def error(self, status: int, reason: str, message: str) -> Answer:
         upper = {"status": reason} if reason.isupper() else {"errors": [{"reason": reason, "message": message}]}

@@ -27,7 +27,7 @@ class GoogleCloud(ComputeEngine, CloudTpu):
     """Both, and objects of Cloud Storage; contract, credentials and faults come first."""
 
     def __init__(self) -> None:
-        self.contracts = [Contract(name) for name in ("compute.v1", "tpu.v2alpha1", "tpu.v2", "storage.v1")]
+        self.contracts = [Contract(name) for name in ("compute.v1", "tpu.v2alpha1", "storage.v1")]
         self.begin()
 
     def answer(self, verb: str, url: str, headers: Any, body: Any) -> Answer:
@@ -52,7 +52,6 @@ class GoogleCloud(ComputeEngine, CloudTpu):
     ) -> Answer:
         name = method["id"]
         self.log.append(name)
-        self.by_client.append((name, "gapic/" in headers.get("X-Goog-Api-Client", "")))
         if not _is_signed(headers.get("Authorization", "")):
             return self.error(401, "authError", "Invalid Credentials")
         try:
@@ -119,7 +118,7 @@ class GoogleCloud(ComputeEngine, CloudTpu):
         self.hang = order.get("hang", self.hang)
         self.refused = order.get("refused", self.refused)
         held = {name: base64.b64encode(raw).decode() for name, (_, raw) in self.objects.items()}
-        return {**super().control(order), "objects": held, "left": list(self.objects), "by_client": self.by_client}
+        return {**super().control(order), "objects": held, "left": list(self.objects)}
 
     def _keep_object(self, where: dict[str, str], body: bytes) -> Answer:
         described, content = parse_owned_name(body)

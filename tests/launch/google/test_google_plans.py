@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from gpuplan.errors import UsageError
 from gpuplan.launch.clouds.google.adapter import GoogleAdapter
-from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.clock import Clock
 from gpuplan.launch.core.launch_plan import LaunchPlan
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
 from gpuplan.launch.planning import make_plan
@@ -46,7 +46,7 @@ def build_launch_plan(
         spec=RunSpec(script="train.py", arguments=("--epochs", "3"), source=source, packages=PACKAGES),
         options={"project": "p1", **options},
     )
-    return make_plan(request, GoogleAdapter(state_dir=Path("/state"), clock=SystemClock()))
+    return make_plan(request, GoogleAdapter(state_dir=Path("/state"), clock=Clock()))
 
 
 def body(plan: LaunchPlan) -> dict[str, Any]:
@@ -178,4 +178,4 @@ def test_a_slice_of_several_hosts_is_not_started_here() -> None:
     request = build_launch_plan("tpu").request
     big = request.model_copy(update={"candidates": (candidate("tpu-v5litepod-64", "us-east1"),)})
     with pytest.raises(UsageError, match="several hosts"):
-        make_plan(big, GoogleAdapter(state_dir=Path("/state"), clock=SystemClock()))
+        make_plan(big, GoogleAdapter(state_dir=Path("/state"), clock=Clock()))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from gpuplan.launch.agent.watchdog import Process, kill_below, read_processes, read_recorded
 from gpuplan.launch.clouds.local import LocalAdapter
-from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.clock import Clock
 from gpuplan.launch.core.cloud_adapter import MachineRef
 from gpuplan.launch.core.ledger import Ledger
 from gpuplan.launch.core.request import LaunchRequest, RunSpec, Seconds, StopLoss
@@ -112,7 +112,7 @@ class Here:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.said = folder, list[str]()
-        clock = SystemClock()
+        clock = Clock()
         self.adapter = LocalAdapter(state_dir=folder, clock=clock)
         ledger = Ledger(folder, owner="me", clock=clock)
         self.launcher = Launcher(

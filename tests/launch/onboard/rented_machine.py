@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from gpuplan.launch.clouds import create_adapter
-from gpuplan.launch.core.clock import SystemClock
+from gpuplan.launch.core.clock import Clock
 from gpuplan.launch.core.cloud_adapter import RunOutcome
 from gpuplan.launch.core.request import LaunchRequest, RunSpec
 from gpuplan.launch.planning import make_plan
@@ -54,7 +54,7 @@ def script_of(name: str, folder: Path, number: int, *, accelerator: str = "CPU",
         options=options,
         spec=RunSpec(script="train.py", source="git:https://example.org/code"),
     )
-    plan = make_plan(request, create_adapter(provider, state_dir=folder, clock=SystemClock()))
+    plan = make_plan(request, create_adapter(provider, state_dir=folder, clock=Clock()))
     (making,) = [call for call in plan.attempts[0].calls if call.makes == "machine"]
     if name == "gcp":
         items = {item["key"]: item["value"] for item in making.params["instanceResource"]["metadata"]["items"]}

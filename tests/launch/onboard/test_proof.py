@@ -129,7 +129,12 @@ def test_the_backend_is_that_of_the_script_and_a_proof_that_hangs_has_failed(
     program = "import sys, pathlib; from gpuplan.launch.agent import supervise as s"
     with (tmp_path / "log-1.txt").open("w") as file:
         subprocess.run(
-            [sys.executable, "-c", f"{program}; s.PROOF_S = 1; s.main(pathlib.Path(sys.argv[1]))", str(tmp_path)],
+            [
+                sys.executable,
+                "-c",
+                f"{program}; s.PROOF_S = 1; s.Supervisor(pathlib.Path(sys.argv[1])).run()",
+                str(tmp_path),
+            ],
             env={"PYTHONPATH": str(tmp_path)},
             stderr=file,
             check=False,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.refresh.aws_public import parse_offer_file
-from gpuplan.offers.refresh.instance_types import InstanceSpec, build_instance_specs
+from gpuplan.offers.refresh.instance_types import InstanceSpec, build_instance_specs, parse_family
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
 from gpuplan.offers.refreshed_prices import PriceStore, merge_refreshed
@@ -246,3 +246,12 @@ def test_an_offer_file_is_never_held_as_a_whole() -> None:
 
     assert [row.instance_type for row in found] == ["p5.48xlarge"]
     assert peak_bytes < 2e6
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("g6e.xlarge", "g6e"), ("g6e.", ""), ("g6e", ""), ("1x RTX 4090 v1.0", ""), ("Standard_NC6s_v3", "")],
+)
+def test_the_family_is_what_stands_before_the_point_of_a_type_of_aws(name: str, family: str) -> None:
+    """Without a size it is none, and names with blanks are other providers'."""
+    assert parse_family(name) == family

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.offers.refresh.aws_sdk import AwsSpotHistory
+from gpuplan.offers.refresh.aws_sdk import AwsSpotHistory, build_aws_client
 from gpuplan.offers.refresh.instance_types import build_instance_specs
 from gpuplan.offers.refresh.jobs import build_jobs
 from gpuplan.offers.refresh.run import RefreshOutcome, refresh_provider
@@ -85,3 +85,13 @@ def test_boto3_reads_moto_s_spot_history() -> None:
     assert len(rows) >= 50
     assert {row.instance_type for row in rows} <= set(specs.known)
     assert all(row.note.startswith("zone us-east-1") for row in rows)
+
+
+def test_a_client_waits_10_s_for_a_connection_and_60_s_for_an_answer_and_asks_again_five_times() -> None:
+    """boto3's own limits are a minute for a connection and its older kind of retries."""
+    client = build_aws_client("ec2", "us-west-2", "")
+
+    assert client.meta.endpoint_url == "https://ec2.us-west-2.amazonaws.com"
+    assert (client.meta.config.connect_timeout, client.meta.config.read_timeout) == (10, 60)
+    assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 6}
+    assert build_aws_client("ec2", "us-west-2", "http://localhost:1").meta.endpoint_url == "http://localhost:1"

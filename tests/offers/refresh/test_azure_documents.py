@@ -123,6 +123,10 @@ def test_the_kind_of_purchase_is_told_by_either_name(field: str) -> None:
         ({"effectiveEndDate": "2099-01-01T00:00:00Z"}, ["0.526"]),
         ({"effectiveEndDate": None}, ["0.526"]),
         ({"effectiveStartDate": "2099-01-01T00:00:00Z"}, []),
+        ({"effectiveStartDate": "2026-11-25T00:00:00Z"}, ["0.526"]),  # now
+        ({"effectiveStartDate": "2026-11-25T00:00:01"}, []),
+        ({"effectiveEndDate": "2026-11-25T00:00:00Z"}, []),
+        ({"effectiveEndDate": "2026-11-25T00:00:01Z"}, ["0.526"]),
     ],
 )
 def test_a_meter_counts_from_its_first_day_to_its_last(dates: dict[str, Any], usd: list[str]) -> None:

@@ -80,3 +80,19 @@ def test_the_install_line_brings_every_package_that_is_looked_for(platform: str)
     assert any(line.startswith("flatbuffers") for line in brought)
     assert any(line.startswith("jax[") for line in brought)
     assert "flatbuffers" in targets.PACKAGES[platform]
+
+
+def test_a_fake_compiler_that_ends_without_an_answer_has_failed(run) -> None:  # type: ignore[no-untyped-def]
+    result = run("")
+
+    assert (result.fault, result.hint) == ("failed", "")
+    assert result.message == "the compiler for TPU-v3 ended with exit code 0: it printed nothing"
+
+
+def test_a_compiler_is_stopped_at_the_documented_limits() -> None:
+    """docs/compile.md states both."""
+    page = Path(__file__).parents[3] / "docs" / "compile.md"
+    text = " ".join(page.read_text(encoding="utf-8").split())
+
+    assert f"ten minutes or at {worker.LIMIT_BYTES / 2**30:g} GiB of memory" in text
+    assert worker.LIMIT_S == 10 * 60

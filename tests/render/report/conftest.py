@@ -87,13 +87,13 @@ REGIONS = ("us-east-1", "us-central1", "eastus", "any", "local")
 
 def planned(filters: Filters) -> Estimate:
     """Return the workload's estimate on some offers, with the details of a report."""
-    catalog, question = load_catalog(), Question(deadline_s=3600.0, budget_usd=5.0)
+    catalog, question = load_catalog(), Question()
     workload = make_workload(
         model=f"{HOSTILE[0]}{HOSTILE[4]}.py",
         ops=ops(),
         samples=3200,
-        epochs=36,
-        steps=3600,
+        epochs=100_000,
+        steps=10_000_000,
         notes=(HOSTILE[1],),
         unmodelled=(Unmodelled(name=HOSTILE[3], count=1, bytes_share=0.01),),
     )

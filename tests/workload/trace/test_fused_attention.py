@@ -11,7 +11,9 @@ from gpuplan.workload.model import AttentionCall, Workload
 from gpuplan.workload.ops import Op
 from gpuplan.workload.options import ArraySpec
 from gpuplan.workload.resize import can_resize, interpolate_workload
-from gpuplan.workload.trace.graph.attention import build_attention_product
+from gpuplan.workload.trace.graph.attention import build_attention_product, fuse_attention
+from gpuplan.workload.trace.graph.graph import Graph
+from gpuplan.workload.trace.jax import step
 from gpuplan.workload.trace.jax.step import TracedStep, trace_step
 
 BATCH, LENGTH, HEADS, SIZE = 4, 256, 3, 32
@@ -143,3 +145,24 @@ def make_workload(batch_size: int) -> Workload:
         versions={"keras": keras.__version__},
         fused_attention=traced.fused_attention,
     )
+
+
+def test_a_kernel_comes_after_all_that_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values projected after the scores: the kernel is named after these and comes where the last product was."""
+    seen: list[tuple[Graph, Any]] = []
+    monkeypatch.setattr(
+        step, "fuse_attention", lambda graph, calls: seen.append((graph, calls)) or fuse_attention(graph, calls)
+    )
+    trace_attention(mode="infer", layers=1)
+    graph, calls = seen[0]
+    late = [node for node in graph.nodes if "/value" in node.layer]
+    nodes = [node for node in graph.nodes if "/value" not in node.layer]
+    place = next(index for index, node in enumerate(nodes) if node.layer.endswith("BNTS,BSNH->BTNH"))
+    fused, _ = fuse_attention(replace(graph, nodes=[*nodes[:place], *late, *nodes[place:]]), calls)
+
+    made = set(graph.inputs)
+    for node in fused.nodes:
+        assert made.issuperset(node.inputs)
+        made.update(node.outputs)
+    assert len(late) == 2
+    assert [node.layer.split("/")[-1] for node in fused.nodes if node.product] == ["BTNH,BSNH->BNTS"]

@@ -69,6 +69,11 @@ def test_flops_of_a_fourier_transform_by_hand(operand: Shape, result: Shape, len
     assert GATHER_RULES["fft"].flops(fft) == pytest.approx(4 * 5 * 8 * 3)
 
 
+def test_a_transform_of_one_element_counts_as_a_butterfly() -> None:
+    """5 x 1 x log2 2 for each of four."""
+    assert GATHER_RULES["fft"].flops(equation((4, 1), fft_lengths=(1,))) == 20.0
+
+
 def test_bytes_of_looking_up_and_of_scattering_by_hand() -> None:
     """Three rows of five float32 of a table of nine, by three indices of 4 bytes: 60 bytes, not 180."""
     look_up = equation((9, 5), (3, 1), results=((3, 5),))
@@ -80,6 +85,11 @@ def test_bytes_of_looking_up_and_of_scattering_by_hand() -> None:
     assert GATHER_RULES["scatter-add"].writes(add) == 60
     assert GATHER_RULES["scatter"].reads(overwrite) == (0, 12, 60)
     assert GATHER_RULES["gather"].reads(equation((2, 5), (3, 1), results=((3, 5),))) == (40, 12)
+    more = equation((2, 5), (3, 1), (3, 5))  # than the table has rows
+    assert (GATHER_RULES["scatter-add"].reads(more), GATHER_RULES["scatter-add"].writes(more)) == (
+        (40, 12, 60),
+        40,
+    )
 
 
 def test_pooling_by_hand() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from gpuplan.workload.ops import Op, OpKind
+from gpuplan.workload.trace.graph.layers import LayerKernel
 
 Trace = Callable[..., Any]
 
@@ -262,3 +263,13 @@ def test_rows_without_work_of_their_own_are_left_out(trace: Trace) -> None:
 
     few, many = (trace(lambda n=n: build(n), y_shape=(32,)).step for n in (0, 6))
     assert len(few.ops) == len(many.ops)
+
+
+def test_operands_of_a_reduction_and_of_its_result_are_read_twice() -> None:
+    """Values of 8, 4 and 2 bytes, read before its reductions (1), after (2) and both times (3): 14 + 2 bytes."""
+    kernel = LayerKernel(first=0, reads={7: 8, 8: 4, 9: 2}, stages={7: 1, 8: 2, 9: 1 | 2})
+
+    assert (kernel.bytes_read, kernel.bytes_reread, kernel.bytes_written) == (16, 2, 0)
+    assert kernel.bytes_of_largest == 0
+    kernel.is_softmax = True
+    assert kernel.bytes_of_largest == 2

@@ -31,8 +31,7 @@ from .replies import (
     list_security_groups,
     parse_sdk_error,
     parse_state_error,
-    read_on_demand_usd,
-    read_spot_usd,
+    read_usd,
     to_json_types,
 )
 from .schedule import find_role_problem
@@ -52,6 +51,7 @@ class AwsAdapter(CloudBase[AwsOptions]):
     sources = ("folder", "git", "s3", "image")
     bucket_options = "-O bucket=NAME -O profile=NAME"
     options_type = AwsOptions
+    read_options = staticmethod(read_options)
     threads = 8
     slack_s = BOOT_ALLOWANCE_S
     # gp3 is $0.08 a GB-month in us-east-1 and below $0.16 wherever it is sold (aws.amazon.com/ebs/pricing); a
@@ -64,16 +64,10 @@ class AwsAdapter(CloudBase[AwsOptions]):
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = Lock()
 
-    def read_options(self, options: Mapping[str, str]) -> AwsOptions:
-        return read_options(options)
-
     def describe_limits(self, candidate: LaunchCandidate, chosen: AwsOptions) -> tuple[str, ...]:
         excluded = "traffic, bucket storage and tax are not included; the disk counts as $0.16 per GB and month"
         lost = "without `-O bucket=NAME` checkpoints and logs are lost with the machine"
         return (excluded,) if chosen.bucket else (excluded, lost)
-
-    def list_zones(self, candidate: LaunchCandidate, chosen: AwsOptions) -> Sequence[str | None]:
-        return [f"{candidate.region}{letter}" for letter in chosen.zones] or [None]
 
     def build_attempt(self, draft: Draft[AwsOptions]) -> Attempt:
         return build_attempt(draft, slack_s=self.slack_s)
@@ -139,21 +133,15 @@ class AwsAdapter(CloudBase[AwsOptions]):
 
     def live_price(self, candidate: LaunchCandidate, options: Mapping[str, str]) -> LivePrice:
         """Return the price of the instance, without disk and address."""
-        now = self._now()
+        now, zones = self._now(), read_options(options).zones
+        client, source = self._client("pricing", PRICING_REGION), "pricing.get_products"
         if candidate.purchase == "spot":
-            zones, client = read_options(options).zones, self._client("ec2", candidate.region)
-            usd = self._answered(lambda: read_spot_usd(client, candidate, zones=zones, now=now))
-            source = "ec2.describe_spot_price_history"
-        else:
-            client = self._client("pricing", PRICING_REGION)
-            usd = self._answered(lambda: read_on_demand_usd(client, candidate))
-            source = "pricing.get_products"
+            client, source = self._client("ec2", candidate.region), "ec2.describe_spot_price_history"
+        usd = self._answered(lambda: read_usd(client, candidate, zones=zones, now=now))
         return LivePrice(usd_per_hour=usd, source=source, read_at=now)
 
-    def read_outcome(self, request: LaunchRequest, chosen: AwsOptions) -> bytes | None:
+    def read_outcome(self, request: LaunchRequest, chosen: AwsOptions) -> bytes:
         """Return the result in the bucket, which has to belong to the right account."""
-        if not chosen.bucket:
-            return None
         region = request.candidates[0].region
 
         def ask() -> Any:

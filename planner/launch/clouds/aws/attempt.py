@@ -14,7 +14,7 @@ from ...core.launch_plan import Attempt, CapLayer
 from ...core.startup import BootConfig, build_archive_name
 from ...core.startup import build_startup_script as build_common_script
 from ...core.upload import LEFT_OUT, pack_script
-from ..base import PACKAGES, Draft, compute_highest_price, parse_options
+from ..base import PACKAGES, Draft, build_timer, compute_highest_price, parse_options
 from .schedule import build_owned_name, build_role_calls, build_schedule_calls, build_schedule_layer
 
 
@@ -242,11 +242,9 @@ class _CallBuilder:
 
 def _build_layers(draft: Draft[AwsOptions], slack_s: float) -> list[CapLayer]:
     cap_s = draft.candidate.cap_s
-    timer = CapLayer(
-        name="timer",
-        where="machine",
-        fires_after_s=cap_s + slack_s,
-        how="the start-up script's first line sets a timer that powers it off, not verified from outside; only "
+    timer = build_timer(
+        cap_s + slack_s,
+        "the start-up script's first line sets a timer that powers it off, not verified from outside; only "
         f"that powering off terminates it is read back ({UNTESTED})",
     )
     if draft.request.guest_cap_only:

@@ -1,8 +1,4 @@
-"""Parsing of AWS's replies: error codes, resources left behind, prices.
-
-Codes of EC2, IAM, S3 and EventBridge Scheduler: docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html, and
-for the tokens docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html.
-"""
+"""Parsing of AWS's replies: errors, resources left behind, prices."""
 
 from __future__ import annotations
 
@@ -11,46 +7,15 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from ....offers.refresh.aws_sdk import FILTERS, LINUX, is_zone_of_region, parse_products
+from ....offers.refresh.aws_sdk import list_products, list_spot_prices
 from ....offers.refresh.errors import FetchError
 from ...core.api_call import CloudError, ErrorKind, build_call
 from ...core.cloud_adapter import Leftover
 from ...core.request import TAG_RUN, LaunchCandidate, parse_owner_tags
-from ..base import index_codes
+from ..base import load_error_kinds
 from .schedule import PREFIX, parse_owned_name
 
-_CODES = {
-    ErrorKind.CAPACITY: """
-        InsufficientInstanceCapacity InsufficientHostCapacity InsufficientReservedInstanceCapacity
-        InsufficientCapacity SpotMaxPriceTooLow UnfulfillableCapacity Unsupported
-        InsufficientAddressCapacity InsufficientFreeAddressesInSubnet Server.InsufficientInstanceCapacity
-        Server.SpotInstanceTermination Server.InternalError
-    """,  # the last three: reasons of an instance's state
-    ErrorKind.QUOTA: """
-        VcpuLimitExceeded InstanceLimitExceeded MaxSpotInstanceCountExceeded SecurityGroupLimitExceeded
-        VolumeLimitExceeded Client.VolumeLimitExceeded MaxIOPSLimitExceeded ServiceQuotaExceededException
-    """,
-    # S3 answers HEAD without a body: the code is the status
-    ErrorKind.CREDENTIALS: """
-        AuthFailure UnauthorizedOperation ExpiredToken ExpiredTokenException RequestExpired
-        InvalidClientTokenId SignatureDoesNotMatch AccessDenied AccessDeniedException OptInRequired Blocked
-        PendingVerification UnrecognizedClientException InvalidAccessKeyId 403
-    """,
-    ErrorKind.THROTTLED: """
-        RequestLimitExceeded Throttling ThrottlingException TooManyRequestsException EC2ThrottledException
-        SlowDown PriorRequestNotComplete
-    """,
-    ErrorKind.TRANSIENT: "DependencyViolation IncorrectState IncorrectInstanceState ConcurrentModification",
-    ErrorKind.SPENT_TOKEN: "IdempotentInstanceTerminated",
-    ErrorKind.EXISTS: """
-        InvalidGroup.Duplicate InvalidPermission.Duplicate ConflictException EntityAlreadyExists
-    """,
-    ErrorKind.ABSENT: """
-        InvalidInstanceID.NotFound InvalidGroup.NotFound InvalidGroupId.NotFound ResourceNotFoundException
-        NoSuchKey NoSuchBucket NoSuchEntity 404
-    """,
-}
-_KIND_OF = index_codes(_CODES)
+_KIND_OF = load_error_kinds("aws")
 # docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html: what a region without a default VPC answers
 _NO_NETWORK = {"VPCIdNotSpecified", "MissingInput", "DefaultVpcDoesNotExist", "DefaultSubnetDoesNotExist"}
 
@@ -126,44 +91,26 @@ def list_schedules(client: Any, region: str) -> Iterator[Leftover]:
                 yield Leftover(kind="schedule", id=name, region=region, **owned, undo=(undo,))
 
 
-def read_on_demand_usd(client: Any, candidate: LaunchCandidate) -> Decimal:
-    """Return the price of Linux on shared hardware; the highest of several [USD/h]."""
-    asked = {**FILTERS, "instanceType": candidate.instance_type, "regionCode": candidate.region}
-    pages = client.get_paginator("get_products").paginate(
-        ServiceCode="AmazonEC2",
-        Filters=[{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in asked.items()],
-    )
-    texts = [text for page in pages for text in page["PriceList"]]
+def read_usd(client: Any, candidate: LaunchCandidate, *, zones: str, now: datetime) -> Decimal:
+    """Return the highest current price of Linux on shared hardware; raise CloudError without one [USD/h].
+
+    Args:
+        client: boto3's, for `pricing`; for a spot machine, for `ec2`.
+        zones: Last letters of the zones whose spot prices count; empty: all.
+    """
+    name, region = candidate.instance_type, candidate.region
     try:
-        rows = [row for text in texts for row in parse_products(text, "")]
+        if candidate.purchase == "spot":
+            by_zone = list_spot_prices(client, region, [name], now=now).get(name, {})
+            prices = [usd for zone, usd in by_zone.items() if not zones or zone[-1] in zones]
+        else:
+            rows = list_products(client, instanceType=name, regionCode=region)
+            prices = [row.usd_per_hour for row in rows if row.currency == "USD" and row.usd_per_hour > 0]
     except (KeyError, TypeError, ValueError, FetchError) as error:
         raise CloudError(ErrorKind.UNKNOWN, "Malformed", f"unexpected form of the price list: {error}") from error
-    return _highest(
-        [row.usd_per_hour for row in rows if row.currency == "USD" and row.usd_per_hour > 0], candidate
-    )
-
-
-def read_spot_usd(client: Any, candidate: LaunchCandidate, *, zones: str, now: datetime) -> Decimal:
-    """Return the highest current spot price of the zones with these last letters, or any [USD/h]."""
-    pages = client.get_paginator("describe_spot_price_history").paginate(
-        InstanceTypes=[candidate.instance_type], ProductDescriptions=[LINUX], StartTime=now, EndTime=now
-    )
-    newest: dict[str, Mapping[str, Any]] = {}
-    for entry in (entry for page in pages for entry in page["SpotPriceHistory"]):
-        zone = entry["AvailabilityZone"]
-        if not is_zone_of_region(zone, candidate.region):
-            continue
-        if zone not in newest or newest[zone]["Timestamp"] < entry["Timestamp"]:
-            newest[zone] = entry
-    usable = [Decimal(entry["SpotPrice"]) for zone, entry in newest.items() if not zones or zone[-1] in zones]
-    return _highest(usable, candidate)
-
-
-def _highest(prices: list[Decimal], candidate: LaunchCandidate) -> Decimal:
-    """Return the highest price; raise CloudError without one."""
     if prices:
         return max(prices)
-    what = f"{candidate.instance_type} {candidate.purchase.replace('_', ' ')} in {candidate.region}"
+    what = f"{name} {candidate.purchase.replace('_', ' ')} in {region}"
     raise CloudError(ErrorKind.ABSENT, "NoPrice", f"no price of {what}")
 
 

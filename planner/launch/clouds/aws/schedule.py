@@ -10,9 +10,11 @@ attached, which could deny the permission.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib.resources import files
 from typing import Any, NoReturn
 
 from ....errors import NoAnswerError
@@ -111,7 +113,6 @@ def _flat(content: dict[str, Any], above: str = "") -> dict[str, Any]:
 ROLE = "gpuplan-scheduler"
 POLICY = "terminate-gpuplan-instances"
 KNOWN_S = 60.0  # a new role is visible in IAM within seconds
-ACCOUNT = {"$ref": "account.id"}
 WAY_OUT = (
     f"ask an administrator to create the role `{ROLE}`, give another with `-O scheduler_role=ARN`, or accept that "
     "nothing outside the machine ends it with `GPUPLAN_GUEST_CAP_ONLY=true`"
@@ -119,53 +120,35 @@ WAY_OUT = (
 
 
 def build_role_calls(region: str) -> list[Call]:
-    """Return the calls that create or check the role; they need `account.id` and keep `role.arn`."""
+    """Return the calls that create or check the role; they need `account.id` and keep `role.arn`.
+
+    Its trust policy lets the scheduler in for schedules of this account only:
+    docs.aws.amazon.com/scheduler/latest/UserGuide/cross-service-confused-deputy-prevention.html
+    """
+    policies = json.loads(files(__package__).joinpath("policies.json").read_text(encoding="utf-8"))
+    trust, permission = policies["trust"], policies["permission"]
     named = {"RoleName": ROLE}
     policy = {**named, "PolicyName": POLICY}
     made = {
         **named,
-        "AssumeRolePolicyDocument": {"$json": _build_trust_policy()},
+        "AssumeRolePolicyDocument": {"$json": trust},
         "Description": f"Lets EventBridge Scheduler terminate instances with the tag {TAG_RUN}",
     }
-    allowing = {**policy, "PolicyDocument": {"$json": _build_policy()}}
-    trusted = {"Role.AssumeRolePolicyDocument": _build_trust_policy()}
+    allowing = {**policy, "PolicyDocument": {"$json": permission}}
+    trusted = {"Role.AssumeRolePolicyDocument": trust}
     arn = {"arn": "Role.Arn"}
 
     def call(step: str, operation: str, params: dict[str, Any], **more: Any) -> Call:
         return build_call(step, "iam", operation, params, region=region, way_out=WAY_OUT, **more)
 
     found = call("role", "get_role", named, keeps=arn, expects=trusted)
-    allowed = call("role-policy", "get_role_policy", policy, expects={"PolicyDocument": _build_policy()})
+    allowed = call("role-policy", "get_role_policy", policy, expects={"PolicyDocument": permission})
     return [
         call("role", "create_role", made, keeps=arn, find=found, find_first=True),
         call("role-policy", "put_role_policy", allowing, find=allowed, find_first=True, patience_s=KNOWN_S),
         call("role-policies", "list_role_policies", named, expects={"PolicyNames": [POLICY]}, patience_s=KNOWN_S),
         call("role-attached", "list_attached_role_policies", named, expects={"AttachedPolicies": []}),
     ]
-
-
-def _build_trust_policy() -> dict[str, Any]:
-    """Return the trust policy: the scheduler, for schedules of this account.
-
-    docs.aws.amazon.com/scheduler/latest/UserGuide/cross-service-confused-deputy-prevention.html
-    """
-    statement = {
-        "Effect": "Allow",
-        "Principal": {"Service": "scheduler.amazonaws.com"},
-        "Action": "sts:AssumeRole",
-        "Condition": {"StringEquals": {"aws:SourceAccount": ACCOUNT}},
-    }
-    return {"Version": "2012-10-17", "Statement": [statement]}
-
-
-def _build_policy() -> dict[str, Any]:
-    statement = {
-        "Effect": "Allow",
-        "Action": "ec2:TerminateInstances",
-        "Resource": {"$join": ["arn:aws:ec2:*:", ACCOUNT, ":instance/*"]},
-        "Condition": {"Null": {f"aws:ResourceTag/{TAG_RUN}": "false"}},
-    }
-    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 def find_role_problem(client: Any, role: str, *, regions: Sequence[str], tags: Mapping[str, str]) -> str:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cached_property, partial
+from importlib.util import find_spec
 from typing import Any
 
+import requests
+
 from ...core.api_call import CloudError, ErrorKind, look_up
-from ...core.clock import ServerDateClock
 from ...core.cloud_adapter import CloudMachine, Leftover, MachineRef, MachineState
 from ...core.request import TAG_RUN, parse_owner_tags, parse_tags
-from ..base import CONSOLE_BYTES, find_status_kind, index_codes, read_answer
-from .caps import DATE
-from .network import build_group_removal
+from ..base import CONSOLE_BYTES, find_status_kind, load_error_kinds
+from ..rest import TIMEOUT_S, RestAccess
+from .attempt import DATE, build_group_removal
 
 _CASELESS = {"targetResourceId", "roleDefinitionId", "resourceId", "vmId"}
 _DATES = {"deadline"}
 
 
-def normalize_reply(value: Any) -> Any:
-    """Return an answer with paths and ids in lower case and dates in UTC, to the second.
+def normalize_reply(value: Any, key: str = "") -> Any:
+    """Return an answer, the value of a `key`, with paths and ids in lower case and dates in UTC, to the second.
+
+    A date without an offset is unchanged.
 
     Example:
         >>> normalize_reply({"targetResourceId": "/subscriptions/S/resourceGroups/G", "status": "Enabled"})
@@ -34,46 +39,18 @@ def normalize_reply(value: Any) -> Any:
     """
     if isinstance(value, list):
         return [normalize_reply(item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    return {key: _field(key, inner) for key, inner in value.items()}
-
-
-def _field(key: str, value: Any) -> Any:
-    """Return a normalized field; a date without an offset is unchanged."""
+    if isinstance(value, Mapping):
+        return {name: normalize_reply(inner, name) for name, inner in value.items()}
     if key in _CASELESS and isinstance(value, str):
         return value.lower()
-    if key not in _DATES or not isinstance(value, str):
-        return normalize_reply(value)
-    try:
-        date = datetime.fromisoformat(value)
-    except ValueError:
-        return value
-    return value if date.tzinfo is None else date.astimezone(UTC).strftime(DATE)
+    if key in _DATES and isinstance(value, str):
+        with suppress(ValueError):
+            date = datetime.fromisoformat(value)
+            return value if date.tzinfo is None else date.astimezone(UTC).strftime(DATE)
+    return value
 
 
-_CODES = {
-    ErrorKind.CAPACITY: """
-        SkuNotAvailable AllocationFailed ZonalAllocationFailed OverconstrainedAllocationRequest
-        OverconstrainedZonalAllocationRequest LocationNotAvailableForResourceType
-        AvailabilityZoneNotSupported LowPriorityCapacityNotAvailable
-    """,
-    ErrorKind.QUOTA: "QuotaExceeded ResourceQuotaExceeded PublicIPCountLimitReached CoreQuotaExceeded",
-    ErrorKind.CREDENTIALS: """
-        AuthenticationFailed AuthorizationFailed ExpiredAuthenticationToken InvalidAuthenticationToken
-        InvalidAuthenticationTokenTenant LinkedAuthorizationFailed SubscriptionNotFound DisabledSubscription
-        ReadOnlyDisabledSubscription
-    """,
-    ErrorKind.THROTTLED: "TooManyRequests SubscriptionRequestsThrottled OperationNotAllowedThrottled",
-    ErrorKind.TRANSIENT: """
-        AnotherOperationInProgress ReferencedResourceNotProvisioned RetryableError PrincipalNotFound
-        Conflict
-    """,
-    # The group is being deleted, or the interface was deleted with its machine: the attempt is over.
-    ErrorKind.SPENT_TOKEN: "ResourceGroupBeingDeleted ResourceGroupNotFound InvalidResourceReference",
-    ErrorKind.EXISTS: "ConditionNotMet PreconditionFailed RoleAssignmentExists",
-}
-_KIND_OF = index_codes(_CODES)
+_KIND_OF = load_error_kinds("azure")
 _GIVEN_BACK = {"PowerState/deallocating", "PowerState/deallocated", "PowerState/stopping", "PowerState/stopped"}
 
 
@@ -206,74 +183,48 @@ ENDPOINT_VARIABLE = "GPUPLAN_ENDPOINT_AZURE_ARM"
 NO_CREDENTIALS = (
     "no credentials for Azure: `az login`, or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 )
-CONNECT_S, READ_S = 10.0, 60.0
-MOST_PARTS = 4096  # of a console, of 4 KiB
-_GROUP = "/subscriptions/{subscription}/resourceGroups/{group}"
-_VMS = "providers/Microsoft.Compute/virtualMachines"
-_VM = f"{_GROUP}/{_VMS}/{{name}}"
-_NETWORK = f"{_GROUP}/providers/Microsoft.Network"
-_ROLE = f"{_GROUP}/{_VMS}/{{vm}}/providers/Microsoft.Authorization/roleAssignments/{{name}}"
-_SCHEDULE = f"{_GROUP}/providers/Microsoft.DevTestLab/schedules/{{name}}"
-_ORDERS = "/subscriptions/{subscription}/providers/Microsoft.ComputeSchedule/locations/{location}"
-_COMPUTE, _NET, _RESOURCES = "2026-04-01", "2026-03-01", "2025-04-01"
-_ROLES, _LAB, _COMPUTE_SCHEDULE = "2022-04-01", "2018-09-15", "2025-05-01"
-# Verb, path and API version of each method. Parameters that are not in the path, `body` or `headers` go into the
-# query.
-METHODS = {
-    "resources.providers.get": ("GET", "/subscriptions/{subscription}/providers/{namespace}", _RESOURCES),
-    "resources.resourceGroups.list": ("GET", "/subscriptions/{subscription}/resourcegroups", _RESOURCES),
-    "resources.resourceGroups.createOrUpdate": ("PUT", _GROUP, _RESOURCES),
-    "resources.resourceGroups.get": ("GET", _GROUP, _RESOURCES),
-    "resources.resourceGroups.delete": ("DELETE", _GROUP, _RESOURCES),
-    "network.networkSecurityGroups.createOrUpdate": ("PUT", f"{_NETWORK}/networkSecurityGroups/{{name}}", _NET),
-    "network.publicIPAddresses.createOrUpdate": ("PUT", f"{_NETWORK}/publicIPAddresses/{{name}}", _NET),
-    "network.virtualNetworks.createOrUpdate": ("PUT", f"{_NETWORK}/virtualNetworks/{{name}}", _NET),
-    "network.networkInterfaces.createOrUpdate": ("PUT", f"{_NETWORK}/networkInterfaces/{{name}}", _NET),
-    "network.networkInterfaces.get": ("GET", f"{_NETWORK}/networkInterfaces/{{name}}", _NET),
-    "compute.virtualMachines.createOrUpdate": ("PUT", _VM, _COMPUTE),
-    "compute.virtualMachines.get": ("GET", _VM, _COMPUTE),
-    "compute.virtualMachines.retrieveBootDiagnosticsData": (
-        "POST", f"{_VM}/retrieveBootDiagnosticsData", _COMPUTE,
-    ),
-    "compute.virtualMachines.delete": ("DELETE", _VM, _COMPUTE),
-    "compute.virtualMachines.listAll": ("GET", f"/subscriptions/{{subscription}}/{_VMS}", _COMPUTE),
-    "authorization.roleAssignments.create": ("PUT", _ROLE, _ROLES),
-    "authorization.roleAssignments.get": ("GET", _ROLE, _ROLES),
-    "devtestlabs.globalSchedules.createOrUpdate": ("PUT", _SCHEDULE, _LAB),
-    "devtestlabs.globalSchedules.get": ("GET", _SCHEDULE, _LAB),
-    "computeschedule.virtualMachinesSubmitDeallocate": (
-        "POST", f"{_ORDERS}/virtualMachinesSubmitDeallocate", _COMPUTE_SCHEDULE,
-    ),
-    "computeschedule.virtualMachinesGetOperationStatus": (
-        "POST", f"{_ORDERS}/virtualMachinesGetOperationStatus", _COMPUTE_SCHEDULE,
-    ),
-}  # fmt: skip
+PART_BYTES, MOST_PARTS = 4096, 4096  # of a console
 
 
-class AzureRest:
-    """A pipeline with credentials, and the cloud's clock."""
+class AzureRest(RestAccess):
+    """Calls of Azure Resource Manager, and the cloud's clock."""
 
-    def __init__(self) -> None:
-        self._client: Any = None
-        self.clock = ServerDateClock()
+    folder, making = "azure", "PUT"
+    parse_response = staticmethod(parse_error_response)
 
     def missing(self) -> str:
         """Return the reason why Azure cannot be called from here; empty if it can. Sends nothing."""
-        if importlib.util.find_spec("azure") is None or importlib.util.find_spec("azure.identity") is None:
+        if find_spec("azure") is None or find_spec("azure.identity") is None:
             return "azure-identity is not installed: `pip install 'gpuplan[azure]'`"
         named = ("AZURE_CLIENT_ID", "IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_FEDERATED_TOKEN_FILE")
         if not any(os.environ.get(name) for name in named) and shutil.which("az") is None:
             return NO_CREDENTIALS
         return ""
 
-    def send(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one call once and return its reply, or raise CloudError."""
-        verb, template, version = METHODS[f"{service}.{operation}"]
-        named = {name: value for name, value in params.items() if name not in {"body", "headers"}}
-        query = {name: value for name, value in named.items() if f"{{{name}}}" not in template}
-        url = os.environ.get(ENDPOINT_VARIABLE, ENDPOINT) + template.format(**named)
-        asked = {"params": {"api-version": version, **query}, "json": params.get("body")}
-        return self._exchange(verb, url, **asked, headers=params.get("headers", {}))
+    @cached_property
+    def session(self) -> requests.Session:
+        """Session that signs each request with a token."""
+        from azure.identity import DefaultAzureCredential, get_bearer_token_provider
+
+        logging.getLogger("azure.identity").setLevel(logging.ERROR)  # its attempts are summarized in one line
+        # A configured authority is used without a discovery request to another server.
+        named = bool(os.environ.get("AZURE_AUTHORITY_HOST"))
+        credential = DefaultAzureCredential(disable_instance_discovery=named)
+        session = requests.Session()
+        session.auth = partial(_sign, get_bearer_token_provider(credential, f"{ENDPOINT}/.default"))
+        return session
+
+    def find_endpoint(self, service: str) -> str:
+        return os.environ.get(ENDPOINT_VARIABLE, ENDPOINT)
+
+    def parse_error(self, error: Exception) -> CloudError | None:
+        from azure.core.exceptions import AzureError, ClientAuthenticationError
+
+        if isinstance(error, ClientAuthenticationError):
+            return CloudError(ErrorKind.CREDENTIALS, type(error).__name__, _without_lists(str(error)))
+        if isinstance(error, AzureError):  # no token
+            return CloudError(ErrorKind.UNKNOWN, type(error).__name__, str(error))
+        return super().parse_error(error)
 
     def pages(self, service: str, operation: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield all rows of a list, following `nextLink`."""
@@ -282,60 +233,29 @@ class AzureRest:
             yield from reply.get("value", [])
             if not reply.get("nextLink"):
                 return
-            reply = self._exchange("GET", reply["nextLink"])
+            reply = self.exchange("GET", reply["nextLink"])
 
     def read_end(self, url: str) -> str:
         """Return the end of a file in storage, read without credentials: its address is signed."""
-        from azure.core import PipelineClient
-        from azure.core.exceptions import AzureError
-        from azure.core.pipeline.transport import RequestsTransport
-        from azure.core.rest import HttpRequest
-
         if not url.startswith("https://"):
             raise CloudError(ErrorKind.UNKNOWN, "Address", "the console's address is not HTTPS")
-        transport = RequestsTransport(connection_timeout=CONNECT_S, read_timeout=READ_S)
         end = b""
         try:
-            with PipelineClient(url, policies=[], transport=transport) as client:
-                answer = client.send_request(HttpRequest("GET", url), stream=True)
+            with requests.get(url, stream=True, timeout=TIMEOUT_S) as answer:
                 answer.raise_for_status()
-                for part in itertools.islice(answer.iter_bytes(), MOST_PARTS):
+                for part in itertools.islice(answer.iter_content(PART_BYTES), MOST_PARTS):
                     end = (end + part)[-CONSOLE_BYTES:]
-        except AzureError as error:
+        except requests.RequestException as error:
             raise CloudError(ErrorKind.UNKNOWN, type(error).__name__, str(error)) from error
         return end.decode(errors="replace")
 
-    def _exchange(self, verb: str, url: str, **asked: Any) -> dict[str, Any]:
-        """Send a request once; a missing answer is an unknown outcome."""
-        from azure.core.exceptions import AzureError, ClientAuthenticationError
-        from azure.core.rest import HttpRequest
 
-        try:
-            answer = self._pipeline().send_request(HttpRequest(verb, url, **asked))
-            text = answer.text()
-        except ClientAuthenticationError as error:
-            raise CloudError(ErrorKind.CREDENTIALS, type(error).__name__, _without_lists(str(error))) from error
-        except AzureError as error:
-            raise CloudError(ErrorKind.UNKNOWN, type(error).__name__, str(error)) from error
-        self.clock.note(answer.headers.get("Date"))
-        return read_answer(answer.status_code, text, error_of=parse_error_response, makes=verb == "PUT")
-
-    def _pipeline(self) -> Any:
-        """Return the pipeline: a token, one request, no repetition, no redirection."""
-        if self._client is None:
-            from azure.core import PipelineClient
-            from azure.core.pipeline.policies import BearerTokenCredentialPolicy
-            from azure.core.pipeline.transport import RequestsTransport
-            from azure.identity import DefaultAzureCredential
-
-            logging.getLogger("azure.identity").setLevel(logging.ERROR)  # its attempts are summarized in one line
-            # A configured authority is used without a discovery request to another server.
-            named = bool(os.environ.get("AZURE_AUTHORITY_HOST"))
-            credential = DefaultAzureCredential(disable_instance_discovery=named)
-            policies = [BearerTokenCredentialPolicy(credential, f"{ENDPOINT}/.default")]
-            transport = RequestsTransport(connection_timeout=CONNECT_S, read_timeout=READ_S)
-            self._client = PipelineClient(ENDPOINT, policies=policies, transport=transport)
-        return self._client
+def _sign(token: Callable[[], str], request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Add a token to a request, which has to be over TLS."""
+    if not str(request.url).startswith("https://"):
+        raise CloudError(ErrorKind.UNKNOWN, "Address", f"{request.url} is not HTTPS: no token is sent there")
+    request.headers["Authorization"] = f"Bearer {token()}"
+    return request
 
 
 def _without_lists(message: str) -> str:

@@ -1,1 +1,1 @@
-"""Google Cloud: GPU machines of Compute Engine (`compute`) and TPU slices as queued resources (`tpu`)."""
+"""Google Cloud: GPU machines of Compute Engine and TPU slices as queued resources."""

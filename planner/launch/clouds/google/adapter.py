@@ -23,8 +23,19 @@ from ...core.ledger import KnownAccounts
 from ...core.request import LaunchCandidate, LaunchRequest
 from ...core.startup import build_archive_name
 from ..base import CONSOLE_BYTES, CloudBase, Draft, Failed, Questions, is_in, none_if_absent, read_price_list
+from .attempt import (
+    ENDED_WITHIN_S,
+    QUEUED,
+    SERVICE,
+    SLACK_S,
+    TPU_SERVICE,
+    build_compute_attempt,
+    build_tpu_attempt,
+    is_tpu,
+    parse_compute_machine,
+    parse_tpu_machine,
+)
 from .calls import GoogleAccess, parse_operation_error, parse_tpu_state_error
-from .compute import ENDED_WITHIN_S, SERVICE, SLACK_S, build_compute_attempt, parse_compute_machine
 from .options import (
     LABEL,
     STORAGE,
@@ -35,8 +46,6 @@ from .options import (
     read_options,
     split_address,
 )
-from .tpu import DELETES, QUEUED, build_tpu_attempt, is_tpu, parse_tpu_machine
-from .tpu import SERVICE as TPU_SERVICE
 
 if TYPE_CHECKING:
     from ....offers.refresh.gcp import GcpBilling
@@ -120,7 +129,7 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
 
     def build_end_calls(self, machine: MachineRef) -> tuple[Call, ...]:
         if machine.details["kind"] == "tpu":  # with its queued resource, in any state
-            service, operation, params = DELETES, f"{QUEUED}.delete", {"name": machine.id, "force": True}
+            service, operation, params = TPU_SERVICE, f"{QUEUED}.delete", {"name": machine.id, "force": "true"}
         else:
             service, operation, params = SERVICE, "instances.delete", _identify(machine)
         return (build_call("end", service, operation, params, region=machine.region),)
@@ -190,9 +199,7 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
             read_at=self._reading_clock.now(),
         )
 
-    def read_outcome(self, request: LaunchRequest, chosen: GoogleOptions) -> bytes | None:
-        if not chosen.bucket:
-            return None
+    def read_outcome(self, request: LaunchRequest, chosen: GoogleOptions) -> bytes:
         bucket, folder = split_address(chosen.bucket)
         path = "/".join(filter(None, (folder, request.run, "outcome.json"))).replace("/", "%2F")
         return json.dumps(

@@ -5,12 +5,8 @@
   const el = (id) => document.getElementById(id);
   const root = document.documentElement;
   const data = await unpack("chart-data");
-  const COLOURS = { cloud: "#0072b2", "GPU cloud": "#d55e00", notebook: "#009e73", "own machine": "#aa6fb0" };
-  const FAMILIES = { aws: "cloud", gcp: "cloud", azure: "cloud", colab: "notebook", kaggle: "notebook", local: "own machine" };
-  const SYMBOLS = { "on demand": "circle", spot: "triangle", free: "star" };
   const KINDS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c3a", "#7a5195", "#6b7686", "#b07d4f", "#2f8f9d", "#c05a5a", "#4d6a2f", "#9aa5b5", "#5b5bb5"];
   const money = (usd) => `${data.currency === "USD" ? "$" : `${data.currency} `}${number(usd * data.perUsd)}`;
-  const family = (point) => FAMILIES[point.provider] ?? "GPU cloud";
   root.classList.add("has-script");
 
   function number(value) {
@@ -25,36 +21,24 @@
     for (const [size, prefix] of [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (value >= size) return `${number(value / size)} ${prefix}${unit}`;
     return `${number(value)} ${unit}`;
   }
-  // Round times and amounts between the ends of a logarithmic axis: whole minutes, hours and days; 1, 10, 100.
-  const TIMES = [1, 10, 60, 300, 900, 3600, 10800, 36000, 86400, 3 * 86400, 10 * 86400, 30 * 86400, 100 * 86400, 365 * 86400];
+  // Round times between the ends of a logarithmic axis, as many as have room; amounts: 1, 10, 100.
+  const UNITS = [[1, "s"], [60, "min"], [3600, "h"], [86400, "d"]];
+  const TIMES = UNITS.flatMap(([size, unit]) => ({ s: [1, 2, 5, 10, 20], min: [0.5, 1, 2, 5, 10, 20, 30], h: [1, 2, 5, 10], d: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] })[unit].map((n) => n * size));
   const POWERS = d3.range(-6, 8).map((power) => 10 ** power);
-  const between = (ticks, values) => ticks.filter((tick) => tick >= d3.min(values) && tick <= d3.max(values));
-  const ticksFor = (small, ticks) => (small ? ticks.filter((_, i) => (ticks.length - 1 - i) % 2 === 0) : ticks);
+  const between = (ticks, [low, high]) => ticks.filter((tick) => tick >= low && tick <= high);
+  function tickText(seconds) {
+    const [size, unit] = UNITS.findLast(([size]) => seconds >= size) ?? UNITS[0];
+    return `${number(seconds / size)} ${unit}`;
+  }
+  function spaced(ticks, [low, high], room) {
+    const kept = [], apart = (48 / room) * Math.log(high / low);
+    for (const tick of between(ticks, [low, high])) if (!kept.length || Math.log(tick / kept.at(-1)) >= apart) kept.push(tick);
+    return kept;
+  }
   async function unpack(id) {
     const bytes = Uint8Array.from(atob(el(id).textContent), (c) => c.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
   }
-  function rowsOf(told) {
-    if (told.keys) {
-      const columns = told.columns.map(rowsOf);
-      return columns[0].map((_, row) => Object.fromEntries(told.keys.map((key, i) => [key, columns[i][row]])));
-    }
-    let at = 0;
-    if (told.lengths) {
-      const items = rowsOf(told.items);
-      return rowsOf(told.lengths).map((length) => items.slice(at, (at += length)));
-    }
-    if (told.known) {
-      const values = rowsOf(told.values);
-      return rowsOf(told.known).map((known) => (known ? values[at++] : null));
-    }
-    return told.few ? told.at.map((place) => told.few[place]) : told.all;
-  }
-  async function everyRow() {
-    const table = await unpack("rows-data"), texts = table.texts.map(rowsOf), numbers = table.numbers.map(rowsOf);
-    return table.offers.map((offer, row) => [offer, ...texts.map((column, i) => [column[row], numbers[i][row]])]);
-  }
-
   // --- charts -------------------------------------------------------------------------------------------------
   const width = (box) => Math.max(300, box.clientWidth);
   const tip = { fill: "var(--paper)", stroke: "var(--soft)", textPadding: 8, lineHeight: 1.35 };
@@ -65,41 +49,58 @@
     for (const svg of chart.matches("svg") ? [chart] : chart.querySelectorAll("svg")) svg.setAttribute("aria-hidden", "true");
     box.replaceChildren(chart);
   }
-  function costFloor(points) {
-    return Math.min(...points.map((p) => p.cost[1]).filter((usd) => usd > 0), 1) / 3;
-  }
-  const pointTitle = (p) => `${p.device}\n${p.name}, ${p.region}, ${p.purchase}\n${duration(p.time[1])} (${duration(p.time[0])} – ${duration(p.time[2])})\n${money(p.cost[1])} (${money(p.cost[0])} – ${money(p.cost[2])})\nlimit: ${p.limit}`;
-  function labelled(front, farApart) {
-    const kept = [];
-    for (const p of front) if (kept.every((q) => Math.abs(Math.log(q.time[1] / p.time[1])) > farApart || Math.abs(Math.log((q.cost[1] || 1e-6) / (p.cost[1] || 1e-6))) > 4 * farApart)) kept.push(p);
-    return kept;
-  }
   const apart = (points, ratio) => points.filter((p, i) => points.slice(0, i).every((q) => Math.abs(Math.log(p.y / q.y)) > ratio));
+  // Money against time: the offers of the decision are named and have their ranges, the others are grey.
+  const COLOURS = { take: "var(--accent)", free: "#0a8f68", cheaper: "#0072b2", faster: "#a0569c" };
+  const isPicked = (p) => p.mark in COLOURS;
   function costTime(w, small) {
-    const points = data.points, floor = costFloor(points), y = (usd) => Math.max(usd, floor);
-    const front = points.filter((p) => p.best).sort((a, b) => a.time[1] - b.time[1]);
-    const rest = points.filter((p) => !p.best), middle = { x: (p) => p.time[1], y: (p) => y(p.cost[1]) };
-    const ranges = (some, strokeOpacity) => [
-      Plot.ruleY(some, { y: middle.y, x1: (p) => p.time[0], x2: (p) => p.time[2], stroke: family, strokeOpacity }),
-      Plot.ruleX(some, { x: middle.x, y1: (p) => y(p.cost[0]), y2: (p) => y(p.cost[2]), stroke: family, strokeOpacity }),
-    ];
-    const free = points.some((p) => p.cost[1] <= floor) ? [floor] : [];
-    return Plot.plot({
-      width: w, height: small ? 380 : 460, marginLeft: small ? 52 : 64, marginRight: 24, marginBottom: 44, marginTop: 28,
-      x: { type: "log", label: "time of the whole run →", grid: true, tickFormat: duration, ticks: ticksFor(small, between(TIMES, points.flatMap((p) => p.time))) },
-      y: { type: "log", label: `↑ cost of the whole run [${data.currency}]`, grid: true, tickFormat: money, ticks: 6, domain: [floor, 1.3 * Math.max(...points.map((p) => y(p.cost[2])))] },
-      color: { domain: Object.keys(COLOURS), range: Object.values(COLOURS), legend: true },
-      symbol: { domain: Object.keys(SYMBOLS), range: Object.values(SYMBOLS), legend: true },
+    const paid = data.points.flatMap((p) => p.cost).filter((usd) => usd > 0);
+    const floor = (paid.length ? d3.min(paid) : 1) / 2, y = (usd) => Math.max(usd, floor);
+    const picks = data.points.filter(isPicked);
+    const farthest = picks.length ? 20 * d3.max(picks, (p) => p.time[1]) : Infinity, rest = data.points.filter((p) => !isPicked(p) && p.time[1] <= farthest);
+    const times = [...rest.map((p) => p.time[1]), ...picks.flatMap((p) => p.time)], highest = Math.max(...rest.map((p) => y(p.cost[1])), ...picks.map((p) => y(p.cost[2])));
+    const sides = { marginLeft: small ? 52 : 64, marginRight: 24, marginTop: 28, marginBottom: 44 }, height = small ? 360 : 430;
+    const xs = [d3.min(times) / 1.3, 1.3 * d3.max(times)], ys = [floor / 1.5, 1.5 * highest];
+    const at = { x: (p) => p.time[1], y: (p) => y(p.cost[1]) }, colour = (p) => COLOURS[p.mark] ?? "var(--soft)";
+    const free = data.points.some((p) => p.cost[1] === 0) ? [floor] : [];
+    const across = spaced(TIMES, xs, w - 90), upwards = [...free, ...between(POWERS.flatMap((n) => [n, 3 * n]), [2 * floor, ys[1]])];
+    const draw = (labels) => Plot.plot({
+      width: w, height, ...sides,
+      x: { type: "log", domain: xs, axis: null }, y: { type: "log", domain: ys, axis: null },
       marks: [
-        Plot.ruleY(free, { stroke: "var(--soft)", strokeDasharray: "1 4" }),
-        Plot.text(free, { y: (usd) => usd, frameAnchor: "left", dx: 4, dy: -8, text: () => "free", textAnchor: "start", fill: "var(--soft)" }),
-        ranges(rest, 0.13), ranges(front, 0.8),
-        Plot.line(front, { x: (p) => p.time[1], y: (p) => y(p.cost[1]), curve: "step-after", stroke: "currentColor", strokeDasharray: "5 4", strokeWidth: 1.5 }),
-        Plot.dot(rest, { ...middle, symbol: "purchase", stroke: family, r: 3.5 }),
-        Plot.dot(front, { ...middle, symbol: "purchase", stroke: family, fill: family, r: 5.5 }),
-        Plot.text(labelled(front, small ? 0.5 : 0.22), { ...middle, text: "device", dy: -14, textAnchor: "middle", fill: "currentColor", stroke: "var(--paper)", strokeWidth: 4, fontWeight: 600 }),
-        Plot.tip(points, Plot.pointer({ ...middle, title: pointTitle, ...tip })),
+        Plot.gridX(across), Plot.axisX(across, { text: tickText, label: "time of the whole run →" }),
+        Plot.gridY(upwards), Plot.axisY(upwards, { text: (usd) => (usd === floor ? "free" : money(usd)), label: `↑ cost of the whole run [${data.currency}]` }),
+        Plot.dot(rest, { ...at, r: 2.5, fill: "var(--soft)", fillOpacity: 0.55 }),
+        Plot.ruleY(picks, { y: at.y, x1: (p) => p.time[0], x2: (p) => p.time[2], stroke: colour, strokeWidth: 2.5, strokeOpacity: 0.75 }),
+        Plot.ruleX(picks, { x: at.x, y1: (p) => y(p.cost[0]), y2: (p) => y(p.cost[2]), stroke: colour, strokeWidth: 2.5, strokeOpacity: 0.75 }),
+        Plot.dot(picks, { ...at, r: 6, fill: colour, stroke: "var(--paper)", strokeWidth: 1.5 }),
+        ...labels,
+        Plot.tip([...rest, ...picks], Plot.pointer({ ...at, title: "text", ...tip })),
       ],
+    });
+    const plain = draw([]), [ofTime, ofCost] = [plain.scale("x"), plain.scale("y")];
+    const places = placed(picks, (time, usd) => [ofTime.apply(time), ofCost.apply(y(usd))], { w, height, small, ...sides });
+    return draw(picks.flatMap((p, i) => [
+      Plot.link([p], { x1: at.x, y1: at.y, x2: ofTime.invert(places[i].from[0]), y2: ofCost.invert(places[i].from[1]), stroke: colour, strokeOpacity: 0.6 }),
+      Plot.text([p], { ...at, text: () => places[i].text, dx: places[i].dx, dy: places[i].dy, textAnchor: "start", lineAnchor: "top", lineHeight: 1.25, fontWeight: 600, fill: "currentColor", stroke: "var(--paper)", strokeWidth: 5 }),
+    ]));
+  }
+  // Labels beside their points, each where it meets no other label, no range and no edge.
+  function placed(points, spot, box) {
+    const taken = points.flatMap(({ time, cost }) => {
+      const [x, y] = spot(time[1], cost[1]), [left, top] = spot(time[0], cost[2]), [right, bottom] = spot(time[2], cost[0]);
+      return [[left, y - 8, right, y + 8], [x - 8, top, x + 8, bottom]];
+    });
+    const meets = (a) => taken.some((b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3]);
+    const outside = (a) => a[0] < box.marginLeft || a[2] > box.w - 4 || a[1] < 4 || a[3] > box.height - box.marginBottom;
+    return points.map((p) => {
+      const [x, y] = spot(p.time[1], p.cost[1]), lines = [box.small ? p.mark : `${p.mark}: ${p.machine}`, p.short], width = 7.2 * Math.max(...lines.map((line) => line.length)), tall = 32;
+      const tried = [14, 40, 66, 92, 118].flatMap((off) => [-off - tall, off].flatMap((dy) => [-width / 2, 10, -width - 10, box.marginLeft + 4 - x, box.w - 6 - width - x].map((dx) => ({ dx, dy }))));
+      const areaOf = ({ dx, dy }) => [x + dx, y + dy, x + dx + width, y + dy + tall];
+      const found = tried.find((one) => !meets(areaOf(one)) && !outside(areaOf(one))) ?? tried[0], area = areaOf(found);
+      taken.push(area);
+      const from = [Math.min(Math.max(x, area[0]), area[2]), found.dy < 0 ? area[3] : area[1]];
+      return { ...found, text: lines.join("\n"), from };
     });
   }
   function kinds(w, small) {
@@ -160,7 +161,7 @@
   function memory(w, small) {
     const need = d3.sum(data.memory, (p) => p.gib);
     const near = d3.groups(data.capacity, (c) => c.gib.toFixed(1)).map(([, same]) => ({ gib: same[0].gib, names: same.map((c) => c.name).join(", ") })).sort((a, b) => a.gib - b.gib);
-    const domain = near.map((c) => c.names), cut = (name) => (name.length > (small ? 16 : 34) ? `${name.slice(0, small ? 15 : 33)}…` : name);
+    const domain = near.map((c) => c.names), cut = (name) => (name.length > (small ? 16 : 30) ? `${name.slice(0, small ? 15 : 29)}…` : name);
     const rows = domain.flatMap((chip) => data.memory.map((p) => ({ chip, ...p })));
     return Plot.plot({
       width: w, marginLeft: small ? 118 : 230, marginRight: 60, height: 60 + 22 * domain.length,
@@ -196,17 +197,23 @@
       ],
     });
   }
-  function draw() {
-    if (data.points.length) put("chart-cost-time", costTime);
-    if (data.steps.length) { put("chart-kinds", kinds); put("chart-layers", layers); put("chart-roofline", roofline); }
-    if (data.capacity.length) put("chart-memory", memory);
-    if (data.epochs.length) put("chart-epochs", epochs);
+  // A chart in a folded part is drawn when it is opened.
+  function draw(within = document) {
+    const charts = [
+      ["cost-time", data.points, costTime], ["kinds", data.steps, kinds], ["layers", data.steps, layers],
+      ["roofline", data.steps, roofline], ["memory", data.capacity, memory], ["epochs", data.epochs, epochs],
+    ];
+    for (const [name, told, make] of charts) {
+      const box = el(`chart-${name}`);
+      if (told.length && within.contains(box) && !box.closest("details:not([open])")) put(box.id, make);
+    }
   }
   let drawnAt = 0;
   const redraw = () => { if (root.clientWidth !== drawnAt) { drawnAt = root.clientWidth; draw(); } };
   addEventListener("resize", () => requestAnimationFrame(redraw));
   redraw();
-  el("chip")?.addEventListener("change", () => { put("chart-layers", layers); put("chart-roofline", roofline); });
+  for (const fold of document.querySelectorAll("details.fold")) fold.addEventListener("toggle", () => fold.open && draw(fold));
+  el("chip")?.addEventListener("change", () => draw());
 
   // Arrow keys walk along the points by time; what one is, is said below the chart.
   const walked = [...data.points].sort((a, b) => a.time[1] - b.time[1]);
@@ -216,27 +223,26 @@
     if (!by || !walked.length) return;
     event.preventDefault();
     at = Math.min(Math.max(at + by, 0), walked.length - 1);
-    el("read-cost-time").textContent = pointTitle(walked[at]).replaceAll("\n", " · ");
+    el("read-cost-time").textContent = walked[at].text.replaceAll("\n", " · ");
   });
 
   // --- table --------------------------------------------------------------------------------------------------
   const body = document.querySelector("#table tbody"), heads = [...document.querySelectorAll("#table thead th")];
-  const PAGE = 250, place = (title) => 1 + heads.findIndex((head) => head.dataset.column === title);
-  const PURCHASE = place("purchase"), RUN = place("run");
-  const offered = [...body.rows].map((tr) => [Number(tr.dataset.offer), ...[...tr.cells].map((td) => [td.textContent, "v" in td.dataset ? Number(td.dataset.v) : null])]);
-  let rows = offered, sortedBy = -1, falling = false, room = PAGE;
+  const PAGE = 250, place = (name) => heads.findIndex((head) => head.dataset.column === name);
+  const PURCHASE = place("purchase"), RUN = place("run_time_s");
+  const all = await unpack("rows-data"), offered = data.first.map((offer) => all[offer]), SHOWN = body.rows.length;
+  let rows = offered, sortedBy = -1, falling = false, room = SHOWN;
   function cellsOf(row) {
     const tr = document.createElement("tr");
-    tr.dataset.offer = row[0];
     heads.forEach((head, i) => {
       const td = tr.insertCell();
-      td.textContent = row[i + 1][0];
+      td.textContent = row[i][0];
       if ("numeric" in head.dataset) td.className = "n";
     });
     return tr;
   }
   function compare(a, b) {
-    const [x, y] = [a[sortedBy + 1], b[sortedBy + 1]], numeric = "numeric" in heads[sortedBy].dataset;
+    const [x, y] = [a[sortedBy], b[sortedBy]], numeric = "numeric" in heads[sortedBy].dataset;
     if (numeric && (x[1] == null || y[1] == null)) return (x[1] == null) - (y[1] == null);  // what is not known comes last
     const order = numeric ? x[1] - y[1] : x[0].localeCompare(y[0], "en", { numeric: true });
     return falling ? -order : order;
@@ -244,7 +250,7 @@
   function show() {
     const words = el("find").value.toLowerCase().split(/\s+/).filter(Boolean), purchase = el("purchase").value;
     const kept = rows.filter((row) => {
-      const text = row.slice(1).map((cell) => cell[0]).join(" ").toLowerCase();
+      const text = row.map((cell) => cell[0]).join(" ").toLowerCase();
       return words.every((word) => text.includes(word)) && (!purchase || row[PURCHASE][0] === purchase) && !(el("fits").checked && row[RUN][0] === "does not fit");
     });
     if (sortedBy >= 0) kept.sort(compare);
@@ -260,8 +266,8 @@
   }));
   for (const id of ["find", "purchase", "fits"]) el(id).addEventListener("input", () => { room = PAGE; show(); });
   el("more").addEventListener("click", () => { room += PAGE; show(); });
-  el("everything").addEventListener("change", async (event) => {
-    rows = event.target.checked ? await everyRow() : offered;
+  el("everything").addEventListener("change", (event) => {
+    rows = event.target.checked ? all : offered;
     room = PAGE;
     show();
   });
@@ -275,12 +281,11 @@
   darkSystem.addEventListener("change", tellTheme);
   tellTheme();
   el("download").addEventListener("click", async () => {
-    const link = document.createElement("a"), { plan, offers } = await unpack("plan-data");
-    const text = JSON.stringify({ ...plan, offers: rowsOf(offers) }, null, 1);
+    const link = document.createElement("a"), text = JSON.stringify(await unpack("plan-data"), null, 1);
     link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
     link.download = "plan.json";
     link.click();
     URL.revokeObjectURL(link.href);
   });
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
+  addEventListener("beforeprint", () => { document.querySelectorAll("details").forEach((one) => { one.open = true; }); draw(); });
 })();

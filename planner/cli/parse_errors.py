@@ -1,0 +1,179 @@
+"""Lines that cannot be parsed: what is wrong in one sentence, and the words to type instead."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import typer
+
+from .removed_options import find_replacement
+
+# What other tools call an option, or people guess, by the option; a number means how many.
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "--accelerator": (
+        "--device",
+        "--gpu",
+        "--gpus",
+        "--gpu-type",
+        "--tpu",
+        "--chip",
+        "--card",
+        "--machine",
+        "--hardware",
+    ),
+    "--devices": ("--gpu", "--gpus", "--num-gpus", "--ngpus", "--gpu-count", "--nproc-per-node", "--device"),
+    "--batch-size": ("--batch", "--bs", "--batchsize", "--global-batch-size", "--per-device-batch-size"),
+    "--epochs": ("--epoch", "--num-epochs", "--nepochs", "--passes"),
+    "--samples": ("--dataset-size", "--num-samples", "--images", "--examples"),
+    "--steps": ("--max-steps", "--num-steps", "--iterations", "--iters"),
+    "--provider": ("--cloud", "--clouds"),
+    "--region": ("--zone", "--location"),
+    "--budget": ("--max-cost", "--max-price", "--cost", "--price", "--money", "--max-usd"),
+    "--max-usd": ("--budget", "--max-cost", "--max-price"),
+    "--deadline": ("--time", "--max-time", "--timeout", "--hours", "--within", "--max-hours"),
+    "--max-hours": ("--deadline", "--time", "--max-time", "--timeout", "--hours"),
+    "--precision": ("--dtype", "--mixed-precision", "--policy"),
+    "--hosts": ("--nodes", "--num-nodes", "--machines"),
+    "--output": ("--out", "--save", "--file"),
+    "--purchase spot": ("--spot", "--preemptible"),
+    "--purchase on-demand": ("--on-demand", "--ondemand"),
+    "--precision mixed_float16": ("--fp16", "--amp", "--half"),
+    "--precision mixed_bfloat16": ("--bf16",),
+    "--mode infer": ("--infer", "--inference", "--predict"),
+}
+_COUNTED = ("--devices", "--accelerator")
+_COMMANDS = {
+    "estimate": ("plan", "predict", "cost", "compare", "time", "train", "fit"),
+    "launch": ("run", "start", "submit", "deploy"),
+    "ps": ("list", "status", "ls"),
+    "stop": ("kill", "down", "terminate", "cancel", "delete"),
+    "offers": ("price", "prices", "instances", "machines"),
+    "accelerators": ("gpus", "gpu", "tpus", "devices", "cards", "chips"),
+    "doctor": ("check", "version", "info"),
+}
+_MODEL = re.compile(r".+\.(py|ipynb|keras|h5|json)$|.+\.py:\w*|keras_hub:.+|[A-Z]\w+\d\w*")
+_CLOSE = 0.75  # least share of equal characters of a misspelt option
+
+
+class ParseError(NamedTuple):
+    """An error and its hint, one line each."""
+
+    message: str
+    hint: str
+
+
+def describe_parse_error(error: typer.TyperException, arguments: Sequence[str]) -> ParseError:
+    """Return what is wrong with a line that typer cannot parse, and what to type instead.
+
+    Args:
+        error: Error of typer.
+        arguments: Arguments without the program name.
+    """
+    context: Any = getattr(error, "ctx", None)
+    path = "gpuplan" if context is None else context.command_path
+    usual = ParseError(_to_one_line(error.format_message()), f"see `{path} --help`")
+    kind = type(error).__name__
+    if context is not None and kind == "NoSuchOption":
+        usual = _describe_option(error, context, arguments)
+    elif context is not None and kind == "MissingParameter":
+        usual = _describe_missing(error, context)
+    elif context is not None and (unknown := re.match(r"No such command '(.*?)'", error.format_message())):
+        usual = _describe_command(unknown[1], context, arguments)
+    elif context is not None and (extra := re.search(r"extra argument\(?s?\)? \((.*)\)", usual.message)):
+        usual = ParseError(f"`{path}` does not take `{extra[1]}`", _show_example(context))
+    elif lacking := re.match(r"option '(--[\w-]+)' requires an argument", usual.message):
+        usual = ParseError(f"`{lacking[1]}` needs a value", f"see `gpuplan {arguments[0]} --help`")
+    replaced = find_replacement(arguments)
+    return usual if replaced is None else usual._replace(hint=replaced)
+
+
+def _describe_option(error: Any, context: Any, arguments: Sequence[str]) -> ParseError:
+    """Describe an option that a command does not have: one of another name, or the script's own."""
+    name = error.option_name
+    message = f"`{context.command_path}` has no option `{name}`"
+    value = _find_value(name, arguments)
+    known = [option for parameter in context.command.params for option in getattr(parameter, "opts", ())]
+    meant = _find_meant(name, value, known)
+    words = meant if " " in meant or not value else f"{meant} {shlex.quote(value)}"
+    own = _write_separator(name, known, context, arguments)
+    if meant:
+        return ParseError(message, f"type `{words}`" + (f"; for the script, `{own}`" if own else ""))
+    if own:
+        return ParseError(message, f"the script's own arguments come after `--`: `{own}`")
+    return ParseError(message, f"see `{context.command_path} --help`")
+
+
+def _find_value(name: str, arguments: Sequence[str]) -> str:
+    """Return the word after an option, or after its equals sign; empty for none."""
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+        if word == name:
+            return "" if following.startswith("--") else following
+    return ""
+
+
+def _find_meant(name: str, value: str, known: Sequence[str]) -> str:
+    """Return the option of a command that another name stands for, or the closest one; empty for none."""
+    for meant, names in _OPTIONS.items():
+        wrong_kind = meant in _COUNTED and value.isdecimal() != (meant == "--devices")
+        if name in names and meant.split()[0] in known and not (wrong_kind and name in _OPTIONS["--accelerator"]):
+            return meant
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)), "")
+
+
+def _write_separator(name: str, known: Sequence[str], context: Any, arguments: Sequence[str]) -> str:
+    """Return the line with all words from an unknown option on after `--`, but for the command's own options.
+
+    Empty if there is no script before it.
+    """
+    takes = any(parameter.name == "script_arguments" for parameter in context.command.params)
+    start = next((place for place, word in enumerate(arguments) if word.partition("=")[0] == name), 0)
+    if not takes or "--" in arguments or not any(word.endswith(".py") for word in arguments[:start]):
+        return ""
+    rest, own = list(arguments[:start]), list[str]()
+    target = own
+    for word in arguments[start:]:
+        if word.startswith("-"):
+            target = rest if word.partition("=")[0] in known else own
+        target.append(word)
+    return shlex.join(["gpuplan", *rest, "--", *own])
+
+
+def _describe_missing(error: Any, context: Any) -> ParseError:
+    """Describe an argument or option that is required, with an example of the command."""
+    parameter = error.param
+    options = [option for option in getattr(parameter, "opts", ()) if option.startswith("--")]
+    name = f"`{options[0]}`" if options else parameter.metavar or parameter.name.upper()
+    return ParseError(f"`{context.command_path}` needs {name}", _show_example(context))
+
+
+def _show_example(context: Any) -> str:
+    """Return a hint with the first example of a command's help, or else the way to its help."""
+    text = f"{context.command.epilog or ''}\n{context.command.help or ''}"
+    example = re.search(rf"^\s*(?:Example: )?({re.escape(context.command_path)} .+)$", text, re.MULTILINE)
+    return f"as in `{example[1].strip()}`" if example else f"see `{context.command_path} --help`"
+
+
+def _describe_command(name: str, context: Any, arguments: Sequence[str]) -> ParseError:
+    """Describe a command that does not exist: misspelt, called otherwise, or left out before a MODEL."""
+    message = f"`{context.command_path}` has no command `{name}`"
+    known = list(context.command.commands)
+    meant = [command for command, names in _COMMANDS.items() if name in names and command in known]
+    meant = meant or difflib.get_close_matches(name, known, n=1)
+    if meant:
+        line = shlex.join([meant[0] if word == name else word for word in arguments])
+        return ParseError(message, f"type `gpuplan {line}`")
+    if _MODEL.fullmatch(name) and "estimate" in known:
+        return ParseError(message, f"type `{shlex.join(['gpuplan', 'estimate', *arguments])}`")
+    return ParseError(message, f"see `{context.command_path} --help`")
+
+
+def _to_one_line(message: str) -> str:
+    """Convert typer's message to the project's style: lower case, one line, no full stop."""
+    text = " ".join(message.split()).replace("Value error, ", "").rstrip(".")
+    return text[:1].lower() + text[1:]

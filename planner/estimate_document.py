@@ -1,0 +1,105 @@
+"""Document of an estimate (`gpuplan.estimate/1`), in which what offers share stands once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+# Members that an offer has itself, although all offers of the same devices share them.
+OWN_KEYS = (
+    "step_time_s", "train_time_s", "memory_bytes", "memory_fits", "largest_batch_size", "basis", "limiter",
+)  # fmt: skip
+# Members that are left out of an offer where they say no more than this.
+UNSAID: Mapping[str, Any] = {
+    "hosts": 1,
+    "estimated": False,
+    "complete": True,
+    "quota": None,
+    "unbilled": [],
+    "usd_per_million_tokens": None,
+    "serving": None,
+    "best_batch": None,
+    "energy_kwh": None,
+    "co2_kg": None,
+    "sessions": 1,
+    "notes": [],
+}
+
+
+_SAID = object()
+
+
+class SharedFacts:
+    """Facts that stand once in a document.
+
+    Attributes:
+        devices: Entries of `devices[]`.
+        price_sources: Sources of prices by a short key.
+    """
+
+    def __init__(self) -> None:
+        self.devices: list[dict[str, Any]] = []
+        self.price_sources: dict[str, str] = {}
+        self._places: dict[int, tuple[int, object]] = {}  # by id, with the object, so that the id stays its own
+        self._by_text: dict[str, int] = {}
+        self._keys: dict[str, str] = {}
+
+    def place_devices(self, shared: dict[str, Any], *, accelerator: str, devices: float) -> int:
+        """Return the position in `devices[]` of what offers of the same devices share."""
+        if id(shared) not in self._places:
+            entry = {"accelerator": accelerator, "devices": devices, **shared}
+            place = self._by_text.setdefault(json.dumps(entry), len(self.devices))
+            if place == len(self.devices):
+                self.devices.append(entry)
+            self._places[id(shared)] = place, shared
+        return self._places[id(shared)][0]
+
+    def name_source(self, source: str | None, *, provider: str) -> str | None:
+        """Return the key of a source: the provider whose price is the first from it, numbered if it has several.
+
+        Example:
+            >>> facts = SharedFacts()
+            >>> [facts.name_source(source, provider="aws") for source in ("a list", "another", "a list", None)]
+            ['aws', 'aws-2', 'aws', None]
+        """
+        if source is None:
+            return None
+        if source not in self._keys:
+            number = 1
+            while (key := provider if number == 1 else f"{provider}-{number}") in self.price_sources:
+                number += 1
+            self._keys[source] = key
+            self.price_sources[key] = source
+        return self._keys[source]
+
+
+def leave_out_unsaid(offer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of `offers[]` without the members that say nothing."""
+    return {key: value for key, value in offer.items() if UNSAID.get(key, _SAID) != value}
+
+
+def merge_device(document: Mapping[str, Any], offer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an entry of `offers[]` with what stands once in the document.
+
+    Entries of documents that earlier versions wrote are whole already.
+
+    Example:
+        >>> document = {"devices": [{"steps": 9, "notes": ["a"]}], "price_sources": {"aws": "its list"}}
+        >>> whole = merge_device(document, {"device": 0, "price_source": "aws", "notes": ["b"]})
+        >>> whole["steps"], whole["notes"], whole["price_source"], whole["hosts"]
+        (9, ['a', 'b'], 'its list', 1)
+    """
+    if "device" not in offer:
+        return offer
+    shared, source = document["devices"][offer["device"]], offer["price_source"]
+    merged = {**UNSAID, **shared, **offer}
+    del merged["device"]
+    merged["price_source"] = source and document["price_sources"][source]
+    merged["notes"] = [*shared["notes"], *offer.get("notes", ())]
+    return merged
+
+
+def read_offers(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return all offers of a document, each with what stands once in it."""
+    return [merge_device(document, offer) for offer in document["offers"]]
