@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpuplan.offers.catalog import load_catalog
-from gpuplan.plan.accuracy import predict_user_rows
+from gpuplan.plan.accuracy import score_measurements
 from gpuplan.predict.measurements import read_measurements
 from gpuplan.predict.predictor import Predictor
 from gpuplan.predict.scores import summarize
@@ -32,7 +32,7 @@ def score_measured_steps() -> Backends:
     with tempfile.TemporaryDirectory(prefix="gpuplan-lab-") as name:
         rows = Path(name) / "rows.csv"
         write_csv(rows, read_profiles(sorted((FOLDER / "measured").glob("*.json"))))
-        found = predict_user_rows(
+        found = score_measurements(
             read_measurements(rows),
             load_catalog().accelerators.__getitem__,
             Predictor.load(),

@@ -38,6 +38,10 @@ class Interval:
         """Return the interval times a non-negative factor."""
         return Interval(low=self.low * factor, mid=self.mid * factor, high=self.high * factor)
 
+    def __add__(self, other: Interval) -> Interval:
+        """Return the sum of two fully correlated quantities."""
+        return Interval(low=self.low + other.low, mid=self.mid + other.mid, high=self.high + other.high)
+
     def plus(self, constant: float) -> Interval:
         """Return the interval shifted by a constant without uncertainty."""
         return Interval(low=self.low + constant, mid=self.mid + constant, high=self.high + constant)

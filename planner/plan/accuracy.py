@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -100,58 +101,6 @@ def find_publication(source: str) -> str:
     return source.split("@", maxsplit=1)[0].strip()
 
 
-def find_fitted_publications() -> frozenset[str]:
-    """Return the publications of all packaged measurements."""
-    return frozenset(find_publication(m.source) for m in load_published_measurements())
-
-
-class UserRows:
-    """Predictions of a user's rows.
-
-    Attributes:
-        rows: Predicted rows, with an interval each.
-        unpredicted: Measurements without a prediction, with the reason.
-        baselines: The same rows by each rule of thumb, its constant fitted on these rows.
-    """
-
-    def __init__(self) -> None:
-        self.rows: list[ScoredRow] = []
-        self.unpredicted: list[tuple[Measurement, str]] = []
-        self._samples: list[FitSample] = []
-
-    @property
-    def baselines(self) -> dict[str, list[ScoredRow]]:
-        """Rows of each rule of thumb; a rule has no interval but its time."""
-        found: dict[str, list[ScoredRow]] = {}
-        for name, rule in BASELINES.items():
-            times = predict_baseline_s(rule, self._samples, self._samples) if self._samples else []
-            found[name] = [
-                replace(row, predicted_s=Interval(low=time_s, mid=time_s, high=time_s), basis=name)
-                for row, time_s in zip(self.rows, times, strict=True)
-            ]
-        return found
-
-
-def predict_user_rows(
-    measurements: Sequence[Measurement],
-    resolve: Callable[[str], Accelerator],
-    predictor: Predictor,
-    *,
-    progress: Progress,
-) -> UserRows:
-    """Predict a user's measurements with the packaged coefficients, never by looking the answer up."""
-    found = UserRows()
-    for m in measurements:
-        progress(m.model)
-        step, sample = predict_traced_row(m, load_measured_workload(m), resolve(m.accelerator), predictor)
-        if isinstance(step, NoPrediction):
-            found.unpredicted.append((m, step.reason))
-        elif sample is not None:
-            found.rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
-            found._samples.append(sample)
-    return found
-
-
 def predict_traced_row(
     m: Measurement, workload: Workload, accelerator: Accelerator, predictor: Predictor
 ) -> tuple[StepTime | NoPrediction, FitSample | None]:
@@ -198,24 +147,14 @@ def _scale(
     single: StepTime, m: Measurement, workload: Workload, accelerator: Accelerator, sharding: Sharding
 ) -> StepTime | NoPrediction:
     """Return the step of a row's devices."""
-    devices, machine, hosts = m.devices, find_host_spec(m), _count_joined_hosts(m)
-    if sharding != Sharding.NONE:
-        return scale_to_sharded_devices(
-            single,
-            traffic=build_traffic(workload, sharding),
-            accelerator=accelerator,
-            devices=devices,
-            machine=machine,
-            hosts=hosts,
-        )
-    return scale_to_devices(
-        single,
-        gradient_bytes=workload.memory.gradient_bytes,
-        accelerator=accelerator,
-        devices=devices,
-        machine=machine,
-        hosts=hosts,
+    scale: Callable[..., StepTime | NoPrediction] = partial(
+        scale_to_devices, gradient_bytes=workload.memory.gradient_bytes
     )
+    if sharding != Sharding.NONE:
+        scale = partial(scale_to_sharded_devices, traffic=build_traffic(workload, sharding))
+    machine = find_host_spec(m)
+    hosts = m.hosts or 1 if machine.network_gbit_per_s else 1  # joined by a known network
+    return scale(single, accelerator=accelerator, devices=m.devices, machine=machine, hosts=hosts)
 
 
 def _predict_single(
@@ -240,11 +179,6 @@ def _predict_single(
         parts_s=step.parts_s,
         note=note,
     )
-
-
-def _count_joined_hosts(m: Measurement) -> int:
-    """Return the machines of a row whose network is known; one where nothing can be said of it."""
-    return m.hosts or 1 if find_host_spec(m).network_gbit_per_s else 1
 
 
 FORMAT = "gpuplan.accuracy-record/1"
@@ -313,14 +247,34 @@ def score_measurements(
     progress: Progress,
 ) -> Scoreboard:
     """Predict a user's measurements with the packaged coefficients, never by looking the answer up."""
-    found = predict_user_rows(measurements, resolve, predictor, progress=progress)
+    rows, samples, unpredicted = [], [], []
+    for m in measurements:
+        progress(m.model)
+        step, sample = predict_traced_row(m, load_measured_workload(m), resolve(m.accelerator), predictor)
+        if isinstance(step, NoPrediction):
+            unpredicted.append((m, step.reason))
+        elif sample is not None:
+            rows.append(ScoredRow(measurement=m, predicted_s=step.time_s, basis=step.basis))
+            samples.append(sample)
     return Scoreboard(
         protocol="packaged coefficients, no look-up of measurements",
-        rows=tuple(found.rows),
-        baselines={name: summarize(rows) for name, rows in found.baselines.items() if rows},
-        unpredicted=tuple(found.unpredicted),
-        fitted=find_fitted_publications(),
+        rows=tuple(rows),
+        baselines=_score_baselines(rows, samples) if rows else {},
+        unpredicted=tuple(unpredicted),
+        fitted=frozenset(find_publication(m.source) for m in load_published_measurements()),
     )
+
+
+def _score_baselines(rows: Sequence[ScoredRow], samples: Sequence[FitSample]) -> dict[str, Summary]:
+    """Return the scores of each rule of thumb, its constant fitted on these rows; its interval is its time."""
+    found = {}
+    for name, rule in BASELINES.items():
+        times = predict_baseline_s(rule, samples, samples)
+        intervals = [Interval(low=time_s, mid=time_s, high=time_s) for time_s in times]
+        found[name] = summarize(
+            [replace(row, predicted_s=one, basis=name) for row, one in zip(rows, intervals, strict=True)]
+        )
+    return found
 
 
 def read_record(path: Path | Traversable) -> dict[str, Any]:

@@ -177,9 +177,7 @@ class RunPricer(Frozen):
         phases = []
         for one, estimate in zip(workload.phases, known.phases or (known,), strict=True):
             run = compute_run_length(one, estimate.replicas or devices, self.scaling)
-            step_s = estimate.step_time_s
-            train_time_s = None if step_s is None or run.steps is None else step_s.scaled(run.steps)
-            phases.append(replace(estimate, run=run, train_time_s=train_time_s, phases=()))
+            phases.append(replace(estimate, run=run, phases=()))
         longest = next(i for i, one in enumerate(workload.phases) if one.fit_call == workload.fit_call)
         return combine_phases(phases, longest=longest)
 

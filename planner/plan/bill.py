@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..records import Frozen
-from ..units import GB, SECONDS_PER_HOUR, Interval
+from ..units import GB, SECONDS_PER_HOUR
 from .cost_terms import OWNED, Bounds, CostTerms, compute_price_factor
 from .money import (
     NANO,
-    Amount,
     BillLine,
     Nano,
     UsdInterval,
@@ -22,7 +21,7 @@ from .money import (
     nano_text,
     nanoseconds_of,
     price_time,
-    usd_interval_of,
+    usd_of,
 )
 from .sessions import ALWAYS, Access
 from .timeline import TRAINING, Timeline
@@ -61,15 +60,6 @@ class Fees(Frozen):
 NO_FEES = Fees()
 
 
-def disk_gb(terms: CostTerms) -> Bounds | None:
-    """Return the disk size of a run: system image plus the data, where its size is given [GB]."""
-    given = terms.given("disk_gb")
-    if given is not None:
-        return (given, given, given)
-    image, data = terms.bounds("image_gb", "any"), terms.given("dataset_gb") or 0.0
-    return None if image is None else (image[0] + data, image[1] + data, image[2] + data)
-
-
 class FeeCalculator:
     """Calculator of the fees of a workload on any offer; fees that depend only on the provider are cached.
 
@@ -81,27 +71,20 @@ class FeeCalculator:
     def __init__(self, workload: Workload, terms: CostTerms) -> None:
         self.workload = workload
         self.terms = terms
-        self._by_provider: dict[tuple[str, int], Fees] = {}
-        self._discounted: dict[tuple[str, int, Decimal, str], Fees] = {}
+        self._known: dict[object, Fees] = {}
 
     def compute(self, offer: Offer) -> Fees:
-        """Compute the fees on an offer."""
+        """Compute the fees on an offer; one object for offers of equal fees."""
         if self.terms.costs is None:
             return NO_FEES
-        key = (offer.provider, offer.hosts)
-        fees = self._by_provider.get(key)
-        if fees is None:
-            fees = self._by_provider[key] = self._of_provider(*key)
-        discount = self.terms.find_discount(offer) if self.terms.discounts else None
-        if discount is None:
-            return fees
-        discounted = (*key, discount.percent, discount.note)
-        if discounted not in self._discounted:
-            self._discounted[discounted] = _discounted(fees, discount)
-        return self._discounted[discounted]
+        discount = self.terms.find_discount(offer)
+        key = (offer.provider, offer.hosts, discount and (discount.percent, discount.note))
+        if key not in self._known:
+            self._known[key] = self._compute_new(offer.provider, offer.hosts, discount)
+        return self._known[key]
 
-    def _of_provider(self, provider: str, hosts: int) -> Fees:
-        """Return a provider's fees for a number of machines, and the user's tax on them."""
+    def _compute_new(self, provider: str, hosts: int, discount: Discount | None) -> Fees:
+        """Return a provider's fees for a number of machines, the discount on their price, and the user's tax."""
         cost = self.terms.provider_cost(provider)
         reasons: dict[str, str] = {}
         disk = egress = None
@@ -115,18 +98,31 @@ class FeeCalculator:
         minimum_s = cost.minimum_billed_s if cost is not None and cost.minimum_billed_s else 0.0
         if minimum_s and cost is not None:
             reasons[f"minimum billing of {minimum_s:g} s"] = cost.minimum_source
+        if discount is not None:
+            note = f" ({discount.note})" if discount.note else ""
+            reasons["discount"] = f"{discount.percent:f} % off the machine's price{note}"
         return Fees(
             minimum_billed_s=minimum_s,
             disk_usd_per_hour=disk,
             egress_usd=egress,
+            discount=Decimal(0) if discount is None else discount.percent / PERCENT,
             tax=Decimal(0) if tax is None or provider in OWNED else tax.percent / PERCENT,
             reasons=reasons,
             unknown=tuple(unknown),
         )
 
     def _disk(self, provider: str, hosts: int, reasons: dict[str, str]) -> Bounds | None:
-        """Return the hourly cost of the disks of all machines; None if unknown [USD/h]."""
-        cost, size = self.terms.provider_cost(provider), disk_gb(self.terms)
+        """Return the hourly cost of the disks of all machines; None if unknown [USD/h].
+
+        Unless given, a disk has room for the system image plus the data, where its size is given.
+        """
+        terms, cost = self.terms, self.terms.provider_cost(provider)
+        given, size = terms.given("disk_gb"), terms.bounds("image_gb", "any")
+        if given is not None:
+            size = (given, given, given)
+        elif size is not None:
+            data = terms.given("dataset_gb") or 0.0
+            size = (size[0] + data, size[1] + data, size[2] + data)
         if cost is None or cost.disk_usd_per_gb_month is None or size is None:
             return None
         rate = hosts * float(cost.disk_usd_per_gb_month) / HOURS_PER_MONTH
@@ -146,13 +142,6 @@ class FeeCalculator:
         usd = size * float(cost.egress_usd_per_gb)
         reasons["egress"] = f"{size:.2g} GB of weights at ${cost.egress_usd_per_gb:f} a GB; {cost.egress_source}"
         return (usd, usd, usd)
-
-
-def _discounted(fees: Fees, discount: Discount) -> Fees:
-    """Return the fees with a discount on the machine's price."""
-    note = f" ({discount.note})" if discount.note else ""
-    reasons = {**fees.reasons, "discount": f"{discount.percent:f} % off the machine's price{note}"}
-    return replace(fees, discount=discount.percent / PERCENT, reasons=reasons)
 
 
 HOURS_PER_MONTH = 730.0  # what the clouds divide a month's price of storage by
@@ -195,18 +184,19 @@ class CostBasis:
         least_s = fees.minimum_billed_s
         is_short = timeline.total_s.low < least_s
         self.minimum = {f"minimum billing of {least_s:g} s": round(least_s * NANO)} if is_short else {}
-        self.fixed = _compute_fixed(fees, timeline.total_s)
+        self.fixed: dict[str, Nano] = {}
+        if fees.disk_usd_per_hour is not None:
+            low, mid, high = (rate * NANO / SECONDS_PER_HOUR for rate in fees.disk_usd_per_hour)
+            total_s = timeline.total_s
+            self.fixed["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
+        if fees.egress_usd is not None:
+            low, mid, high = fees.egress_usd
+            self.fixed["egress"] = (round(low * NANO), round(mid * NANO), round(high * NANO))
 
     @cached_property
     def phase_nanoseconds(self) -> tuple[Nano, ...]:
         """Durations of the run's phases at the three bounds [1e-9 s]."""
         return tuple(nanoseconds_of(phase.time_s) for phase in self.timeline.phases)
-
-    @cached_property
-    def training(self) -> int | None:
-        """Index of the training phase, which takes the rounding remainder."""
-        items = [phase.item for phase in self.timeline.phases]
-        return items.index(TRAINING) if TRAINING in items else None
 
     def price_at(self, price_nano: int, bound: int, half_width: float) -> int:
         """Return the machine price at one bound of the run's time [1e-9 USD/h].
@@ -230,21 +220,26 @@ class CostBasis:
             price_nano: Price of the machine [1e-9 USD/h].
             bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
         """
-        fixed = {item: nano[bound] for item, nano in self.fixed.items()}
-        return itemize(
-            price_nano,
-            nanoseconds=self.nanoseconds[bound],
-            minimum=self.minimum,
-            fixed=fixed,
-            fees=self.fees,
-            runs=self.runs,
-            least=(self.months[bound], self.pack_nano) if self.has_purchase else None,
-        )
+        machine = price_time(self.nanoseconds[bound], price_nano)
+        items = {MACHINE: machine}
+        for item, shortest in self.minimum.items():
+            items[item] = max(0, price_time(shortest, price_nano) - machine)
+        charged = sum(items.values())
+        items |= {item: nano[bound] for item, nano in self.fixed.items()}
+        if self.fees.discount:
+            items["discount"] = -compute_share(charged, self.fees.discount)
+        if self.runs != 1:
+            items = {item: self.runs * nano for item, nano in items.items()}
+        if self.pack_nano or self.months[1]:  # units in packs, or time by the month
+            used, step = sum(items.values()), self.pack_nano or 1
+            items[PURCHASE] = -(-max(used, self.months[bound]) // step) * step - used
+        if self.fees.tax:
+            items["tax"] = compute_share(sum(items.values()), self.fees.tax)
+        return items
 
-    @property
-    def has_purchase(self) -> bool:
-        """Whether units are sold in packs, or time by the month."""
-        return bool(self.pack_nano or self.months[1])
+    def compute_total(self, price_nano: int, bound: int, half_width: float) -> int:
+        """Return the total of a bill at one bound of the run's time; arguments as of `price_at` [1e-9 USD]."""
+        return sum(self.itemize(self.price_at(price_nano, bound, half_width), bound).values())
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -252,63 +247,6 @@ class CostBasis:
         least = self.pack_nano or self.months[1]
         because = f"${nano_text(least)[:-7]} is the least that this plan sells; see the setting `notebook_plans`"
         return {**self.fees.reasons, PURCHASE: because}
-
-
-def _compute_fixed(fees: Fees, total_s: Interval) -> dict[str, Nano]:
-    fixed: dict[str, Nano] = {}
-    if fees.disk_usd_per_hour is not None:
-        low, mid, high = (rate * NANO / SECONDS_PER_HOUR for rate in fees.disk_usd_per_hour)
-        fixed["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
-    if fees.egress_usd is not None:
-        low, mid, high = fees.egress_usd
-        fixed["egress"] = (round(low * NANO), round(mid * NANO), round(high * NANO))
-    return fixed
-
-
-def itemize(
-    price_nano: Amount,
-    *,
-    nanoseconds: Amount,
-    minimum: Mapping[str, Amount],
-    fixed: Mapping[str, Amount],
-    fees: Fees,
-    runs: int = 1,
-    least: tuple[Amount, Amount] | None = None,
-) -> dict[str, Amount]:
-    """Return the items of a bill, or of a column of bills; their sum is the total [1e-9 USD].
-
-    Args:
-        price_nano: Price of the machine [1e-9 USD/h].
-        nanoseconds: Time on the machine [1e-9 s].
-        minimum: Shortest billed time by its item [1e-9 s].
-        fixed: Items that do not depend on the machine's price [1e-9 USD].
-        fees: Discount and tax.
-        runs: Number of equal runs, which share a purchase [-].
-        least: Subscription, and the smallest pack (0 for none), of what is sold so [1e-9 USD].
-    """
-    machine: Any = price_time(nanoseconds, price_nano)
-    items = {MACHINE: machine}
-    for item, shortest in minimum.items():
-        missing = price_time(shortest, price_nano) - machine
-        items[item] = missing * (missing > 0)
-    charged = sum(items.values())
-    items |= fixed
-    if fees.discount:
-        items["discount"] = -compute_share(charged, fees.discount)
-    if runs != 1:
-        items = {item: runs * nano for item, nano in items.items()}
-    if least is not None:
-        items[PURCHASE] = _compute_unused(sum(items.values()), *least)
-    if fees.tax:
-        items["tax"] = compute_share(sum(items.values()), fees.tax)
-    return items
-
-
-def _compute_unused(used: Any, month: Any, pack: Any) -> Any:
-    """Return what is paid beyond the usage: up to the subscription, and to whole packs [1e-9 USD]."""
-    paid = used + (month - used) * (month > used)
-    step = pack + (pack == 0)  # without a pack, nothing is rounded
-    return -(-paid // step) * step - used
 
 
 class Bill:
@@ -361,21 +299,21 @@ class Bill:
     @cached_property
     def total(self) -> UsdInterval:
         """Total cost of the run."""
-        return usd_interval_of(self.nano)
+        return UsdInterval(*map(usd_of, self.nano))
 
     @cached_property
     def lines(self) -> tuple[BillLine, ...]:
         """Items with a duration or an amount; they add up to the total to the nano-dollar."""
+        (low, mid, high), reasons = self._items, self.cost_basis.reasons
         amounts = zip(*(self._price_phases(bound) for bound in range(3)), strict=True)
-        lines = [
-            BillLine(phase.item, usd_interval_of(nano), phase.because, phase.time_s)
-            for phase, nano in zip(self.cost_basis.timeline.phases, amounts, strict=True)
+        phases = zip(self.cost_basis.timeline.phases, amounts, strict=True)
+        lines = [BillLine(phase.item, nano, phase.because, phase.time_s) for phase, nano in phases]
+        others = [
+            BillLine(item, (low[item], mid[item], high[item]), reasons.get(item, ""))
+            for item in mid
+            if item != MACHINE
         ]
-        reasons = self.cost_basis.reasons
-        lines += [
-            BillLine(item, usd_interval_of(nano), reasons.get(item, "")) for item, nano in self._list_other_items()
-        ]
-        return tuple(lines)
+        return (*lines, *(line for line in others if line.nano[0] or line.nano[2]))
 
     def total_json(self) -> dict[str, str]:
         """Return the three amounts of the total as text."""
@@ -387,18 +325,12 @@ class Bill:
         return [line.to_json() for line in self.lines]
 
     def _price_phases(self, bound: int) -> list[int]:
-        """Return the cost of each phase at one bound; they add up to the machine's cost [1e-9 USD]."""
+        """Return the cost of each phase at one bound; training takes what rounding leaves [1e-9 USD]."""
         cost_basis, price = self.cost_basis, self._prices_nano[bound]
         prices = [price_time(nanoseconds[bound], price) for nanoseconds in cost_basis.phase_nanoseconds]
-        if cost_basis.training is not None:
-            prices[cost_basis.training] += self._items[bound][MACHINE] - sum(prices)
+        training = next(at for at, phase in enumerate(cost_basis.timeline.phases) if phase.item == TRAINING)
+        prices[training] += self._items[bound][MACHINE] - sum(prices)
         return prices
-
-    def _list_other_items(self) -> list[tuple[str, Nano]]:
-        """Return the nonzero amounts of minimum charge, disk, egress, discount and tax [1e-9 USD]."""
-        low, mid, high = self._items
-        others = [(item, (low[item], mid[item], high[item])) for item in mid if item != MACHINE]
-        return [(item, nano) for item, nano in others if nano[0] or nano[2]]
 
 
 class UnpricedRun(NamedTuple):

@@ -5,27 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Any
 
 from ..records import Frozen
 
 _NORMAL = NormalDist()
 
 
-class LifetimeDistribution(Protocol):
-    """Distribution of machine lifetimes X."""
-
-    def cdf(self, time_s: float) -> float:
-        """Return P(X < t) [-]."""
-        ...
-
-    def partial_mean_s(self, time_s: float) -> float:
-        """Return the partial mean E[X; X < t] [s]."""
-        ...
-
-    def partial_square_s2(self, time_s: float) -> float:
-        """Return the partial second moment E[X^2; X < t] [s^2]."""
-        ...
+# P(X < t), E[X; X < t] and E[X^2; X < t] of a lifetime X below a time t [-], [s], [s^2].
+PartialMoments = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +26,11 @@ class Exponential:
 
     mean_s: float
 
-    def cdf(self, time_s: float) -> float:
-        """Return P(X < t) [-]."""
-        return -math.expm1(-time_s / self.mean_s)
-
-    def partial_mean_s(self, time_s: float) -> float:
-        """Return the partial mean M - (t + M) exp(-t / M) [s]."""
-        return self.mean_s - (time_s + self.mean_s) * math.exp(-time_s / self.mean_s)
-
-    def partial_square_s2(self, time_s: float) -> float:
-        """Return the partial second moment 2 M^2 - (t^2 + 2 M t + 2 M^2) exp(-t / M) [s^2]."""
-        mean = self.mean_s
-        return 2.0 * mean**2 - (time_s**2 + 2.0 * mean * time_s + 2.0 * mean**2) * math.exp(-time_s / mean)
+    def partial_moments(self, time_s: float) -> PartialMoments:
+        """Return the moments below t: 1 - e, M - (t + M) e, 2 M^2 - (t^2 + 2 M t + 2 M^2) e; e = exp(-t / M)."""
+        mean, stays = self.mean_s, math.exp(-time_s / self.mean_s)
+        square_s2 = 2.0 * mean**2 - (time_s**2 + 2.0 * mean * time_s + 2.0 * mean**2) * stays
+        return -math.expm1(-time_s / mean), mean - (time_s + mean) * stays, square_s2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +50,15 @@ class LogNormal:
         """Standard deviation of the logarithm: mean / median = exp(sigma^2 / 2) [-]."""
         return math.sqrt(2.0 * math.log(self.mean_s / self.median_s))
 
-    def cdf(self, time_s: float) -> float:
-        """Return P(X < t) [-]."""
-        return self._share(time_s, shift=0.0)
-
-    def partial_mean_s(self, time_s: float) -> float:
-        """Return the partial mean E[X; X < t] [s]."""
-        return self.mean_s * self._share(time_s, shift=1.0)
-
-    def partial_square_s2(self, time_s: float) -> float:
-        """Return the partial second moment E[X^2; X < t] [s^2]."""
-        return self.median_s**2 * math.exp(2.0 * self.sigma**2) * self._share(time_s, shift=2.0)
-
-    def _share(self, time_s: float, *, shift: float) -> float:
-        """Return Phi(ln(t / median) / sigma - n sigma): factor of the partial moment of order n = `shift` [-]."""
+    def partial_moments(self, time_s: float) -> PartialMoments:
+        """Return the moments below a time: that of order n times Phi(ln(t / median) / sigma - n sigma)."""
         if time_s <= 0.0:
-            return 0.0
-        return _NORMAL.cdf(math.log(time_s / self.median_s) / self.sigma - shift * self.sigma)
+            return 0.0, 0.0, 0.0
+        sigma = self.sigma
+        whole = (1.0, self.mean_s, self.median_s**2 * math.exp(2.0 * sigma**2))
+        z = math.log(time_s / self.median_s) / sigma
+        first, second, third = (moment * _NORMAL.cdf(z - n * sigma) for n, moment in enumerate(whole))
+        return first, second, third
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +73,16 @@ class CensoredDistribution:
     law: Exponential | LogNormal
     longest_s: float
 
-    def cdf(self, time_s: float) -> float:
-        """Return P(X < t) [-]."""
-        return 1.0 if time_s > self.longest_s else self.law.cdf(time_s)
-
-    def partial_mean_s(self, time_s: float) -> float:
-        """Return the partial mean E[X; X < t] [s]."""
-        return self._partial(time_s, self.law.partial_mean_s, self.longest_s)
-
-    def partial_square_s2(self, time_s: float) -> float:
-        """Return the partial second moment E[X^2; X < t] [s^2]."""
-        return self._partial(time_s, self.law.partial_square_s2, self.longest_s**2)
-
-    def _partial(self, time_s: float, partial: Any, at_the_end: float) -> float:
+    def partial_moments(self, time_s: float) -> PartialMoments:
+        """Return the moments below a time; beyond the limit, those at the limit with the rest of the machines."""
+        chance, mean_s, square_s2 = self.law.partial_moments(min(time_s, self.longest_s))
         if time_s <= self.longest_s:
-            return float(partial(time_s))
-        return float(partial(self.longest_s)) + (1.0 - self.law.cdf(self.longest_s)) * at_the_end
+            return chance, mean_s, square_s2
+        rest = 1.0 - chance
+        return 1.0, mean_s + rest * self.longest_s, square_s2 + rest * self.longest_s**2
+
+
+LifetimeDistribution = Exponential | LogNormal | CensoredDistribution
 
 
 def build_lifetime_distribution(
@@ -290,8 +257,7 @@ def _segment(
 ) -> tuple[float, float]:
     """Return mean and variance of the time until one segment is complete [s], [s^2]."""
     again_s, again_s2 = _until_uninterrupted(law, restart_s + segment_s, wait_s)
-    fails = law.cdf(segment_s)
-    lost_s, lost_s2 = law.partial_mean_s(segment_s), law.partial_square_s2(segment_s)
+    fails, lost_s, lost_s2 = law.partial_moments(segment_s)
     mean_s = (1.0 - fails) * segment_s + lost_s + fails * (wait_s + again_s)
     after_s, after_s2 = wait_s + again_s, 2.0 * wait_s**2 + 2.0 * wait_s * again_s + again_s2
     square_s2 = (1.0 - fails) * segment_s**2 + lost_s2 + 2.0 * lost_s * after_s + fails * after_s2
@@ -300,13 +266,13 @@ def _segment(
 
 def _until_uninterrupted(law: LifetimeDistribution, needed_s: float, wait_s: float) -> tuple[float, float]:
     """Return mean and mean square of the time until one machine has run for the needed time [s], [s^2]."""
-    fails = law.cdf(needed_s)
+    fails, partial_s, partial_s2 = law.partial_moments(needed_s)
     passes = 1.0 - fails
     if passes <= 0.0:
         return math.inf, math.inf
     tries = fails / passes
-    lost_s = law.partial_mean_s(needed_s) + fails * wait_s
-    lost_s2 = law.partial_square_s2(needed_s) + 2.0 * wait_s * law.partial_mean_s(needed_s)
+    lost_s = partial_s + fails * wait_s
+    lost_s2 = partial_s2 + 2.0 * wait_s * partial_s
     lost_s2 += 2.0 * fails * wait_s**2
     mean_failed_s = lost_s / fails if fails else 0.0
     variance_failed = (lost_s2 / fails if fails else 0.0) - mean_failed_s**2
@@ -343,10 +309,8 @@ def compute_renewal_moments(run: SegmentedRun, law: LifetimeDistribution) -> Run
     later = _Table(law, run, start_s=run.restart_s)
     first = _Table(law, run, start_s=0.0)
     if later.chance[0] >= 1.0:
-        never = math.inf
-        return RunMoments(
-            billed_s=never, billed_s2=never, wall_s=never, wall_s2=never, preemptions=never, undisturbed=0.0
-        )
+        never = dict.fromkeys(("billed_s", "billed_s2", "wall_s", "wall_s2", "preemptions"), math.inf)
+        return RunMoments(**never, undisturbed=0.0)
     billed_s, billed_s2 = _moments(first, later, run.count, wait_s=0.0)
     wall_s, wall_s2 = _moments(first, later, run.count, wait_s=run.wait_s)
     counted_s = wall_s if run.wait_s else _moments(first, later, run.count, wait_s=1.0)[0]
@@ -356,7 +320,7 @@ def compute_renewal_moments(run: SegmentedRun, law: LifetimeDistribution) -> Run
         wall_s=wall_s,
         wall_s2=wall_s2,
         preemptions=(counted_s - billed_s) / (run.wait_s or 1.0),
-        undisturbed=1.0 - law.cdf(run.undisturbed_s),
+        undisturbed=1.0 - law.partial_moments(run.undisturbed_s)[0],
     )
 
 
@@ -370,13 +334,10 @@ class _Table:
     def __init__(self, law: LifetimeDistribution, run: SegmentedRun, *, start_s: float) -> None:
         import numpy as np
 
-        ends = [start_s + k * run.segment_s for k in range(1, run.count + 1)]
-        self.chance, self.mean, self.square = (
-            np.diff(np.array([cumulative(end) for end in ends]), prepend=0.0)
-            for cumulative in (law.cdf, law.partial_mean_s, law.partial_square_s2)
-        )
-        self.done = [1.0 - law.cdf(end) for end in ends]
-        self.end = ends
+        self.end = [start_s + k * run.segment_s for k in range(1, run.count + 1)]
+        below = np.array(list(zip(*map(law.partial_moments, self.end), strict=True)))
+        self.chance, self.mean, self.square = np.diff(below, prepend=0.0)
+        self.done = 1.0 - below[0]
 
 
 def _moments(first: _Table, later: _Table, count: int, *, wait_s: float) -> tuple[float, float]:
@@ -420,4 +381,6 @@ def _continued(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
         return float(last if math.isinf(last) else last + further * (last - before))
 
     names = ("billed_s", "billed_s2", "wall_s", "wall_s2", "preemptions")
-    return RunMoments(**{name: on(name) for name in names}, undisturbed=1.0 - law.cdf(run.undisturbed_s))
+    return RunMoments(
+        **{name: on(name) for name in names}, undisturbed=1.0 - law.partial_moments(run.undisturbed_s)[0]
+    )

@@ -100,16 +100,13 @@ class StepCompiler:
                 found = _check_compilable(phase, target) or _compile_or_load(
                     target, model, options=_for_one_core(options, phase, target), argv=argv, lowered=lowered
                 )
-                self._warn_of_failure(found, target)
+                if found.has_failed:
+                    hint = f" ({found.hint})" if found.hint else ""
+                    self.warn(f"{target.accelerator}: {found.message}{hint}; its memory is modelled")
                 known[target.accelerator] = target, found
             self.tell("", len(wanted), len(wanted))
             inner = CompiledPredictor(inner, phase, known)
         return inner
-
-    def _warn_of_failure(self, found: CompiledStep, target: CompileTarget) -> None:
-        if found.has_failed:
-            hint = f" ({found.hint})" if found.hint else ""
-            self.warn(f"{target.accelerator}: {found.message}{hint}; its memory is modelled")
 
 
 def _check_compilable(workload: Workload, target: CompileTarget) -> CompiledStep | None:

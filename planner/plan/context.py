@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import StepCompiler
-    from .input_pipeline import InputPipeline
     from .request import ResolvedRequest
 
 
@@ -58,6 +57,11 @@ def build_context(
         workload, options = trace_as_distributed(workload, question, options, trace)
     measurements += build_stated_rows(stated, workload)
     predictor = _add_measurements(packaged, measurements, catalog, selection)
+    feed = None
+    if any(one.loading for one in measurements):
+        from .input_pipeline import build_measured_pipeline
+
+        feed = build_measured_pipeline(measurements, workload)
     context = EstimateContext(
         workload=workload,
         options=options,
@@ -65,7 +69,7 @@ def build_context(
         predictor=predictor,
         catalog=catalog,
         terms=asked.terms,
-        feed=_feed(measurements, workload),
+        feed=feed,
         resized=None
         if isinstance(model, str) and model.endswith(".json")  # saved at one batch size
         else build_resizer(workload, model, options=options, script_arguments=script_arguments),
@@ -97,14 +101,6 @@ def _importing(module: str) -> Iterator[None]:
         yield
     finally:
         thread.join()
-
-
-def _feed(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
-    if not any(m.loading for m in measurements):
-        return None
-    from .input_pipeline import build_measured_pipeline
-
-    return build_measured_pipeline(measurements, workload)
 
 
 def _measurements(model: Any, profiles: Sequence[Path | str]) -> tuple[ProfileRow, ...]:
@@ -154,12 +150,8 @@ def build_resizer(
     """Return a function that gives the workload at other batch sizes, tracing it again on its first call."""
     from ..workload.resize import Resizer
 
-    def trace(batch_size: int) -> Workload:
-        return trace_workload(
-            model, options=replace(options, batch_size=batch_size), script_arguments=script_arguments
-        )
-
-    return Resizer(workload, trace)
+    trace = partial(trace_workload, model, script_arguments=script_arguments)
+    return Resizer(workload, lambda size: trace(options=replace(options, batch_size=size)))
 
 
 def trace_workload(model: Any, *, options: WorkloadOptions, script_arguments: Sequence[str]) -> Workload:

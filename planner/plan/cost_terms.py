@@ -29,20 +29,6 @@ HOURS_A_DAY = ("notebook_hours_a_day", "free_hours_a_day")  # keys of assumption
 STALE_AFTER_DAYS = 90  # a price that is older does not decide alone [days]
 
 
-def compute_half_width(*, rate: float, age_days: float) -> float:
-    """Return half of the 80 % interval of ln(today's price / dated price) [-].
-
-    Args:
-        rate: How fast such prices move [1/sqrt(year)].
-        age_days: Age of the price [days].
-
-    Example:
-        >>> compute_half_width(rate=0.5, age_days=4 * 365.25)
-        1.0
-    """
-    return rate * math.sqrt(age_days / DAYS_PER_YEAR)
-
-
 def compute_price_factor(*, time_ratio: float, half_width: float, upper: bool) -> float:
     """Return the factor on the price at one end of a run's time, for a cost at the end of both ranges [-].
 
@@ -181,7 +167,7 @@ class CostTerms(Frozen):
 
     def bounds(self, key: str, place: str) -> Bounds | None:
         """Return the lower bound, central value and upper bound of an assumption for a kind of host, or None."""
-        row = None if self.costs is None else self._row(key, place)
+        row = self._row(key, place)
         if row is None:
             return None
         given = self.overrides.get(key)
@@ -191,7 +177,7 @@ class CostTerms(Frozen):
         """Return the value, bounds, basis and source of an assumption in a sentence."""
         if key in self.overrides:
             return f"{key} = {self.overrides[key]:g}, as given"
-        row = None if self.costs is None else self._row(key, place)
+        row = self._row(key, place)
         if row is None:
             return ""
         low, mid, high = row.bounds
@@ -211,14 +197,16 @@ class CostTerms(Frozen):
     def price_half_width(self, offer: Offer) -> float:
         """Return how far today's price may be from an offer's dated one: half an 80 % interval of ln(price) [-].
 
-        0 for a price without a date (the user's own) and where it is not known how fast such prices move.
+        It grows with the square root of the age. 0 for a price without a date (the user's own) and where it is not
+        known how fast such prices move.
         """
         if self.costs is None or offer.price_as_of is None:
             return 0.0
         move = self.costs.find_move(offer.provider, offer.purchase)
         if move is None:
             return 0.0
-        return compute_half_width(rate=move.log_per_sqrt_year, age_days=_count_days(offer.price_as_of, self.today))
+        age_days = _count_days(offer.price_as_of, self.today)
+        return float(move.log_per_sqrt_year * math.sqrt(age_days / DAYS_PER_YEAR))
 
     def compute_aged_share(self, offer: Offer) -> float:
         """Return how much dearer an offer may be today if its price is too old to decide alone, else 0 [-]."""

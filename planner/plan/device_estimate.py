@@ -45,16 +45,13 @@ class DeviceEstimate(Frozen):
     Args:
         run: Steps and global batch size.
         step_time: Time of one step, or the reason why there is no prediction.
-        train_time_s: Time of all steps; None if the step time or the run's length is unknown [s].
         memory: Memory check of the step.
         remedies: Measures that would make the step fit, if it does not or is tight.
         compatibility: Note on software requirements; empty for none.
         runs: Whether any framework build of Keras runs on the device; None if unknown.
         sharding: What the devices hold in parts.
         replicas: Parts into which the devices divide a batch, or batches that they work on; None if unknown [-].
-        passes: Passes into which a step is divided so that it fits [-].
-        pass_batch_size: Samples of a pass on one device; None where it is the
-            whole batch [-].
+        pass_batch_size: Samples of a pass on one device; None where it is the whole batch [-].
         accumulation_steps: Passes for each update: these, times those of the user's optimizer [-].
         recomputed: Whether layers recompute their activations in the backward pass, where the user's code says
             nothing of it.
@@ -62,19 +59,17 @@ class DeviceEstimate(Frozen):
         peak_time_s: Time of the products of a step at the datasheet's peak; None if unknown [s].
         memory_parts: Memory of one device by part; None if it was not divided [bytes].
         phases: Estimates of the phases of a run of several, in their order; empty for one. The step is that of the
-            longest, the steps and times are of all, and the memory is that of the largest.
+            longest, steps and training time are of all, and the memory is that of the largest.
     """
 
     run: RunLength
     step_time: StepTime | NoPrediction
-    train_time_s: Interval | None
     memory: MemoryVerdict
     remedies: tuple[Remedy, ...] = ()
     compatibility: str = ""
     runs: bool | None = None
     sharding: Sharding = Sharding.NONE
     replicas: float | None = None
-    passes: int = 1
     pass_batch_size: int | None = None
     accumulation_steps: int = 1
     recomputed: bool = False
@@ -92,6 +87,16 @@ class DeviceEstimate(Frozen):
     def step_time_s(self) -> Interval | None:
         """Time of one step, None if unknown [s]."""
         return self.step_time.time_s if isinstance(self.step_time, StepTime) else None
+
+    @cached_property
+    def train_time_s(self) -> Interval | None:
+        """Time of all steps; None if the step time or the run's length is unknown [s]."""
+        if self.phases:
+            times = [one.train_time_s for one in self.phases if one.train_time_s is not None]
+            return sum(times[1:], times[0]) if len(times) == len(self.phases) else None
+        if self.step_time_s is None or self.run.steps is None:
+            return None
+        return self.step_time_s.scaled(self.run.steps)
 
     @cached_property
     def samples_per_s(self) -> Interval | None:
@@ -130,21 +135,13 @@ class DeviceEstimate(Frozen):
     def notes(self) -> tuple[str, ...]:
         """Sentences on assumptions, memory and compatibility, or on the missing prediction."""
         about = self.step_time.note if isinstance(self.step_time, StepTime) else self.step_time.reason
-        return tuple(
-            note
-            for note in (
-                about,
-                self.run.note,
-                describe_changes(
-                    micro_batch_size=self.pass_batch_size,
-                    accumulation_steps=self.accumulation_steps,
-                    recomputed=self.recomputed,
-                ),
-                memory_note(self.memory, self.remedies),
-                self.compatibility,
-            )
-            if note
+        changes = describe_changes(
+            micro_batch_size=self.pass_batch_size,
+            accumulation_steps=self.accumulation_steps,
+            recomputed=self.recomputed,
         )
+        memory = memory_note(self.memory, self.remedies)
+        return tuple(filter(None, (about, self.run.note, changes, memory, self.compatibility)))
 
     @cached_property
     def shared_json(self) -> dict[str, Any]:
@@ -217,23 +214,14 @@ def combine_phases(phases: Sequence[DeviceEstimate], *, longest: int) -> DeviceE
         return phases[0]
     main = phases[longest]
     unknown = (one.step_time for one in phases if isinstance(one.step_time, NoPrediction))
-    times = [one.train_time_s for one in phases if one.train_time_s is not None]
     steps = [one.run.steps for one in phases if one.run.steps is not None]
     largest = max(phases, key=lambda one: one.memory.needed_bytes)
     return replace(
         main,
         run=replace(main.run, steps=sum(steps) if len(steps) == len(phases) else None),
         step_time=next(unknown, main.step_time),
-        train_time_s=add_intervals(times) if len(times) == len(phases) else None,
         memory=largest.memory,
         remedies=largest.remedies,
         memory_parts=largest.memory_parts,
         phases=tuple(phases),
-    )
-
-
-def add_intervals(times: Sequence[Interval]) -> Interval:
-    """Return the sum of fully correlated quantities."""
-    return Interval(
-        low=sum(one.low for one in times), mid=sum(one.mid for one in times), high=sum(one.high for one in times)
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..predict.breakdown import compute_peak_time_s
@@ -13,7 +15,7 @@ from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, join_notes, repeat_step
 from ..predict.xla_recomputation import compute_recomputed_bytes, describe_jax_pool
 from .device_estimate import DeviceEstimate, combine_phases
-from .fitting import DividedModel, FittedStep, FitWays
+from .fitting import FittedStep, FitWays, IdentityCache
 from .memory import (
     FRAMEWORK_RESERVE_BYTES,
     TIGHT_FROM,
@@ -24,14 +26,24 @@ from .memory import (
     memory_verdict,
     stated_verdict,
 )
-from .run_length import BatchScaling, count_replicas
+from .run_length import RunLength, ScalingMode, compute_run_length, count_replicas
 from .script_layout import count_mesh_devices
-from .sharding import ShardingChoice, build_traffic, choose_least_sharding, find_sharding_remedy, list_memory_parts
+from .sharding import (
+    UNSHARDED,
+    build_device_workload,
+    build_traffic,
+    choose_least_sharding,
+    count_groups,
+    divide_update,
+    find_sharding_remedy,
+    list_memory_parts,
+)
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
     from ..predict.step_time import StepPredictor
     from ..workload.model import Collective, Workload
+    from ..workload.ops import Op
     from .select import OfferContext
 
 
@@ -60,30 +72,20 @@ def predict_step_on_devices(
     offer, machine = selected.offer, build_host_spec(selected.links)
     if sharding == Sharding.NONE:
         return predictor.step_time(each, accelerator, devices=offer.devices, machine=machine, hosts=offer.hosts)
-    collectives = _list_collectives(each, sharding, selected.offer) if sharding.divides_products else ()
-    if isinstance(collectives, NoPrediction):
-        return collectives
+    if sharding.divides_products:
+        collectives = _list_collectives(each, sharding, offer)
+        if isinstance(collectives, NoPrediction):
+            return collectives
+        scale: Callable[..., StepTime | NoPrediction] = partial(
+            scale_to_divided_devices, sharding=sharding, collectives=collectives, devices=offer.devices
+        )
+    else:
+        traffic = build_traffic(whole, sharding)
+        scale = partial(scale_to_sharded_devices, traffic=traffic, devices=count_replicas(offer.devices))
     single = predictor.step_time(each, accelerator)
     if isinstance(single, NoPrediction):
         return single
-    if sharding.divides_products:
-        return scale_to_divided_devices(
-            single,
-            sharding=sharding,
-            collectives=collectives,
-            accelerator=accelerator,
-            devices=offer.devices,
-            machine=machine,
-            hosts=offer.hosts,
-        )
-    return scale_to_sharded_devices(
-        single,
-        traffic=build_traffic(whole, sharding),
-        accelerator=accelerator,
-        devices=count_replicas(offer.devices),
-        machine=machine,
-        hosts=offer.hosts,
-    )
+    return scale(single, accelerator=accelerator, machine=machine, hosts=offer.hosts)
 
 
 def _list_collectives(each: Workload, sharding: Sharding, offer: Offer) -> tuple[Collective, ...] | NoPrediction:
@@ -119,8 +121,9 @@ class DeviceEstimator:
 
     Args:
         predictor: Predictor of step times.
-        spread: Division of the batch over several devices; by default they share it.
-        choice: Shardings to try, of which the first that fits is taken; by default copies.
+        scaling: Weak scaling (each device keeps the batch) or strong scaling (devices share it).
+        resized: Function that returns the workload at another batch size; required for strong scaling.
+        shardings: Shardings to try, of which the first that fits is taken.
         ways: Smaller passes, recomputation and shared products for steps that fit under none of them; None for
             no changes.
     """
@@ -129,13 +132,16 @@ class DeviceEstimator:
         self,
         predictor: StepPredictor,
         *,
-        spread: BatchScaling | None = None,
-        choice: ShardingChoice | None = None,
+        scaling: ScalingMode = "strong",
+        resized: Callable[[int], Workload] | None = None,
+        shardings: Sequence[Sharding] = UNSHARDED,
         ways: FitWays | None = None,
     ) -> None:
-        self._predictor = predictor
-        self._spread, self._choice, self._ways = spread or BatchScaling(), choice or ShardingChoice(), ways
-        self._divided: dict[int, ShardingChoice] = {}
+        self._predictor, self._scaling, self._resized = predictor, scaling, resized
+        self._shardings, self._ways = shardings, ways
+        self._workloads: IdentityCache[Workload] = IdentityCache()  # shared by all accelerators
+        self._updates: IdentityCache[tuple[Op, ...]] = IdentityCache()  # and by all shardings
+        self._sharing: dict[int, DeviceEstimator] = {}
 
     def estimate(self, workload: Workload, selected: OfferContext) -> DeviceEstimate:
         """Estimate a workload on an offer.
@@ -145,7 +151,7 @@ class DeviceEstimator:
             selected: Offer with its device; a CPU host also provides the memory.
         """
         devices = count_replicas(selected.offer.devices)
-        shardings = self._choice.list_applicable(devices=devices)
+        shardings = self._shardings if devices > 1 else UNSHARDED
         tried = [self._estimate_phases(workload, selected, sharding) for sharding in shardings]
         best = choose_least_sharding([one for one in tried if one is not None])
         if self._ways is None or best.memory.verdict in (None, "fits"):
@@ -170,37 +176,17 @@ class DeviceEstimator:
         variables = workload.memory.compute_fixed_bytes(compiled=workload.compiled)
         if variables / devices + FRAMEWORK_RESERVE_BYTES > TIGHT_FROM * available:
             return None  # without a trace: not even its variables fit
-        divided, shared = self._ways.divided(devices), Sharding(kind="tensor", ways=devices)
-        choice = self._divided.setdefault(devices, ShardingChoice([shared]))
-        if not self._can_fit_divided(workload, selected, divided, choice):
-            return None
-        estimator = DeviceEstimator(
-            self._predictor,
-            spread=replace(self._spread, resized=divided.ways.resized),
-            choice=choice,
-            ways=divided.ways,
-        )
-        found = estimator.estimate(divided.trace(), selected)
+        divided, ways = self._ways.divided(devices)
+        if devices not in self._sharing:
+            self._sharing[devices] = DeviceEstimator(
+                self._predictor,
+                scaling=self._scaling,
+                resized=ways.resized,
+                shardings=(Sharding(kind="tensor", ways=devices),),
+                ways=ways,
+            )
+        found = self._sharing[devices].estimate(divided, selected)
         return found if found.memory.verdict == "fits" and found.step_time_s is not None else None
-
-    def _can_fit_divided(
-        self, workload: Workload, selected: OfferContext, divided: DividedModel, choice: ShardingChoice
-    ) -> bool:
-        """Return whether tensor parallelism may fit, by one or two of up to five traces.
-
-        Several passes also need accumulated gradients: if one sample does not fit beside them, only the whole
-        batch in one pass remains.
-        """
-        devices = count_replicas(selected.offer.devices)
-
-        def fits(one: Workload) -> bool:
-            return _fits(selected, choice.get_device_workload(one, choice.shardings[0], devices=devices))
-
-        if not fits(divided.trace_least(1)):
-            return False
-        if workload.batch_size == 1 or len(workload.phases) > 1 or self._spread.scaling == "strong":
-            return True
-        return fits(divided.trace_least(workload.batch_size)) or fits(divided.trace_recomputed())
 
     def _estimate_phases(
         self, workload: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None = None
@@ -222,14 +208,12 @@ class DeviceEstimator:
 
         matrix = load_compatibility()
         accelerator, devices = selected.accelerator, count_replicas(selected.offer.devices)
-        copies = self._choice.count_replicas(workload, sharding, devices=selected.offer.devices)
-        parts = "replicas" if sharding.divides_products else "devices"
-        run, part = self._spread.split(workload, copies, sharers=parts)
+        run, part = self._split(workload, selected.offer.devices, sharding)
         fitted = self._fit(part or workload, selected, sharding, recompute=recompute)
         if fitted is None:
             return None
         whole = fitted.workload
-        each = self._choice.get_device_workload(whole, sharding, devices=devices)
+        each = self._get_device_workload(whole, sharding, devices=devices)
         peak_time_s = None
         if accelerator is None:
             step: StepTime | NoPrediction = NoPrediction(
@@ -240,7 +224,9 @@ class DeviceEstimator:
                 f"a batch of {whole.batch_size} cannot be divided among {run.replicas} devices",
                 hint="name a batch that they can share: `--batch-size`, or fewer `--devices`",
             )
-        elif accelerator.kind == "tpu" and not _runs_on_tpu(workload):
+        elif (
+            accelerator.kind == "tpu" and workload.backend != "jax" and "TPUStrategy" not in workload.distribution
+        ):
             step = NoPrediction("a TPU runs JAX, and TensorFlow scripts with a TPUStrategy")
         else:
             step = predict_step_on_devices(
@@ -255,9 +241,6 @@ class DeviceEstimator:
         return DeviceEstimate(
             run=run,
             step_time=step,
-            train_time_s=None
-            if isinstance(step, NoPrediction) or run.steps is None
-            else step.time_s.scaled(run.steps),
             memory=memory,
             remedies=find_remedies(each, memory, sharded=sharded),
             compatibility=""
@@ -267,8 +250,7 @@ class DeviceEstimator:
             ),
             runs=None if accelerator is None else matrix.runs_keras(accelerator),
             sharding=sharding,
-            replicas=copies,
-            passes=fitted.passes,
+            replicas=_count_copies(workload, sharding, selected.offer.devices),
             pass_batch_size=whole.batch_size if fitted.passes > 1 else None,
             accumulation_steps=whole.gradient_accumulation_steps,
             recomputed=fitted.recomputed,
@@ -279,6 +261,28 @@ class DeviceEstimator:
             ),
         )
 
+    def _split(self, workload: Workload, devices: float, sharding: Sharding) -> tuple[RunLength, Workload | None]:
+        """Return the run on the devices of an offer and the workload of each; None for more than samples."""
+        copies = _count_copies(workload, sharding, devices)
+        sharers = "replicas" if sharding.divides_products else "devices"
+        run = compute_run_length(workload, copies, self._scaling, sharers=sharers)
+        if self._scaling == "weak" or run.replicas == 1:
+            return run, workload
+        if run.replicas > workload.batch_size:
+            return run, None
+        if self._resized is None:
+            raise ValueError("strong scaling needs the workload at smaller batch sizes")
+        return run, self._resized(-(-workload.batch_size // run.replicas)).get_phase(workload.fit_call)
+
+    def _get_device_workload(self, workload: Workload, sharding: Sharding, *, devices: int) -> Workload:
+        """Return the work of one device, cached per workload."""
+
+        def divide(ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
+            return self._updates.get(ops, share, partial(divide_update, ops, share))
+
+        build = partial(build_device_workload, workload, sharding, devices, divide=divide)
+        return self._workloads.get(workload, (sharding, devices), build)
+
     def _fit(
         self, whole: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
     ) -> FittedStep | None:
@@ -288,18 +292,22 @@ class DeviceEstimator:
         devices = count_replicas(selected.offer.devices)
 
         def fits(one: Workload) -> bool:
-            return _fits(selected, self._choice.get_device_workload(one, sharding, devices=devices))
+            return _fits(selected, self._get_device_workload(one, sharding, devices=devices))
 
         return self._ways.find_step(whole, recompute=recompute, fits=fits)
-
-
-def _runs_on_tpu(workload: Workload) -> bool:
-    return workload.backend == "jax" or "TPUStrategy" in workload.distribution
 
 
 def _choose_sharing_devices(devices: int) -> int:
     """Return the tensor-parallel devices of a machine: all, or the largest divisor of up to eight of more [-]."""
     return next(number for number in range(min(devices, MOST_SHARING), 0, -1) if devices % number == 0)
+
+
+def _count_copies(workload: Workload, sharding: Sharding, devices: float) -> float:
+    """Return the parts into which a batch is divided on the devices of an offer [-]."""
+    divided = workload.divided
+    if divided is None or not sharding.divides_products:
+        return devices
+    return divided.layout.replicas * count_groups(sharding, devices)
 
 
 def _check_memory(

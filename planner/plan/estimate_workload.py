@@ -23,10 +23,9 @@ from .input_pipeline import InputPipeline, guess_jpeg_pipeline, parse_feed
 from .offer_table import price_offers
 from .question import EstimateContext, Question, find_obstacle
 from .ranking import find_undominated, rank_offers, recommend
-from .run_length import BatchScaling
 from .script_layout import follow_script, limit_to_one_device, uses_one_device
 from .select import Selection
-from .sharding import UNSHARDED, ShardingChoice
+from .sharding import UNSHARDED
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
@@ -152,8 +151,9 @@ def build_device_estimator(
     """
     return DeviceEstimator(
         predictor,
-        spread=BatchScaling(scaling=question.scaling or "strong", resized=resized),
-        choice=ShardingChoice(question.shard or UNSHARDED),
+        scaling=question.scaling or "strong",
+        resized=resized,
+        shardings=question.shard or UNSHARDED,
         ways=ways,
     )
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..predict.sharding import EVERY_SHARDING
-from ..workload.accumulation import build_accumulation_pass
 from .context import build_resizer, trace_workload
-from .fitting import DividedModel, FitWays
-from .script_layout import shard_to_fit
+from .fitting import FitWays, Resize
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
@@ -26,6 +24,8 @@ def prepare_fit(
 ) -> tuple[Question, FitWays]:
     """Return a question that tries every sharding unless one is stated, and the ways to make a step fit.
 
+    The model is traced for each on first use.
+
     Args:
         context: Workload and tracing options.
         model: MODEL reference, or a Keras model.
@@ -35,8 +35,31 @@ def prepare_fit(
     Raises:
         UsageError: The workload is not available at other batch sizes.
     """
-    question = shard_to_fit(question, context.workload)
-    return question, _build_fit_ways(context, model, question, script_arguments=script_arguments)
+    if context.resized is None:
+        raise build_sizes_error("--fit", context.workload)
+    if question.shard is None and context.workload.layout is None:
+        question = replace(question, shard=EVERY_SHARDING)
+
+    def trace(options: WorkloadOptions) -> tuple[Workload, Resize]:
+        workload = trace_workload(model, options=options, script_arguments=script_arguments)
+        return workload, build_resizer(workload, model, options=options, script_arguments=script_arguments)
+
+    def build(resized: Resize, options: WorkloadOptions, **others: Any) -> FitWays:
+        trace_recomputed = cache(lambda: trace(replace(options, remat=True))[1])
+
+        def recomputed(batch_size: int) -> Workload:
+            return trace_recomputed()(batch_size)
+
+        return FitWays(resized=resized, recomputed=None if options.remat else recomputed, **others)
+
+    @cache
+    def divide(devices: int) -> tuple[Workload, FitWays]:
+        options = replace(context.options, tensor=devices)
+        workload, resized = trace(options)
+        return workload, build(resized, options)
+
+    open_choice = question.shard == EVERY_SHARDING
+    return question, build(context.resized, context.options, divided=divide if open_choice else None)
 
 
 def require_fittable(options: WorkloadOptions, compiling: StepCompiler | None = None) -> None:
@@ -46,57 +69,11 @@ def require_fittable(options: WorkloadOptions, compiling: StepCompiler | None = 
         options: Tracing options of the run.
         compiling: Compiler of the step; None for no compilation.
     """
-    other = ""
-    if compiling is not None:
-        other = "`--compile`, which compiles the step as it is"
-    elif options.mode == "infer":
+    if compiling is not None or options.mode == "infer":
         other = "`--mode infer`, which has no gradients"
-    if other:
+        if compiling is not None:
+            other = "`--compile`, which compiles the step as it is"
         raise UsageError(f"`--fit` cannot be combined with {other}", hint="leave out one of them")
-
-
-def _build_fit_ways(
-    context: EstimateContext, model: Any, question: Question, *, script_arguments: Sequence[str]
-) -> FitWays:
-    """Return the ways to make the step of the model fit, traced on first use."""
-
-    def trace(options: WorkloadOptions) -> tuple[Workload, Callable[[int], Workload]]:
-        workload = trace_workload(model, options=options, script_arguments=script_arguments)
-        return workload, build_resizer(workload, model, options=options, script_arguments=script_arguments)
-
-    def build(resized: Callable[[int], Workload], options: WorkloadOptions, **others: Any) -> FitWays:
-        trace_recomputed = cache(lambda: trace(replace(options, remat=True))[1])
-
-        def recomputed(batch_size: int) -> Workload:
-            return trace_recomputed()(batch_size)
-
-        return FitWays(resized=resized, recomputed=None if options.remat else recomputed, **others)
-
-    @cache
-    def divide(devices: int) -> DividedModel:
-        options = replace(context.options, tensor=devices)
-        traced = cache(lambda: trace(options))
-
-        @cache
-        def trace_least(passes: int) -> Workload:
-            if passes > 1:
-                return build_accumulation_pass(trace_least(1), passes)
-            return trace(replace(options, batch_size=1, remat=True))[0]
-
-        def resized(batch_size: int) -> Workload:
-            return traced()[1](batch_size)
-
-        return DividedModel(
-            trace=lambda: traced()[0],
-            trace_least=trace_least,
-            trace_recomputed=cache(lambda: trace(replace(options, remat=True))[0]),
-            ways=build(resized, options),
-        )
-
-    if context.resized is None:
-        raise build_sizes_error("--fit", context.workload)
-    open_choice = question.shard == EVERY_SHARDING
-    return build(context.resized, context.options, divided=divide if open_choice else None)
 
 
 def build_sizes_error(flag: str, workload: Workload) -> UsageError:

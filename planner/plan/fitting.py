@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..records import Frozen
 from ..workload.accumulation import build_accumulation_pass
@@ -88,37 +88,23 @@ class FittedStep(Frozen):
     recomputed: bool = False
 
 
-class DividedModel(NamedTuple):
-    """A model with the shapes of one of several devices that share its products; traced on first use.
-
-    Args:
-        trace: Function that returns the workload at the batch size of the user's code.
-        trace_least: Function that returns the one of least memory, one sample with recomputed activations, as one
-            of a number of passes between two updates.
-        trace_recomputed: Function that returns the workload at the batch size of the user's code, with recomputed
-            activations.
-        ways: Its smaller passes and recomputation.
-    """
-
-    trace: Callable[[], Workload]
-    trace_least: Callable[[int], Workload]
-    trace_recomputed: Callable[[], Workload]
-    ways: FitWays
-
-
 class FitWays:
     """The step of a model in smaller passes, with recomputed activations or without; traced on first use."""
 
     def __init__(
-        self, *, resized: Resize, recomputed: Resize | None, divided: Callable[[int], DividedModel] | None = None
+        self,
+        *,
+        resized: Resize,
+        recomputed: Resize | None,
+        divided: Callable[[int], tuple[Workload, FitWays]] | None = None,
     ) -> None:
         """Take functions that return the workload at another batch size.
 
         Args:
             resized: As the user runs it.
             recomputed: With layers that recompute their activations; None if they do so already.
-            divided: Function that returns the model for a number of devices that share its products; None where
-                that is not to be tried.
+            divided: Function that returns the model, with the shapes of one of a number of devices that share its
+                products, and its ways; None where that is not to be tried.
         """
         self.resized, self.divided = resized, divided
         self._resize = {False: resized, True: recomputed}

@@ -16,7 +16,7 @@ from .device_estimate import DeviceEstimate, combine_phases
 
 if TYPE_CHECKING:
     from ..offers.rows import Accelerator, Offer
-    from ..predict.from_profile.predictor import PipelineThroughput, ProfileRow
+    from ..predict.from_profile.predictor import ProfileRow
     from ..workload.model import Workload
 
 
@@ -111,14 +111,17 @@ def parse_feed(text: str, workload: Workload, terms: CostTerms) -> InputPipeline
     """
     if text == "arrays":
         return None
-    rate = terms.bounds("jpeg_per_s_per_vcpu", "any") if text == "jpeg" else _number(text)
-    if rate is None:
-        return None
-    because = terms.because("jpeg_per_s_per_vcpu", "any") if text == "jpeg" else f"{rate[1]:g} samples/s a vCPU"
+    if text == "jpeg":
+        bounds, because = terms.bounds("jpeg_per_s_per_vcpu", "any"), terms.because("jpeg_per_s_per_vcpu", "any")
+        if bounds is None:
+            return None
+    else:
+        rate = _number(text)
+        bounds, because = (rate, rate, rate), f"{rate:g} samples/s a vCPU"
     data_gb, samples = terms.given("dataset_gb"), workload.samples
     sample_mb = 1e3 * data_gb / samples if data_gb is not None and samples else 0.0
     return InputPipeline(
-        per_vcpu=rate,
+        per_vcpu=bounds,
         because=because,
         disk_mb_per_s=terms.bounds("disk_mb_per_s", "vm"),
         sample_mb=(sample_mb, sample_mb, sample_mb),
@@ -136,12 +139,10 @@ def guess_jpeg_pipeline(workload: Workload, terms: CostTerms) -> InputPipeline |
     from ..predict.data_parallel import IMAGE_BYTES
     from ..workload.ops import OpKind
 
-    looks = workload.memory.input_bytes >= IMAGE_BYTES * workload.batch_size
-    convolves = any(op.kind is OpKind.CONV for op in workload.ops)
-    known = terms.costs is not None
-    return (
-        parse_feed("jpeg", workload, terms) if looks and convolves and known and workload.mode == "train" else None
-    )
+    is_large = workload.memory.input_bytes >= IMAGE_BYTES * workload.batch_size
+    if not is_large or workload.mode != "train" or all(op.kind is not OpKind.CONV for op in workload.ops):
+        return None
+    return parse_feed("jpeg", workload, terms)
 
 
 def with_input_bottleneck(
@@ -158,18 +159,14 @@ def with_input_bottleneck(
         feed: Input pipeline.
         accelerator: Device with its PCIe rate.
     """
-    if projection.phases:
-        limited = [with_input_bottleneck(one, offer, feed, accelerator) for one in projection.phases]
-        longest = next(
-            index for index, one in enumerate(projection.phases) if one.step_time is projection.step_time
-        )
+    phases, step = projection.phases, projection.step_time
+    if phases:
+        limited = [with_input_bottleneck(one, offer, feed, accelerator) for one in phases]
+        longest = next(index for index, one in enumerate(phases) if one.step_time is step)
         return combine_phases(limited, longest=longest)
-    step, found = projection.step_time, feed.narrowest(offer, accelerator)
-    if not isinstance(step, StepTime) or found is None or min(found[1]) <= 0:
+    part, rates = feed.narrowest(offer, accelerator) or ("", (0.0, 0.0, 0.0))
+    if not isinstance(step, StepTime) or min(rates) <= 0 or offer.provider == feed.measured_on:
         return projection
-    if offer.provider == feed.measured_on:
-        return projection
-    part, rates = found
     samples = projection.run.global_batch_size
     slow, usual, fast = (samples / rate for rate in rates)
     own = step.time_s
@@ -184,12 +181,10 @@ def with_input_bottleneck(
         limiter = "input" if waiting["input"] >= max(waiting.values()) else step.limiter
         notes = "; ".join(one for one in (step.note, note) if one)
         step = replace(step, limiter=limiter, parts_s=waiting, note=notes)
-    step = replace(step, time_s=time_s)
-    train_time_s = None if projection.run.steps is None else time_s.scaled(projection.run.steps)
-    return replace(projection, step_time=step, train_time_s=train_time_s)
+    return replace(projection, step_time=replace(step, time_s=time_s))
 
 
-def _number(text: str) -> Bounds:
+def _number(text: str) -> float:
     """Parse a positive rate."""
     try:
         rate = float(text)
@@ -201,7 +196,7 @@ def _number(text: str) -> Bounds:
             f"{MAX_AMOUNT:g}",
             hint=f"give {FEEDS}",
         )
-    return (rate, rate, rate)
+    return rate
 
 
 def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Workload) -> InputPipeline | None:
@@ -221,18 +216,13 @@ def build_measured_pipeline(measurements: Sequence[ProfileRow], workload: Worklo
     fitting = [m for m in measurements if m.loading is not None and is_same_work(m.workload, workload)]
     if not fitting or fitting[-1].loading is None:
         return None
-    loading, source = fitting[-1].loading, fitting[-1].source
-    rate = loading.per_core
+    loading, rate = fitting[-1].loading, fitting[-1].loading.per_core
+    unit = "a core"
+    if loading.workers is not None:  # as many on every machine
+        unit = f"a worker, {loading.workers} worker{'' if loading.workers == 1 else 's'} as in the script"
     return InputPipeline(
         per_vcpu=(rate / OTHER_HOSTS, rate, rate * OTHER_HOSTS),
-        because=f"{rate:,.0f} samples/s {_describe_workers(loading)}: {source}",
+        because=f"{rate:,.0f} samples/s {unit}: {fitting[-1].source}",
         most_vcpus=loading.workers or (None if loading.parallel else max(loading.cores, 1.0)),
         measured_on=PROVIDER,
     )
-
-
-def _describe_workers(loading: PipelineThroughput) -> str:
-    """Return the unit of a measured rate, with the number of workers that every machine has."""
-    if loading.workers is None:
-        return "a core"
-    return f"a worker, {loading.workers} worker{'' if loading.workers == 1 else 's'} as in the script"

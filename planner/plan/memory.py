@@ -219,8 +219,10 @@ def find_remedies(
     limit = TIGHT_FROM * available
     fixed = workload.memory.compute_fixed_bytes(compiled=workload.compiled) + FRAMEWORK_RESERVE_BYTES
     if fixed > available:
-        unnamed = Remedy(remedy=_sharding(fixed, available), needed_bytes=fixed, fits=False)
-        return (unnamed if sharded is None else sharded,)
+        devices = -(-fixed // int(TIGHT_FROM * available)) if available else 0
+        needs = f"needs sharding over {devices} devices or more"
+        words = f"weights, gradients and optimizer alone do not fit: {needs}"
+        return (sharded or Remedy(remedy=words, needed_bytes=fixed, fits=False),)
     found = [] if sharded is None else [sharded]
     found += [
         Remedy(remedy=words, needed_bytes=needed, fits=needed <= limit)
@@ -245,8 +247,3 @@ def _smaller(workload: Workload, fixed: int, limit: float) -> list[tuple[str, in
         words = f"gradient accumulation: {passes} passes of {batch_size // passes} samples an update"
         ways.append((words, accumulating + batch // passes))
     return ways
-
-
-def _sharding(fixed: int, available: int) -> str:
-    devices = -(-fixed // int(TIGHT_FROM * available)) if available else 0
-    return f"weights, gradients and optimizer alone do not fit: needs sharding over {devices} devices or more"

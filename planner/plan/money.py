@@ -1,27 +1,17 @@
-"""Money in whole nano-dollars, times in whole nanoseconds: exact sums, divisions rounded to the nearest.
-
-The functions on prices also take a column of prices: a NumPy array of Python integers (dtype ``object``), since
-nanoseconds times nano-dollars exceed 64 bits.
-"""
+"""Money in whole nano-dollars, times in whole nanoseconds: exact sums, divisions rounded to the nearest."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, NamedTuple
 
 from ..units import SECONDS_PER_HOUR, Interval
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 NANO = 10**9
 USD_OF_A_NANO = 1e-9  # for comparisons, which have no need of exactness
 NANOSECONDS_PER_HOUR = 3600 * NANO
 Nano = tuple[int, int, int]  # lower end, central estimate and upper end
-Amount = TypeVar("Amount", int, "NDArray[np.object_]")  # an integer, or a column of integers
 _WIDE = Context(prec=60)
 
 
@@ -35,22 +25,21 @@ def compute_price_nano(usd_per_hour: Decimal) -> int:
     return int(usd_per_hour * NANO)
 
 
-def price_time(nanoseconds: Amount, price_nano: Amount) -> Amount:
+def price_time(nanoseconds: int, price_nano: int) -> int:
     """Return the price of some machine time: time x price / hour, rounded to the nearest [1e-9 USD].
 
     Args:
-        nanoseconds: Time on the machine, or a column of times [1e-9 s].
-        price_nano: Price of an hour, or a column of prices [1e-9 USD/h].
+        nanoseconds: Time on the machine [1e-9 s].
+        price_nano: Price of an hour [1e-9 USD/h].
     """
-    amount: Amount = (nanoseconds * price_nano + NANOSECONDS_PER_HOUR // 2) // NANOSECONDS_PER_HOUR
-    return amount
+    return (nanoseconds * price_nano + NANOSECONDS_PER_HOUR // 2) // NANOSECONDS_PER_HOUR
 
 
-def compute_share(nano: Amount, share: Decimal) -> Amount:
+def compute_share(nano: int, share: Decimal) -> int:
     """Return a share of a non-negative amount, rounded down [1e-9 USD].
 
     Args:
-        nano: The amount, or a column of amounts [1e-9 USD].
+        nano: The amount [1e-9 USD].
         share: Discount or tax [-].
 
     Example:
@@ -58,8 +47,7 @@ def compute_share(nano: Amount, share: Decimal) -> Amount:
         199
     """
     numerator, denominator = share.as_integer_ratio()
-    amount: Amount = nano * numerator // denominator
-    return amount
+    return nano * numerator // denominator
 
 
 def compute_rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
@@ -76,12 +64,11 @@ def compute_rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
     return usd_of(compute_rental_nano(duration_s=duration_s, price_nano=compute_price_nano(usd_per_hour)))
 
 
-def compute_rental_nano(*, duration_s: float, price_nano: Amount) -> Amount:
-    """Return the rental price for an hourly price or a column of them, rounded to the nearest [1e-9 USD]."""
+def compute_rental_nano(*, duration_s: float, price_nano: int) -> int:
+    """Return the rental price for an hourly price, rounded to the nearest [1e-9 USD]."""
     seconds, parts = duration_s.as_integer_ratio()  # exactly the float
     hour = int(SECONDS_PER_HOUR) * parts
-    amount: Amount = (2 * seconds * price_nano + hour) // (2 * hour)
-    return amount
+    return (2 * seconds * price_nano + hour) // (2 * hour)
 
 
 def nano_text(nano: int) -> str:
@@ -96,18 +83,12 @@ def nano_text(nano: int) -> str:
     return f"{nano // NANO}.{nano % NANO:09d}"
 
 
-def usd_interval_of(nano: Nano) -> UsdInterval:
-    """Return whole nano-dollars as dollars, exactly."""
-    return UsdInterval(*map(usd_of, nano))
-
-
 def usd_of(nano: int) -> Decimal:
     """Return whole nano-dollars as dollars [USD]."""
     return Decimal(nano).scaleb(-9, _WIDE)
 
 
-@dataclass(frozen=True, slots=True)
-class UsdInterval:
+class UsdInterval(NamedTuple):
     """Cost at the low end, centre and high end of an 80 % interval over the run's time and the price's age [USD].
 
     A single line may fall as the run gets longer (a minimum charge); the total of a bill never does.
@@ -117,10 +98,6 @@ class UsdInterval:
     mid: Decimal
     high: Decimal
 
-    def to_json(self) -> dict[str, str]:
-        """Return the three amounts as text, under the keys of the JSON contract."""
-        return {"low": format(self.low, "f"), "mid": format(self.mid, "f"), "high": format(self.high, "f")}
-
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
@@ -128,24 +105,30 @@ class BillLine:
 
     Args:
         item: Label.
-        usd: Amount, negative for a discount.
+        nano: Amount at the three bounds, negative for a discount [1e-9 USD].
         because: Basis of the amount, as a sentence.
         time_s: Billed time; None for items that are not billed by time [s].
     """
 
     item: str
-    usd: UsdInterval
+    nano: Nano
     because: str = ""
     time_s: Interval | None = None
 
+    @property
+    def usd(self) -> UsdInterval:
+        """Amount at the three bounds."""
+        return UsdInterval(*map(usd_of, self.nano))
+
     def to_json(self) -> dict[str, Any]:
         """Return item, amounts, time and reason."""
-        usd, time_s = self.usd.to_json(), None if self.time_s is None else self.time_s.to_json()
+        low, mid, high = map(nano_text, self.nano)
+        time_s = None if self.time_s is None else self.time_s.to_json()
         return {
             "item": self.item,
-            "usd": usd["mid"],
-            "usd_low": usd["low"],
-            "usd_high": usd["high"],
+            "usd": mid,
+            "usd_low": low,
+            "usd_high": high,
             "because": self.because,
             "time_s": time_s,
         }

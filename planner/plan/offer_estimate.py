@@ -14,9 +14,8 @@ from ..records import round_floats, to_plain
 from ..units import SECONDS_PER_HOUR, Interval
 from .bill import Bill
 from .comparison import co2_kg
-from .cost_terms import Bounds
 from .device_estimate import DeviceEstimate
-from .money import compute_price_nano, compute_rental_nano, nano_text, usd_of
+from .money import compute_price_nano, compute_rental_nano, nano_text
 from .timeline import Timeline
 
 if TYPE_CHECKING:
@@ -68,14 +67,8 @@ class OfferEstimate:
     best_batch: BestBatch | None = None
 
     @property
-    def usd_per_1000_steps(self) -> Decimal | None:
-        """Central cost of 1,000 steps, without minimum charges; None if unknown [USD]."""
-        nano = self.nano_per_1000_steps
-        return None if nano is None else usd_of(nano)
-
-    @property
     def nano_per_1000_steps(self) -> int | None:
-        """Central cost of 1,000 steps in whole nano-dollars [1e-9 USD]."""
+        """Central cost of 1,000 steps, without minimum charges; None if unknown [1e-9 USD]."""
         step_time_s, price = self.device_estimate.step_time_s, self.offer.usd_per_hour
         if step_time_s is None or price is None:
             return None
@@ -116,16 +109,6 @@ class OfferEstimate:
         return None if self.timeline is None else self.timeline.sessions
 
     @property
-    def spot(self) -> PreemptionForecast | None:
-        """Forecast of preemptions, with savings against on demand; None on demand, or if the time is unknown."""
-        preemption_forecast, saves_share = self.preemption_forecast, self.saves_share
-        return (
-            preemption_forecast
-            if preemption_forecast is None or saves_share is None
-            else preemption_forecast.with_saving(saves_share)
-        )
-
-    @property
     def saves_share(self) -> float | None:
         """Share saved against the same machine and region on demand; None if unknown [-]."""
         return None if self.bill is None else self.market.saves_share(self.offer, self.bill)
@@ -134,11 +117,6 @@ class OfferEstimate:
     def scaling(self) -> ScalingEfficiency | None:
         """Speedup of several devices over one; None for one device, or if one is not offered."""
         return self.market.scaling(self.offer, self.device_estimate)
-
-    @property
-    def power_w(self) -> Bounds | None:
-        """Power drawn during training, data-centre overhead included; None if unknown [W]."""
-        return self.market.power_w(self.selected)
 
     @property
     def energy_kwh(self) -> Interval | None:
@@ -164,8 +142,9 @@ class OfferEstimate:
 
     def _list_compared_notes(self) -> list[str]:
         """Return the notes that compare: several devices with one, spot with on demand."""
-        spot, scaling = self.spot, self.scaling
-        return [note for note in (scaling and scaling.note, spot and spot.note) if note]
+        forecast, scaling = self.preemption_forecast, self.scaling
+        spot = forecast and forecast.format_note(self.saves_share)
+        return [note for note in (scaling and scaling.note, spot) if note]
 
     def _list_own_notes(self) -> list[str]:
         """Return the notes on the offer alone, without comparisons with other offers."""

@@ -1,4 +1,4 @@
-"""Timelines and bills of all offers as columns; a row becomes an object when it is looked at."""
+"""Runs and prices of all offers; a row becomes an object when it is looked at."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, overload
 
 from ..predict.interconnect import build_host_spec
 from ..units import SECONDS_PER_HOUR
-from .bill import CostBasis, FeeCalculator, UnpricedRun, itemize
+from .bill import CostBasis, FeeCalculator, UnpricedRun
 from .comparison import Market
 from .device_estimate import DeviceEstimate
 from .input_pipeline import InputPipeline, with_input_bottleneck
@@ -89,6 +89,7 @@ class OfferTable(Sequence[OfferEstimate]):
 
     def _build_row(self, row: int, nano: Nano | None = None) -> OfferEstimate:
         context, run = self.contexts[row], self.runs[self.run_of[row]]
+        total_usd = math.nan if self.total_usd is None else float(self.total_usd[row])
         return OfferEstimate(
             offer=context.offer,
             selected=context,
@@ -98,28 +99,16 @@ class OfferTable(Sequence[OfferEstimate]):
             unbilled=run.fees.unknown,
             preemption_forecast=run.preemption_forecast,
             own_h=run.own_h,
-            total_usd=self._find_total(row),
+            total_usd=None if math.isnan(total_usd) else total_usd,
             market=self._market,
         )
-
-    def _find_total(self, row: int) -> float | None:
-        total = math.nan if self.total_usd is None else float(self.total_usd[row])
-        return None if math.isnan(total) else total
 
     @cached_property
     def aged_shares(self) -> NDArray[np.float64]:
         """Allowance for prices that are too old to decide alone, by row; 0 for recent ones [-]."""
         import numpy as np
 
-        terms, known = self._market.terms, dict[object, float]()
-        shares = []
-        for context in self.contexts:
-            offer = context.offer
-            key = (offer.provider, offer.purchase, offer.price_as_of)
-            if key not in known:
-                known[key] = terms.compute_aged_share(offer)
-            shares.append(known[key])
-        return np.array(shares)
+        return np.array([self._market.terms.compute_aged_share(context.offer) for context in self.contexts])
 
     @cached_property
     def is_free(self) -> NDArray[np.bool_]:
@@ -150,10 +139,12 @@ class OfferTable(Sequence[OfferEstimate]):
         """
         import numpy as np
 
-        used, basis_of = np.unique(self.run_of[rows], return_inverse=True)
-        bases = [basis for index in used.tolist() if (basis := self.runs[index].cost_basis) is not None]
-        widths = None if bound == 1 else [self.price_half_width(row) for row in rows.tolist()]
-        return compute_totals(bases, basis_of, self.price_nano[rows], bound, widths)
+        totals = []
+        for row, price in zip(rows.tolist(), self.price_nano[rows], strict=True):
+            basis = self.runs[self.run_of[row]].cost_basis
+            half_width = 0.0 if bound == 1 else self.price_half_width(row)
+            totals.append(None if basis is None else basis.compute_total(price, bound, half_width))
+        return np.array(totals, dtype=object)
 
     def price_half_width(self, row: int) -> float:
         """Return half of the 80 % interval of ln(today's price / dated price) of a row [-]."""
@@ -187,52 +178,6 @@ class OfferTable(Sequence[OfferEstimate]):
         pairs = zip(first.tolist(), used.tolist(), strict=True)
         runs = [build_run(contexts[place], self.runs[kind].device_estimate) for place, kind in pairs]
         return OfferTable(contexts, runs, run_of, self.price_nano[rows], self._market)
-
-
-def compute_totals(
-    bases: Sequence[CostBasis],
-    basis_of: NDArray[np.intp],
-    price_nano: NDArray[np.object_],
-    bound: int,
-    half_widths: Sequence[float] | None = None,
-) -> NDArray[np.object_]:
-    """Return the totals of many bills at one bound, computed as columns [1e-9 USD].
-
-    Args:
-        bases: Cost bases.
-        basis_of: Index in `bases` of each bill.
-        price_nano: Price of each bill's machine [1e-9 USD/h].
-        bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
-        half_widths: Half-width of ln(price) of each bill for the price's age [-]; None: 0.
-    """
-    import numpy as np
-
-    totals = np.zeros(len(price_nano), dtype=object)
-    if half_widths is not None and bound != 1:
-        columns = zip(basis_of.tolist(), price_nano, half_widths, strict=True)
-        ranged = [bases[basis].price_at(price, bound, width) for basis, price, width in columns]
-        price_nano = np.array(ranged, dtype=object)
-    months = np.array([basis.months[bound] for basis in bases], dtype=object)
-    packs = np.array([basis.pack_nano for basis in bases], dtype=object)
-    rates = [(basis.fees.discount, basis.fees.tax) for basis in bases]
-    for rate in dict.fromkeys(rates):
-        alike = np.array([one == rate for one in rates], dtype=bool)
-        rows = np.flatnonzero(alike[basis_of])
-        positions = basis_of[rows]
-        nanoseconds = np.array([basis.nanoseconds[bound] for basis in bases], dtype=object)
-        least = np.array([sum(basis.minimum.values()) for basis in bases], dtype=object)
-        fixed = np.array([sum(nano[bound] for nano in basis.fixed.values()) for basis in bases], dtype=object)
-        items = itemize(
-            price_nano[rows],
-            nanoseconds=nanoseconds[positions],
-            minimum={"minimum": least[positions]} if least.any() else {},
-            fixed={"fixed": fixed[positions]},
-            fees=bases[rates.index(rate)].fees,
-            runs=bases[0].runs,
-            least=(months[positions], packs[positions]) if packs.any() or months.any() else None,
-        )
-        totals[rows] = sum(items.values())
-    return totals
 
 
 # Equal for offers of one machine kind, whatever their region and purchase option.
@@ -355,26 +300,16 @@ def _group_offers(
             machine = kind[0]
             if machine not in machines:
                 used = selected if use is None else use(selected)
-                machines[machine] = _estimate_machine(used, estimate_device, feed, devices)
+                key = _build_device_key(used)
+                if key not in devices:
+                    devices[key] = estimate_device(used)
+                machines[machine] = devices[key]
+                if feed is not None:
+                    machines[machine] = with_input_bottleneck(devices[key], used.offer, feed, used.accelerator)
             position = positions[kind] = len(runs)
             runs.append(pricer.build_run(selected, machines[machine]))
         run_of.append(position)
     return runs, run_of
-
-
-def _estimate_machine(
-    selected: OfferContext,
-    estimate_device: Callable[[OfferContext], DeviceEstimate],
-    feed: InputPipeline | None,
-    known: dict[object, DeviceEstimate],
-) -> DeviceEstimate:
-    """Return the workload on an offer's machine; cached by devices, unless the host limits the input."""
-    key = _build_device_key(selected)
-    if key not in known:
-        known[key] = estimate_device(selected)
-    if feed is None:
-        return known[key]
-    return with_input_bottleneck(known[key], selected.offer, feed, selected.accelerator)
 
 
 def build_preemption_forecaster(

@@ -19,6 +19,7 @@ from .checkpoints import (
     compute_run_moments,
     split_into_segments,
 )
+from .cost_terms import SPOT_KEYS
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
@@ -44,13 +45,8 @@ class SpotTerms(Frozen):
     restart_s: float | None = None
 
     def __post_init__(self) -> None:
-        given = {
-            "spot_life_h": self.up_hours,
-            "spot_checkpoint_every_s": self.interval_s,
-            "spot_checkpoint_s": self.save_s,
-            "spot_restart_s": self.restart_s,
-        }
-        for key, value in given.items():
+        for key, name in SPOT_KEYS.items():
+            value = getattr(self, name)
             most = MAX_DURATION_S / (SECONDS_PER_HOUR if key.endswith("_h") else 1.0)
             if value is not None and not 0 < value <= most:
                 raise UsageError(
@@ -67,16 +63,12 @@ class PreemptionForecast(Frozen):
         run: The run in segments, at the central estimate of its length.
         moments: Mean and variance of the run's time.
         work_s: Central estimate of the run without checkpoints and preemptions [s].
-        loses: Whether the same machine on demand is expected to cost no more; None if it has no price there.
-        saves_share: Savings as a share of the cost on demand, negative if spot costs more; None if unknown [-].
     """
 
     hazard: PreemptionStatistics
     run: SegmentedRun
     moments: RunMoments
     work_s: float
-    loses: bool | None = None
-    saves_share: float | None = None
 
     @property
     def interval_s(self) -> float:
@@ -99,27 +91,14 @@ class PreemptionForecast(Frozen):
         return max(0.0, self.moments.wall_s - self.moments.billed_s) / self.work_s
 
     @cached_property
-    def checkpoint_note(self) -> str:
-        """Sentence on time and interval of the checkpoints."""
-        return f"one of {self.run.save_s:.2g} s after every {self.interval_s / 60:.3g} min of work"
-
-    @cached_property
-    def rework_note(self) -> str:
-        """Sentence on number and cause of the restarts."""
-        count, hazard = self.moments.preemptions, self.hazard
-        return f"preempted {count:.2g} times on average, mean lifetime {hazard.up_hours:.3g} h ({hazard.basis})"
-
-    @cached_property
     def billed_p90_s(self) -> float:
         """90th percentile of the billed time [s]."""
-        m = self.moments
-        return self._p90(m.billed_s, m.billed_s2)
+        return self._p90(self.moments.billed_s, self.moments.billed_s2)
 
     @cached_property
     def wall_p90_s(self) -> float:
         """90th percentile of the wall time [s]."""
-        m = self.moments
-        return self._p90(m.wall_s, m.wall_s2)
+        return self._p90(self.moments.wall_s, self.moments.wall_s2)
 
     def _p90(self, mean_s: float, variance_s2: float) -> float:
         return compute_p90_s(
@@ -128,19 +107,6 @@ class PreemptionForecast(Frozen):
             variance_s2=variance_s2,
             undisturbed=self.moments.undisturbed,
         )
-
-    def billed_s(self, train_time_s: Interval) -> Interval:
-        """Return the expected billed time: training time x mean billed time / work [s]."""
-        return train_time_s.scaled(self.moments.billed_s / self.work_s)
-
-    def wall_s(self, train_time_s: Interval) -> Interval:
-        """Return the expected wall time, waits included: training time x mean wall time / work [s]."""
-        return train_time_s.scaled(self.moments.wall_s / self.work_s)
-
-    @property
-    def note(self) -> str:
-        """Sentence on preemptions and savings."""
-        return self.format_note(self.saves_share)
 
     def format_note(self, saves_share: float | None) -> str:
         """Format a sentence on preemptions and the savings against the same machine on demand."""
@@ -153,14 +119,6 @@ class PreemptionForecast(Frozen):
     def _taken(self) -> str:
         count, life = self.moments.preemptions, self.hazard.up_hours
         return f"preempted {count:.2g} times on average (mean lifetime {life:.3g} h, {self.hazard.basis})"
-
-    def with_saving(self, saves_share: float) -> PreemptionForecast:
-        """Return a copy that compares spot with the same machine on demand.
-
-        Args:
-            saves_share: Savings as a share of the cost on demand; negative if spot costs more [-].
-        """
-        return replace(self, loses=saves_share <= 0.0, saves_share=saves_share)
 
     @cached_property
     def price_free_json(self) -> dict[str, Any]:
@@ -183,24 +141,22 @@ class PreemptionForecast(Frozen):
 
     def to_json(self, usd_per_hour: float | None, *, saves_share: float | None) -> dict[str, Any]:
         """Return the entry `offers[].spot`; money at the offer's price, savings against the price on demand."""
+        cost_usd = None
+        if usd_per_hour is not None:
+            price = usd_per_hour / SECONDS_PER_HOUR
+            ends_s = {"expected": self.moments.billed_s, "p90": self.billed_p90_s}
+            cost_usd = {name: f"{time_s * price:.9f}" for name, time_s in ends_s.items()}
         return {
             **self.price_free_json,
-            "cost_usd": self.cost_usd(usd_per_hour),
+            "cost_usd": cost_usd,
             "loses_to_on_demand": None if saves_share is None else saves_share <= 0.0,
             "saves_share": saves_share,
         }
 
-    def cost_usd(self, usd_per_hour: float | None) -> dict[str, str] | None:
-        """Return expected cost and 90th percentile as text, or None without a price [USD]."""
-        if usd_per_hour is None:
-            return None
-        price = usd_per_hour / SECONDS_PER_HOUR
-        return {"expected": f"{self.moments.billed_s * price:.9f}", "p90": f"{self.billed_p90_s * price:.9f}"}
-
 
 @dataclass
 class PreemptionForecaster:
-    """Forecaster of preemptions, with a cache by machine.
+    """Forecaster of preemptions, with a cache by preemption statistics.
 
     Args:
         facts: Preemption data of the catalog.
@@ -212,7 +168,6 @@ class PreemptionForecaster:
     state_bytes: float
     terms: SpotTerms = field(default_factory=SpotTerms)
     _known: dict[object, PreemptionForecast | None] = field(default_factory=dict)
-    _by_machine: dict[object, PreemptionForecast | None] = field(default_factory=dict)
 
     @property
     def save_s(self) -> float:
@@ -220,38 +175,26 @@ class PreemptionForecaster:
         cost = self.facts.checkpoint
         return self.terms.save_s or cost.fixed_s + self.state_bytes / (cost.write_gb_per_s * GIGA)
 
-    def find_interruption_bucket(self, offer: Offer) -> int | None:
-        """Return the provider's interruption frequency class for a machine in a region, or None if unpublished."""
-        return self.facts.buckets.get((offer.provider, offer.region, offer.instance_type))
-
     def forecast(self, offer: Offer, train_time_s: Interval) -> PreemptionForecast | None:
-        """Return the forecast for a run on a spot offer, or None if the run cannot finish."""
-        bucket = self.find_interruption_bucket(offer)
-        machine = (offer.provider, offer.accelerator, offer.devices, offer.hosts, bucket, train_time_s.mid)
-        if machine not in self._by_machine:
-            self._by_machine[machine] = self._find_forecast(offer, train_time_s.mid)
-        return self._by_machine[machine]
+        """Return the forecast for a run on a spot offer, or None if the run cannot finish.
 
-    def _find_forecast(self, offer: Offer, work_s: float) -> PreemptionForecast | None:
-        """Return the forecast for some work, cached by preemption statistics."""
+        Several machines stop as soon as one of them is preempted. Preemptions are assumed to be independent, so
+        that their rates add: lifetime = lifetime of one / hosts. This is a lower bound for machines that are
+        preempted together.
+        """
         from ..offers.spot import find_preemption_statistics
 
-        hazard = _combine_hazards(self._as_given(find_preemption_statistics(offer, self.facts)), offer.hosts)
-        key = (hazard, work_s)
+        hazard = find_preemption_statistics(offer, self.facts)
+        up_hours, median = hazard.up_hours, hazard.median_up_hours
+        if self.terms.up_hours is not None:
+            up_hours, median = self.terms.up_hours, None
+            hazard = replace(hazard, basis="given", source="--assume spot_life_h")
+        median_up_hours = None if median is None else median / offer.hosts
+        hazard = replace(hazard, up_hours=up_hours / offer.hosts, median_up_hours=median_up_hours)
+        key = (hazard, train_time_s.mid)
         if key not in self._known:
-            self._known[key] = self._compute_forecast(hazard, work_s)
+            self._known[key] = self._compute_forecast(hazard, train_time_s.mid)
         return self._known[key]
-
-    def _as_given(self, hazard: PreemptionStatistics) -> PreemptionStatistics:
-        if self.terms.up_hours is None:
-            return hazard
-        return replace(
-            hazard,
-            up_hours=self.terms.up_hours,
-            median_up_hours=None,
-            basis="given",
-            source="--assume spot_life_h",
-        )
 
     def _compute_forecast(self, hazard: PreemptionStatistics, work_s: float) -> PreemptionForecast | None:
         restart_s = self.terms.restart_s or self.facts.checkpoint.restart_s
@@ -276,17 +219,3 @@ class PreemptionForecaster:
             return None
         finishes = moments.billed_s < 1e3 * run.undisturbed_s
         return PreemptionForecast(hazard=hazard, run=run, moments=moments, work_s=work_s) if finishes else None
-
-
-def _combine_hazards(hazard: PreemptionStatistics, hosts: int) -> PreemptionStatistics:
-    """Return the preemption statistics of several machines that stop as soon as one of them is preempted.
-
-    Preemptions are assumed to be independent, so that their rates add: lifetime = lifetime of one / hosts. This is
-    a lower bound for machines that are preempted together.
-    """
-    if hosts == 1:
-        return hazard
-    median = hazard.median_up_hours
-    return replace(
-        hazard, up_hours=hazard.up_hours / hosts, median_up_hours=None if median is None else median / hosts
-    )

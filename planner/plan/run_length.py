@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from ..records import Frozen
@@ -42,16 +40,6 @@ def count_replicas(devices: float) -> int:
     return max(1, math.floor(devices))
 
 
-def count_steps_of_epochs(*, samples: int, epochs: int, global_batch_size: int) -> int:
-    """Return the steps of whole epochs, including the incomplete last batch: ceil(samples / batch) x epochs [-].
-
-    Example:
-        >>> count_steps_of_epochs(samples=60_000, epochs=12, global_batch_size=128)
-        5628
-    """
-    return -(-samples // global_batch_size) * epochs
-
-
 def compute_weak_run_length(
     *, batch_size: int, samples: int | None, epochs: int | None, steps: int | None, devices: float
 ) -> RunLength:
@@ -69,32 +57,15 @@ def compute_weak_run_length(
     global_batch_size = batch_size * replicas
     whole = None
     if samples is not None and epochs is not None:
-        on_one = count_steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=batch_size)
+        on_one = -(-samples // batch_size) * epochs  # with the incomplete last batch of each epoch
         if steps is None or steps == on_one:
-            whole = count_steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=global_batch_size)
+            whole = -(-samples // global_batch_size) * epochs
     note = ""
     if whole is None and steps is not None:
         whole = -(-steps // replicas)
         if replicas > 1:
             note = f"{steps} steps on one device are {whole} on {replicas}: the same number of samples"
     return RunLength(replicas=replicas, global_batch_size=global_batch_size, steps=whole, note=note)
-
-
-def share_batch(one: RunLength, devices: float, *, sharers: str = "devices") -> RunLength:
-    """Return the run on some devices under strong scaling: they share the batch of one, in as many steps.
-
-    Args:
-        one: Run on one device.
-        devices: GPUs or TPU chips of the offer [-].
-        sharers: Name of the units that share the batch, for messages.
-    """
-    replicas = count_replicas(devices)
-    if replicas == 1:
-        return one
-    batch_size = one.global_batch_size
-    each = -(-batch_size // replicas)
-    note = f"a batch of {batch_size} shared by {replicas} {sharers}: {each} samples each"
-    return replace(one, replicas=replicas, note=note)
 
 
 # Weak: every device keeps the batch, and the global batch grows. Strong: the devices share one batch, so that
@@ -105,51 +76,27 @@ ScalingMode = Literal["weak", "strong"]
 def compute_run_length(
     workload: Workload, devices: float, scaling: ScalingMode, *, sharers: str = "devices"
 ) -> RunLength:
-    """Return the run on some devices under weak or strong scaling."""
-    compute = partial(
-        compute_weak_run_length,
+    """Return the run on some devices: each keeps its batch, or they share one, in as many steps as one device.
+
+    Args:
+        workload: Workload at the batch size of one device.
+        devices: GPUs or TPU chips of the offer [-].
+        scaling: Weak or strong.
+        sharers: Name of the units that share the batch, for messages.
+    """
+    run = compute_weak_run_length(
         batch_size=workload.batch_size,
         samples=workload.samples,
         epochs=workload.epochs,
         steps=workload.steps,
+        devices=devices if scaling == "weak" else 1,
     )
-    if scaling == "weak":
-        return compute(devices=devices)
-    return share_batch(compute(devices=1), devices, sharers=sharers)
-
-
-class BatchScaling(Frozen):
-    """Division of a batch over devices.
-
-    Args:
-        scaling: Weak or strong.
-        resized: Function that returns the workload at another batch size per device; required for strong scaling.
-    """
-
-    scaling: ScalingMode = "strong"
-    resized: Callable[[int], Workload] | None = None
-
-    def split(
-        self, workload: Workload, devices: float, *, sharers: str = "devices"
-    ) -> tuple[RunLength, Workload | None]:
-        """Return the run on some devices and the workload of each.
-
-        None for more devices than samples.
-
-        Args:
-            workload: Workload at the batch size of one device.
-            devices: GPUs or TPU chips of an offer, or replicas of the model [-].
-            sharers: Name of these units, for messages.
-        """
-        run = compute_run_length(workload, devices, self.scaling, sharers=sharers)
-        replicas = count_replicas(devices)
-        if self.scaling == "weak" or replicas == 1:
-            return run, workload
-        if replicas > workload.batch_size:
-            return run, None
-        if self.resized is None:
-            raise ValueError("strong scaling needs the workload at smaller batch sizes")
-        return run, self.resized(-(-workload.batch_size // replicas)).get_phase(workload.fit_call)
+    replicas = count_replicas(devices)
+    if scaling == "weak" or replicas == 1:
+        return run
+    each = -(-workload.batch_size // replicas)
+    note = f"a batch of {workload.batch_size} shared by {replicas} {sharers}: {each} samples each"
+    return replace(run, replicas=replicas, note=note)
 
 
 LEAST_USEFUL_SHARE = 0.05  # useful share of a session that preparation nearly fills [-]

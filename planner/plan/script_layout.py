@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from ..errors import NoAnswerError
 from ..predict.executed_ops import CORES_PER_CHIP
-from ..predict.sharding import EVERY_SHARDING, Sharding, format_sharding
+from ..predict.sharding import Sharding, format_sharding
 from .sharding import UNSHARDED
 
 if TYPE_CHECKING:
     from ..offers.rows import Offer
-    from ..workload.device_layout import DeviceLayout
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .question import Question
@@ -54,17 +53,12 @@ def limit_to_one_device(selected: OfferContext) -> OfferContext:
     return selected._replace(offer=replace(selected.offer, devices=1.0, hosts=1), links=None)
 
 
-def shard_to_fit(question: Question, workload: Workload) -> Question:
-    """Return a question that tries every sharding unless it or the script states one."""
-    if question.shard is not None or workload.layout is not None:
-        return question
-    return replace(question, shard=EVERY_SHARDING)
-
-
 def trace_as_distributed(
     workload: Workload, question: Question, options: WorkloadOptions, trace: Callable[..., Workload]
 ) -> tuple[Workload, WorkloadOptions]:
     """Return a script that distributes its model as traced on the wanted devices, and the options for it.
+
+    A layout that takes all devices divides variables by their number, which `--devices` states.
 
     Args:
         workload: The script as traced on the devices that it asks for.
@@ -72,24 +66,14 @@ def trace_as_distributed(
         options: Tracing options.
         trace: Function that traces the script with other `options`.
     """
-    devices = _choose_traced_devices(question.filters, workload)
-    if devices is not None:
-        workload = trace(options=replace(options, devices=devices))
+    layout = workload.layout
+    counts = [int(count) for count in question.filters.devices if count == int(count) and count > 1]
+    takes_all = layout is not None and layout.takes_all and not layout.is_data_parallel
+    if takes_all and counts and layout is not None and layout.devices not in counts:
+        workload = trace(options=replace(options, devices=max(counts)))
     note, known = _describe_distribution(question, workload), workload.layout
     options = replace(options, devices=None if known is None else known.devices)
     return replace(workload, notes=(note, *workload.notes)), options
-
-
-def _choose_traced_devices(filters: Filters, workload: Workload) -> int | None:
-    """Return the number of devices with which to trace a layout again; None if the known trace is right [-].
-
-    A layout that takes all devices divides variables by their number, which `--devices` states.
-    """
-    layout = workload.layout
-    counts = [int(count) for count in filters.devices if count == int(count) and count > 1]
-    if layout is None or layout.is_data_parallel or not layout.takes_all or layout.devices in counts:
-        return None
-    return max(counts, default=None)
 
 
 def count_mesh_devices(offer: Offer) -> float:
@@ -122,7 +106,11 @@ def _describe_distribution(question: Question, workload: Workload) -> str:
     if layout is None:
         return ""
     followed = follow_script(question, workload)
-    name = f"the script's {workload.distribution} over {_format_devices(layout)}"
+    over = f"{layout.devices} devices"
+    if layout.takes_all:
+        planned = f"all devices, planned for {layout.devices},"
+        over = "all devices of each offer" if layout.is_data_parallel else planned
+    name = f"the script's {workload.distribution} over {over}"
     if question.shard is not None and not layout.is_data_parallel:
         return f"{name} is not followed: `--shard {format_sharding(question.shard)}` is"
     counts = question.filters.devices
@@ -138,12 +126,3 @@ def _describe_distribution(question: Question, workload: Workload) -> str:
         f"{name} is followed: each holds {held / max(1, whole):.1%} of the trained weights and of their "
         f"gradients; replicas of the model: {layout.replicas}, and {kept}"
     )
-
-
-def _format_devices(layout: DeviceLayout) -> str:
-    """Return the devices of a layout in words."""
-    if not layout.takes_all:
-        return f"{layout.devices} devices"
-    if layout.is_data_parallel:
-        return "all devices of each offer"
-    return f"all devices, planned for {layout.devices},"

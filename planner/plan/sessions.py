@@ -42,10 +42,11 @@ class Access(Frozen):
     pack_nano: int = 0
     month_nano: int = 0
 
-    @property
-    def is_always(self) -> bool:
-        """Whether the machine runs day and night."""
-        return self.hours_a_day >= HOURS_PER_DAY and self.hours_a_week is None and self.chance is None
+    def compute_wall_s(self, machine_s: float) -> float:
+        """Return the calendar time that some machine time takes; the same if it runs day and night [s]."""
+        if self.hours_a_day >= HOURS_PER_DAY and self.hours_a_week is None and self.chance is None:
+            return machine_s
+        return SECONDS_PER_HOUR * self.calendar_hours(machine_s / SECONDS_PER_HOUR)
 
     def count_months_nano(self, wall_s: float) -> int:
         """Return the subscription of the months that a time touches [1e-9 USD]."""

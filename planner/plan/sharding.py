@@ -5,13 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..predict.sharded_step import ShardedTraffic, count_messages
 from ..predict.sharding import EVERY_SHARDING, Sharding
 from ..records import Frozen
-from .fitting import IdentityCache
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict, Remedy, compute_batch_bytes
 
 if TYPE_CHECKING:
@@ -173,9 +171,14 @@ def build_traffic(workload: Workload, sharding: Sharding) -> ShardedTraffic:
 
 def divide_update(ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
     """Return a device's share of the operations; updates of metrics, which belong to no layer, stay whole."""
+
+    def scale(op: Op) -> Op:
+        work = (one.name for one in fields(op) if one.name == "flops" or "bytes" in one.name)
+        return replace(op, **{name: getattr(op, name) * share for name in work})
+
     if share == 1.0:
         return ops
-    return tuple(scale_op(op, share) if op.phase == "update" and op.layer else op for op in ops)
+    return tuple(scale(op) if op.phase == "update" and op.layer else op for op in ops)
 
 
 def build_device_workload(
@@ -221,44 +224,8 @@ def _build_memory(memory: Memory, found: DeviceMemory) -> Memory:
     )
 
 
-def scale_op(op: Op, share: float) -> Op:
-    """Return an operation with a share of its work, all FLOPs and bytes."""
-    work = (one.name for one in fields(op) if one.name == "flops" or "bytes" in one.name)
-    return replace(op, **{name: getattr(op, name) * share for name in work})
-
-
 UNSHARDED = (Sharding.NONE,)
 MOST_DEVICES_TRIED = 4096  # beyond the largest cluster that can be rented [-]
-
-
-class ShardingChoice:
-    """Shardings to try on each offer, with a cache of device workloads shared by all accelerators."""
-
-    def __init__(self, shardings: Sequence[Sharding] = UNSHARDED) -> None:
-        """Create the choice among some shardings."""
-        self.shardings = tuple(shardings)
-        self._workloads: IdentityCache[Workload] = IdentityCache()
-        self._divided: IdentityCache[tuple[Op, ...]] = IdentityCache()
-
-    def list_applicable(self, *, devices: int) -> tuple[Sharding, ...]:
-        """Return the shardings to try on a number of devices; one device has nothing to share."""
-        return self.shardings if devices > 1 else UNSHARDED
-
-    def count_replicas(self, workload: Workload, sharding: Sharding, *, devices: float) -> float:
-        """Return the parts into which a batch is divided on the devices of an offer [-]."""
-        divided = workload.divided
-        if divided is None or not sharding.divides_products:
-            return devices
-        return divided.layout.replicas * count_groups(sharding, devices)
-
-    def get_device_workload(self, workload: Workload, sharding: Sharding, *, devices: int) -> Workload:
-        """Return the work of one device, cached per workload."""
-        build = partial(build_device_workload, workload, sharding, devices, divide=self._divide_update)
-        return self._workloads.get(workload, (sharding, devices), build)
-
-    def _divide_update(self, ops: tuple[Op, ...], share: float) -> tuple[Op, ...]:
-        """Return the result of `divide_update`, cached and shared by all shardings that divide the update."""
-        return self._divided.get(ops, share, partial(divide_update, ops, share))
 
 
 def count_groups(sharding: Sharding, devices: float) -> int:
@@ -275,35 +242,19 @@ def choose_least_sharding(tried: Sequence[DeviceEstimate]) -> DeviceEstimate:
     Args:
         tried: Estimates of one offer, in order of increasing sharding.
     """
+
+    def rank(one: DeviceEstimate) -> tuple[bool, int]:
+        memory = one.memory
+        return memory.verdict == "tight", memory.needed_bytes if memory.recomputed_bytes else 0
+
     fitting = [one for one in tried if one.memory.fits is not False]
-    if not fitting:
-        return min(tried, key=lambda one: one.memory.needed_bytes)
-    return min(fitting, key=_rank_fit)
-
-
-def _rank_fit(one: DeviceEstimate) -> tuple[bool, int]:
-    memory = one.memory
-    return memory.verdict == "tight", memory.needed_bytes if memory.recomputed_bytes else 0
+    return min(fitting, key=rank) if fitting else min(tried, key=lambda one: one.memory.needed_bytes)
 
 
 def compute_needed_bytes(workload: Workload, sharding: Sharding, devices: int) -> int:
     """Return the memory of one device, the framework's included [bytes]."""
     fixed = compute_device_memory(workload, sharding, devices).total_bytes
     return fixed + compute_batch_bytes(workload) + FRAMEWORK_RESERVE_BYTES
-
-
-def find_least_sharding(workload: Workload, *, devices: int, limit_bytes: float) -> Sharding | None:
-    """Return the mildest sharding with which the step fits on each of some devices; None if none does.
-
-    Args:
-        workload: The whole model, at the batch size of one device.
-        devices: Devices of the offer [-].
-        limit_bytes: Memory that may be used on each [bytes].
-    """
-    if devices <= 1 or workload.mode != "train":
-        return None
-    fits = (one for one in EVERY_SHARDING if compute_needed_bytes(workload, one, devices) <= limit_bytes)
-    return next(fits, None)
 
 
 def find_least_devices(workload: Workload, *, limit_bytes: float) -> int | None:
@@ -339,7 +290,8 @@ def find_sharding_remedy(
     if variables > limit and least is not None:
         room = "do not fit" if variables > available else "leave no room for activations"
         why = f"weights, gradients and optimizer alone {room}: needs sharding over {least} devices or more; "
-    found = find_least_sharding(workload, devices=devices, limit_bytes=limit)
+    tried = EVERY_SHARDING if devices > 1 else ()
+    found = next((one for one in tried if compute_needed_bytes(workload, one, devices) <= limit), None)
     if found is not None and found is not sharding:
         needed = compute_needed_bytes(workload, found, devices)
         return Remedy(remedy=f"{why}`--shard {found}` fits on {devices}", needed_bytes=needed, fits=True)

@@ -12,10 +12,10 @@ from ..errors import GpuplanError, NoAnswerError
 from ..records import Frozen, to_plain
 from ..units import Interval
 from ..workload.resize import Resizer
-from .device_estimate import add_intervals
 from .estimate_workload import estimate_in_context
 from .money import USD_OF_A_NANO
 from .ranking import find_pareto
+from .timeline import NO_TIME
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
@@ -78,7 +78,8 @@ class SweepResult(Frozen):
     @property
     def time_s(self) -> Interval:
         """Time of all trials, each on what is taken for it, one after the other [s]."""
-        return add_intervals([one.taken.run_time_s for one in self.trials if one.taken.run_time_s is not None])
+        times_s = (one.taken.run_time_s for one in self.trials if one.taken.run_time_s is not None)
+        return sum(times_s, NO_TIME)
 
     @property
     def money_usd(self) -> Interval:

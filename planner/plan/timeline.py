@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..units import GB, MEGA, SECONDS_PER_HOUR, Interval
+from ..units import GB, MEGA, Interval
 from .cost_terms import Bounds, CostTerms
 from .run_length import checkpoint_bytes, forward_share, session_count
 from .sessions import ALWAYS, Access
@@ -96,7 +96,7 @@ class TimelineBuilder:
                 *_download(place, self.terms),
                 _compilation(self.workload, self.terms),
             )
-            self._before[place] = phases, _sum(phases)
+            self._before[place] = phases, sum((phase.time_s for phase in phases), NO_TIME)
         return self._before[place]
 
     def build(
@@ -130,17 +130,17 @@ class TimelineBuilder:
         before, ready_s = self.preparation(place)
         work_s = sum(phase.time_s.mid for phase in work)
         sessions = session_count(work_s, preparation_s=ready_s.mid, session_s=access.session_s)
-        lost = (
-            _restarts(ready_s, sessions, self.terms)
-            if forecast is None
-            else [TimelinePhase(REWORK, train_time_s.scaled(forecast.rework_share), forecast.rework_note)]
-        )
+        lost = _restarts(ready_s, sessions, self.terms)
+        if forecast is not None:
+            why = f"preempted {forecast.moments.preemptions:.2g} times on average, mean lifetime "
+            why += f"{forecast.hazard.up_hours:.3g} h ({forecast.hazard.basis})"
+            lost = [TimelinePhase(REWORK, train_time_s.scaled(forecast.rework_share), why)]
         own = (*work, *lost, *_from_assumption("idle tail", "idle_tail_s", place, self.terms))
-        waits_s = 0.0 if forecast is None else train_time_s.mid * forecast.waiting_share
-        total_s = _sum(own, start=ready_s)
-        low, mid, high = (_compute_wall_s(one, access, runs) for one in (total_s.low, total_s.mid, total_s.high))
-        wall_s = Interval(low=low, mid=mid, high=high).plus(runs * waits_s)
-        return Timeline((*before, *own), total_s, wall_s, runs * sessions)
+        waits_s = 0.0 if forecast is None else runs * (train_time_s.mid * forecast.waiting_share)
+        total_s = sum((phase.time_s for phase in own), ready_s)
+        ends = (total_s.low, total_s.mid, total_s.high)
+        low, mid, high = (access.compute_wall_s(runs * one) + waits_s for one in ends)
+        return Timeline((*before, *own), total_s, Interval(low=low, mid=mid, high=high), runs * sessions)
 
     def _list_passes(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
         """Return the passes over the validation data, one per epoch, and those of `evaluate()` and `predict()`."""
@@ -164,7 +164,7 @@ class TimelineBuilder:
                 why = f"{because}, {share:.0%} of a training step"
                 found[item].append(TimelinePhase(item, one.step_time_s.scaled(steps * share), why))
         return [
-            each[0] if len(each) == 1 else TimelinePhase(item, _sum(each), "; ".join(p.because for p in each))
+            TimelinePhase(item, sum((one.time_s for one in each), NO_TIME), "; ".join(p.because for p in each))
             for item, each in found.items()
             if each
         ]
@@ -172,32 +172,20 @@ class TimelineBuilder:
     def _checkpoints(self, train_time_s: Interval, forecast: PreemptionForecast | None) -> list[TimelinePhase]:
         """Return the time for which training waits for checkpoints, including the final one."""
         if forecast is not None:
-            time_s = train_time_s.scaled(forecast.checkpoint_share)
-            return [TimelinePhase("checkpoints", time_s, forecast.checkpoint_note)]
+            time_s, save_s = train_time_s.scaled(forecast.checkpoint_share), forecast.run.save_s
+            because = f"one of {save_s:.2g} s after every {forecast.interval_s / 60:.3g} min of work"
+            return [TimelinePhase("checkpoints", time_s, because)]
         if self.terms.costs is None:
             return []
-        every, (fast, usual, slow), because = self._checkpointing
-        low, mid, high = train_time_s.low, train_time_s.mid, train_time_s.high
-        saves = _count_saves(mid, every[1])
-        times = (_count_saves(low, every[0]) * fast, saves * usual, _count_saves(high, every[2]) * slow)
-        return [TimelinePhase("checkpoints", _interval(times), f"{saves} {because}")]
-
-    @cached_property
-    def _checkpointing(self) -> tuple[Bounds, Bounds, str]:
-        """Interval between checkpoints, duration of one, and the basis of both [s], [s]."""
         every = self.terms.bounds("checkpoint_every_s", "any") or (math.inf,) * 3
         rate = self.terms.bounds("checkpoint_mb_per_s", "any") or (math.inf,) * 3
         size = checkpoint_bytes(self.workload, self.terms)
         fast, usual, slow = (size / (r * MEGA) if r else 0.0 for r in reversed(rate))
-        because = f"of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
-        return every, (fast, usual, slow), because
-
-
-def _compute_wall_s(total_s: float, access: Access, runs: int) -> float:
-    """Return the time from the first start to the last result of some runs on a machine [s]."""
-    if access.is_always:
-        return runs * total_s
-    return SECONDS_PER_HOUR * access.calendar_hours(runs * total_s / SECONDS_PER_HOUR)
+        low, mid, high = train_time_s.low, train_time_s.mid, train_time_s.high
+        saves = _count_saves(mid, every[1])
+        times = (_count_saves(low, every[0]) * fast, saves * usual, _count_saves(high, every[2]) * slow)
+        because = f"{saves} of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
+        return [TimelinePhase("checkpoints", _interval(times), because)]
 
 
 def _format_steps(device_estimate: DeviceEstimate) -> str:
@@ -247,21 +235,11 @@ def _restarts(ready_s: Interval, sessions: int, terms: CostTerms) -> list[Timeli
         return []
     pause = terms.bounds("checkpoint_every_s", "any") or NOTHING
     lost = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
-    again = _sum([TimelinePhase(REWORK, lost, "")], start=ready_s)
     because = f"{sessions} sessions: each but the first restarts and repeats half a checkpoint interval on average"
-    return [TimelinePhase(REWORK, again.scaled(sessions - 1), because)]
+    return [TimelinePhase(REWORK, (ready_s + lost).scaled(sessions - 1), because)]
 
 
 def _interval(bounds: Bounds) -> Interval:
     """Return three numbers as an interval, sorted because users may give them in any order."""
     low, mid, high = sorted(bounds)
-    return Interval(low=low, mid=mid, high=high)
-
-
-def _sum(phases: Sequence[TimelinePhase], *, start: Interval = NO_TIME) -> Interval:
-    """Return the sum of some phases and a preceding time, for each bound [s]."""
-    low, mid, high = start.low, start.mid, start.high
-    for phase in phases:
-        time_s = phase.time_s
-        low, mid, high = low + time_s.low, mid + time_s.mid, high + time_s.high
     return Interval(low=low, mid=mid, high=high)

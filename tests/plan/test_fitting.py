@@ -8,10 +8,9 @@ import pytest
 from factories import FakePredictor, make_accelerator, make_offer, make_product, make_workload
 from gpuplan.plan.device_estimate import DeviceEstimate
 from gpuplan.plan.estimate_device import DeviceEstimator, _choose_sharing_devices
-from gpuplan.plan.fitting import DividedModel, FitWays
-from gpuplan.plan.run_length import BatchScaling
+from gpuplan.plan.fitting import FitWays
 from gpuplan.plan.select import OfferContext
-from gpuplan.plan.sharding import ShardingChoice
+from gpuplan.plan.sharding import UNSHARDED
 from gpuplan.predict.sharding import Sharding
 from gpuplan.units import GIB
 from gpuplan.workload.device_layout import DeviceLayout, VariableBytes
@@ -41,8 +40,8 @@ class FakeDivisions:
         self.traced: list[str] = []
         self._activation_bytes = int(activation_gib * GIB)
 
-    def divide(self, devices: int) -> DividedModel:
-        """Return the model for a number of devices."""
+    def divide(self, devices: int) -> tuple[Workload, FitWays]:
+        """Return the model for a number of devices, and its ways."""
         each = VariableBytes(parameters=SIZES.parameters // devices, optimizer=SIZES.optimizer // devices, state=0)
         step = DividedStep(
             layout=DeviceLayout(devices=devices, replicas=1, takes_all=False, whole=SIZES, each=each),
@@ -56,12 +55,7 @@ class FakeDivisions:
             self.traced.append(name)
             return replace(WHOLE, divided=step)
 
-        return DividedModel(
-            trace=lambda: trace("whole"),
-            trace_least=lambda passes: trace(f"one of {passes}"),
-            trace_recomputed=lambda: trace("recomputed"),
-            ways=FitWays(resized=lambda _: trace("resized"), recomputed=None),
-        )
+        return trace("whole"), FitWays(resized=lambda _: trace("resized"), recomputed=None)
 
 
 def fit(
@@ -71,20 +65,20 @@ def fit(
     devices: float = 4.0,
     hosts: int = 1,
     is_joined: bool = True,
-    choice: ShardingChoice | None = None,
+    shardings: tuple[Sharding, ...] = UNSHARDED,
 ) -> DeviceEstimate:
     """Estimate the workload on devices of some memory, each with the whole batch, joined by known links or not."""
     offer = make_offer("T4", devices=devices, hosts=hosts)
     device = replace(
         make_accelerator("T4", memory_gib=memory_gib), pcie_gb_per_s_per_direction=16.0 if is_joined else None
     )
-    estimator = DeviceEstimator(FakePredictor(), spread=BatchScaling(scaling="weak"), ways=ways, choice=choice)
+    estimator = DeviceEstimator(FakePredictor(), scaling="weak", ways=ways, shardings=shardings)
     return estimator.estimate(WHOLE, OfferContext(offer, device))
 
 
 def changes(found: DeviceEstimate) -> tuple[str, int, bool, str | None]:
     """Return sharding, passes, recomputation and the verdict on memory."""
-    return str(found.sharding), found.passes, found.recomputed, found.memory.verdict
+    return str(found.sharding), found.accumulation_steps, found.recomputed, found.memory.verdict
 
 
 @pytest.mark.parametrize(
@@ -103,7 +97,6 @@ def test_a_step_is_run_in_the_fewest_passes_that_fit(
     found = fit(memory_gib, FitWays(resized=resize, recomputed=None))
 
     assert changes(found) == expected
-    assert found.accumulation_steps == expected[1]
     assert found.pass_batch_size == (None if expected[1] == 1 else 32 // expected[1])
 
 
@@ -114,8 +107,8 @@ def test_of_shardings_in_passes_the_fastest_is_taken(order: int) -> None:
     A quarter of variables and sums with FSDP, weights and gradients of the others in flight beside them, is 0.69;
     with the framework and half of the batch 1.69: two passes.
     """
-    choice = ShardingChoice((Sharding.NONE, Sharding.FSDP)[::order])
-    found = fit(2.28, FitWays(resized=resize, recomputed=None), choice=choice)
+    shardings = (Sharding.NONE, Sharding.FSDP)[::order]
+    found = fit(2.28, FitWays(resized=resize, recomputed=None), shardings=shardings)
 
     assert changes(found) == ("fsdp", 2, False, "fits")
 
@@ -136,13 +129,13 @@ def test_products_are_shared_where_nothing_else_fits() -> None:
     assert changes(found) == ("tensor:4", 1, False, "fits")
     assert found.sharding == Sharding(kind="tensor", ways=4)
     assert found.memory.needed_bytes == 1.125 * GIB
-    assert divisions.traced == ["one of 1", "one of 32", "whole"]
+    assert divisions.traced == ["whole"]
 
 
 @pytest.mark.parametrize(
     ("memory_gib", "devices", "hosts", "activation_gib", "traced"),
     [
-        (1.5, 4.0, 1, 0.5, ["one of 1"]),  # 1.375 of 1.25 with a margin
+        (1.5, 4.0, 1, 0.5, ["whole", "resized"]),  # 1.375 of 1.25 with a margin
         (0.7, 4.0, 1, 0.0, []),  # 0.25 of variables and the framework are 0.75
         (1.5, 1.0, 1, 0.0, []),  # one device has nobody to share with
         (1.5, 4.0, 4, 0.0, []),  # nor have four, each in a machine of its own

@@ -14,7 +14,6 @@ from gpuplan.plan.estimate_device import DeviceEstimator
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.input_pipeline import InputPipeline, parse_feed, with_input_bottleneck
 from gpuplan.plan.question import Question
-from gpuplan.plan.run_length import BatchScaling
 from gpuplan.plan.select import OfferContext
 from gpuplan.predict.step_time import StepTime
 from gpuplan.workload.model import Workload
@@ -69,9 +68,7 @@ def test_pcie_limits_the_samples_of_a_device() -> None:
     assert feed.ceilings(offer, slots)["PCIe"] == pytest.approx((1000.0, 2000.0, 3000.0))
     assert feed.narrowest(offer, slots) == ("PCIe", pytest.approx((1000.0, 2000.0, 3000.0)))
     assert set(InputPipeline(per_vcpu=feed.per_vcpu, because="").ceilings(offer, slots)) == {"96 vCPUs"}
-    own = DeviceEstimator(FakePredictor(), spread=BatchScaling(scaling="weak")).estimate(
-        make_workload(), OfferContext(offer, FAST)
-    )
+    own = DeviceEstimator(FakePredictor(), scaling="weak").estimate(make_workload(), OfferContext(offer, FAST))
     slow = with_input_bottleneck(
         own, offer, InputPipeline(per_vcpu=feed.per_vcpu, because="", array_mb=100.0), slots
     )

@@ -89,9 +89,9 @@ def test_every_bill_of_several_machines_adds_up() -> None:
     }
     assert disk[2].because.startswith("2 machines with ")
     spots = {
-        one.offer.hosts: one.spot.hazard.up_hours
+        one.offer.hosts: one.preemption_forecast.hazard.up_hours
         for one in answer.offers
-        if one.offer.instance_type == "p3.2xlarge" and one.offer.purchase == "spot" and one.spot
+        if one.offer.instance_type == "p3.2xlarge" and one.offer.purchase == "spot" and one.preemption_forecast
     }
     if spots:
         assert spots[2] == pytest.approx(spots[1] / 2)

@@ -13,7 +13,7 @@ from factories import FakePredictor, make_accelerator, make_offer, make_selectio
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Offer
 from gpuplan.plan.bill import Bill, CostBasis
-from gpuplan.plan.cost_terms import CostTerms, compute_half_width, compute_price_factor
+from gpuplan.plan.cost_terms import CostTerms, compute_price_factor
 from gpuplan.plan.estimate import Estimate
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
@@ -73,7 +73,7 @@ def test_the_rate_of_googles_spot_prices() -> None:
 
     assert TERMS.price_half_width(year_old) == pytest.approx(0.66, abs=0.001)
     assert TERMS.price_half_width(replace(year_old, price_as_of="2026-11-24")) < 0.04
-    assert compute_half_width(rate=0.66, age_days=0) == 0
+    assert TERMS.price_half_width(replace(year_old, price_as_of="2026-11-25")) == 0
 
 
 def test_what_does_not_age() -> None:

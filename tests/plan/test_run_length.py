@@ -8,7 +8,6 @@ from gpuplan.plan.cost_terms import CostTerms
 from gpuplan.plan.run_length import (
     checkpoint_bytes,
     compute_weak_run_length,
-    count_steps_of_epochs,
     forward_share,
     session_count,
     with_total_epochs,
@@ -76,14 +75,6 @@ def test_every_sample_is_seen_and_no_step_is_empty(
     steps_an_epoch = run.steps // epochs
     assert run.steps == steps_an_epoch * epochs
     assert (steps_an_epoch - 1) * run.global_batch_size < samples <= steps_an_epoch * run.global_batch_size
-
-
-@given(samples=counts, epochs=st.integers(1, 100), batch_size=st.integers(1, 4096))
-def test_twice_the_epochs_are_twice_the_steps(samples: int, epochs: int, batch_size: int) -> None:
-    """Law: the number of steps is proportional to the number of epochs."""
-    once = count_steps_of_epochs(samples=samples, epochs=epochs, global_batch_size=batch_size)
-
-    assert count_steps_of_epochs(samples=samples, epochs=2 * epochs, global_batch_size=batch_size) == 2 * once
 
 
 @given(steps=counts, few=st.sampled_from([1.0, 2.0, 4.0]))

@@ -8,8 +8,8 @@ import pytest
 from gpuplan.plan.device_estimate import DeviceEstimate
 from gpuplan.plan.memory import memory_verdict
 from gpuplan.plan.run_length import RunLength
-from gpuplan.plan.sharding import ShardingChoice, choose_least_sharding, count_groups
-from gpuplan.predict.sharding import EVERY_SHARDING, Sharding
+from gpuplan.plan.sharding import choose_least_sharding, count_groups
+from gpuplan.predict.sharding import Sharding
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import GIB, Interval
 
@@ -26,11 +26,7 @@ def make_estimate(sharding: Sharding, *, step_s: float | None, needed_gib: float
         fixed_bytes=int(needed_gib * GIB), batch_bytes=0, batch_size=1, available_bytes=AVAILABLE
     )
     return DeviceEstimate(
-        run=RunLength(replicas=8, global_batch_size=8, steps=1),
-        step_time=step,
-        train_time_s=None,
-        memory=memory,
-        sharding=sharding,
+        run=RunLength(replicas=8, global_batch_size=8, steps=1), step_time=step, memory=memory, sharding=sharding
     )
 
 
@@ -69,12 +65,6 @@ def test_without_a_time_or_room_memory_decides() -> None:
     """No time: the first that fits; no room: the one that needs least."""
     assert choose((Sharding.NONE, None, 17), (Sharding.ZERO1, None, 8), (Sharding.FSDP, None, 4)) == "zero1"
     assert choose((Sharding.NONE, 1.0, 60), (Sharding.FSDP, 2.0, 20)) == "fsdp"
-
-
-def test_one_device_has_nothing_to_share() -> None:
-    """Whatever is asked for."""
-    assert ShardingChoice(EVERY_SHARDING).list_applicable(devices=1) == (Sharding.NONE,)
-    assert ShardingChoice(EVERY_SHARDING).list_applicable(devices=2) == EVERY_SHARDING
 
 
 @pytest.mark.parametrize(("ways", "devices", "groups"), [(1, 8, 1), (2, 8, 4), (4, 8, 2), (8, 8, 1), (8, 4, 1)])

@@ -12,13 +12,7 @@ from factories import make_workload
 from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan import accuracy as user_rows
-from gpuplan.plan.accuracy import (
-    find_fitted_publications,
-    predict_traced_row,
-    predict_user_rows,
-    resolve_defaults,
-    score_measurements,
-)
+from gpuplan.plan.accuracy import predict_traced_row, resolve_defaults, score_measurements
 from gpuplan.predict.interconnect import HOST_SPECS, UNKNOWN_HOST
 from gpuplan.predict.measured_run import FitSample, load_measured_workload
 from gpuplan.predict.measurements import Measurement, read_measurements
@@ -107,7 +101,7 @@ def test_a_named_machine_is_known_and_others_are_not_guessed(monkeypatch: pytest
     monkeypatch.setattr(user_rows, "scale_to_devices", fake_scale)
     row = replace(PROFET[0], accelerator="V100-16GB", devices=16, hosts=2)
     rows = [replace(row, host="p3.16xlarge"), replace(row, host="a rig")]
-    found = predict_user_rows(rows, CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None)
+    found = score_measurements(rows, CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None)
 
     known, unknown = asked
     assert (known["machine"], known["hosts"]) == (HOST_SPECS["p3.16xlarge"], 2)
@@ -120,7 +114,7 @@ def test_the_column_shard_is_honoured() -> None:
     """Eight sharded V100: another time than that of copies, and never less than the work of one device."""
     row = replace(PROFET[0], accelerator="V100-16GB", devices=8)
     rows = [replace(row, shard=shard) for shard in ("", "none", "zero1", "fsdp")]
-    found = predict_user_rows(rows, CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None)
+    found = score_measurements(rows, CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None)
     unsaid, copies, zero1, fsdp = (one.predicted_s.mid for one in found.rows)
 
     assert unsaid == copies
@@ -134,7 +128,6 @@ def test_rows_of_fitted_publications_are_counted_apart() -> None:
         rows, CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None
     ).to_json()
 
-    assert "ddps-lab/profet" in find_fitted_publications()
     assert (board["summary"]["n"], board["summary_unseen"]["n"]) == (2, 1)
     assert [row["publication_fitted"] for row in board["rows"]] == [True, False]
     assert set(board["rules_of_thumb"]) == {"flops_ratio", "bandwidth_ratio", "datasheet_roofline"}
@@ -171,7 +164,7 @@ def test_a_broken_optional_column_is_named(tmp_path: Path, column: str, value: s
 
 def predict_mid_s(row: Measurement) -> float:
     """Return the predicted time of a row of a V100."""
-    found = predict_user_rows([row], CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None)
+    found = score_measurements([row], CATALOG.accelerators.__getitem__, Predictor.load(), progress=lambda _: None)
     (scored,) = found.rows
     return scored.predicted_s.mid
 

@@ -23,9 +23,9 @@ def amount(low: str, mid: str, high: str) -> UsdInterval:
 
 
 LINES = (
-    BillLine("training", amount("0.5", "1", "2.5"), WORDS, HOUR),
-    BillLine("disk", amount("0.25", "0.25", "0.25"), ""),
-    BillLine("discount", amount("-0.125", "-0.25", "-0.625"), "25 % off"),
+    BillLine("training", (500_000_000, 1_000_000_000, 2_500_000_000), WORDS, HOUR),
+    BillLine("disk", (250_000_000, 250_000_000, 250_000_000), ""),
+    BillLine("discount", (-125_000_000, -250_000_000, -625_000_000), "25 % off"),
 )
 OFFER = make_offer("T4", provider="aws", instance_type="g4dn.xlarge", purchase="on_demand")
 BILL = SimpleNamespace(lines=LINES, total=amount("0.125", "1", "2.125"))
@@ -115,7 +115,10 @@ def test_a_pipe_gets_every_item_of_every_bill(capsys: pytest.CaptureFixture[str]
         "item": "training",
         "because": WORDS,
         **{f"time_s_{end}": text for end, text in (("low", "1800.0"), ("mid", "3600.0"), ("high", "9000.0"))},
-        **{f"usd_{end}": text for end, text in (("low", "0.5"), ("mid", "1"), ("high", "2.5"))},
+        **{
+            f"usd_{end}": text
+            for end, text in (("low", "0.500000000"), ("mid", "1.000000000"), ("high", "2.500000000"))
+        },
     }
     assert [disk[f"time_s_{end}"] for end in ("low", "mid", "high")] == ["", "", ""]
-    assert (discount["usd_low"], discount["usd_high"]) == ("-0.125", "-0.625")
+    assert (discount["usd_low"], discount["usd_high"]) == ("-0.125000000", "-0.625000000")
