@@ -94,7 +94,7 @@ QUESTIONS = {
     "per-million-images": Asked("What do a million predictions cost?", "predict --provider aws"),
     "lora-on-an-l4": Asked("LoRA of a 7B model on an L4?", "lora --accelerator L4"),
     "seven-billion": Asked("A 7B model on a billion tokens?", "seven"),
-    "nothing-fits": Asked("Batch 65,536?", "huge --provider colab --fit", 3),
+    "nothing-fits": Asked("Batch 65,536?", "huge --provider colab", 3),
     "measured-120-ms": Asked(
         "120 ms on a T4: and on an A100?", "mobilenet --measured T4=120ms --accelerator T4 --accelerator A100-40GB"
     ),
