@@ -134,8 +134,7 @@ def build_upload_calls(draft: Draft[GoogleOptions]) -> list[Call]:
     kind, _, folder = draft.request.spec.source.partition(":")
     if kind != "folder":
         return []
-    bucket, below = split_address(draft.chosen.bucket)
-    name = "/".join(filter(None, (below, build_archive_name(draft.request.run))))
+    bucket, name = find_object(draft.chosen.bucket, build_archive_name(draft.request.run))
     tags = {TAG_RUN: draft.request.run, "gpuplan-owner": draft.request.owner}
     params = {
         "bucket": bucket,
@@ -168,7 +167,7 @@ def _removal(bucket: str, name: str, *, region: str) -> Call:
     return build_call("code", STORAGE, "objects.delete", params, region=region)
 
 
-def split_address(address: str) -> tuple[str, str]:
-    """Return bucket and folder of a `gs://` address."""
-    bucket, _, below = address.removeprefix("gs://").partition("/")
-    return bucket, below
+def find_object(address: str, name: str) -> tuple[str, str]:
+    """Return the bucket and the full name of an object below a `gs://` address."""
+    bucket, _, folder = address.removeprefix("gs://").partition("/")
+    return bucket, f"{folder}/{name}" if folder else name
