@@ -8,10 +8,10 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from ..errors import CredentialsError, GpuplanError, NoAnswerError
+from ..errors import GpuplanError, NoAnswerError
 from .core.api_call import Call, CloudError, ErrorKind, StepOutputs
 from .core.cloud_adapter import CloudMachine, MachineRef
-from .core.error_messages import build_access_error, describe_retry, explain_teardown_errors
+from .core.error_messages import build_access_error, choose_error, describe_retry, explain_teardown_errors
 from .core.history import AttemptHistory
 from .core.launch_plan import Attempt, LaunchPlan
 from .core.retry import CallRunner
@@ -251,8 +251,7 @@ class Application:
         with explain_teardown_errors(past):
             self.teardown.end_attempt(past, why=str(fault))
         if fault.kind not in _NEXT_CANDIDATE:
-            error = CredentialsError if fault.kind is ErrorKind.CREDENTIALS else GpuplanError
-            raise error(
+            raise choose_error(fault)(
                 f"{self.plan.request.provider} refused: {fault}",
                 hint=f"its resources were removed; {describe_retry(fault)} the command",
             ) from fault

@@ -143,12 +143,9 @@ class Renter:
             (offer.get("runs") is False, "does not run Keras 3"),
             (offer["status"] in {"retired", "historical"}, "can no longer be rented"),
         )
-        return next((reason for holds, reason in reasons if holds), "") or self._find_image_problem(offer)
-
-    def _find_image_problem(self, offer: Mapping[str, Any]) -> str:
-        """Return what keeps a machine from training on its image; empty for nothing."""
-        if self.image is None:
-            return ""
+        problem = next((reason for holds, reason in reasons if holds), "")
+        if problem or self.image is None:
+            return problem
         keys = ("provider", "instance_type", "accelerator")
         return find_image(load_catalog(), **{key: offer[key] for key in keys}, name=self.image)[1]
 

@@ -305,8 +305,8 @@ def test_an_estimate_is_read_with_its_picks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "picks", "chosen"),
     [
-        ("decision", {"recommended": 2, "cheapest_paid": 0, "in_between": None, "fastest_paid": 1}, (2, 0, 1)),
-        ("decision", {"recommended": None, "cheapest_paid": 0, "fastest_paid": 1}, ()),
+        ("decision", {"recommended": 2, "cheaper": 0, "faster": 1}, (2, 0, 1)),
+        ("decision", {"recommended": None, "cheaper": 0, "faster": 1}, ()),
         ("recommendation", {"cheapest": 0, "within_deadline": 1, "within_budget": 2, "free": 1}, (2,)),
         ("recommendation", {"cheapest": None, "free": 1}, (1,)),
         ("recommendation", {}, ()),

@@ -72,7 +72,7 @@ def explain_errors(provider: str, *, what: str, otherwise: str) -> Iterator[None
         yield
     except CloudError as fault:
         message = f"{provider} was asked {what} and answered {fault}"
-        raise _error_of(fault)(message, hint=f"{describe_retry(fault)} the command; {otherwise}") from fault
+        raise choose_error(fault)(message, hint=f"{describe_retry(fault)} the command; {otherwise}") from fault
 
 
 def list_machines(adapter: Adapter, regions: Sequence[str] | None, failures: Failures) -> tuple[CloudMachine, ...]:
@@ -117,7 +117,7 @@ def explain_teardown_errors(past: AttemptHistory) -> Iterator[None]:
 
 def build_access_error(past: AttemptHistory, fault: CloudError) -> GpuplanError:
     """Return the error of a provider that refuses access: what exists, and how to end it by hand."""
-    return _error_of(fault)(
+    return choose_error(fault)(
         f"{past.provider} answered {fault}; {describe_existing(past)}",
         hint=f"{describe_retry(fault)} the command, or `gpuplan stop {past.run}`",
     )
@@ -149,6 +149,6 @@ def describe_retry(fault: CloudError) -> str:
     return f"{first}{'wait a minute' if fault.kind in RETRIED else 'fix the cause'}, then repeat"
 
 
-def _error_of(fault: CloudError) -> type[GpuplanError]:
+def choose_error(fault: CloudError) -> type[GpuplanError]:
     """Return the class of the error, which sets the exit code."""
     return CredentialsError if fault.kind is ErrorKind.CREDENTIALS else GpuplanError

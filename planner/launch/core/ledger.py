@@ -18,6 +18,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -351,28 +352,23 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
         os.close(handle)
 
 
+@dataclass(frozen=True, slots=True)
 class KnownAccounts:
-    """Names of accounts (projects, subscriptions): one per line of a file, and the current one.
+    """Names of accounts (projects, subscriptions): one per line of a file, and the current one."""
 
-    Args:
-        file: The file.
-        current: Account that the environment selects; None without one.
-    """
-
-    def __init__(self, file: Path, *, current: str | None) -> None:
-        self._file = file
-        self.current = current
+    file: Path
+    current: str | None  # account that the environment selects; None without one
 
     def names(self) -> list[str]:
         """Return the accounts that may contain machines of gpuplan; GpuplanError if their file cannot be read."""
         known = [self.current] if self.current else []
         try:
-            text = self._file.read_bytes().decode("utf-8", "backslashreplace")
+            text = self.file.read_bytes().decode("utf-8", "backslashreplace")
             known += [name for name in text.split() if not name.endswith(TORN)]
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise GpuplanError(f"{self._file} cannot be read: {error.strerror}", hint="see its rights") from error
+            raise GpuplanError(f"{self.file} cannot be read: {error.strerror}", hint="see its rights") from error
         return list(dict.fromkeys(known))
 
     def add(self, name: str) -> None:
@@ -380,7 +376,7 @@ class KnownAccounts:
         if name in self.names():
             return
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            append_durably(self._file, name)
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            append_durably(self.file, name)
         except OSError as error:
-            raise _explain_write(self._file, error) from error
+            raise _explain_write(self.file, error) from error

@@ -37,12 +37,6 @@ class BootConfig(Data):
     stream: str = ""  # command that copies an object of the bucket, with `{source}` and `{target}`; `-` is a pipe
     bucket: str = ""  # bucket of checkpoints and logs; empty without one
 
-    def copy_command(self, source: str, target: str) -> str:
-        return self.copy_.format(source=quote(source), target=quote(target))
-
-    def stream_command(self, source: str, target: str) -> str:
-        return self.stream.format(source=quote(source), target=quote(target))
-
 
 def build_archive_name(run: str) -> str:
     return f"{run}-source.tar.gz"
@@ -75,8 +69,6 @@ def build_startup_script(request: LaunchRequest, candidate: LaunchCandidate, num
         home=HOME,
         remote=f"{boot.bucket}/{request.run}" if boot.bucket else "",
         quote=quote,
-        copy=boot.copy_command,
-        stream=boot.stream_command,
         archive=build_agent_archive(),
         job=json.dumps(job, sort_keys=True),
         place=place,

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +18,7 @@ from ...offers.clouds import CLOUDS, HYPERSCALERS
 from ..clouds.google.options import runtime_version
 from ..select_offer import Renter
 from .names import describe_shared_name, find_engine_name, find_skypilot_name
-from .task import BY_ACCELERATOR, KILL_AFTER_S, ExportTask, build_join_commands, require_gpu_hosts
+from .task import BY_ACCELERATOR, KILL_AFTER_S, ExportTask, require_gpu_hosts
 
 RAY_VERSION = "2.46.0"
 RAY_IMAGE = f"rayproject/ray:{RAY_VERSION}-py312"  # GPU libraries come with the packages
@@ -34,9 +34,7 @@ _SPOT_LABELS = {
 def find_jobset_values(task: ExportTask) -> dict[str, Any]:
     """Return the number of pods, one for each machine or host of a TPU slice, and what they need."""
     require_gpu_hosts(task, engine="Kubernetes")
-    first = f"{task.name}-train-0-0.{task.name}"  # the names that JobSet and Indexed jobs give
-    join = build_join_commands(first=first, hosts=str(task.hosts), index='"$JOB_COMPLETION_INDEX"')
-    return {"pods": task.hosts * task.slice_hosts, "script": _build_script(task, join), **_find_pod_values(task)}
+    return {"pods": task.hosts * task.slice_hosts, **_find_pod_values(task)}
 
 
 def find_rayjob_values(task: ExportTask) -> dict[str, Any]:
@@ -47,20 +45,14 @@ def find_rayjob_values(task: ExportTask) -> dict[str, Any]:
             hint="`--to kubernetes` or `--to skypilot` take TPUs",
         )
     gpus = 0 if task.offer.accelerator == "CPU" else task.devices
-    join = build_join_commands(first='"$1"', hosts=str(task.hosts), index='"$2"')
     driver = files("gpuplan.launch.export").joinpath("ray_driver.py").read_text(encoding="utf-8")
     return {
         "entrypoint": f"{shlex.join(['python', '-c', RUN_DRIVER])} {task.hosts} {gpus}",
         "ray_version": RAY_VERSION,
         "image": task.container if task.source[0] == "image" else RAY_IMAGE,
-        "variables": {"GPUPLAN_DRIVER": driver, "GPUPLAN_SCRIPT": _build_script(task, join)},
+        "driver": driver,
         **_find_pod_values(task),
     }
-
-
-def _build_script(task: ExportTask, join: Sequence[str]) -> str:
-    """Return the script of a container, with the commands that join several machines."""
-    return "\n".join(["set -e", *(join if task.hosts > 1 else ()), *task.setup_commands, task.run_command])
 
 
 def _find_pod_values(task: ExportTask) -> dict[str, Any]:
@@ -117,16 +109,9 @@ class Engine(Renter):
 
 
 def find_skypilot_values(task: ExportTask) -> Values:
-    """Return SkyPilot's names of the machine, and the commands of its setup and run."""
+    """Return SkyPilot's names of the machine."""
     require_gpu_hosts(task, engine="SkyPilot")
     offer, provider = task.offer, task.provider
-    # docs.skypilot.co/en/latest/running-jobs/distributed-jobs.html
-    join = build_join_commands(
-        first='"$(echo "$SKYPILOT_NODE_IPS" | head -n1)"',
-        hosts='"$SKYPILOT_NUM_NODES"',
-        index='"$SKYPILOT_NODE_RANK"',
-    )
-    enter = ["cd code"] if task.source[0] == "git" else []
     by_name, typed = provider in BY_ACCELERATOR or ":" in offer.instance_type, offer.instance_type
     names: Values = {"instance_type": None, "accelerators": None, "runtime": None}
     if task.tpu:
@@ -140,8 +125,6 @@ def find_skypilot_values(task: ExportTask) -> Values:
         "infra": provider if offer.region == "any" else f"{provider}/{offer.region}",
         **names,
         "shared_names": describe_shared_name(offer.accelerator, "vast") if provider == "vast" else (),
-        "setup": task.setup_commands,
-        "run": [*(join if task.hosts > 1 else ()), *enter, task.run_command],
     }
 
 

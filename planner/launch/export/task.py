@@ -26,7 +26,6 @@ from ..select_offer import Renter, read_estimate, select_candidates
 BY_ACCELERATOR = ("runpod", "vast")  # engines have other names for their machines
 PYTHON_IMAGE = "python:3.12"  # Debian with git; GPU libraries come with the packages, drivers with the node
 KILL_AFTER_S = 60  # between SIGTERM and SIGKILL, for a last checkpoint
-JOIN_PORT = 12355  # of the coordinator, which runs on the first machine
 CHIPS_PER_HOST = 4
 # Chips that one host can have (ct5lp-hightpu-8t, ct6e-standard-8t): cloud.google.com/tpu/docs/v5e and /v6e
 _ON_ONE_HOST = {"TPU-v5e": 8, "TPU-v6e": 8}
@@ -174,18 +173,6 @@ def _name(args: LaunchArgs, spec: RunSpec, provider: str, offer: LaunchCandidate
     stem = re.sub(r"[^a-z0-9]+", "-", PurePosixPath(spec.script).stem.lower()).strip("-")[:20].strip("-")
     mark = build_run_name(json.dumps(parts), 1).partition("-")[0]
     return "-".join(filter(None, ("gpuplan", stem, mark)))
-
-
-def build_join_commands(*, first: str, hosts: str, index: str) -> list[str]:
-    """Return the commands that set the environment of `keras.distribution.initialize()` (Keras 3.15, JAX).
-
-    Shell words give the address of the first machine, the number of machines, and the number of this one, from 0.
-    """
-    return [
-        f"export KERAS_DISTRIBUTION_JOB_ADDRESSES={first}:{JOIN_PORT}",
-        f"export KERAS_DISTRIBUTION_NUM_PROCESSES={hosts}",
-        f"export KERAS_DISTRIBUTION_PROCESS_ID={index}",
-    ]
 
 
 def require_gpu_hosts(task: ExportTask, *, engine: str) -> None:

@@ -126,26 +126,24 @@ def build_group_removal(place: Mapping[str, str], region: str) -> tuple[Call, Ca
 
 def _rules(chosen: AzureOptions) -> list[dict[str, Any]]:
     """Return the firewall rules: no inbound access, except SSH from the user's addresses."""
-    closed = _rule("nothing-in", "Deny", "*", source="*", port="*", priority=LAST_PRIORITY)
-    if not chosen.ssh_from:
-        return [closed]
-    return [_rule("ssh", "Allow", "Tcp", source=chosen.ssh_from, port="22", priority=FIRST_PRIORITY), closed]
-
-
-def _rule(name: str, access: str, protocol: str, *, source: str, port: str, priority: int) -> dict[str, Any]:
-    return {
-        "name": name,
-        "properties": {
-            "direction": "Inbound",
-            "access": access,
-            "protocol": protocol,
-            "priority": priority,
-            "sourceAddressPrefix": source,
-            "sourcePortRange": "*",
-            "destinationAddressPrefix": "*",
-            "destinationPortRange": port,
-        },
-    }
+    closed = ("nothing-in", "Deny", "*", "*", "*", LAST_PRIORITY)
+    ssh = ("ssh", "Allow", "Tcp", chosen.ssh_from, "22", FIRST_PRIORITY)
+    return [
+        {
+            "name": name,
+            "properties": {
+                "direction": "Inbound",
+                "access": access,
+                "protocol": protocol,
+                "priority": priority,
+                "sourceAddressPrefix": source,
+                "sourcePortRange": "*",
+                "destinationAddressPrefix": "*",
+                "destinationPortRange": port,
+            },
+        }
+        for name, access, protocol, source, port, priority in ([ssh] if chosen.ssh_from else []) + [closed]
+    ]
 
 
 def build_end_calls(machine: MachineRef) -> tuple[Call, ...]:

@@ -40,11 +40,11 @@ from .options import (
     LABEL,
     STORAGE,
     GoogleOptions,
+    find_object,
     list_zones,
     parse_archive,
     parse_region,
     read_options,
-    split_address,
 )
 
 if TYPE_CHECKING:
@@ -89,25 +89,20 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         return disk + (self.address_usd_per_hour if chosen.has_address else 0)
 
     def describe_limits(self, candidate: LaunchCandidate, chosen: GoogleOptions) -> tuple[str, ...]:
-        notes = ["the Google adapter has not been run against the real cloud yet"]
-        if chosen.network == "default":
-            notes.append(
-                "the network `default` opens port 22 to the internet; no firewall rule is added or changed"
-            )
-        if not chosen.bucket:
-            notes.append("without `-O bucket=gs://…` checkpoints and logs are lost with the machine")
-        if is_tpu(candidate.instance_type):
-            notes.append("the cap of a TPU starts when it is active; waiting for it is free")
-            if candidate.purchase == "on_demand":
-                notes.append("an on-demand TPU is requested as FLEX_START; the price is that of the on-demand SKU")
-            if not chosen.service_account:
-                notes.append("without a `-O service_account=…` that may delete it, a TPU runs until its cap")
-        elif not chosen.service_account:
-            notes.append(
-                "without a `-O service_account=…` that may delete it, a machine powers off after the run, "
-                "and its disk costs money until `gpuplan stop`"
-            )
-        return tuple(notes)
+        tpu, deletes = is_tpu(candidate.instance_type), bool(chosen.service_account)
+        open_network, flexible = chosen.network == "default", tpu and candidate.purchase == "on_demand"
+        notes = {
+            "the Google adapter has not been run against the real cloud yet": True,
+            "the network `default` opens port 22 to the internet; "
+            "no firewall rule is added or changed": open_network,
+            "without `-O bucket=gs://…` checkpoints and logs are lost with the machine": not chosen.bucket,
+            "the cap of a TPU starts when it is active; waiting for it is free": tpu,
+            "an on-demand TPU is requested as FLEX_START; the price is that of the on-demand SKU": flexible,
+            "without a `-O service_account=…` that may delete it, a TPU runs until its cap": tpu and not deletes,
+            "without a `-O service_account=…` that may delete it, a machine powers off after the run, "
+            "and its disk costs money until `gpuplan stop`": not (tpu or deletes),
+        }
+        return tuple(note for note, holds in notes.items() if holds)
 
     def list_zones(self, candidate: LaunchCandidate, chosen: GoogleOptions) -> Sequence[str | None]:
         """Return the chosen zones in the candidate's region, else all of its zones."""
@@ -200,11 +195,9 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
         )
 
     def read_outcome(self, request: LaunchRequest, chosen: GoogleOptions) -> bytes:
-        bucket, folder = split_address(chosen.bucket)
-        path = "/".join(filter(None, (folder, request.run, "outcome.json"))).replace("/", "%2F")
-        return json.dumps(
-            self._ask(STORAGE, "objects.get", {"bucket": bucket, "object": path, "alt": "media"})
-        ).encode()
+        bucket, name = find_object(chosen.bucket, f"{request.run}/outcome.json")
+        params = {"bucket": bucket, "object": name.replace("/", "%2F"), "alt": "media"}
+        return json.dumps(self._ask(STORAGE, "objects.get", params)).encode()
 
     def _instances(self, project: str, note: Callable[[Iterable[str]], None]) -> Iterator[CloudMachine]:
         params = {"project": project, "filter": "labels.gpuplan-run:*"}
@@ -228,8 +221,8 @@ class GoogleAdapter(CloudBase[GoogleOptions]):
                 raise
 
     def _archives(self, address: str) -> Iterator[Leftover]:
-        bucket, below = split_address(address)
-        params = {"bucket": bucket, "matchGlob": "/".join(filter(None, (below, build_archive_name("*"))))}
+        bucket, names = find_object(address, build_archive_name("*"))
+        params = {"bucket": bucket, "matchGlob": names}
         for page in self._pages(STORAGE, "objects.list", params):
             yield from filter(None, map(parse_archive, page.get("items", [])))
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....errors import UsageError
-from ...core.api_call import Call, build_call, look_up
+from ...core.api_call import Call, build_call
 from ...core.cloud_adapter import Leftover
-from ...core.request import TAG_RUN
+from ...core.request import TAG_RUN, parse_owner_tags
 from ...core.startup import build_archive_name
 from ...core.upload import LEFT_OUT
 from ..base import Draft, parse_options
@@ -134,8 +134,7 @@ def build_upload_calls(draft: Draft[GoogleOptions]) -> list[Call]:
     kind, _, folder = draft.request.spec.source.partition(":")
     if kind != "folder":
         return []
-    bucket, below = split_address(draft.chosen.bucket)
-    name = "/".join(filter(None, (below, build_archive_name(draft.request.run))))
+    bucket, name = find_object(draft.chosen.bucket, build_archive_name(draft.request.run))
     tags = {TAG_RUN: draft.request.run, "gpuplan-owner": draft.request.owner}
     params = {
         "bucket": bucket,
@@ -149,16 +148,14 @@ def build_upload_calls(draft: Draft[GoogleOptions]) -> list[Call]:
 
 def parse_archive(row: Mapping[str, Any]) -> Leftover | None:
     """Return an uploaded archive as a leftover resource; None for another object."""
-    run, bucket, name = look_up(row, f"metadata.{TAG_RUN}"), str(row["bucket"]), str(row["name"])
-    if run is None:
+    tags, bucket, name = row.get("metadata") or {}, str(row["bucket"]), str(row["name"])
+    if TAG_RUN not in tags:
         return None
     return Leftover(
         kind="uploaded archive",
         id=f"gs://{bucket}/{name}",
         region="",
-        run=str(run),
-        attempt=0,
-        owner=str(look_up(row, "metadata.gpuplan-owner") or ""),
+        **parse_owner_tags(tags),
         undo=(_removal(bucket, name, region=""),),
     )
 
@@ -168,7 +165,7 @@ def _removal(bucket: str, name: str, *, region: str) -> Call:
     return build_call("code", STORAGE, "objects.delete", params, region=region)
 
 
-def split_address(address: str) -> tuple[str, str]:
-    """Return bucket and folder of a `gs://` address."""
-    bucket, _, below = address.removeprefix("gs://").partition("/")
-    return bucket, below
+def find_object(address: str, name: str) -> tuple[str, str]:
+    """Return the bucket and the full name of an object below a `gs://` address."""
+    bucket, _, folder = address.removeprefix("gs://").partition("/")
+    return bucket, f"{folder}/{name}" if folder else name
