@@ -45,6 +45,8 @@ def export(
         require_writable(output, flag="-o")
     asked = replace(request, path=plan, arguments=tuple(script_arguments or ()), settings=load_settings())
     payload = export_offer(asked, engine=to, file=str(output or "FILE"))
+    if payload["instead_of"]:
+        say(f"note: {payload['provider']} {payload['offer']['instance_type']} {payload['instead_of']}")
     if json_:
         emit_json("gpuplan.export/1", payload)
     if output is not None:

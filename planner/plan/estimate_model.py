@@ -68,7 +68,8 @@ def estimate_model(
             answer = estimate_for_budget(context, question, ways=ways)
         else:
             answer = estimate_in_context(context, question, ways=ways)
-            answer = add_budget_epochs(answer, context, question, ways=ways)
+            if answer.decision.recommended is None:
+                answer = add_budget_epochs(answer, context, question, ways=ways)
         if not (request.fit or compiling) and (misfit := describe_misfit(answer)) and context.resized is not None:
             answer = _plan_what_fits(answer, misfit, context, prepare)
         if detailed:

@@ -45,7 +45,7 @@ def emit_screen(estimate: Estimate, *, show_all: bool, explain: bool, width: int
     columns = pick_columns(estimate, width, by_instance=show_all)
     emit_rows(columns, build_cells(estimate, shown, [column.key for column in columns]))
     hidden = len(estimate.offers) - len(shown)
-    more = [f"and {hidden:,} more offers: --all"] if hidden else []
+    more = [f"and {hidden:,} more offer{'' if hidden == 1 else 's'}: --all"] if hidden else []
     below = [line for text in list_notes(estimate, shown) for line in wrap(text, width)]
     if explain:
         below += ["", *(line for text in format_explanation(estimate, shown) for line in wrap(text, width))]
@@ -56,7 +56,8 @@ def select_shown_offers(estimate: Estimate) -> list[int]:
     """Return the positions of the offers shown: the picked ones, then others by total or as sorted, ten together.
 
     The user's own machine and the best offer of each accelerator that was asked for have a row, though they are
-    more; then follow the best offers of other accelerators that no other beats in money, time and effort.
+    more; then follow the best offers of other accelerators, or of other numbers of those that were asked for, that
+    no other beats in money, time and effort.
     """
     bought = () if estimate.budget_epochs is None else (estimate.budget_epochs.offer,)
     picked = list(dict.fromkeys([*estimate.decision.roles(), *estimate.decision.nearest, *bought]))
@@ -68,12 +69,24 @@ def select_shown_offers(estimate: Estimate) -> list[int]:
     seen = {estimate.offers[index].offer.accelerator for index in picked}
     here = [index for (_, own), index in best.items() if own and index not in picked]
     named = [index for index in best.values() if estimate.options["accelerators"] and index not in picked]
-    pool = [index for index in ranks if index in estimate.undominated] if estimate.undominated else ranks
+    pool = ranks
+    if estimate.undominated and estimate.options["sort"] == "cost":
+        pool = [index for index in ranks if index in estimate.undominated]
     kinds = {estimate.offers[index].offer.accelerator: index for index in reversed(pool)}
     others = [index for name, index in kinds.items() if name not in seen]
-    wanted = dict.fromkeys([*here, *named, *sorted(others, key=ranks.index)])
+    sizes = [index for index in _list_first_sizes(estimate, pool) if named and index not in picked]
+    wanted = dict.fromkeys([*here, *named, *sorted(others, key=ranks.index), *sizes])
     room = max(ROWS_SHOWN - len(picked), len({*here, *named}))
     return [*picked, *sorted([*wanted][:room], key=ranks.index)]
+
+
+def _list_first_sizes(estimate: Estimate, rows: Sequence[int]) -> list[int]:
+    """Return the first of some offers of each accelerator and number of devices."""
+    first: dict[tuple[str, float], int] = {}
+    for index in rows:
+        offer = estimate.offers[index].offer
+        first.setdefault((offer.accelerator, offer.devices), index)
+    return list(first.values())
 
 
 def _rank_by_total(estimate: Estimate) -> list[int]:
@@ -97,6 +110,7 @@ def pick_columns(estimate: Estimate, width: int, *, by_instance: bool = False) -
         by_instance: Whether to name instance type and region instead of the machine.
     """
     is_known, is_served = estimate.workload.steps is not None, estimate.has_serving
+    has_latency = is_served and any(one.serving and one.serving.latency_s for one in estimate.offers)
     has_layout = estimate.options.get("fit") or estimate.options.get("shard", "none") != "none"
     name = partial(clip, width=32)
     wanted: list[tuple[bool, str, int]] = [
@@ -107,7 +121,7 @@ def pick_columns(estimate: Estimate, width: int, *, by_instance: bool = False) -
         (by_instance or width >= WIDE, "region", 0 if by_instance else 1),
         (by_instance and width >= WIDE, "purchase", 2),
         (bool(has_layout), "layout", 4),
-        (is_served, "latency_s", 0),
+        (has_latency, "latency_s", 0),
         (is_served or not is_known, "samples_per_s", 0),
         (is_served or not is_known, "usd_per_million_samples", 0),
         (is_known and (not is_served or width >= WIDE), "run_time_s", 0),

@@ -240,6 +240,7 @@ def _build_comments(exported: Mapping[str, Any]) -> list[str]:
     priced = f"(price of {offer['price_as_of'] or 'an unknown day'})"
     return [
         f"{several}{machine}, ${offer['usd_per_hour']} an hour {priced}",
+        *([exported["instead_of"]] if exported["instead_of"] else []),
         *([exported["sharding"]] if exported["sharding"] else []),
         f"at most {offer['cap_s']} s, ${float(exported['worst_case_usd']):.2f} without boot, disk and traffic",
         f"start it: {exported['apply']}",

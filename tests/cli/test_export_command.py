@@ -45,13 +45,17 @@ def test_the_limits_are_those_of_launch(tmp_path: Path, capsys: pytest.CaptureFi
 def test_an_offer_that_cannot_go_there_names_one_that_can(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """What can is exported, and said to replace the pick; with its rank nothing is replaced."""
     plan = str(write_plan(tmp_path, OFFERS["colab"], OFFERS["lambda"]))
-    assert run(["export", plan, "--to", "skypilot"]) == 3
-    said = capsys.readouterr().err
-    assert "colab payg-t4" in said
-    assert "`--rank 2`" in said
-    assert run(["export", plan, "--to", "skypilot", "--rank", "2"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["resources"]["instance_type"] == "gpu_1x_a10"
+    for rank, is_replaced in ((), True), (("--rank", "2"), False):
+        assert run(["export", plan, "--to", "skypilot", *rank]) == 0
+        said = capsys.readouterr()
+        assert yaml.safe_load(said.out)["resources"]["instance_type"] == "gpu_1x_a10"
+        assert ("lambda gpu_1x_a10 instead of colab payg-t4, which cannot be" in said.err) == is_replaced
+    assert run(["export", plan, "--to", "skypilot", "--rank", "1"]) == 3
+    said = capsys.readouterr()
+    assert "colab payg-t4" in said.err
+    assert "`--rank 2`" in said.err
 
 
 @pytest.mark.parametrize("to", [["--to", "terraform"], ["--to=terraform"], ["--to", "cloud-init"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -90,7 +91,7 @@ def test_an_answer_ends_on_the_next_command(line: str, files: dict[str, str], gp
 
     assert done.code == 0, done.err
     assert last.startswith(f"next: {ANSWERS[line].format(**files)}")
-    for command in last.removeprefix("next: ").split(", or "):
+    for command in re.split(", or | && ", last.removeprefix("next: ")):
         if command.startswith("gpuplan "):
             parse(shlex.split(command)[1:])
 

@@ -169,9 +169,9 @@ def test_the_whole_run_is_compared(
         (["reconcile"], 2, "a plan and a profile are needed"),
         (["reconcile", "{saved}", "{profile}"], 2, "is no plan"),
         (["reconcile", "{saved}", "{saved}"], 2, "is no plan"),
-        (["reconcile", "{plan}", "{saved}"], 2, "has the schema"),
+        (["reconcile", "{plan}", "{saved}"], 2, "is no profile: its schema is"),
         (["reconcile", "{plan}", "{other}"], 3, "the plan has no offer of 1× A100-80GB"),
-        (["estimate", "{saved}", "--profile", "{plan}"], 2, "has the schema"),
+        (["estimate", "{saved}", "--profile", "{plan}"], 2, "is no profile: its schema is"),
         (["estimate", "{saved}", "--profile", "nowhere.json"], 2, "cannot read the profile"),
     ],
 )

@@ -195,7 +195,7 @@ def test_why_nothing_fits() -> None:
     why = explain_no_answer(run(make_selection((SLOW_OFFER, small))), Question())
 
     assert why is not None
-    assert str(why) == "`made-up.json` at batch size 32 fits on none of 1 offers: it needs 2.5 GiB a device"
+    assert str(why) == "No: `made-up.json` at batch size 32 fits on none of 1 offers: it needs 2.5 GiB a device."
     assert (why.hint, why.exit_code) == ("try `--batch-size 16` or less", 3)
 
 

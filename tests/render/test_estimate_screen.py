@@ -20,6 +20,8 @@ from gpuplan.render.estimate_screen import build_cells, emit_screen, pick_column
 from gpuplan.units import Interval
 
 EURO = Currency(code="EUR", per_usd=Decimal(2))
+SPEEDS = [make_accelerator(f"Speed{speed}", tflop_per_s=float(speed)) for speed in (1, 2, 4)]
+PRICES = (Decimal(1), Decimal(3), Decimal(10))
 
 
 @pytest.fixture(autouse=True)
@@ -37,11 +39,27 @@ def ask_sizes(names: int, sizes: int, **filters: Any) -> Estimate:
     return ask_about(*pairs, filters=Filters(**filters))
 
 
+def keep_all(estimate: Estimate) -> Estimate:
+    """Return an estimate as if no offer beat another."""
+    return replace(estimate, undominated=tuple(range(len(estimate.offers))))
+
+
 def test_ten_kinds_are_shown() -> None:
-    """Of twenty equally fast ones, the ten cheapest."""
-    assert select_shown_offers(ask(*TWENTY)) == list(range(10))
-    assert select_shown_offers(ask(*TWENTY[:10])) == list(range(10))
-    assert select_shown_offers(ask(*TWENTY[:3])) == [0, 1, 2]
+    """Of twenty, the ten of least total, if none beats another; of equally fast ones the cheapest beats all."""
+    assert select_shown_offers(keep_all(ask(*TWENTY))) == list(range(10))
+    assert select_shown_offers(keep_all(ask(*TWENTY[:10]))) == list(range(10))
+    assert select_shown_offers(keep_all(ask(*TWENTY[:3]))) == [0, 1, 2]
+    assert select_shown_offers(ask(*TWENTY)) == [0]
+
+
+def test_what_is_slower_and_dearer_is_not_shown() -> None:
+    """An hour for $1, half for $1.50; a quarter for $2.50; one of a half for $2 is beaten by the second."""
+    beaten = make_accelerator("Beaten", tflop_per_s=2.0)
+    pairs = [(make_offer(one.name, usd_per_hour=usd), one) for one, usd in zip(SPEEDS, PRICES, strict=True)]
+    answer = ask_about(*pairs, (make_offer("Beaten", usd_per_hour=Decimal(4)), beaten))
+
+    assert set(named(answer)) == {"Speed1", "Speed2", "Speed4"}
+    assert "Beaten" in named(replace(answer, options={**answer.options, "accelerators": ["Beaten"]}))
 
 
 @pytest.mark.parametrize(
@@ -58,19 +76,19 @@ def test_every_accelerator_that_was_asked_for_has_a_row(names: int, sizes: int, 
     """By hand: of ten rows, three names leave seven for further sizes, nine leave one, ten and more none."""
     asked = tuple(one.name for one in TWENTY[:names])
 
-    assert select_shown_offers(ask_sizes(names, sizes, accelerators=asked)) == places
+    assert select_shown_offers(keep_all(ask_sizes(names, sizes, accelerators=asked))) == places
 
 
-def test_other_accelerators_come_before_other_sizes() -> None:
+def test_other_sizes_are_shown_where_an_accelerator_is_named() -> None:
     """Where none is named, one that a pick has needs no row of its own."""
     picked = Decision(recommended=9)  # two of the second accelerator, of eight sizes each
     asked = tuple(one.name for one in TWENTY[:3])
 
-    assert select_shown_offers(replace(ask_sizes(3, 8), decision=picked)) == [9, *range(8), 16]
-    assert select_shown_offers(replace(ask_sizes(3, 8, accelerators=asked), decision=picked)) == [
+    assert select_shown_offers(keep_all(replace(ask_sizes(3, 8), decision=picked))) == [9, 0, 16]
+    assert select_shown_offers(keep_all(replace(ask_sizes(3, 8, accelerators=asked), decision=picked))) == [
         9, *range(7), 8, 16,
     ]  # fmt: skip
-    assert select_shown_offers(ask_sizes(11, 2)) == [*range(0, 20, 2)]
+    assert select_shown_offers(keep_all(ask_sizes(11, 2))) == [*range(0, 20, 2)]
 
 
 @pytest.mark.parametrize(
@@ -87,12 +105,12 @@ def test_the_own_machine_has_a_row(asked: tuple[Accelerator, ...], places: list[
     own = make_offer("GPU00", provider="local", usd_per_hour=Decimal(50))
     answer = ask_about(*pairs, (own, TWENTY[0]), filters=Filters(accelerators=tuple(one.name for one in asked)))
 
-    assert select_shown_offers(answer) == places
+    assert select_shown_offers(keep_all(answer)) == places
 
 
 def test_picks_come_first_in_their_order() -> None:
     """The roles, the nearest misses, and what a budget buys; then the others."""
-    answer = ask(*TWENTY)
+    answer = keep_all(ask(*TWENTY))
     roles = Decision(recommended=7, free=12, cheaper=5, faster=15)
     bought = BudgetEpochs(offer=19, epochs=Interval(low=1.0, mid=2.0, high=3.0), sentence="Buys 2.")
 
@@ -105,13 +123,9 @@ def test_picks_come_first_in_their_order() -> None:
     assert select_shown_offers(replace(answer, decision=many)) == [*many.nearest]
 
 
-SPEEDS = [make_accelerator(f"Speed{speed}", tflop_per_s=float(speed)) for speed in (1, 2, 4)]
-
-
 def ask_speeds(**asked: Any) -> Estimate:
     """Estimate on 1, 1/2 and 1/4 hour at $1, $3 and $10 an hour: for $1, $1.50 and $2.50."""
-    prices = (Decimal(1), Decimal(3), Decimal(10))
-    pairs = [(make_offer(one.name, usd_per_hour=price), one) for one, price in zip(SPEEDS, prices, strict=True)]
+    pairs = [(make_offer(one.name, usd_per_hour=price), one) for one, price in zip(SPEEDS, PRICES, strict=True)]
     return ask_about(*pairs, **asked)
 
 
@@ -133,20 +147,25 @@ def test_other_rows_are_sorted_by_total_unless_another_order_was_asked_for() -> 
 
 
 def test_what_cannot_be_had_comes_last() -> None:
-    """A retired machine is the cheapest, and the last row."""
+    """A retired machine is the cheapest, and shown where it was asked for, in the last row."""
     gone = make_offer("GPU00", usd_per_hour=Decimal("0.5"), status="retired")
     others = [(make_offer(one.name, usd_per_hour=Decimal(2)), one) for one in TWENTY[1:3]]
     answer = ask_about((gone, TWENTY[0]), *others)
+    asked = {**answer.options, "accelerators": [one.name for one in TWENTY[:3]]}
 
     assert answer.offers[0].offer is gone
-    assert select_shown_offers(answer) == [1, 2, 0]
+    assert select_shown_offers(answer) == [1]
+    assert select_shown_offers(replace(answer, options=asked)) == [1, 2, 0]
 
 
-def make_head(*, steps: int | None = 1, served: bool = False, best: bool = False, **options: Any) -> Any:
+def make_head(
+    *, steps: int | None = 1, served: bool = False, latency: bool = True, best: bool = False, **options: Any
+) -> Any:
     """Return what the columns depend on."""
     return SimpleNamespace(
         workload=SimpleNamespace(steps=steps),
         has_serving=served,
+        offers=[SimpleNamespace(serving=SimpleNamespace(latency_s=latency))],
         has_best_batches=best,
         options={"sort": "cost", **options},
     )
@@ -185,6 +204,7 @@ def test_columns_of_predictions_and_of_an_unknown_length() -> None:
     assert keys(99, steps=None) == f"mark machine {samples} usd_per_hour"
     assert keys(100, steps=None) == f"mark machine region {samples} usd_per_hour"
     assert keys(99, served=True) == f"mark machine latency_s {samples} usd_per_hour"
+    assert keys(99, served=True, latency=False) == f"mark machine {samples} usd_per_hour"
     assert keys(100, served=True) == (f"mark machine region latency_s {samples} run_time_s cost_usd usd_per_hour")
 
 
@@ -268,7 +288,7 @@ def test_cells_are_the_texts_of_the_columns() -> None:
 def test_a_screen_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
     """Decision, title, table (in a pipe its cells), hidden offers and notes; in 60 characters, whole words."""
     bought = BudgetEpochs(offer=0, epochs=Interval(low=1.0, mid=2.0, high=3.0), sentence="$5 buys 180 epochs.")
-    answer = replace(ask(*TWENTY[:12]), budget_epochs=bought)
+    answer = replace(keep_all(ask(*TWENTY[:12])), budget_epochs=bought)
     emit_screen(answer, show_all=False, explain=False, width=60)
 
     header = "mark\tmachine\trun_time_s\tcost_usd\tusd_per_hour"

@@ -80,12 +80,12 @@ def estimate() -> Estimate:
 
 
 def test_old_prices_are_told_below_the_table(monkeypatch: pytest.MonkeyPatch, estimate: Estimate) -> None:
-    """430 days after the oldest price shown: how old, and what to type."""
+    """223 days after the oldest price shown: how old, and what to type."""
     monkeypatch.setattr(notes, "get_today", lambda: date(2026, 9, 1))
 
     text = " ".join(shown(monkeypatch, estimate, width=120).split())
 
-    assert "Prices are up to 430 days old: `gpuplan catalog refresh`." in text
+    assert "Prices are up to 223 days old: `gpuplan catalog refresh`." in text
 
 
 def test_many_phases_do_not_widen_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ def export_offer(args: LaunchArgs, *, engine: str, file: str) -> dict[str, Any]:
         "provider": task.provider,
         "hosts": task.hosts,
         "offer": task.offer.model_dump(mode="json"),
+        "instead_of": task.instead_of,
         "sharding": task.offer.describe_layout(hosts=task.hosts),
         "worst_case_usd": task.worst_case_usd,
         **found,

@@ -37,6 +37,7 @@ class ExportTask:
 
     Args:
         hosts: Machines that train one model together; the offer's devices and price are those of all [-].
+        instead_of: The plan's pick and why it is not exported; empty where it is, or another was asked for.
         disk_gb: Size of the disk of each [GB].
     """
 
@@ -44,6 +45,7 @@ class ExportTask:
     provider: str
     offer: LaunchCandidate
     spec: RunSpec
+    instead_of: str = ""
     hosts: int = 1
     disk_gb: int = 100
 
@@ -154,12 +156,16 @@ def build_export_task(args: LaunchArgs, engine: Renter) -> ExportTask:
             hint="choose another offer: `--rank N`",
         )
     hosts, spec = planned.offers[first.rank - 1].get("hosts", 1), build_run_spec(args, planned)
+    pick, instead_of = planned.offers[planned.chosen[0] if planned.chosen else first.rank - 1], ""
+    if args.rank is None and (why := engine.why_not(pick)):
+        instead_of = f"instead of {pick['provider']} {pick['instance_type']}, which {why}"
     terms = CostBounds(slack_s=0.0, max_usd_per_hour=first.usd_per_hour)
     return ExportTask(
         name=_name(args, spec, provider, first, hosts=hosts),
         provider=provider,
         spec=spec,
         hosts=hosts,
+        instead_of=instead_of,
         offer=apply_cap(first, terms, max_hours=args.max_hours, max_usd=args.most_usd),
     )
 
