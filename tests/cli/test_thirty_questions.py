@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from gpuplan.cli.app import run
+from gpuplan.estimate_document import read_offers
 from gpuplan.offers import local
 from gpuplan.offers.catalog import Catalog, load_catalog
 from gpuplan.render.report.page import build_report_html
@@ -174,7 +175,8 @@ def test_the_screens(
 def is_takable(row: dict[str, Any]) -> bool:
     """Return whether an offer can be had and runs the work."""
     is_had = row["availability"] not in ("reserved", "unlisted", "retired", "quota")
-    return is_had and row["complete"] and row["memory_fits"] is True and row["total_usd"] is not None
+    runs = row["memory_fits"] is True and row["runs"] is not False
+    return is_had and runs and row["complete"] and row["total_usd"] is not None
 
 
 PLAIN = [
@@ -202,10 +204,10 @@ def test_estimate_breakeven_report_and_json_agree(
     assert decision["sentence"] in page
     assert (decision["recommended"] is None) == (asked.code == 3)
     if decision["recommended"] is not None:
-        offer = estimate["offers"][decision["recommended"]["offer"]]
+        offer = read_offers(estimate)[decision["recommended"]["offer"]]
         assert offer["instance_type"] == decision["recommended"]["instance_type"]
         assert offer["memory_fits"]
-        keeping = [float(row["total_usd"]) for row in estimate["offers"] if is_takable(row)]
+        keeping = [float(row["total_usd"]) for row in read_offers(estimate) if is_takable(row)]
         if "--deadline" not in asked.line:
             assert float(decision["recommended"]["total_usd"]) == pytest.approx(min(keeping))
     if "--sort" not in asked.line and "predict" not in asked.line:
