@@ -119,8 +119,15 @@ def breakeven(model: Any, *, runs: int = 1, against: Sequence[str] = (), **asked
     """
     from .plan.breakeven import compare_alternatives
     from .plan.context import build_context
+    from .plan.fit_options import prepare_fit
     from .plan.request import resolve_request
 
     request = resolve_request(EstimateRequest(**asked))
-    context = build_context(model, request)
-    return compare_alternatives(context, question=request.question, against=tuple(against), runs=runs)
+    context, question = build_context(model, request), request.question
+    return compare_alternatives(
+        context,
+        question=question,
+        against=tuple(against),
+        runs=runs,
+        prepare=lambda: prepare_fit(context, model, question),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,9 +59,17 @@ def breakeven(
     with show_estimate_progress(model) as tell, keep_models_built():
         context = build_context(model, asked.with_callback(tell), script_arguments=script_arguments or ())
         question, ways = asked.question, None
+        prepare = partial(prepare_fit, context, model, question, script_arguments=script_arguments or ())
         if request.fit:
-            question, ways = prepare_fit(context, model, question, script_arguments=script_arguments or ())
-        result = compare_alternatives(context, question=question, against=names, runs=runs, ways=ways)
+            question, ways = prepare()
+        result = compare_alternatives(
+            context,
+            question=question,
+            against=names,
+            runs=runs,
+            ways=ways,
+            prepare=None if request.fit else prepare,
+        )
     out.write(lambda: build_breakeven_json(result))
     emit_breakeven(result, as_json=out.json_)
     best = result.best.offer.offer

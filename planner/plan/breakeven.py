@@ -5,7 +5,7 @@ The decision for one run, and the numbers of epochs and runs at which another al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from ..records import Frozen
 from .alternatives import Alternative, Alternatives, RunPricer, has_epochs, select_best, select_named
 from .crossovers import Crossover, find_crossovers
 from .estimate_workload import estimate_in_context
+from .fit_options import plan_what_fits
 from .question import explain_no_answer
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def compare_alternatives(
     against: tuple[str, ...] = (),
     runs: int = 1,
     ways: FitWays | None = None,
+    prepare: Callable[[], tuple[Question, FitWays]] | None = None,
 ) -> Breakeven:
     """Return the alternatives for a run, best first, and the points at which the best one changes.
 
@@ -126,6 +128,7 @@ def compare_alternatives(
         against: Names of the alternatives; empty for the best and the usual ones.
         runs: Number of runs [-].
         ways: What may be changed of steps that do not fit; None for nothing.
+        prepare: Function that returns the question and ways of `--fit`, for a training that fits nowhere.
 
     Raises:
         UsageError: The run's length is unknown, or a name matches no offer.
@@ -139,6 +142,8 @@ def compare_alternatives(
             hint="add `--samples N --epochs N`, or `--steps N`",
         )
     estimate = estimate_in_context(context, question, ways=ways)
+    if prepare is not None:
+        estimate = plan_what_fits(estimate, context, prepare)
     if not against and (error := explain_no_answer(estimate, question)) is not None:
         raise error
     alternatives = select_alternatives(context, estimate, question=question, against=against, runs=runs)

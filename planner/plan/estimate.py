@@ -50,6 +50,7 @@ class Decision(Frozen):
         needs: What is needed to get the recommended offer.
         probability: That it keeps deadline and budget; None without limits [-].
         nearest: The nearest misses if nothing keeps the limits.
+        misfit: Why the training is not planned as it is, if it fits nowhere so; empty otherwise.
         improvements: Changes of the training that are worth their while on the recommended offer.
         values: The values of hours in a sentence, where half or double of one would change the choice.
         kept: All offers that keep the limits as surely as the recommended one.
@@ -66,11 +67,12 @@ class Decision(Frozen):
     values: str = ""
     kept: tuple[int, ...] = ()
     improvements: tuple[Improvement, ...] = ()
+    misfit: str = ""
 
     @property
     def sentence(self) -> str:
         """All lines as one text."""
-        return " ".join(filter(None, self.lines))
+        return " ".join(filter(None, (self.misfit, *self.lines)))
 
     def roles(self) -> dict[int, tuple[str, ...]]:
         """Return the roles of each offer by its position, the recommended one first."""

@@ -16,10 +16,9 @@ from .breakeven import select_alternatives
 from .budget_epochs import add_budget_epochs, estimate_for_budget, is_length_open
 from .context import build_context, trace_workload
 from .crossovers import Crossover, find_crossovers
-from .decision_words import describe_misfit
 from .estimate import CostCurve, Estimate, ReportDetails
 from .estimate_workload import estimate_in_context
-from .fit_options import build_sizes_error, prepare_fit, require_fittable
+from .fit_options import build_sizes_error, plan_what_fits, prepare_fit, require_fittable
 from .offer_estimate import BestBatch, OfferEstimate, ServingEstimate
 from .question import EstimateContext, Question
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from ..workload.options import WorkloadOptions
     from .alternatives import Alternative, Alternatives
     from .compilation import StepCompiler
-    from .fitting import FitWays
     from .request import ResolvedRequest
 
 
@@ -70,25 +68,13 @@ def estimate_model(
             answer = estimate_in_context(context, question, ways=ways)
             if answer.decision.recommended is None:
                 answer = add_budget_epochs(answer, context, question, ways=ways)
-        if not (request.fit or compiling) and (misfit := describe_misfit(answer)) and context.resized is not None:
-            answer = _plan_what_fits(answer, misfit, context, prepare)
+        if not (request.fit or compiling):
+            answer = plan_what_fits(answer, context, prepare)
         if detailed:
             answer = replace(answer, details=build_report_details(context, answer, question))
         if request.best_batch:
             answer = _at_best_batch(answer, context, question)
         return answer if context.workload.mode == "train" else _served(answer, context, model, asked.options)
-
-
-def _plan_what_fits(
-    answer: Estimate, misfit: str, context: EstimateContext, prepare: Callable[[], tuple[Question, FitWays]]
-) -> Estimate:
-    """Return the estimate with `--fit`, which says so first, of a training that fits nowhere as it is."""
-    with keep_models_built():
-        question, ways = prepare()
-        fitted = estimate_in_context(context, question, ways=ways)
-    if fitted.decision.recommended is None:
-        return answer
-    return replace(fitted, decision=replace(fitted.decision, lines=(misfit, *fitted.decision.lines)))
 
 
 def _at_best_batch(answer: Estimate, context: EstimateContext, question: Question) -> Estimate:

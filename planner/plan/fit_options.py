@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..predict.sharding import EVERY_SHARDING
+from ..workload.capture.kept_models import keep_models_built
 from .context import build_resizer, trace_workload
+from .decision_words import describe_misfit
+from .estimate_workload import estimate_in_context
 from .fitting import FitWays, Resize
 
 if TYPE_CHECKING:
     from ..workload.model import Workload
     from ..workload.options import WorkloadOptions
     from .compilation import StepCompiler
+    from .estimate import Estimate
     from .question import EstimateContext, Question
 
 
@@ -60,6 +64,27 @@ def prepare_fit(
 
     open_choice = question.shard == EVERY_SHARDING
     return question, build(context.resized, context.options, divided=divide if open_choice else None)
+
+
+def plan_what_fits(
+    answer: Estimate, context: EstimateContext, prepare: Callable[[], tuple[Question, FitWays]]
+) -> Estimate:
+    """Return the estimate with `--fit`, which says so first, of a training that fits nowhere as it is.
+
+    Args:
+        answer: Estimate as asked; returned where something fits, or nothing can be made to.
+        context: Its context.
+        prepare: Function that returns the question and the ways of `--fit`.
+    """
+    misfit = describe_misfit(answer)
+    if not misfit or context.resized is None:
+        return answer
+    with keep_models_built():
+        question, ways = prepare()
+        fitted = estimate_in_context(context, question, ways=ways)
+    if fitted.decision.recommended is None:
+        return answer
+    return replace(fitted, decision=replace(fitted.decision, misfit=misfit))
 
 
 def require_fittable(options: WorkloadOptions, compiling: StepCompiler | None = None) -> None:

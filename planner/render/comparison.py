@@ -122,7 +122,7 @@ def format_verdict(result: Breakeven) -> list[str]:
     if epochs and result.runs > 1:
         epochs = f"At {result.runs:,} runs: {epochs[0].lower()}{epochs[1:]}"
     runs = _format_turns(result.by_runs[:2], "runs", names) or "The same for any number of runs."
-    return list(filter(None, (f"{taken} {runs}", epochs)))
+    return list(filter(None, (result.estimate.decision.misfit, f"{taken} {runs}", epochs)))
 
 
 def _format_turns(turns: Sequence[Crossover], what: str, names: dict[str, str]) -> str:

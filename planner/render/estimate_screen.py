@@ -39,7 +39,8 @@ def emit_screen(estimate: Estimate, *, show_all: bool, explain: bool, width: int
         width: Width of the terminal [characters].
     """
     bought = () if estimate.budget_epochs is None else (estimate.budget_epochs.sentence,)
-    decided = [line for text in (*estimate.decision.lines, *bought) for line in wrap(text, width)]
+    said = filter(None, (estimate.decision.misfit, *estimate.decision.lines, *bought))
+    decided = [line for text in said for line in wrap(text, width)]
     emit_text("\n".join([*decided, "", *_wrap_title(format_title(estimate), width), ""]))
     shown = list(range(len(estimate.offers))) if show_all else select_shown_offers(estimate)
     columns = pick_columns(estimate, width, by_instance=show_all)
