@@ -180,9 +180,7 @@ def is_takable(row: dict[str, Any]) -> bool:
 
 
 PLAIN = [
-    name
-    for name, asked in QUESTIONS.items()
-    if not re.search("rig|--own|--measured|--explain|open", asked.line)
+    name for name, asked in QUESTIONS.items() if not re.search("rig|--own|--measured|--explain|open", asked.line)
 ]
 
 
