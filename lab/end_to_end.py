@@ -184,7 +184,7 @@ def _billed(run: PublishedRun, step_s: float, catalog: Catalog) -> OfferEstimate
         workload,
         selection=select(filters, catalog=catalog),
         predictor=_Given(step_s),
-        question=Question(),
+        question=Question(scaling="weak"),
         terms=terms,
     )
     return next(one for one in answer.offers if one.offer.instance_type == instance)
