@@ -14,17 +14,7 @@ from .removed_options import find_replacement
 
 # What other tools call an option, or people guess, by the option; a number means how many.
 _OPTIONS: dict[str, tuple[str, ...]] = {
-    "--accelerator": (
-        "--device",
-        "--gpu",
-        "--gpus",
-        "--gpu-type",
-        "--tpu",
-        "--chip",
-        "--card",
-        "--machine",
-        "--hardware",
-    ),
+    "--accelerator": ("--device", "--gpu", "--gpus", "--gpu-type", "--tpu", "--chip", "--card", "--machine"),
     "--devices": ("--gpu", "--gpus", "--num-gpus", "--ngpus", "--gpu-count", "--nproc-per-node", "--device"),
     "--batch-size": ("--batch", "--bs", "--batchsize", "--global-batch-size", "--per-device-batch-size"),
     "--epochs": ("--epoch", "--num-epochs", "--nepochs", "--passes"),
