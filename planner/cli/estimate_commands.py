@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..offers.clouds import CLOUDS
+from ..offers.clouds import CLOUDS, COLAB
 from ..plan.estimate_request import OUTPUT, EstimateRequest
 from ..records import to_plain
 from ..render.progress import say
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..workload.model import Workload
 
 OutputOption = partial(typer.Option, rich_help_panel=OUTPUT)
-COLAB = "colab"
 
 ESTIMATE_EPILOG = """Examples:
 

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import NoAnswerError, UsageError
 from ..estimate_document import read_offers
 from ..offers.catalog import find_image, load_catalog
+from ..offers.clouds import COLAB, NOTEBOOKS
 from ..offers.price_history import require_recent_prices
 from ..offers.rows import Offer
 from ..predict.sharding import Sharding, read_sharding
@@ -111,7 +112,6 @@ def require_fresh(*, what: str, made_at: datetime, now: datetime, life: timedelt
         )
 
 
-COLAB, NOTEBOOKS = "colab", ("colab", "kaggle")
 _PICKS = ("recommended", "cheaper", "faster")
 _CHOICES = ("within_budget", "within_deadline", "cheapest", "free")  # of plans without a decision
 

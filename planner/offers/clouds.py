@@ -39,6 +39,8 @@ class Cloud:
     modules: tuple[str, ...] = ()
 
 
+COLAB = "colab"
+NOTEBOOKS, OWNED = frozenset({COLAB, "kaggle"}), frozenset({"local", "own"})  # hosted; the user's
 _AWS_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
 CLOUDS = (
     Cloud(name="local", other_names=("this", "localhost"), adapter=".local:LocalAdapter"),

@@ -25,13 +25,12 @@ from .catalog_files import (
     read_table,
     read_text_table,
 )
+from .clouds import NOTEBOOKS, OWNED
 from .rows import Confidence, Constraint, PartialDate, Purchase, Row
 
 COSTS_FILE, REGIONS_FILE = "costs.toml", "regions.csv"
 HostKind = Literal["vm", "tpu", "marketplace", "notebook", "local"]
 MARKETPLACES = frozenset({"coreweave", "lambda", "nebius", "runpod", "vast"})
-NOTEBOOKS = frozenset({"colab", "kaggle"})
-OWNED = frozenset({"local", "own"})
 ANY_PROVIDER = "any"
 NotNegative = Annotated[float, Constraint(ge=0)]
 NotNegativeDecimal = Annotated[Decimal, Constraint(ge=0)]

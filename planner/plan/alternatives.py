@@ -164,9 +164,8 @@ class RunPricer(Frozen):
 
         table = self.offers.reprice(np.array(rows, dtype=np.intp), build_run)
         total_usd, time_s, cost_usd = compute_totals(table, self.question)
-        own_h = np.array([run.own_h for run in table.runs])[table.run_of]
-        late = np.array([context.availability in ("quota", "scarce") for context in table.contexts], dtype=bool)
-        return table, np.lexsort((own_h, time_s, cost_usd, late, total_usd.round(9))).tolist()
+        keys = (table.own_h, time_s, cost_usd, table.is_late, total_usd.round(9))
+        return table, np.lexsort(keys).tolist()
 
     def sort(self, rows: Sequence[int], epochs: int | None, runs: int) -> list[int]:
         """Return the positions of some offers, the least total of all runs first."""

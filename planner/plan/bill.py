@@ -8,9 +8,10 @@ from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..offers.clouds import OWNED
 from ..records import Frozen
 from ..units import GB, SECONDS_PER_HOUR
-from .cost_terms import OWNED, Bounds, CostTerms, compute_price_factor
+from .cost_terms import Bounds, CostTerms, compute_price_factor
 from .money import (
     NANO,
     BillLine,

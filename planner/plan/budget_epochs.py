@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..limits import MAX_EPOCHS
 from ..units import Interval
 from ..workload.options import compute_run_steps
-from .decision_words import DecisionWords
+from .decision_words import name_offer
 from .estimate import BudgetEpochs
 from .estimate_workload import estimate_in_context
 from .fitting import FitWays
@@ -80,8 +80,7 @@ def add_budget_epochs(
     ends = [_solve(lambda n, end=end: price(n)[end], question.budget_usd, start) for end in (2, 1, 0)]  # type: ignore[misc]
     low, mid, high = ends
     number = f"about {mid:,} epochs ({low:,}–{high:,})" if mid else "less than one epoch"
-    words = DecisionWords(answer.offers, answer.terms.currency, answer.workload)
-    sentence = f"${question.budget_usd:g} buys {number} on {words.name(answer.offers[row])}."
+    sentence = f"${question.budget_usd:g} buys {number} on {name_offer(answer.offers[row].offer)}."
     epochs = Interval(low=low, mid=mid, high=high)
     return replace(answer, budget_epochs=BudgetEpochs(offer=row, epochs=epochs, sentence=sentence))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, near_names_hint
 from ..limits import MAX_AMOUNT
+from ..offers.clouds import OWNED
 from ..records import Frozen, to_plain
 from ..settings import get_today
 from ..units import format_range, format_usd
@@ -78,7 +79,6 @@ SPOT_KEYS: Mapping[str, str] = {
 # Properties of the machine of `--own`; argument of `build_own_machine` by key.
 POWER_KEYS: Mapping[str, str] = {"power_w": "power_w", "usd_per_kwh": "usd_per_kwh"}
 
-OWNED = frozenset({"local", "own"})
 Bounds = tuple[float, float, float]
 
 

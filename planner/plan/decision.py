@@ -90,10 +90,8 @@ class _Options(NamedTuple):
         if question.budget_usd is not None:
             within = compute_chances(question.budget_usd, compute_cost_bounds(ranked, rows))
             chance = np.minimum(chance, within)  # a longer run is a dearer one: they fail together
-        own_h = np.array([run.own_h for run in offers.runs])[offers.run_of]
-        states = (context.availability for context in offers.contexts)
-        late = np.array([state in ("quota", "scarce") for state in states], dtype=bool)
-        return cls(rows, chance, ranked.time_s, ranked.cost_usd, offers.total_usd, own_h, late, offers.is_free)
+        columns = (ranked.time_s, ranked.cost_usd, offers.total_usd, offers.own_h, offers.is_late, offers.is_free)
+        return cls(rows, chance, *columns)
 
     def best(self, rows: Rows, totals: Floats | None = None) -> int | None:
         """Return the row of least total; equal ones by what is sure to be had, money, time and effort."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..offers.clouds import NOTEBOOKS
 from ..units import GIB, Interval, format_device, format_duration, format_duration_range, format_short
 from .fitting import describe_changes
 from .timeline import TRAINING
@@ -22,7 +23,7 @@ PROVIDERS: Mapping[str, str] = {
     "aws": "AWS", "azure": "Azure", "colab": "Colab", "coreweave": "CoreWeave", "gcp": "Google",
     "kaggle": "Kaggle", "lambda": "Lambda", "nebius": "Nebius", "runpod": "RunPod", "vast": "Vast",
 }  # fmt: skip
-NOTEBOOKS, PAID_PLANS = ("colab", "kaggle"), ("pro-plus", "pro")
+PAID_PLANS = ("pro-plus", "pro")
 # What replaces the assumption behind a phase of a run, or measures the steps themselves.
 SETTLED_BY: Mapping[str, str] = {
     "boot": "--assume boot_s=90",
@@ -132,11 +133,7 @@ class DecisionWords(NamedTuple):
         """Return name, cost and time of an offer."""
         one = self.offers[row]
         parts = (self.cost(one, with_range=with_range) if with_cost else "", self.time(one, with_range=with_range))
-        return ", ".join(filter(None, (self.name(one), *parts)))
-
-    def name(self, one: OfferEstimate) -> str:
-        """Return an offer as one speaks of it."""
-        return name_offer(one.offer)
+        return ", ".join(filter(None, (name_offer(one.offer), *parts)))
 
     def cost(self, one: OfferEstimate, *, with_range: bool = False) -> str:
         """Return the cost of a run, or of a million samples."""

@@ -122,10 +122,6 @@ class Estimate(Frozen):
     undominated: tuple[int, ...] = ()
     budget_epochs: BudgetEpochs | None = None
 
-    def list_takable(self) -> list[OfferEstimate]:
-        """Return the offers that can be had and run the work."""
-        return [self.offers[row] for row in self.takable]
-
     def best_per_devices(self) -> tuple[int, ...]:
         """Return the position of the best offer of each kind and number of devices, best first.
 

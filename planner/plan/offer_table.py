@@ -111,6 +111,20 @@ class OfferTable(Sequence[OfferEstimate]):
         return np.array([self._market.terms.compute_aged_share(context.offer) for context in self.contexts])
 
     @cached_property
+    def own_h(self) -> NDArray[np.float64]:
+        """The user's hours, by row [h]."""
+        import numpy as np
+
+        return np.array([run.own_h for run in self.runs])[self.run_of]
+
+    @cached_property
+    def is_late(self) -> NDArray[np.bool_]:
+        """Whether each row may be refused at first, and so loses ties."""
+        import numpy as np
+
+        return np.array([context.availability in ("quota", "scarce") for context in self.contexts], dtype=bool)
+
+    @cached_property
     def is_free(self) -> NDArray[np.bool_]:
         """Whether each row is free."""
         free: NDArray[np.bool_] = self.price_nano == 0

@@ -116,7 +116,7 @@ def compute_totals(offers: OfferTable, question: Question) -> tuple[Floats, Floa
     time_s, cost_usd = np.array([_time_s(run) for run in offers.runs])[offers.run_of], _compute_costs(offers)
     total_usd = offers.total_usd = compute_total_usd(
         money_usd=cost_usd,
-        own_h=np.array([run.own_h for run in offers.runs])[offers.run_of],
+        own_h=offers.own_h,
         wall_h=time_s / SECONDS_PER_HOUR,
         hour_value_usd=question.hour_value_usd,
         wait_value_usd=question.wait_value_usd,
@@ -243,9 +243,8 @@ def find_undominated(ranked: RankedOffers) -> tuple[int, ...]:
     import numpy as np
 
     offers = ranked.offers
-    own_h = np.array([run.own_h for run in offers.runs])[offers.run_of]
     money_usd = ranked.cost_usd * (1.0 + offers.aged_shares)
-    columns = np.stack([money_usd, ranked.time_s, own_h], axis=1)
+    columns = np.stack([money_usd, ranked.time_s, offers.own_h], axis=1)
     rows = np.flatnonzero(ranked.takable)
     rows = rows[np.lexsort((columns[rows, 2], columns[rows, 1], columns[rows, 0]))]
     front: list[int] = []

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import NoAnswerError, UsageError, near_names_hint
 from ..limits import MAX_DEVICES, MAX_HOSTS, require_count, require_positive
+from ..offers.clouds import NOTEBOOKS, OWNED
 from ..records import Frozen
-from .cost_terms import OWNED
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -56,9 +56,6 @@ def resolve_countries(names: Iterable[str], *, known: Iterable[str]) -> frozense
             hint = near_names_hint(name, known_names, see_all="gpuplan offers", aliases=CALLED)
             raise UsageError(f"unknown residency `{name}` in `--residency`", hint=hint)
     return frozenset(countries)
-
-
-NOTEBOOKS = ("colab", "kaggle")
 
 
 def rent_hosts(offer: Offer, hosts: int) -> Offer:

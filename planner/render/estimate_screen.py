@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..offers.clouds import OWNED
 from ..plan.memory import memory_note
 from ..plan.offer_table import OfferTable
 from ..units import format_count, format_device
@@ -22,7 +23,6 @@ ROWS_SHOWN = 10
 PHASES_SHOWN = 4
 WIDE = 100  # width from which a table has its regions [characters]
 SCRIPT_ENDINGS = (".py", ".ipynb", ".keras", ".h5", ".json")
-OWNED = ("local", "own")
 WORTH_A_CHANGE_S = 600.0
 LARGE_SHARE = 0.05  # of the bytes of a step, from which what is not modelled is told [-]
 DOWNLOAD = "Plus the download of your data: about 1 min per 5 GB (--assume dataset_gb=5)."

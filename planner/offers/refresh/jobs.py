@@ -7,14 +7,13 @@ from pathlib import Path
 
 from ...errors import UsageError, near_names_hint
 from ..catalog import Catalog
-from ..clouds import PROVIDER_ALIASES
+from ..clouds import NOTEBOOKS, PROVIDER_ALIASES
 from .instance_types import InstanceSpecs, build_instance_specs
 from .run import RefreshJob
 from .skypilot import SkyPilotCatalog
 from .source import PriceSource, RefreshRequest
 
 PROVIDERS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")
-NOTEBOOKS = ("colab", "kaggle")  # publish no price list
 NOTEBOOK_HINT = "`gpuplan offers --provider {}` has its rows; `--assume notebook_hours_a_week=20` gives your hours"
 
 
