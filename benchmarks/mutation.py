@@ -4,7 +4,8 @@
 
 Everything happens in temporary copies of the working tree. A first run of the tests (kept in a file until code or
 tests change) records which functions each test calls, in child processes too. A mutant is tried with the tests
-that call its function and, if none of them fails, with others that use its file, as far as its time allows.
+that call its function and, if none of them fails, with others that use its file or belong to its room, as far as
+its time allows.
 """
 
 from __future__ import annotations
@@ -177,11 +178,20 @@ class Bench:
 
 
 def select_tests(mutant: Mutant, tests: dict[str, Any], *, budget_s: float) -> tuple[list[str], float]:
-    """Return tests for a mutant and their seconds: those of its function, then of its file; fast files first."""
-    groups: tuple[list[str], list[str]] = [], []
+    """Return tests for a mutant and their seconds: of its function, of its file, of its room; fast ones first.
+
+    The tests of its room come last, those of a module of its name before others: what they call while they are
+    imported, or what another test has called and kept, is not in the map.
+    """
+    room, stem = f"tests/{mutant.file.split('/', 1)[0]}/", f"/test_{Path(mutant.file).stem}.py::"
+    groups: tuple[list[str], ...] = [], [], [], []
     for name, entry in tests.items():
-        if entry["s"] <= 4 * SLOWEST_S and any(call.startswith(f"{mutant.file}::") for call in entry["calls"]):
+        if entry["s"] > 4 * SLOWEST_S:
+            continue
+        if any(call.startswith(f"{mutant.file}::") for call in entry["calls"]):
             groups[mutant.scope != IMPORT and f"{mutant.file}::{mutant.scope}" not in entry["calls"]].append(name)
+        elif name.startswith(room):
+            groups[2 if stem in name else 3].append(name)
     left_s, chosen = budget_s, list[str]()
     for group in groups:
         by_file: dict[str, list[str]] = defaultdict(list)

@@ -109,3 +109,11 @@ def test_the_object_keeps_its_schema() -> None:
     for target in (0.8, 0.99):
         found = forecast_epochs({"m": [0.95 - 0.5 * n**-0.5 for n in range(1, 8)]}, metric="m", target=target)
         jsonschema.validate({"schema": "gpuplan.epochs/1", **to_plain(found)}, schema)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values"), [("loss", [1.0, 0.5, 0.45, 0.4]), ("accuracy", [0.1, 0.5, 0.6, 0.7])]
+)
+def test_a_value_that_equals_the_target_has_reached_it(metric: str, values: list[float]) -> None:
+    """0.5 in the second epoch, falling and rising."""
+    assert forecast_epochs({metric: values}, metric=metric, target=0.5).epochs == 2

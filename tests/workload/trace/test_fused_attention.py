@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import pytest
 from gpuplan.workload.model import AttentionCall, Workload
-from gpuplan.workload.ops import Op
+from gpuplan.workload.ops import Loop, Op
 from gpuplan.workload.options import ArraySpec
 from gpuplan.workload.resize import can_resize, interpolate_workload
 from gpuplan.workload.trace.graph.attention import build_attention_product, fuse_attention
@@ -166,3 +166,19 @@ def test_a_kernel_comes_after_all_that_it_reads(monkeypatch: pytest.MonkeyPatch)
         made.update(node.outputs)
     assert len(late) == 2
     assert [node.layer.split("/")[-1] for node in fused.nodes if node.product] == ["BTNH,BSNH->BNTS"]
+
+
+def test_a_call_with_one_node_in_a_loop_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores are made in every iteration of a loop, the rest once: the call keeps its own kernels."""
+    seen: list[tuple[Graph, Any]] = []
+    monkeypatch.setattr(
+        step, "fuse_attention", lambda graph, calls: seen.append((graph, calls)) or fuse_attention(graph, calls)
+    )
+    trace_attention(mode="infer", layers=1)
+    graph, calls = seen[0]
+    nodes = list(graph.nodes)
+    place = next(index for index, node in enumerate(nodes) if node.layer.endswith("BTNH,BSNH->BNTS"))
+    nodes[place] = replace(nodes[place], loop=Loop(part="chain", length=2))
+
+    assert fuse_attention(graph, calls)[1]
+    assert fuse_attention(replace(graph, nodes=nodes), calls) == (replace(graph, nodes=nodes), ())
