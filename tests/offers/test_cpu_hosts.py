@@ -237,3 +237,10 @@ def test_nothing_is_probed_at_import() -> None:
 
     assert done.stdout.strip() == "0"
     assert local.PROVIDER == "local"
+
+
+def test_a_board_with_two_sockets() -> None:
+    """A processor on each socket, and none that says where it is."""
+    second = XEON.replace("processor\t: 0", "processor\t: 1").replace("physical id\t: 0", "physical id\t: 1")
+
+    assert [parse_cpuinfo(text).sockets for text in (XEON, f"{XEON}\n{second}", GRAVITON)] == [1, 2, 1]

@@ -65,6 +65,7 @@ def test_free_colab_says_what_it_does_not_promise() -> None:
     assert limits is not None
     assert (limits.session_hours_max, limits.idle_minutes_max, limits.guaranteed) == (12, 90, False)
     assert "may be unavailable" in offer.note
+    assert "sessions of at most 12 h; ends after about 90 min idle" in offer.note
 
 
 def test_a_cloud_machine_has_no_session_limits() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 
 import pytest
 from factories import make_offer
 from gpuplan.errors import NoAnswerError
-from gpuplan.offers.price_history import compute_age_days, format_age_warning, require_recent_prices
+from gpuplan.offers.price_history import (
+    compute_age_days,
+    format_age_warning,
+    require_recent_prices,
+    summarize_ages,
+)
 
 TODAY = date(2026, 11, 21)
 
@@ -54,3 +60,16 @@ def test_no_money_is_spent_on_a_price_of_91_days() -> None:
     require_recent_prices(old, today=TODAY, accept_old=True)
 
     assert "GPUPLAN_ACCEPT_OLD_PRICES=true" in (caught.value.hint or "")
+
+
+def test_ages_are_counted_by_provider_and_way_to_pay() -> None:
+    """By hand: 34, 110 and 20 days on demand, 50 at spot; what is retired, free or undated does not count."""
+    dates = ("2026-10-22", "2026-08-03", "2026-11-05", None)
+    offers = [make_offer(price_as_of=day, purchase="on_demand") for day in dates]
+    spot = make_offer(price_as_of="2026-10-06", purchase="spot")
+    found = summarize_ages([*offers, replace(spot, status="retired"), spot], today=date(2026, 11, 25))
+
+    assert [list(row.values())[1:] for row in found] == [
+        ["on_demand", 3, "2026-11-05", "2026-08-03", 2, 1],
+        ["spot", 1, "2026-10-06", "2026-10-06", 1, 0],
+    ]

@@ -97,6 +97,10 @@ def test_values_that_decide_are_named() -> None:
 
     assert ask(FREE, DEAR, wait_value_usd=3.0).decision.values == counted
     assert ask(FREE, DEAR, wait_value_usd=100.0).decision.values == ""
+    # $1.60 more for 45 min less: double the value of $1.10, but not of $1.00, is above $2.13 an hour
+    for wait_value, named_values in ((1.1, True), (1.0, False)):
+        answer = ask(FREE, offer("Q", "6.4"), wait_value_usd=wait_value)
+        assert bool(answer.decision.values) is named_values
 
 
 def test_a_limit_is_kept_surely_or_likely_or_not() -> None:

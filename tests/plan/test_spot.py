@@ -314,6 +314,8 @@ def test_interruptions_are_lines_of_the_bill() -> None:
     assert float(items["rework and restarts"]) == pytest.approx(0.4 * (billed_s - 3 * segment_s) / 3600)
     assert spot.bill.total.mid == sum(items.values())
     assert spot.preemption_forecast.moments.preemptions == pytest.approx(billed_s / life_s)
+    costs = spot.preemption_forecast.to_json(0.4, saves_share=None)["cost_usd"]
+    assert float(costs["expected"]) == pytest.approx(0.4 * billed_s / 3600)
 
 
 def test_parts_of_a_run_on_spot_are_shares_of_its_work() -> None:

@@ -92,6 +92,8 @@ def test_winograd_competes_with_tensor_units() -> None:
 
     assert by_winograd_s < plain_s
     assert both_s <= without_s
+    # nothing to convert: tensor units are the faster ones, and take what they take without the choice
+    assert parts_s([deep._replace(winograd=True)])[0][0] == pytest.approx(parts_s([deep])[0][0])
 
 
 def test_tf32_is_never_slower_than_float32() -> None:

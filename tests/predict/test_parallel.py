@@ -83,6 +83,7 @@ def test_what_hides_is_a_smooth_minimum() -> None:
         ("K80", "p2.8xlarge", 16, 2, "network", 1.25),
         ("T4", "g4dn.12xlarge", 4, 1, "pcie", 15.75),
         ("TPU-v3", "", 4, 1, "ici", 328.0),
+        ("A100-40GB", "DGX A100", 16, 2, "network", 200.0),  # eight adapters of 200 Gbit/s
     ],
 )
 def test_the_slowest_link_of_published_machines(  # noqa: PLR0917

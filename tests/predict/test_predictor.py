@@ -39,6 +39,7 @@ def test_published_steps_are_looked_up_by_their_work(workload: Workload) -> None
     assert t4.time_s.mid == pytest.approx(5.3e-3, rel=0.02)
     assert step(workload, "K80", look_up=True).time_s.mid == pytest.approx(15.4e-3, rel=0.02)
     assert sum(t4.parts_s.values()) == pytest.approx(t4.time_s.mid)
+    assert Predictor.load().step_time(workload, load_catalog().accelerators["T4"]) == t4
 
 
 def test_parts_add_up_and_the_basis_is_said(workload: Workload) -> None:
@@ -98,7 +99,9 @@ def test_an_unknown_peak_is_unknown(workload: Workload) -> None:
 def test_half_a_gpu_is_slower_and_eight_pay_for_the_link(workload: Workload) -> None:
     """Law: a share of a device is never faster than the device; N devices add what they say."""
     whole = step(workload, "V100-16GB")
-    assert step(workload, "V100-16GB", devices=0.5).time_s.mid > whole.time_s.mid
+    half = step(workload, "V100-16GB", devices=0.5)
+    assert half.time_s.mid > whole.time_s.mid
+    assert half.parts_s["compute"] > 1.5 * whole.parts_s["compute"]
     eight = step(workload, "V100-16GB", devices=8)
     assert eight.parts_s["link"] > 0
     assert sum(eight.parts_s.values()) == pytest.approx(eight.time_s.mid)

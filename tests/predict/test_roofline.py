@@ -10,7 +10,7 @@ import pytest
 from gpuplan.predict.contractions import SPLITS, TILES, Products, best_tiling_s, tile_rate, tiling_s
 from gpuplan.predict.interconnect import ring_pass_s
 from gpuplan.predict.intervals import interval_around
-from gpuplan.predict.roofline import compute_bandwidth_bytes_per_s, soft_max
+from gpuplan.predict.roofline import compute_bandwidth_bytes_per_s, compute_step_s, soft_max
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -169,3 +169,21 @@ def test_an_interval_never_excludes_its_middle(mid: float, low: float, high: flo
     """Law: low <= mid <= high, whatever the quantiles of a biased fit."""
     interval = interval_around(mid, low, high)
     assert interval.low <= interval.mid <= interval.high
+
+
+def test_a_step_that_does_not_fit_takes_no_longer_than_one_that_pages() -> None:
+    """By hand, slope 2: 1 s of work at twice the memory is exp(2) s, or exp(1.2) s and 1 s of paging."""
+    host = SimpleNamespace(fixed_s=0.0, dispatch_s=0.0, feed_bytes_per_s=1.0)
+    shared = SimpleNamespace(pressure_slope=2.0, host_sharpness=8.0)
+
+    def wait(pressure: float, paging_s: float | None = None) -> float:
+        step_s = compute_step_s(
+            device_s=1.0, launches=0.0, input_bytes=0.0, pressure=pressure, host=host, shared=shared, xp=np,
+            paging_s=paging_s,
+        )  # fmt: skip
+        return float(step_s)
+
+    assert [wait(0.5), wait(2.0)] == pytest.approx([1.0, np.exp(2.0)])
+    assert wait(2.0, paging_s=1.0) == pytest.approx(np.exp(1.2) + 1.0)
+    assert wait(2.0, paging_s=100.0) == pytest.approx(np.exp(2.0))
+    assert np.isfinite(wait(1000.0))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from factories import make_workload
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.executed_ops import Execution, find_keras_execution
 from gpuplan.predict.launches import build_kernels
@@ -142,3 +143,19 @@ def test_reductions_of_softmax_cost_the_host_no_call(backend: str, apart: int) -
     assert sum(kernel.count for kernel in inner) == apart
     assert sum(kernel.flops + kernel.bytes_moved for kernel in inner) == 0.0
     assert sum(kernel.count for kernel in kernels if not kernel.streamed) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "compiled", "backend", "expected"),
+    [
+        ("A100-40GB", True, "jax", True), ("A100-40GB", False, "jax", False), ("V100-16GB", True, "jax", False),
+        ("A100-40GB", True, "torch", False), ("A100-40GB", True, "tensorflow", True),
+    ],
+)  # fmt: skip
+def test_rows_stay_on_the_chip_where_xla_compiles_for_ampere(
+    name: str, compiled: bool, backend: str, expected: bool
+) -> None:
+    versions = {"keras": "3.13.0", "jax": "0.8.0", **({} if backend == "jax" else {backend: "2.0"})}
+    workload = replace(make_workload(), compiled=compiled, versions=versions)
+
+    assert find_keras_execution(workload, CHIPS[name]).row_kernels is expected

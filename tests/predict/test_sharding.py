@@ -21,6 +21,7 @@ from gpuplan.predict.sharded_step import (
     ShardedTraffic,
     compute_sharded_link_s,
     count_messages,
+    scale_to_divided_devices,
     scale_to_sharded_devices,
 )
 from gpuplan.predict.sharding import (
@@ -33,6 +34,7 @@ from gpuplan.predict.sharding import (
 )
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import MIB, Interval
+from gpuplan.workload.model import Collective
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -245,3 +247,21 @@ def test_other_words_are_refused(text: str, message: str) -> None:
         parse_sharding(text)
     assert caught.value.exit_code == 2
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(("name", "is_assumed"), [("TPU-v4", True), ("A100-80GB", False)])
+def test_the_rate_between_tpus_is_said_to_be_assumed(name: str, is_assumed: bool) -> None:
+    """No step of several TPUs that share their products was fitted; rings of GPUs were."""
+    sums = Collective(
+        kind="all_reduce", devices=4, stride=1, message_bytes=2**20, count=1.0, phase="forward", replicas=False
+    )
+    step = scale_to_divided_devices(
+        SINGLE,
+        sharding=Sharding(kind="tensor", ways=4),
+        collectives=[sums],
+        accelerator=ACCELERATORS[name],
+        devices=4,
+    )
+
+    assert isinstance(step, StepTime)
+    assert ("its share of the datasheet rate assumed" in step.note) is is_assumed

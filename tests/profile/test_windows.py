@@ -325,3 +325,13 @@ def test_a_step_too_short_for_the_clock_is_taken_for_a_tenth_of_a_microsecond() 
     windows = len(meter.warm) + len(meter.steps_s)
 
     assert device.started == 1 + 1050 + (windows - 1)
+
+
+def test_a_rest_of_two_steps_is_spread_over_the_windows() -> None:
+    """By hand: 50 steps of 6 ms in three windows of about 0.1 s are 17, 17 and 16, not 16, 16 and 18."""
+    meter = Meter(RULES)
+    for epoch in range(30):
+        _ends((10.0 * epoch + 0.006 * i for i in range(51)), meter)
+        meter.pause()
+
+    assert set(meter.counts) == {16, 17}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpuplan.errors import NoAnswerError
+from gpuplan.launch.export.engines import RENTING
 from gpuplan.launch.export.names import describe_shared_name, find_skypilot_name
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.offers.rows import Offer
@@ -99,3 +100,8 @@ def test_dstack_tells_of_a_shared_name_where_it_chooses_the_machine(tmp_path: Pa
 
     assert "`H100` also means H100-PCIe" in json.dumps(export_planned(tmp_path, by_name, "dstack")["open"])
     assert "also means" not in json.dumps(export_planned(tmp_path, by_type, "dstack")["open"])
+
+
+def test_engines_rent_at_these_clouds() -> None:
+    """Neither rents notebooks; CoreWeave is a Kubernetes context to SkyPilot."""
+    assert set(RENTING) == {"aws", "gcp", "azure", "lambda", "runpod", "vast"}

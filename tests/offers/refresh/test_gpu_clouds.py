@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -49,6 +50,7 @@ def test_all_twenty_types_of_lambda_are_read(tmp_path: Path) -> None:
     }
     assert len(gpu_clouds.LAMBDA_TYPES) == 20
     assert outcome.anomalies == []
+    assert json.loads(store.path("refresh", "lambda").read_text())["finished_at"]
     assert found == {
         name: (accelerator, gpus, Decimal(cents) / 100)
         for name, _, cents, _, _, gpus, accelerator in gpu_clouds.LAMBDA_TYPES
@@ -102,7 +104,8 @@ def test_vasts_cheapest_of_each_kind_over_all_pages(tmp_path: Path, monkeypatch:
         o.instance_type: (o.accelerator, o.usd_per_hour) for o in store.offers("vast") if o.purchase == "on_demand"
     }
     assert len(asked) >= 42 / 5
-    assert all('"order": [["dph_total", "asc"]]' in one.query["q"] for one in asked)
+    for part in ('"order": [["dph_total", "asc"]]', '"verified": {"eq": true}', '"rentable": {"eq": true}'):
+        assert all(part in one.query["q"] for one in asked)
     assert found == {
         name: (accelerator, Decimal(str(usd)))
         for _, _, _, usd, _, name, accelerator in gpu_clouds.VAST_OFFERS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -149,3 +150,11 @@ def test_two_prices_of_one_machine_are_both_dropped() -> None:
     found = checked([listed("1"), listed("2"), again, again])
     assert codes(found) == ["two prices"]
     assert [row.instance_type for row, _ in found.accepted] == ["box-1"]
+
+
+def test_a_machine_is_of_interest_if_it_is_known_or_said_to_have_an_accelerator() -> None:
+    """A source that says nothing of accelerators, as lists of spot prices do: only what is known."""
+    boxes = [listed("1.0", box=box) for box in (29, 30)]
+    boxes.append(replace(boxes[1], is_accelerated=True))
+
+    assert [SPECS.is_of_interest(one) for one in boxes] == [True, False, True]

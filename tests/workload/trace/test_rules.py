@@ -111,3 +111,11 @@ def test_the_gradient_of_an_average_counts_no_zeros_between_its_elements() -> No
     )
 
     assert POOLING["reduce_window_sum"].flops(dilated) == 128 * 9 / 4
+
+
+def test_an_axis_of_windows_is_one_with_a_size_or_a_stride() -> None:
+    """Windows of one element that leave out every other one are pooled too."""
+    pool = equation((1, 8, 8, 2), window_dimensions=(1, 1, 3, 1), window_strides=(1, 2, 1, 1))
+
+    assert POOLING["reduce_window_max"].window is not None
+    assert POOLING["reduce_window_max"].window(pool) == ((1, 3), (2, 1))
