@@ -65,8 +65,8 @@ def repeat_step(step: StepTime, times: int) -> StepTime:
 
     Example:
         >>> one = StepTime(time_s=Interval(low=1.0, mid=2.0, high=3.0), basis="modelled", limiter="compute")
-        >>> repeat_step(one, 4).time_s.mid
-        8.0
+        >>> repeat_step(one, 2).time_s.mid, repeat_step(one, 4).time_s.mid
+        (4.0, 8.0)
     """
     if times == 1:
         return step

@@ -99,6 +99,14 @@ def test_a_disk_holds_the_image_and_the_data_that_are_stated() -> None:
     assert image is not None
     assert image[0] < image[1] < image[2]
 
+    billed = {
+        provider: FeeCalculator(workload, terms).compute(make_offer("T4", provider=provider))
+        for provider in ("aws", "lambda")
+    }
+    assert [[r for r in fees.reasons if "minimum" in r] for fees in billed.values()] == [
+        ["minimum billing of 60 s"],
+        [],
+    ]
     sizes_gb = [size + 20.0 for size in image]
     assert fees.disk_usd_per_hour == pytest.approx([0.08 / 730 * size for size in sizes_gb])
 

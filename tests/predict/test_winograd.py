@@ -11,6 +11,7 @@ from gpuplan.offers.catalog import load_catalog
 from gpuplan.predict.accelerator_limits import compute_limits
 from gpuplan.predict.coefficients import AcceleratorLimits, load_coefficients
 from gpuplan.predict.kernel_table import Kernel, KernelTable, build_kernel_table
+from gpuplan.predict.kernel_times import compute_bound_s
 from gpuplan.predict.roofline import transforms_s
 from gpuplan.predict.step_time import NoPrediction
 
@@ -98,3 +99,14 @@ def test_filters_of_three_and_of_five_have_winograd() -> None:
     allowed = {int(k.k): k.winograd for k in alexnet.kernels if k.category == "conv_fprop"}
 
     assert allowed == {3 * 11**2: False, 64 * 5**2: True, 192 * 3**2: True, 384 * 3**2: True}
+
+
+def test_no_step_is_shorter_than_its_products_at_the_peak() -> None:
+    """Three launches of 2 x 10^12 FLOP at a V100's 15.7 TFLOP/s; a quarter of them by Winograd's algorithms."""
+    one = Kernel(category="dot", dtype="float32", flops=2e12, bytes_moved=1e6, m=10**4, n=10**4, k=10**4)
+    plain = build_kernel_table([one._replace(count=3.0)])
+    reduced = build_kernel_table([CONVOLUTION._replace(flops=2e12, count=3.0)])
+
+    assert one.count == 1.0
+    assert compute_bound_s(plain, board("V100-16GB", plain)) == pytest.approx(6e12 / 15.7e12)
+    assert compute_bound_s(reduced, board("V100-16GB", reduced)) == pytest.approx(1.5e12 / 15.7e12)
