@@ -13,7 +13,7 @@ from ..records import Frozen
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict, Remedy, compute_batch_bytes
 
 if TYPE_CHECKING:
-    from ..workload.model import DividedStep, LayerSizes, Memory, Workload
+    from ..workload.model import DividedStep, Memory, Workload
     from ..workload.ops import Op
     from .device_estimate import DeviceEstimate
 
@@ -52,22 +52,13 @@ class DeviceMemory(Frozen):
         return sum(getattr(self, part.name) for part in fields(self))
 
 
-def compute_shard_bytes(whole_bytes: int, *, devices: int) -> int:
-    """Return the shard of one device: ceil(whole / N) [bytes].
-
-    Example:
-        >>> compute_shard_bytes(100, devices=8)
-        13
-    """
-    return -(-whole_bytes // devices)
-
-
-def compute_in_flight_bytes(layer_bytes: tuple[int, ...], *, others_bytes: int) -> int:
+def compute_in_flight_bytes(layer_bytes: Sequence[int], *, others_bytes: int, sent_share: float = 1.0) -> int:
     """Return the size of the largest layers that are in flight at a time, at most what other devices hold [bytes].
 
     Args:
-        layer_bytes: Size of every layer as sent; empty if unknown, which counts all layers as in flight [bytes].
+        layer_bytes: Size of every layer; empty if unknown, which counts all layers as in flight [bytes].
         others_bytes: Size of the shards held by other devices [bytes].
+        sent_share: Size of a layer as sent, of that of its variables [-].
 
     Example:
         >>> compute_in_flight_bytes((10, 40, 20), others_bytes=1000)
@@ -75,7 +66,7 @@ def compute_in_flight_bytes(layer_bytes: tuple[int, ...], *, others_bytes: int) 
     """
     if not layer_bytes:
         return others_bytes
-    return min(sum(sorted(layer_bytes)[-LAYERS_IN_FLIGHT:]), others_bytes)
+    return min(sum(round(size * sent_share) for size in sorted(layer_bytes)[-LAYERS_IN_FLIGHT:]), others_bytes)
 
 
 def compute_device_memory(workload: Workload, sharding: Sharding, devices: int) -> DeviceMemory:
@@ -102,40 +93,29 @@ def compute_device_memory(workload: Workload, sharding: Sharding, devices: int) 
             optimizer=held.optimizer,
             state=held.state,
         )
+
+    def keep(whole_bytes: int, *, is_divided: bool) -> int:
+        return -(-whole_bytes // devices) if is_divided else whole_bytes
+
+    weights, gradients = memory.parameter_bytes, memory.held_gradient_bytes(compiled=workload.compiled)
     frozen = 0 if sizes is None else min(sizes.frozen_bytes, memory.state_bytes)
-    whole = DeviceMemory(
-        weights=memory.parameter_bytes,
-        frozen=frozen,
-        gradients=memory.held_gradient_bytes(compiled=workload.compiled),
-        optimizer=memory.optimizer_bytes,
+    own_weights, own_frozen = (keep(whole, is_divided=sharding.shards_weights) for whole in (weights, frozen))
+    own_gradients = keep(gradients, is_divided=sharding.shards_gradients)
+    return DeviceMemory(
+        weights=own_weights,
+        frozen=own_frozen,
+        gradients=own_gradients,
+        optimizer=keep(memory.optimizer_bytes, is_divided=sharding.shards_optimizer),
         state=memory.state_bytes - frozen,
+        gathered=compute_in_flight_bytes(
+            () if sizes is None else sizes.parameter_bytes,
+            others_bytes=weights - own_weights + frozen - own_frozen,
+            sent_share=_compute_sent_share(workload),
+        ),
+        buffers=compute_in_flight_bytes(
+            () if sizes is None or not gradients else sizes.trainable_bytes, others_bytes=gradients - own_gradients
+        ),
     )
-    if devices <= 1 or not sharding.shards_optimizer:
-        return whole
-    found = replace(whole, optimizer=compute_shard_bytes(whole.optimizer, devices=devices))
-    if sharding.shards_gradients:
-        found = _shard_gradients(found, sizes, devices)
-    if sharding.shards_weights:
-        found = _shard_weights(found, workload, devices)
-    return found
-
-
-def _shard_gradients(whole: DeviceMemory, sizes: LayerSizes | None, devices: int) -> DeviceMemory:
-    kept = compute_shard_bytes(whole.gradients, devices=devices)
-    layers = () if sizes is None or not whole.gradients else sizes.trainable_bytes
-    buffers = compute_in_flight_bytes(layers, others_bytes=whole.gradients - kept)
-    return replace(whole, gradients=kept, buffers=buffers)
-
-
-def _shard_weights(whole: DeviceMemory, workload: Workload, devices: int) -> DeviceMemory:
-    weights = compute_shard_bytes(whole.weights, devices=devices)
-    frozen = compute_shard_bytes(whole.frozen, devices=devices)
-    others = whole.weights - weights + whole.frozen - frozen
-    layers = () if workload.layer_sizes is None else workload.layer_sizes.parameter_bytes
-    largest, share = sorted(layers)[-LAYERS_IN_FLIGHT:], _compute_sent_share(workload)
-    sent = tuple(round(size * share) for size in largest)
-    gathered = compute_in_flight_bytes(sent, others_bytes=others)
-    return replace(whole, weights=weights, frozen=frozen, gathered=gathered)
 
 
 def _compute_sent_share(workload: Workload) -> float:
