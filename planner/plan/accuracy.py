@@ -205,38 +205,27 @@ class Scoreboard:
     settings: dict[str, Any] = field(default_factory=dict)
     fitted: frozenset[str] = frozenset()
 
-    @property
-    def unseen(self) -> list[ScoredRow]:
-        """Rows of publications that the coefficients are not fitted on."""
-        return [row for row in self.rows if find_publication(row.measurement.source) not in self.fitted]
-
-    def by_accelerator(self) -> dict[str, Summary]:
-        """Return a summary for each accelerator."""
-        return summarize_by(self.rows, lambda m: m.accelerator)
-
-    def by_model(self) -> dict[str, Summary]:
-        """Return a summary for each model architecture."""
-        return summarize_by(self.rows, lambda m: m.architecture)
+    def is_fitted(self, row: ScoredRow) -> bool:
+        """Return whether the coefficients are fitted on the publication of a row."""
+        return find_publication(row.measurement.source) in self.fitted
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types under the keys of the contract."""
-        return {
+        unseen = [row for row in self.rows if not self.is_fitted(row)]
+        scores = {
             "protocol": self.protocol,
-            "summary": to_plain(summarize(self.rows)) if self.rows else None,
-            "summary_unseen": to_plain(summarize(self.unseen)) if self.unseen else None,
-            "by_accelerator": to_plain(self.by_accelerator()),
-            "by_model": to_plain(self.by_model()),
-            "rules_of_thumb": to_plain(self.baselines),
+            "summary": summarize(self.rows) if self.rows else None,
+            "summary_unseen": summarize(unseen) if unseen else None,
+            "by_accelerator": summarize_by(self.rows, lambda m: m.accelerator),
+            "by_model": summarize_by(self.rows, lambda m: m.architecture),
+            "rules_of_thumb": self.baselines,
             "settings": self.settings,
-            "rows": [
-                {**row_to_json(row), "publication_fitted": find_publication(row.measurement.source) in self.fitted}
-                for row in self.rows
-            ],
+            "rows": [{**row_to_json(row), "publication_fitted": self.is_fitted(row)} for row in self.rows],
             "unpredicted": [
-                {"model": m.model, "accelerator": m.accelerator, "reason": reason}
-                for m, reason in self.unpredicted
+                {"model": m.model, "accelerator": m.accelerator, "reason": why} for m, why in self.unpredicted
             ],
         }
+        return cast("dict[str, Any]", to_plain(scores))
 
 
 def score_measurements(
@@ -269,11 +258,9 @@ def _score_baselines(rows: Sequence[ScoredRow], samples: Sequence[FitSample]) ->
     """Return the scores of each rule of thumb, its constant fitted on these rows; its interval is its time."""
     found = {}
     for name, rule in BASELINES.items():
-        times = predict_baseline_s(rule, samples, samples)
-        intervals = [Interval(low=time_s, mid=time_s, high=time_s) for time_s in times]
-        found[name] = summarize(
-            [replace(row, predicted_s=one, basis=name) for row, one in zip(rows, intervals, strict=True)]
-        )
+        pairs = zip(rows, predict_baseline_s(rule, samples, samples), strict=True)
+        intervals = ((row, Interval(low=time_s, mid=time_s, high=time_s)) for row, time_s in pairs)
+        found[name] = summarize([replace(row, predicted_s=one, basis=name) for row, one in intervals])
     return found
 
 
