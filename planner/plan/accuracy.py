@@ -57,13 +57,7 @@ FIRST_WITH_TF32, FIRST_WITH_FLOAT32_PRODUCTS = 2020.4, 2022.4
 
 
 def resolve_defaults(m: Measurement, workload: Workload, accelerator: Accelerator) -> Measurement:
-    """Return a row with what it does not state: framework, use of TF32 and fused attention, by their defaults.
-
-    Args:
-        m: Row of a user's file.
-        workload: Its traced step.
-        accelerator: Row of the catalog.
-    """
+    """Return a row with what it does not state: framework, use of TF32 and fused attention, by their defaults."""
     compiled_by = {"keras": "jax", "eager": "pytorch", "tuned": "jax"}
     framework = m.framework or (compiled_by if m.compiled else FRAMEWORKS)[m.stack]
     known = replace(m, framework=framework)
@@ -104,14 +98,7 @@ def find_publication(source: str) -> str:
 def predict_traced_row(
     m: Measurement, workload: Workload, accelerator: Accelerator, predictor: Predictor
 ) -> tuple[StepTime | NoPrediction, FitSample | None]:
-    """Return the step of a row and its inputs by the packaged coefficients, or why there is none.
-
-    Args:
-        m: Row of a user's file, or a published one.
-        workload: Its traced step, of the whole model.
-        accelerator: Row of the catalog.
-        predictor: Coefficients.
-    """
+    """Return the step of a row and its inputs by the packaged coefficients, or why there is none."""
     known = resolve_defaults(m, workload, accelerator)
     sharding = parse_sharding(m.shard)[0] if m.shard else Sharding.NONE
     each = build_device_workload(workload, sharding, m.devices)
@@ -285,9 +272,6 @@ def load_packaged_record() -> dict[str, Any]:
 
 def load_recorded_board(names: Collection[str]) -> dict[str, Any]:
     """Load recorded settings under the keys of the JSON contract, without the rows behind them.
-
-    Args:
-        names: Settings; all of them when none is named.
 
     Raises:
         UsageError: A name is unknown.

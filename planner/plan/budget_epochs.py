@@ -34,13 +34,7 @@ def is_length_open(context: EstimateContext, question: Question) -> bool:
 
 
 def estimate_for_budget(context: EstimateContext, question: Question, *, ways: FitWays | None) -> Estimate:
-    """Return the estimate of as many epochs as a budget buys, on every offer, and of their number.
-
-    Args:
-        context: Context with samples, but without epochs.
-        question: Question with a budget, which sets the epochs and is no limit besides.
-        ways: Ways of `--fit`; None without.
-    """
+    """Return the estimate of as many epochs as a budget buys, on every offer, and of their number."""
     free = replace(question, budget_usd=None)
     epochs, answer = 1, None
     for _ in range(1 + CHOICES):
@@ -56,14 +50,7 @@ def estimate_for_budget(context: EstimateContext, question: Question, *, ways: F
 def add_budget_epochs(
     answer: Estimate, context: EstimateContext, question: Question, *, ways: FitWays | None = None
 ) -> Estimate:
-    """Add to an estimate how many epochs the budget buys; the same where that is unknown.
-
-    Args:
-        answer: Estimate of the run.
-        context: Its context.
-        question: Question with a budget.
-        ways: Ways of `--fit`; None without.
-    """
+    """Add to an estimate how many epochs the budget buys; the same where that is unknown."""
     row, start = _find_paid(answer), context.workload.total_epochs
     if question.budget_usd is None or row is None or not start or context.workload.samples is None:
         return answer

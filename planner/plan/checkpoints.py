@@ -172,13 +172,7 @@ def checkpoint_interval_s(*, save_s: float, mean_life_s: float) -> float:
 def split_into_segments(
     *, work_s: float, interval_s: float, save_s: float, restart_s: float, wait_s: float
 ) -> SegmentedRun:
-    """Divide a run into ceil(work / interval) equal segments, each with a checkpoint.
-
-    Args:
-        work_s: The run without checkpoints [s].
-        interval_s: Longest work between two checkpoints [s].
-        save_s, restart_s, wait_s: See `SegmentedRun`.
-    """
+    """Divide a run, its checkpoints aside, into ceil(work / interval) equal segments, each with a checkpoint."""
     count = max(1, math.ceil(work_s / interval_s - 1e-9))
     return SegmentedRun(
         count=count, segment_s=work_s / count + save_s, save_s=save_s, restart_s=restart_s, wait_s=wait_s
@@ -192,15 +186,10 @@ def compute_exponential_moments(run: SegmentedRun, *, mean_life_s: float) -> Run
     mean lifetime M, the mean billed time of a segment is M exp(r / M) (exp(s / M) - 1) (Daly 2006, eq. 20), and
     the expected number of preemptions is billed time / M (Wald's identity). Variances follow from the same
     renewal argument with exponential waits.
-
-    Args:
-        run: The segmented run.
-        mean_life_s: Mean lifetime of a machine [s].
     """
     law = Lifetimes(mean_s=mean_life_s)
     moments = [run.count * one for wait_s in (0.0, run.wait_s) for one in _segment(law, run, wait_s)]
-    undisturbed = math.exp(-run.undisturbed_s / mean_life_s)
-    return RunMoments(*moments, preemptions=moments[0] / mean_life_s, undisturbed=undisturbed)
+    return RunMoments(*moments, moments[0] / mean_life_s, math.exp(-run.undisturbed_s / mean_life_s))
 
 
 def _segment(law: Lifetimes, run: SegmentedRun, wait_s: float) -> tuple[float, float]:
@@ -231,12 +220,7 @@ def _until_uninterrupted(law: Lifetimes, needed_s: float, wait_s: float) -> tupl
 
 
 def compute_run_moments(run: SegmentedRun, law: Lifetimes) -> RunMoments:
-    """Return mean and variance of a run: in closed form for exponential lifetimes, else by recursion.
-
-    Args:
-        run: The segmented run.
-        law: Lifetime distribution of the machines.
-    """
+    """Return mean and variance of a run: in closed form for exponential lifetimes, else by recursion."""
     if not law.sigma and law.longest_s is None:
         return compute_exponential_moments(run, mean_life_s=law.mean_s)
     return compute_renewal_moments(run, law)
@@ -248,10 +232,6 @@ def compute_renewal_moments(run: SegmentedRun, law: Lifetimes) -> RunMoments:
     With j segments left, a machine with restart time r and lifetime X completes k = floor((X - r) / s) of them and
     leaves j - k to the next one. Conditioning on X gives a recursion in j for the first and second moment. The
     first machine needs no restart, since its start-up is part of the run.
-
-    Args:
-        run: The segmented run.
-        law: Lifetime distribution of the machines.
     """
     undisturbed = 1.0 - law.partial_moments(run.undisturbed_s)[0]
     if run.count > MOST_SEGMENTS:
@@ -259,7 +239,7 @@ def compute_renewal_moments(run: SegmentedRun, law: Lifetimes) -> RunMoments:
     later = _Table(law, run, start_s=run.restart_s)
     first = _Table(law, run, start_s=0.0)
     if later.chance[0] >= 1.0:
-        return RunMoments(*[math.inf] * 5, undisturbed=0.0)
+        return RunMoments(*[math.inf] * 5, 0.0)
     billed_s, billed_s2 = _moments(first, later, run.count, wait_s=0.0)
     wall_s, wall_s2 = _moments(first, later, run.count, wait_s=run.wait_s)
     counted_s = wall_s if run.wait_s else _moments(first, later, run.count, wait_s=1.0)[0]

@@ -83,11 +83,6 @@ def read_history(path: Path) -> dict[str, list[float]]:
 def forecast_epochs(history: Mapping[str, Sequence[float]], *, metric: str, target: float) -> EpochForecast:
     """Forecast the number of epochs until a metric reaches a target.
 
-    Args:
-        history: Metrics by name, with one value per epoch.
-        metric: Name of the metric.
-        target: Target value.
-
     Raises:
         UsageError: An unknown metric, or values that are not finite.
     """

@@ -142,13 +142,7 @@ class PreemptionForecast(Frozen):
 
 @dataclass
 class PreemptionForecaster:
-    """Forecaster of preemptions, with a cache by preemption statistics.
-
-    Args:
-        facts: Preemption data of the catalog.
-        state_bytes: Size of a checkpoint: weights, optimizer and other state [bytes].
-        terms: Properties stated by the user.
-    """
+    """Forecaster of preemptions, with a cache by preemption statistics; a checkpoint holds the state."""
 
     facts: PreemptionData
     state_bytes: float
@@ -172,8 +166,8 @@ class PreemptionForecaster:
 
         hazard = find_preemption_statistics(offer, self.facts)
         if self.terms.up_hours is not None:
-            given = {"basis": "given", "source": "--assume spot_life_h"}
-            hazard = replace(hazard, up_hours=self.terms.up_hours, median_up_hours=None, **given)
+            hazard = replace(hazard, basis="given", source="--assume spot_life_h")
+            hazard = replace(hazard, up_hours=self.terms.up_hours, median_up_hours=None)
         median_hours = hazard.median_up_hours and hazard.median_up_hours / offer.hosts
         hazard = replace(hazard, up_hours=hazard.up_hours / offer.hosts, median_up_hours=median_hours)
         key = (hazard, train_time_s.mid)

@@ -75,10 +75,6 @@ def with_total_epochs(workload: Workload, epochs: int) -> Workload:
     """Return the workload with another number of epochs in all, divided among its phases as before.
 
     The ends of the phases are rounded to whole epochs. Calls of `evaluate()` and `predict()` stay.
-
-    Args:
-        workload: Workload whose epochs are known, in every phase.
-        epochs: Epochs of all phases together [-].
     """
     before = workload.total_epochs
     if not before or epochs == before:

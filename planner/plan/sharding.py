@@ -70,17 +70,12 @@ def compute_in_flight_bytes(layer_bytes: Sequence[int], *, others_bytes: int, se
 
 
 def compute_device_memory(workload: Workload, sharding: Sharding, devices: int) -> DeviceMemory:
-    """Return the memory of one of N devices besides batch, activations and framework.
+    """Return the memory of one of N devices of all machines besides batch, activations and framework.
 
     ZeRO divides by N, stage by stage, optimizer state, gradients and weights (Rajbhandari et al., 2020, section
     5, figure 1). The variables are those of Keras: float32 in mixed precision, with copies of half the size that
     are gathered. Frozen parameters have no gradients and no optimizer state, and are divided with the weights.
     With tensor parallelism, variables and their gradients are divided as the layout says.
-
-    Args:
-        workload: The whole model, at the batch size of one device.
-        sharding: What is sharded.
-        devices: Devices of all machines, N [-].
     """
     memory, sizes, divided = workload.memory, workload.layer_sizes, workload.divided
     if sharding.divides_products and divided is not None:
@@ -129,12 +124,7 @@ def _compute_sent_share(workload: Workload) -> float:
 
 
 def build_traffic(workload: Workload, sharding: Sharding) -> ShardedTraffic:
-    """Return the traffic of one step: updated variables or gathered layers, and gradients.
-
-    Args:
-        workload: The whole model.
-        sharding: What is sharded.
-    """
+    """Return the traffic of one step: updated variables or gathered layers, and gradients."""
     memory, sizes = workload.memory, workload.layer_sizes
     gathered, share = float(memory.parameter_bytes), 1.0
     if sharding.shards_weights:
@@ -168,13 +158,7 @@ def build_device_workload(
 
     With ZeRO and FSDP, it processes its batch as a single device does, and updates its shard of the variables;
     with tensor parallelism, it runs the step of its own shapes. `state_bytes` of its memory contains gathered
-    weights and gradients in flight.
-
-    Args:
-        workload: The whole model, at the batch size of one device or replica.
-        sharding: What is sharded.
-        devices: Devices of all machines [-].
-        divide: `divide_update`, or a function that keeps its results.
+    weights and gradients in flight. `divide` is `divide_update`, or keeps its results.
     """
     if sharding == Sharding.NONE or (devices <= 1 and sharding.shards_optimizer):
         return workload
@@ -252,14 +236,7 @@ def find_least_devices(workload: Workload, *, limit_bytes: float) -> int | None:
 def find_sharding_remedy(
     workload: Workload, verdict: MemoryVerdict, *, sharding: Sharding, devices: int
 ) -> Remedy | None:
-    """Return the sharding that makes a step fit, on the devices of an offer or else on more; None if none does.
-
-    Args:
-        workload: The whole model as executed, at the batch size of one device.
-        verdict: Memory check of the step under the present sharding.
-        sharding: The present sharding.
-        devices: Devices of the offer [-].
-    """
+    """Return the sharding that makes a step fit, on the devices of an offer or else on more; None if none does."""
     available = verdict.available_bytes
     if verdict.verdict in (None, "fits") or available is None or workload.mode != "train":
         return None
@@ -284,15 +261,7 @@ def find_sharding_remedy(
 def list_memory_parts(
     workload: Workload, each: Workload, sharding: Sharding, devices: int, *, recomputed_bytes: int = 0
 ) -> dict[str, int]:
-    """Return the memory of one device by part; the parts add up to `memory_bytes` of an offer [bytes].
-
-    Args:
-        workload: The whole model as executed, at the batch size of one device or replica.
-        each: Workload of the device as executed.
-        sharding: What is sharded.
-        devices: Devices of the offer [-].
-        recomputed_bytes: Size of the activations that XLA recomputes to stay below its limit [bytes].
-    """
+    """Return the memory of one device by part; the parts add up to `memory_bytes` of an offer [bytes]."""
     found, memory = compute_device_memory(workload, sharding, devices), each.memory
     return {
         "weights": found.weights + found.frozen,

@@ -33,13 +33,7 @@ FORWARD_SHARE = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class TimelinePhase:
-    """Phase of a run on its machine.
-
-    Args:
-        item: Label in the bill.
-        time_s: Duration [s].
-        because: Basis of the duration, as a sentence.
-    """
+    """Phase of a run on its machine: its item in the bill, its duration [s], and the basis of that."""
 
     item: str
     time_s: Interval
@@ -97,15 +91,7 @@ class TimelineBuilder:
         forecast: PreemptionForecast | None = None,
         runs: int = 1,
     ) -> Timeline | None:
-        """Return the timeline of the run on some devices; None if its step time is unknown.
-
-        Args:
-            device_estimate: Estimate with the step time.
-            place: Kind of host, which selects the assumptions.
-            access: Limits of sessions, days and weeks.
-            forecast: Forecast of preemptions; None if unknown or on demand.
-            runs: Number of equal runs [-].
-        """
+        """Return the timeline of the run on some devices; None if its step time is unknown."""
         train_time_s = device_estimate.train_time_s
         if train_time_s is None:
             return None
