@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import resources
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any, cast
 
 from ..errors import UsageError, near_names_hint
@@ -168,7 +166,6 @@ def _predict_single(
     )
 
 
-FORMAT = "gpuplan.accuracy-record/1"
 HEADLINE = "architecture"
 
 
@@ -251,23 +248,10 @@ def _score_baselines(rows: Sequence[ScoredRow], samples: Sequence[FitSample]) ->
     return found
 
 
-def read_record(path: Path | Traversable) -> dict[str, Any]:
-    """Read a record; UsageError when it is missing or is none."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["schema"] != FORMAT:
-            raise ValueError(f"its schema is {record['schema']}")
-        return cast("dict[str, Any]", record)
-    except (OSError, KeyError, TypeError, ValueError) as problem:
-        raise UsageError(
-            f"cannot read the record of accuracy `{path}`: {problem}",
-            hint="rebuild it in a clone with `python -m lab accuracy --output FILE`",
-        ) from problem
-
-
 def load_packaged_record() -> dict[str, Any]:
     """Return the record that ships with the program."""
-    return read_record(resources.files("gpuplan.profiles") / "accuracy.json")
+    text = (resources.files("gpuplan.profiles") / "accuracy.json").read_text(encoding="utf-8")
+    return cast("dict[str, Any]", json.loads(text))
 
 
 def load_recorded_board(names: Collection[str]) -> dict[str, Any]:
@@ -279,9 +263,9 @@ def load_recorded_board(names: Collection[str]) -> dict[str, Any]:
     recorded = load_packaged_record()["settings"]
     require_settings(names, recorded)
     settings = {name: scores for name, scores in recorded.items() if not names or name in names}
-    shown = settings.get(HEADLINE) or next(iter(settings.values()), None)
+    shown = settings.get(HEADLINE) or next(iter(settings.values()))
     keys = ("protocol", "summary", "by_accelerator", "by_model", "rules_of_thumb")
-    return {**{key: shown[key] if shown else None for key in keys}, "settings": settings, "rows": []}
+    return {**{key: shown[key] for key in keys}, "settings": settings, "rows": []}
 
 
 def require_settings(names: Collection[str], known: Collection[str]) -> None:

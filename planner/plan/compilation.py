@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from .question import Question
 
 FORMAT = "gpuplan.compiled/3"
-LENGTH: Mapping[str, Any] = dict.fromkeys(
-    ("samples", "epochs", "steps", "compiled")
-)  # what the program of a core does not depend on
+# What the program of one core does not depend on.
+LENGTH: Mapping[str, Any] = dict.fromkeys(("samples", "epochs", "steps", "compiled"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
