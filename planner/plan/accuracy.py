@@ -116,7 +116,14 @@ def predict_traced_row(
     single = _predict_single(known, sample, accelerator, coefficients)
     if m.devices == 1:
         return single, sample
-    return _scale(single, m, workload, accelerator, sharding), sample
+    machine = find_host_spec(m)
+    hosts = m.hosts or 1 if machine.network_gbit_per_s else 1  # joined by a known network
+    scale: Callable[..., StepTime | NoPrediction] = partial(
+        scale_to_devices, gradient_bytes=workload.memory.gradient_bytes
+    )
+    if sharding != Sharding.NONE:
+        scale = partial(scale_to_sharded_devices, traffic=build_traffic(workload, sharding))
+    return scale(single, accelerator=accelerator, devices=m.devices, machine=machine, hosts=hosts), sample
 
 
 def _without_fixed_time(coefficients: Coefficients, host: str) -> Coefficients:
@@ -126,20 +133,6 @@ def _without_fixed_time(coefficients: Coefficients, host: str) -> Coefficients:
     """
     machine = replace(coefficients.hosts[host], fixed_s=STEP_S if host == KERAS_TORCH else 0.0)
     return replace(coefficients, hosts={**coefficients.hosts, host: machine})
-
-
-def _scale(
-    single: StepTime, m: Measurement, workload: Workload, accelerator: Accelerator, sharding: Sharding
-) -> StepTime | NoPrediction:
-    """Return the step of a row's devices."""
-    scale: Callable[..., StepTime | NoPrediction] = partial(
-        scale_to_devices, gradient_bytes=workload.memory.gradient_bytes
-    )
-    if sharding != Sharding.NONE:
-        scale = partial(scale_to_sharded_devices, traffic=build_traffic(workload, sharding))
-    machine = find_host_spec(m)
-    hosts = m.hosts or 1 if machine.network_gbit_per_s else 1  # joined by a known network
-    return scale(single, accelerator=accelerator, devices=m.devices, machine=machine, hosts=hosts)
 
 
 def _predict_single(

@@ -58,14 +58,12 @@ def add_budget_epochs(
     narrow = replace(context.selection, offers=(answer.offers[row].selected,))
 
     @cache
-    def price(epochs: int) -> tuple[float, float, float]:
+    def price(epochs: int) -> list[float]:
         run = replace(context, selection=narrow, workload=_with_epochs(context.workload, epochs))
         bill = estimate_in_context(run, unlimited, ways=ways).offers[0].bill
-        low, mid, high = (0, 0, 0) if bill is None else bill.nano
-        return low * USD_OF_A_NANO, mid * USD_OF_A_NANO, high * USD_OF_A_NANO
+        return [nano * USD_OF_A_NANO for nano in ((0, 0, 0) if bill is None else bill.nano)]
 
-    ends = [_solve(lambda n, end=end: price(n)[end], question.budget_usd, start) for end in (2, 1, 0)]  # type: ignore[misc]
-    low, mid, high = ends
+    low, mid, high = (_solve(lambda n, end=end: price(n)[end], question.budget_usd, start) for end in (2, 1, 0))  # type: ignore[misc]
     number = f"about {mid:,} epochs ({low:,}–{high:,})" if mid else "less than one epoch"
     sentence = f"${question.budget_usd:g} buys {number} on {name_offer(answer.offers[row].offer)}."
     epochs = Interval(low=low, mid=mid, high=high)

@@ -81,9 +81,8 @@ def plan_what_fits(
 def require_fittable(options: WorkloadOptions, compiling: StepCompiler | None = None) -> None:
     """Raise UsageError for `--fit` together with a flag that fixes the step or computes no gradients."""
     if compiling is not None or options.mode == "infer":
-        other = "`--mode infer`, which has no gradients"
-        if compiling is not None:
-            other = "`--compile`, which compiles the step as it is"
+        compiles = "`--compile`, which compiles the step as it is"
+        other = "`--mode infer`, which has no gradients" if compiling is None else compiles
         raise UsageError(f"`--fit` cannot be combined with {other}", hint="leave out one of them")
 
 

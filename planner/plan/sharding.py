@@ -13,7 +13,7 @@ from ..records import Frozen
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict, Remedy, compute_batch_bytes
 
 if TYPE_CHECKING:
-    from ..workload.model import DividedStep, Memory, Workload
+    from ..workload.model import DividedStep, Workload
     from ..workload.ops import Op
     from .device_estimate import DeviceEstimate
 
@@ -167,25 +167,16 @@ def build_device_workload(
     update_share = 1.0 / devices
     if sharding.divides_products and workload.divided is not None:
         source, update_share = workload.divided, 1.0
-    fused = source.fused_attention
+    kept = {
+        "parameter_bytes": found.weights,
+        "gradient_bytes": found.gradients,
+        "optimizer_bytes": found.optimizer,
+        "state_bytes": found.frozen + found.state + found.gathered + found.buffers,
+    }
+    memory, fused = replace(source.memory, **kept), source.fused_attention
     if fused is not None:
-        fused = replace(fused, ops=divide(fused.ops, update_share), memory=_build_memory(fused.memory, found))
-    return replace(
-        workload,
-        ops=divide(source.ops, update_share),
-        memory=_build_memory(source.memory, found),
-        fused_attention=fused,
-    )
-
-
-def _build_memory(memory: Memory, found: DeviceMemory) -> Memory:
-    return replace(
-        memory,
-        parameter_bytes=found.weights,
-        gradient_bytes=found.gradients,
-        optimizer_bytes=found.optimizer,
-        state_bytes=found.frozen + found.state + found.gathered + found.buffers,
-    )
+        fused = replace(fused, ops=divide(fused.ops, update_share), memory=replace(fused.memory, **kept))
+    return replace(workload, ops=divide(source.ops, update_share), memory=memory, fused_attention=fused)
 
 
 UNSHARDED = (Sharding.NONE,)
