@@ -96,6 +96,7 @@ class FeeCalculator:
         is_own = provider in OWNED
         disk = None if cost is None or is_own else self._disk(cost, hosts, reasons)
         egress = None if cost is None or is_own else self._egress(cost, reasons)
+        prices = {"disk": disk, "egress": egress}
         return Fees(
             minimum_billed_s=minimum_s,
             disk_usd_per_hour=disk,
@@ -103,7 +104,7 @@ class FeeCalculator:
             discount=Decimal(0) if discount is None else discount.percent / PERCENT,
             tax=Decimal(0) if tax is None or is_own else tax.percent / PERCENT,
             reasons=reasons,
-            unknown=("disk",) * (disk is None and not is_own) + ("egress",) * (egress is None and not is_own),
+            unknown=() if is_own else tuple(item for item, price in prices.items() if price is None),
         )
 
     def _disk(self, cost: ProviderCost, hosts: int, reasons: dict[str, str]) -> Bounds | None:
@@ -111,12 +112,8 @@ class FeeCalculator:
 
         Unless given, a disk has room for the system image plus the data, where its size is given.
         """
-        given, image_gb, usd = (
-            self.terms.given("disk_gb"),
-            self.terms.bounds("image_gb", "any"),
-            cost.disk_usd_per_gb_month,
-        )
-        data_gb = self.terms.given("dataset_gb") or 0.0
+        given, image_gb = self.terms.given("disk_gb"), self.terms.bounds("image_gb", "any")
+        usd, data_gb = cost.disk_usd_per_gb_month, self.terms.given("dataset_gb") or 0.0
         if usd is None or (given is None and image_gb is None):
             return None
         low, mid, high = (size + data_gb for size in image_gb or ()) if given is None else (given,) * 3
@@ -136,8 +133,6 @@ class FeeCalculator:
 
 # Item of a real bill that this one does not have unless the rate of the input pipeline is known.
 INPUT_STALLS = "input pipeline stalls"
-
-
 MACHINE = "machine"  # the item of the machine's hours
 PURCHASE = "unused part of the purchase"  # of the smallest pack of units, or of a month
 
@@ -232,17 +227,15 @@ class Bill:
         self.cost_basis, self._usd_per_hour, self._half_width = cost_basis, usd_per_hour, half_width
 
     @cached_property
-    def _prices_nano(self) -> Nano:
+    def _prices_nano(self) -> list[int]:
         """Price of the machine at the three bounds [1e-9 USD/h]."""
         price_nano, price_at = compute_price_nano(self._usd_per_hour), self.cost_basis.price_at
-        low, mid, high = (price_at(price_nano, bound, self._half_width) for bound in range(3))
-        return (low, mid, high)
+        return [price_at(price_nano, bound, self._half_width) for bound in range(3)]
 
     @cached_property
-    def _items(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-        """The items at the lower end, the central estimate and the upper end [1e-9 USD]."""
-        itemize, (low, mid, high) = self.cost_basis.itemize, self._prices_nano
-        return (itemize(low, 0), itemize(mid, 1), itemize(high, 2))
+    def _items(self) -> list[dict[str, int]]:
+        """The items at the three bounds [1e-9 USD]."""
+        return [self.cost_basis.itemize(price, bound) for bound, price in enumerate(self._prices_nano)]
 
     @cached_property
     def nano(self) -> Nano:

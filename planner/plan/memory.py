@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -197,27 +198,22 @@ def find_remedies(
         needs = f"needs sharding over {devices} devices or more"
         words = f"weights, gradients and optimizer alone do not fit: {needs}"
         return (sharded or Remedy(remedy=words, needed_bytes=fixed, fits=False),)
-    found = [] if sharded is None else [sharded]
-    found += [
-        Remedy(remedy=words, needed_bytes=needed, fits=needed <= limit)
-        for words, needed in _smaller(workload, fixed, limit)
-    ]
-    return tuple(sorted(found, key=lambda one: not one.fits))
+    smaller = _find_smaller(workload, fixed, limit) if workload.mode == "train" else ()
+    found = [Remedy(remedy=words, needed_bytes=needed, fits=needed <= limit) for words, needed in smaller]
+    return tuple(sorted([sharded, *found] if sharded else found, key=lambda one: not one.fits))
 
 
-def _smaller(workload: Workload, fixed: int, limit: float) -> list[tuple[str, int]]:
-    memory, batch_size = workload.memory, workload.batch_size
-    batch = compute_batch_bytes(workload)
-    ways: list[tuple[str, int]] = []
-    if workload.mode == "train" and workload.precision not in HALVED:
+def _find_smaller(workload: Workload, fixed: int, limit: float) -> Iterator[tuple[str, int]]:
+    """Yield changes of a training step in words, with the memory that it needs then [bytes]."""
+    memory, batch_size, batch = workload.memory, workload.batch_size, compute_batch_bytes(workload)
+    if workload.precision not in HALVED:
         halved = fixed + memory.input_bytes + (batch - memory.input_bytes) // 2
-        ways.append(("mixed precision (about half the activations)", halved))
-    if workload.mode == "train" and memory.recomputed_activation_bytes is not None:
+        yield "mixed precision (about half the activations)", halved
+    if memory.recomputed_activation_bytes is not None:
         again = memory.activations_bytes(compiled=workload.compiled, recompute=True)
-        ways.append(("recomputed activations (keras.RematScope)", fixed + memory.input_bytes + again))
+        yield "recomputed activations (keras.RematScope)", fixed + memory.input_bytes + again
     accumulating = fixed + memory.gradient_bytes
-    passes = next((n for n in list_divisors(batch_size) if accumulating + batch // n <= limit), None)
-    if workload.mode == "train" and passes is not None and passes > 1:
+    passes = next((n for n in list_divisors(batch_size) if accumulating + batch // n <= limit), 1)
+    if passes > 1:
         words = f"gradient accumulation: {passes} passes of {batch_size // passes} samples an update"
-        ways.append((words, accumulating + batch // passes))
-    return ways
+        yield words, accumulating + batch // passes
