@@ -188,8 +188,10 @@ def compute_exponential_moments(run: SegmentedRun, *, mean_life_s: float) -> Run
     renewal argument with exponential waits.
     """
     law = Lifetimes(mean_s=mean_life_s)
-    moments = [run.count * one for wait_s in (0.0, run.wait_s) for one in _segment(law, run, wait_s)]
-    return RunMoments(*moments, moments[0] / mean_life_s, math.exp(-run.undisturbed_s / mean_life_s))
+    both = (_segment(law, run, wait_s) for wait_s in (0.0, run.wait_s))
+    (billed_s, billed_s2), (wall_s, wall_s2) = ((run.count * mean, run.count * square) for mean, square in both)
+    undisturbed = math.exp(-run.undisturbed_s / mean_life_s)
+    return RunMoments(billed_s, billed_s2, wall_s, wall_s2, billed_s / mean_life_s, undisturbed)
 
 
 def _segment(law: Lifetimes, run: SegmentedRun, wait_s: float) -> tuple[float, float]:
@@ -239,7 +241,7 @@ def compute_renewal_moments(run: SegmentedRun, law: Lifetimes) -> RunMoments:
     later = _Table(law, run, start_s=run.restart_s)
     first = _Table(law, run, start_s=0.0)
     if later.chance[0] >= 1.0:
-        return RunMoments(*[math.inf] * 5, 0.0)
+        return RunMoments(*[math.inf] * 6)._replace(undisturbed=0.0)
     billed_s, billed_s2 = _moments(first, later, run.count, wait_s=0.0)
     wall_s, wall_s2 = _moments(first, later, run.count, wait_s=run.wait_s)
     counted_s = wall_s if run.wait_s else _moments(first, later, run.count, wait_s=1.0)[0]
