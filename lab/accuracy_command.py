@@ -167,11 +167,9 @@ def _emit_settings(board: Board, *, output: Path | None, markdown: bool, as_json
 
 def _record(settings: Mapping[str, Any], path: Path) -> None:
     """Write the record, keeping existing settings that were not computed."""
-    from gpuplan.plan.accuracy import read_record
-
     from .calibrate import write_json
     from .evaluation_protocols import SETTINGS
-    from .score_record import build_record
+    from .score_record import build_record, read_record
 
     before = read_record(path) if path.exists() else None
     write_json(path, build_record(settings, order=SETTINGS, before=before))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from importlib import resources
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
-from gpuplan.plan.accuracy import FORMAT
+from gpuplan.errors import UsageError
 from gpuplan.predict.measurements import SOFTWARE
 
+FORMAT = "gpuplan.accuracy-record/1"
 DIGITS = 4  # significant ones: enough to compare, and the same on most machines
 
 # A fit ends a little elsewhere on another processor or with another version of JAX. Noise is whatever is
@@ -51,6 +54,20 @@ def inputs_fingerprint() -> str:
     for file in [*sorted(files, key=lambda file: file.name), profiles / SOFTWARE, profiles / "efficiency.json"]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read a record; UsageError when it is missing or is none."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["schema"] != FORMAT:
+            raise ValueError(f"its schema is {record['schema']}")
+        return cast("dict[str, Any]", record)
+    except (OSError, KeyError, TypeError, ValueError) as problem:
+        raise UsageError(
+            f"cannot read the record of accuracy `{path}`: {problem}",
+            hint="rebuild it in a clone with `python -m lab accuracy --output FILE`",
+        ) from problem
 
 
 def build_record(

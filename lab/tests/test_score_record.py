@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
+from gpuplan.errors import UsageError
 from gpuplan.offers.catalog import load_catalog
 from gpuplan.plan.accuracy import load_packaged_record
 from gpuplan.predict.coefficients import Coefficients, load_coefficients
@@ -21,7 +23,7 @@ from lab.dataset import build_samples, read_published_file
 from lab.evaluation_protocols import SETTINGS
 from lab.keras3 import load_recorded_steps
 from lab.pages import format_accuracy_page
-from lab.score_record import FORMAT, build_record, find_regressions, inputs_fingerprint, round_digits
+from lab.score_record import FORMAT, build_record, find_regressions, inputs_fingerprint, read_record, round_digits
 
 ROOT = Path(__file__).parents[2]
 
@@ -145,3 +147,15 @@ def test_the_page_says_what_to_expect() -> None:
     assert f"| a CNN | {shares} · {cnn['n']:,} |" in page
     assert f"| **{100 * keras3['jax']['median_ape']:.0f} %** · " in page
     assert len(page.split()) < 1_000
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"schema": "other/1"}', "{}"])
+def test_what_is_no_record_is_one_line(tmp_path: Path, text: str | None) -> None:
+    """A missing, broken or different file: the error has its path and the command to rebuild it."""
+    path = tmp_path / "accuracy.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError, match="cannot read the record of accuracy") as raised:
+        read_record(path)
+    assert str(path) in str(raised.value)
+    assert "--output" in (raised.value.hint or "")

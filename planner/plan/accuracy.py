@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import resources
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any, cast
 
 from ..errors import UsageError, near_names_hint
@@ -57,13 +55,7 @@ FIRST_WITH_TF32, FIRST_WITH_FLOAT32_PRODUCTS = 2020.4, 2022.4
 
 
 def resolve_defaults(m: Measurement, workload: Workload, accelerator: Accelerator) -> Measurement:
-    """Return a row with what it does not state: framework, use of TF32 and fused attention, by their defaults.
-
-    Args:
-        m: Row of a user's file.
-        workload: Its traced step.
-        accelerator: Row of the catalog.
-    """
+    """Return a row with what it does not state: framework, use of TF32 and fused attention, by their defaults."""
     compiled_by = {"keras": "jax", "eager": "pytorch", "tuned": "jax"}
     framework = m.framework or (compiled_by if m.compiled else FRAMEWORKS)[m.stack]
     known = replace(m, framework=framework)
@@ -104,14 +96,7 @@ def find_publication(source: str) -> str:
 def predict_traced_row(
     m: Measurement, workload: Workload, accelerator: Accelerator, predictor: Predictor
 ) -> tuple[StepTime | NoPrediction, FitSample | None]:
-    """Return the step of a row and its inputs by the packaged coefficients, or why there is none.
-
-    Args:
-        m: Row of a user's file, or a published one.
-        workload: Its traced step, of the whole model.
-        accelerator: Row of the catalog.
-        predictor: Coefficients.
-    """
+    """Return the step of a row and its inputs by the packaged coefficients, or why there is none."""
     known = resolve_defaults(m, workload, accelerator)
     sharding = parse_sharding(m.shard)[0] if m.shard else Sharding.NONE
     each = build_device_workload(workload, sharding, m.devices)
@@ -131,7 +116,14 @@ def predict_traced_row(
     single = _predict_single(known, sample, accelerator, coefficients)
     if m.devices == 1:
         return single, sample
-    return _scale(single, m, workload, accelerator, sharding), sample
+    machine = find_host_spec(m)
+    hosts = m.hosts or 1 if machine.network_gbit_per_s else 1  # joined by a known network
+    scale: Callable[..., StepTime | NoPrediction] = partial(
+        scale_to_devices, gradient_bytes=workload.memory.gradient_bytes
+    )
+    if sharding != Sharding.NONE:
+        scale = partial(scale_to_sharded_devices, traffic=build_traffic(workload, sharding))
+    return scale(single, accelerator=accelerator, devices=m.devices, machine=machine, hosts=hosts), sample
 
 
 def _without_fixed_time(coefficients: Coefficients, host: str) -> Coefficients:
@@ -141,20 +133,6 @@ def _without_fixed_time(coefficients: Coefficients, host: str) -> Coefficients:
     """
     machine = replace(coefficients.hosts[host], fixed_s=STEP_S if host == KERAS_TORCH else 0.0)
     return replace(coefficients, hosts={**coefficients.hosts, host: machine})
-
-
-def _scale(
-    single: StepTime, m: Measurement, workload: Workload, accelerator: Accelerator, sharding: Sharding
-) -> StepTime | NoPrediction:
-    """Return the step of a row's devices."""
-    scale: Callable[..., StepTime | NoPrediction] = partial(
-        scale_to_devices, gradient_bytes=workload.memory.gradient_bytes
-    )
-    if sharding != Sharding.NONE:
-        scale = partial(scale_to_sharded_devices, traffic=build_traffic(workload, sharding))
-    machine = find_host_spec(m)
-    hosts = m.hosts or 1 if machine.network_gbit_per_s else 1  # joined by a known network
-    return scale(single, accelerator=accelerator, devices=m.devices, machine=machine, hosts=hosts)
 
 
 def _predict_single(
@@ -181,7 +159,6 @@ def _predict_single(
     )
 
 
-FORMAT = "gpuplan.accuracy-record/1"
 HEADLINE = "architecture"
 
 
@@ -205,38 +182,27 @@ class Scoreboard:
     settings: dict[str, Any] = field(default_factory=dict)
     fitted: frozenset[str] = frozenset()
 
-    @property
-    def unseen(self) -> list[ScoredRow]:
-        """Rows of publications that the coefficients are not fitted on."""
-        return [row for row in self.rows if find_publication(row.measurement.source) not in self.fitted]
-
-    def by_accelerator(self) -> dict[str, Summary]:
-        """Return a summary for each accelerator."""
-        return summarize_by(self.rows, lambda m: m.accelerator)
-
-    def by_model(self) -> dict[str, Summary]:
-        """Return a summary for each model architecture."""
-        return summarize_by(self.rows, lambda m: m.architecture)
+    def is_fitted(self, row: ScoredRow) -> bool:
+        """Return whether the coefficients are fitted on the publication of a row."""
+        return find_publication(row.measurement.source) in self.fitted
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types under the keys of the contract."""
-        return {
+        unseen = [row for row in self.rows if not self.is_fitted(row)]
+        scores = {
             "protocol": self.protocol,
-            "summary": to_plain(summarize(self.rows)) if self.rows else None,
-            "summary_unseen": to_plain(summarize(self.unseen)) if self.unseen else None,
-            "by_accelerator": to_plain(self.by_accelerator()),
-            "by_model": to_plain(self.by_model()),
-            "rules_of_thumb": to_plain(self.baselines),
+            "summary": summarize(self.rows) if self.rows else None,
+            "summary_unseen": summarize(unseen) if unseen else None,
+            "by_accelerator": summarize_by(self.rows, lambda m: m.accelerator),
+            "by_model": summarize_by(self.rows, lambda m: m.architecture),
+            "rules_of_thumb": self.baselines,
             "settings": self.settings,
-            "rows": [
-                {**row_to_json(row), "publication_fitted": find_publication(row.measurement.source) in self.fitted}
-                for row in self.rows
-            ],
+            "rows": [{**row_to_json(row), "publication_fitted": self.is_fitted(row)} for row in self.rows],
             "unpredicted": [
-                {"model": m.model, "accelerator": m.accelerator, "reason": reason}
-                for m, reason in self.unpredicted
+                {"model": m.model, "accelerator": m.accelerator, "reason": why} for m, why in self.unpredicted
             ],
         }
+        return cast("dict[str, Any]", to_plain(scores))
 
 
 def score_measurements(
@@ -269,38 +235,20 @@ def _score_baselines(rows: Sequence[ScoredRow], samples: Sequence[FitSample]) ->
     """Return the scores of each rule of thumb, its constant fitted on these rows; its interval is its time."""
     found = {}
     for name, rule in BASELINES.items():
-        times = predict_baseline_s(rule, samples, samples)
-        intervals = [Interval(low=time_s, mid=time_s, high=time_s) for time_s in times]
-        found[name] = summarize(
-            [replace(row, predicted_s=one, basis=name) for row, one in zip(rows, intervals, strict=True)]
-        )
+        pairs = zip(rows, predict_baseline_s(rule, samples, samples), strict=True)
+        intervals = ((row, Interval(low=time_s, mid=time_s, high=time_s)) for row, time_s in pairs)
+        found[name] = summarize([replace(row, predicted_s=one, basis=name) for row, one in intervals])
     return found
-
-
-def read_record(path: Path | Traversable) -> dict[str, Any]:
-    """Read a record; UsageError when it is missing or is none."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["schema"] != FORMAT:
-            raise ValueError(f"its schema is {record['schema']}")
-        return cast("dict[str, Any]", record)
-    except (OSError, KeyError, TypeError, ValueError) as problem:
-        raise UsageError(
-            f"cannot read the record of accuracy `{path}`: {problem}",
-            hint="rebuild it in a clone with `python -m lab accuracy --output FILE`",
-        ) from problem
 
 
 def load_packaged_record() -> dict[str, Any]:
     """Return the record that ships with the program."""
-    return read_record(resources.files("gpuplan.profiles") / "accuracy.json")
+    text = (resources.files("gpuplan.profiles") / "accuracy.json").read_text(encoding="utf-8")
+    return cast("dict[str, Any]", json.loads(text))
 
 
 def load_recorded_board(names: Collection[str]) -> dict[str, Any]:
     """Load recorded settings under the keys of the JSON contract, without the rows behind them.
-
-    Args:
-        names: Settings; all of them when none is named.
 
     Raises:
         UsageError: A name is unknown.
@@ -308,9 +256,9 @@ def load_recorded_board(names: Collection[str]) -> dict[str, Any]:
     recorded = load_packaged_record()["settings"]
     require_settings(names, recorded)
     settings = {name: scores for name, scores in recorded.items() if not names or name in names}
-    shown = settings.get(HEADLINE) or next(iter(settings.values()), None)
+    shown = settings.get(HEADLINE) or next(iter(settings.values()))
     keys = ("protocol", "summary", "by_accelerator", "by_model", "rules_of_thumb")
-    return {**{key: shown[key] if shown else None for key in keys}, "settings": settings, "rows": []}
+    return {**{key: shown[key] for key in keys}, "settings": settings, "rows": []}
 
 
 def require_settings(names: Collection[str], known: Collection[str]) -> None:

@@ -28,6 +28,7 @@ from .sessions import ALWAYS, Access
 from .timeline import TRAINING, Timeline
 
 if TYPE_CHECKING:
+    from ..offers.costs import ProviderCost
     from ..offers.rows import Offer
     from ..settings_entries import Discount
     from ..workload.model import Workload
@@ -39,19 +40,20 @@ PERCENT = Decimal(100)
 
 
 class Fees(Frozen):
-    """Fees besides the machine price, each at the low, central and high end of the run's time.
+    """Fees besides the machine price.
 
     Args:
         minimum_billed_s: Minimum billed time [s].
-        disk_usd_per_hour, egress_usd: Price of the disks, and of the final download; None if unknown.
+        disk_usd_per_hour: Price of the disks at the low, central and high end of their size; None if unknown.
+        egress_usd: Price of the final download; None if unknown.
         discount, tax: Discount on the machine price, and tax on the total, as shares [-].
         reasons: Basis of each fee, by item.
         unknown: Items of unknown price.
     """
 
     minimum_billed_s: float = 0.0
-    disk_usd_per_hour: tuple[float, float, float] | None = None
-    egress_usd: tuple[float, float, float] | None = None
+    disk_usd_per_hour: Bounds | None = None
+    egress_usd: float | None = None
     discount: Decimal = Decimal(0)
     tax: Decimal = Decimal(0)
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -59,19 +61,14 @@ class Fees(Frozen):
 
 
 NO_FEES = Fees()
+HOURS_PER_MONTH = 730.0  # what the clouds divide a month's price of storage by
 
 
 class FeeCalculator:
-    """Calculator of the fees of a workload on any offer; fees that depend only on the provider are cached.
-
-    Args:
-        workload: Workload of the run.
-        terms: Assumptions, discounts and tax.
-    """
+    """Calculator of the fees of a workload on any offer; fees that depend only on the provider are cached."""
 
     def __init__(self, workload: Workload, terms: CostTerms) -> None:
-        self.workload = workload
-        self.terms = terms
+        self.workload, self.terms = workload, terms
         self._known: dict[object, Fees] = {}
 
     def compute(self, offer: Offer) -> Fees:
@@ -86,84 +83,62 @@ class FeeCalculator:
 
     def _compute_new(self, provider: str, hosts: int, discount: Discount | None) -> Fees:
         """Return a provider's fees for a number of machines, the discount on their price, and the user's tax."""
-        cost = self.terms.provider_cost(provider)
+        cost, tax = self.terms.provider_cost(provider), self.terms.tax
         reasons: dict[str, str] = {}
-        disk = egress = None
-        unknown = []
-        if provider not in OWNED:
-            disk, egress = self._disk(provider, hosts, reasons), self._egress(provider, reasons)
-            unknown = [item for item, known in (("disk", disk), ("egress", egress)) if known is None]
-        tax = self.terms.tax
+        minimum_s = 0.0 if cost is None else cost.minimum_billed_s or 0.0
+        if cost is not None and minimum_s:
+            reasons[f"minimum billing of {minimum_s:g} s"] = cost.minimum_source
         if tax is not None:
             reasons["tax"] = f"{tax.name}, {tax.percent:f} % of everything above"
-        minimum_s = cost.minimum_billed_s if cost is not None and cost.minimum_billed_s else 0.0
-        if minimum_s and cost is not None:
-            reasons[f"minimum billing of {minimum_s:g} s"] = cost.minimum_source
         if discount is not None:
             note = f" ({discount.note})" if discount.note else ""
             reasons["discount"] = f"{discount.percent:f} % off the machine's price{note}"
+        is_own = provider in OWNED
+        disk = None if cost is None or is_own else self._disk(cost, hosts, reasons)
+        egress = None if cost is None or is_own else self._egress(cost, reasons)
+        prices = {"disk": disk, "egress": egress}
         return Fees(
             minimum_billed_s=minimum_s,
             disk_usd_per_hour=disk,
             egress_usd=egress,
             discount=Decimal(0) if discount is None else discount.percent / PERCENT,
-            tax=Decimal(0) if tax is None or provider in OWNED else tax.percent / PERCENT,
+            tax=Decimal(0) if tax is None or is_own else tax.percent / PERCENT,
             reasons=reasons,
-            unknown=tuple(unknown),
+            unknown=() if is_own else tuple(item for item, price in prices.items() if price is None),
         )
 
-    def _disk(self, provider: str, hosts: int, reasons: dict[str, str]) -> Bounds | None:
+    def _disk(self, cost: ProviderCost, hosts: int, reasons: dict[str, str]) -> Bounds | None:
         """Return the hourly cost of the disks of all machines; None if unknown [USD/h].
 
         Unless given, a disk has room for the system image plus the data, where its size is given.
         """
-        terms, cost = self.terms, self.terms.provider_cost(provider)
-        given, size = terms.given("disk_gb"), terms.bounds("image_gb", "any")
-        if given is not None:
-            size = (given, given, given)
-        elif size is not None:
-            data = terms.given("dataset_gb") or 0.0
-            size = (size[0] + data, size[1] + data, size[2] + data)
-        if cost is None or cost.disk_usd_per_gb_month is None or size is None:
+        given, image_gb = self.terms.given("disk_gb"), self.terms.bounds("image_gb", "any")
+        usd, data_gb = cost.disk_usd_per_gb_month, self.terms.given("dataset_gb") or 0.0
+        if usd is None or (given is None and image_gb is None):
             return None
-        rate = hosts * float(cost.disk_usd_per_gb_month) / HOURS_PER_MONTH
-        machines = f"{hosts} machines with " if hosts > 1 else ""
-        reasons["disk"] = (
-            f"{machines}{size[1]:.3g} GB at ${cost.disk_usd_per_gb_month:f} a GB and month; {cost.disk_source}"
-        )
-        return (size[0] * rate, size[1] * rate, size[2] * rate)
+        low, mid, high = (size + data_gb for size in image_gb or ()) if given is None else (given,) * 3
+        machines, rate = f"{hosts} machines with " if hosts > 1 else "", hosts * float(usd) / HOURS_PER_MONTH
+        reasons["disk"] = f"{machines}{mid:.3g} GB at ${usd:f} a GB and month; {cost.disk_source}"
+        return (low * rate, mid * rate, high * rate)
 
-    def _egress(self, provider: str, reasons: dict[str, str]) -> Bounds | None:
+    def _egress(self, cost: ProviderCost, reasons: dict[str, str]) -> float | None:
         """Return the cost of the final download, one copy of the weights; None if unknown [USD]."""
-        cost = self.terms.provider_cost(provider)
-        if cost is None or cost.egress_usd_per_gb is None:
+        usd, given_gb = cost.egress_usd_per_gb, self.terms.given("egress_gb")
+        if usd is None:
             return None
-        given = self.terms.given("egress_gb")
-        size = self.workload.memory.parameter_bytes / GB if given is None else given
-        usd = size * float(cost.egress_usd_per_gb)
-        reasons["egress"] = f"{size:.2g} GB of weights at ${cost.egress_usd_per_gb:f} a GB; {cost.egress_source}"
-        return (usd, usd, usd)
-
-
-HOURS_PER_MONTH = 730.0  # what the clouds divide a month's price of storage by
+        size_gb = self.workload.memory.parameter_bytes / GB if given_gb is None else given_gb
+        reasons["egress"] = f"{size_gb:.2g} GB of weights at ${usd:f} a GB; {cost.egress_source}"
+        return size_gb * float(usd)
 
 
 # Item of a real bill that this one does not have unless the rate of the input pipeline is known.
 INPUT_STALLS = "input pipeline stalls"
-
-
 MACHINE = "machine"  # the item of the machine's hours
 PURCHASE = "unused part of the purchase"  # of the smallest pack of units, or of a month
 
 
 class CostBasis:
-    """Timeline and fees of a run, shared by the bills of all offers that differ only in the machine price.
-
-    Args:
-        timeline: Timeline of the run.
-        fees: Fees besides the machine price.
-        access: Packs of units and subscriptions.
-        runs: Number of equal runs [-].
+    """Timeline and fees of equal runs, shared by the bills of all offers that differ only in the machine price.
 
     Attributes:
         nanoseconds: Machine time at the three bounds [1e-9 s].
@@ -175,24 +150,19 @@ class CostBasis:
     def __init__(
         self, timeline: Timeline, fees: Fees = NO_FEES, *, access: Access = ALWAYS, runs: int = 1
     ) -> None:
-        self.timeline = timeline
-        self.fees = fees
-        self.runs, self.pack_nano = runs, access.pack_nano
-        wall_s = timeline.wall_s
+        self.timeline, self.fees, self.runs, self.pack_nano = timeline, fees, runs, access.pack_nano
+        wall_s, total_s, least_s = timeline.wall_s, timeline.total_s, fees.minimum_billed_s
         months = (access.count_months_nano(one) for one in (wall_s.low, wall_s.mid, wall_s.high))
         self.months: Nano = tuple(months) if access.month_nano else (0, 0, 0)  # type: ignore[assignment]
-        self.nanoseconds = nanoseconds_of(timeline.total_s)
-        least_s = fees.minimum_billed_s
-        is_short = timeline.total_s.low < least_s
+        self.nanoseconds = nanoseconds_of(total_s)
+        is_short = total_s.low < least_s
         self.minimum = {f"minimum billing of {least_s:g} s": round(least_s * NANO)} if is_short else {}
         self.fixed: dict[str, Nano] = {}
         if fees.disk_usd_per_hour is not None:
             low, mid, high = (rate * NANO / SECONDS_PER_HOUR for rate in fees.disk_usd_per_hour)
-            total_s = timeline.total_s
             self.fixed["disk"] = (round(total_s.low * low), round(total_s.mid * mid), round(total_s.high * high))
         if fees.egress_usd is not None:
-            low, mid, high = fees.egress_usd
-            self.fixed["egress"] = (round(low * NANO), round(mid * NANO), round(high * NANO))
+            self.fixed["egress"] = (round(fees.egress_usd * NANO),) * 3
 
     @cached_property
     def phase_nanoseconds(self) -> tuple[Nano, ...]:
@@ -210,17 +180,11 @@ class CostBasis:
         mid = self.nanoseconds[1]
         if bound == 1 or half_width == 0.0 or mid == 0:
             return price_nano
-        ratio = self.nanoseconds[bound] / mid
-        factor = compute_price_factor(time_ratio=ratio, half_width=half_width, upper=bound == 2)
-        return round(price_nano * factor)
+        ratio, is_upper = self.nanoseconds[bound] / mid, bound == 2
+        return round(price_nano * compute_price_factor(time_ratio=ratio, half_width=half_width, upper=is_upper))
 
     def itemize(self, price_nano: int, bound: int) -> dict[str, int]:
-        """Return the items of a bill at one bound of the run's time; their sum is the total [1e-9 USD].
-
-        Args:
-            price_nano: Price of the machine [1e-9 USD/h].
-            bound: 0 for the lower end, 1 for the central estimate, 2 for the upper end.
-        """
+        """Return the items of a bill at one bound, see `price_at`; their sum is the total [1e-9 USD]."""
         machine = price_time(self.nanoseconds[bound], price_nano)
         items = {MACHINE: machine}
         for item, shortest in self.minimum.items():
@@ -255,37 +219,29 @@ class Bill:
 
     Args:
         cost_basis: Timeline and fees.
-        usd_per_hour: Price of the machine [USD/h].
+        usd_per_hour: Dated price of the machine [USD/h].
         half_width: Half-width of ln(price) for the price's age [-].
-        nano: Lower end, central estimate and upper end of the sum, where they are known [1e-9 USD].
     """
 
-    def __init__(
-        self, cost_basis: CostBasis, *, usd_per_hour: Decimal, half_width: float = 0.0, nano: Nano | None = None
-    ) -> None:
+    def __init__(self, cost_basis: CostBasis, *, usd_per_hour: Decimal, half_width: float = 0.0) -> None:
         self.cost_basis, self._usd_per_hour, self._half_width = cost_basis, usd_per_hour, half_width
-        self._known_nano = nano
 
     @cached_property
-    def _prices_nano(self) -> Nano:
+    def _prices_nano(self) -> list[int]:
         """Price of the machine at the three bounds [1e-9 USD/h]."""
         price_nano, price_at = compute_price_nano(self._usd_per_hour), self.cost_basis.price_at
-        low, mid, high = (price_at(price_nano, bound, self._half_width) for bound in range(3))
-        return (low, mid, high)
+        return [price_at(price_nano, bound, self._half_width) for bound in range(3)]
 
     @cached_property
-    def _items(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-        """The items at the lower end, the central estimate and the upper end [1e-9 USD]."""
-        itemize, (low, mid, high) = self.cost_basis.itemize, self._prices_nano
-        return (itemize(low, 0), itemize(mid, 1), itemize(high, 2))
+    def _items(self) -> list[dict[str, int]]:
+        """The items at the three bounds [1e-9 USD]."""
+        return [self.cost_basis.itemize(price, bound) for bound, price in enumerate(self._prices_nano)]
 
     @cached_property
     def nano(self) -> Nano:
         """Lower end, central estimate and upper end of the sum [1e-9 USD]."""
-        if self._known_nano is not None:
-            return self._known_nano
-        low, mid, high = self._items
-        return (sum(low.values()), sum(mid.values()), sum(high.values()))
+        low, mid, high = (sum(items.values()) for items in self._items)
+        return (low, mid, high)
 
     @property
     def mid_nano(self) -> int:
@@ -335,15 +291,9 @@ class Bill:
 
 
 class UnpricedRun(NamedTuple):
-    """Run on a kind of machine, before the machine price.
+    """Run on a kind of machine, before the machine price; `own_h` are the user's hours.
 
-    Args:
-        device_estimate: Estimate on the machine's devices.
-        timeline: Timeline of the run; None if the step time is unknown.
-        cost_basis: Timeline and fees; None if the step time is unknown.
-        preemption_forecast: Forecast of preemptions; None on demand, or if the run's time is unknown.
-        fees: Fees of the provider.
-        own_h: The user's hours; 0 if the run's time is unknown [h].
+    Without a known step time there is no timeline and no cost basis, on demand no forecast of preemptions.
     """
 
     device_estimate: DeviceEstimate
@@ -353,16 +303,8 @@ class UnpricedRun(NamedTuple):
     fees: Fees
     own_h: float = 0.0
 
-    def bill(
-        self, usd_per_hour: Decimal | None, *, half_width: float = 0.0, nano: Nano | None = None
-    ) -> Bill | None:
-        """Return the bill at a price; None when the price or the run's time is unknown.
-
-        Args:
-            usd_per_hour: Dated price of the machine [USD/h].
-            half_width: Half-width of ln(price) for the price's age [-].
-            nano: The bounds of the bill's sum, where they are known [1e-9 USD].
-        """
+    def bill(self, usd_per_hour: Decimal | None, *, half_width: float = 0.0) -> Bill | None:
+        """Return the bill at a dated price [USD/h]; None when the price or the run's time is unknown."""
         if self.cost_basis is None or usd_per_hour is None:
             return None
-        return Bill(self.cost_basis, usd_per_hour=usd_per_hour, half_width=half_width, nano=nano)
+        return Bill(self.cost_basis, usd_per_hour=usd_per_hour, half_width=half_width)

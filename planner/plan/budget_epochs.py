@@ -34,13 +34,7 @@ def is_length_open(context: EstimateContext, question: Question) -> bool:
 
 
 def estimate_for_budget(context: EstimateContext, question: Question, *, ways: FitWays | None) -> Estimate:
-    """Return the estimate of as many epochs as a budget buys, on every offer, and of their number.
-
-    Args:
-        context: Context with samples, but without epochs.
-        question: Question with a budget, which sets the epochs and is no limit besides.
-        ways: Ways of `--fit`; None without.
-    """
+    """Return the estimate of as many epochs as a budget buys, on every offer, and of their number."""
     free = replace(question, budget_usd=None)
     epochs, answer = 1, None
     for _ in range(1 + CHOICES):
@@ -56,14 +50,7 @@ def estimate_for_budget(context: EstimateContext, question: Question, *, ways: F
 def add_budget_epochs(
     answer: Estimate, context: EstimateContext, question: Question, *, ways: FitWays | None = None
 ) -> Estimate:
-    """Add to an estimate how many epochs the budget buys; the same where that is unknown.
-
-    Args:
-        answer: Estimate of the run.
-        context: Its context.
-        question: Question with a budget.
-        ways: Ways of `--fit`; None without.
-    """
+    """Add to an estimate how many epochs the budget buys; the same where that is unknown."""
     row, start = _find_paid(answer), context.workload.total_epochs
     if question.budget_usd is None or row is None or not start or context.workload.samples is None:
         return answer
@@ -71,14 +58,12 @@ def add_budget_epochs(
     narrow = replace(context.selection, offers=(answer.offers[row].selected,))
 
     @cache
-    def price(epochs: int) -> tuple[float, float, float]:
+    def price(epochs: int) -> list[float]:
         run = replace(context, selection=narrow, workload=_with_epochs(context.workload, epochs))
         bill = estimate_in_context(run, unlimited, ways=ways).offers[0].bill
-        low, mid, high = (0, 0, 0) if bill is None else bill.nano
-        return low * USD_OF_A_NANO, mid * USD_OF_A_NANO, high * USD_OF_A_NANO
+        return [nano * USD_OF_A_NANO for nano in ((0, 0, 0) if bill is None else bill.nano)]
 
-    ends = [_solve(lambda n, end=end: price(n)[end], question.budget_usd, start) for end in (2, 1, 0)]  # type: ignore[misc]
-    low, mid, high = ends
+    low, mid, high = (_solve(lambda n, end=end: price(n)[end], question.budget_usd, start) for end in (2, 1, 0))  # type: ignore[misc]
     number = f"about {mid:,} epochs ({low:,}–{high:,})" if mid else "less than one epoch"
     sentence = f"${question.budget_usd:g} buys {number} on {name_offer(answer.offers[row].offer)}."
     epochs = Interval(low=low, mid=mid, high=high)

@@ -3,107 +3,65 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..records import Frozen
 
 _NORMAL = NormalDist()
+HEAVY_FROM = 0.95  # of the median of exponential lifetimes: below it, they are taken for log-normal [-]
 
 
-# P(X < t), E[X; X < t] and E[X^2; X < t] of a lifetime X below a time t [-], [s], [s^2].
-PartialMoments = tuple[float, float, float]
+class Lifetimes(Frozen):
+    """Distribution of the lifetimes X of machines.
 
-
-@dataclass(frozen=True, slots=True)
-class Exponential:
-    """Exponential distribution: constant preemption rate.
+    Log-normal (many short lifetimes, a few long ones) if the median is below 0.95 ln(2) mean, else exponential
+    (constant preemption rate).
 
     Args:
-        mean_s: Mean lifetime M [s].
+        mean_s: Mean M without the longest one [s].
+        median_s: Median, also without; None if unknown [s].
+        longest_s: Lifetime at which the provider ends every machine; None for no limit [s].
     """
 
     mean_s: float
+    median_s: float | None = None
+    longest_s: float | None = None
 
-    def partial_moments(self, time_s: float) -> PartialMoments:
-        """Return the moments below t: 1 - e, M - (t + M) e, 2 M^2 - (t^2 + 2 M t + 2 M^2) e; e = exp(-t / M)."""
-        mean, stays = self.mean_s, math.exp(-time_s / self.mean_s)
-        square_s2 = 2.0 * mean**2 - (time_s**2 + 2.0 * mean * time_s + 2.0 * mean**2) * stays
-        return -math.expm1(-time_s / mean), mean - (time_s + mean) * stays, square_s2
-
-
-@dataclass(frozen=True, slots=True)
-class LogNormal:
-    """Log-normal distribution: many short lifetimes, a few long ones.
-
-    Args:
-        mean_s: Mean lifetime [s].
-        median_s: Median lifetime, below the mean [s].
-    """
-
-    mean_s: float
-    median_s: float
-
-    @property
+    @cached_property
     def sigma(self) -> float:
-        """Standard deviation of the logarithm: mean / median = exp(sigma^2 / 2) [-]."""
+        """Standard deviation of ln(X): mean / median = exp(sigma^2 / 2); 0 for exponential lifetimes [-]."""
+        if self.median_s is None or self.median_s >= HEAVY_FROM * math.log(2.0) * self.mean_s:
+            return 0.0
         return math.sqrt(2.0 * math.log(self.mean_s / self.median_s))
 
-    def partial_moments(self, time_s: float) -> PartialMoments:
-        """Return the moments below a time: that of order n times Phi(ln(t / median) / sigma - n sigma)."""
-        if time_s <= 0.0:
-            return 0.0, 0.0, 0.0
-        sigma = self.sigma
-        whole = (1.0, self.mean_s, self.median_s**2 * math.exp(2.0 * sigma**2))
-        z = math.log(time_s / self.median_s) / sigma
-        first, second, third = (moment * _NORMAL.cdf(z - n * sigma) for n, moment in enumerate(whole))
-        return first, second, third
+    def partial_moments(self, time_s: float) -> tuple[float, float, float]:
+        """Return P(X < t), E[X; X < t] and E[X^2; X < t] [-], [s], [s^2].
 
-
-@dataclass(frozen=True, slots=True)
-class CensoredDistribution:
-    """Lifetimes with an upper limit set by the provider: min(X, limit).
-
-    Args:
-        law: Distribution of X without the limit.
-        longest_s: Longest lifetime [s].
-    """
-
-    law: Exponential | LogNormal
-    longest_s: float
-
-    def partial_moments(self, time_s: float) -> PartialMoments:
-        """Return the moments below a time; beyond the limit, those at the limit with the rest of the machines."""
-        chance, mean_s, square_s2 = self.law.partial_moments(min(time_s, self.longest_s))
-        if time_s <= self.longest_s:
+        Exponential: 1 - e, M - (t + M) e, 2 M^2 - (t^2 + 2 M t + 2 M^2) e; e = exp(-t / M). Log-normal: the moment
+        of order n times Phi(ln(t / median) / sigma - n sigma). At the longest lifetime, all others end.
+        """
+        longest_s = math.inf if self.longest_s is None else self.longest_s
+        chance, mean_s, square_s2 = self._unlimited_moments(min(time_s, longest_s))
+        if time_s <= longest_s:
             return chance, mean_s, square_s2
         rest = 1.0 - chance
-        return 1.0, mean_s + rest * self.longest_s, square_s2 + rest * self.longest_s**2
+        return 1.0, mean_s + rest * longest_s, square_s2 + rest * longest_s**2
 
-
-LifetimeDistribution = Exponential | LogNormal | CensoredDistribution
-
-
-def build_lifetime_distribution(
-    *, mean_s: float, median_s: float | None = None, longest_s: float | None = None
-) -> LifetimeDistribution:
-    """Build a lifetime distribution: log-normal if the median is below 0.95 ln(2) mean, else exponential.
-
-    Args:
-        mean_s: Mean lifetime [s].
-        median_s: Median lifetime; None if unknown [s].
-        longest_s: Longest lifetime; None for no limit [s].
-
-    Example:
-        >>> build_lifetime_distribution(mean_s=3600.0)
-        Exponential(mean_s=3600.0)
-        >>> build_lifetime_distribution(mean_s=3600.0, median_s=900.0)
-        LogNormal(mean_s=3600.0, median_s=900.0)
-    """
-    heavy = median_s is not None and median_s < 0.95 * math.log(2.0) * mean_s
-    law = LogNormal(mean_s, median_s) if heavy and median_s is not None else Exponential(mean_s)
-    return law if longest_s is None else CensoredDistribution(law, longest_s)
+    def _unlimited_moments(self, time_s: float) -> tuple[float, float, float]:
+        mean, sigma = self.mean_s, self.sigma
+        if not sigma:
+            stays = math.exp(-time_s / mean)
+            square_s2 = 2.0 * mean**2 - (time_s**2 + 2.0 * mean * time_s + 2.0 * mean**2) * stays
+            return -math.expm1(-time_s / mean), mean - (time_s + mean) * stays, square_s2
+        if self.median_s is None or time_s <= 0.0:
+            return 0.0, 0.0, 0.0
+        z = math.log(time_s / self.median_s) / sigma
+        whole = (1.0, mean, self.median_s**2 * math.exp(2.0 * sigma**2))
+        first, second, third = (moment * _NORMAL.cdf(z - n * sigma) for n, moment in enumerate(whole))
+        return first, second, third
 
 
 def compute_p90_s(*, undisturbed_s: float, mean_s: float, variance_s2: float, undisturbed: float) -> float:
@@ -167,7 +125,7 @@ class SegmentedRun(Frozen):
         return self.count * self.segment_s
 
 
-class RunMoments(Frozen):
+class RunMoments(NamedTuple):
     """Mean and variance of a run's billed time (on machines) and wall time (waits included).
 
     Args:
@@ -214,13 +172,7 @@ def checkpoint_interval_s(*, save_s: float, mean_life_s: float) -> float:
 def split_into_segments(
     *, work_s: float, interval_s: float, save_s: float, restart_s: float, wait_s: float
 ) -> SegmentedRun:
-    """Divide a run into ceil(work / interval) equal segments, each with a checkpoint.
-
-    Args:
-        work_s: The run without checkpoints [s].
-        interval_s: Longest work between two checkpoints [s].
-        save_s, restart_s, wait_s: See `SegmentedRun`.
-    """
+    """Divide a run, its checkpoints aside, into ceil(work / interval) equal segments, each with a checkpoint."""
     count = max(1, math.ceil(work_s / interval_s - 1e-9))
     return SegmentedRun(
         count=count, segment_s=work_s / count + save_s, save_s=save_s, restart_s=restart_s, wait_s=wait_s
@@ -234,29 +186,18 @@ def compute_exponential_moments(run: SegmentedRun, *, mean_life_s: float) -> Run
     mean lifetime M, the mean billed time of a segment is M exp(r / M) (exp(s / M) - 1) (Daly 2006, eq. 20), and
     the expected number of preemptions is billed time / M (Wald's identity). Variances follow from the same
     renewal argument with exponential waits.
-
-    Args:
-        run: The segmented run.
-        mean_life_s: Mean lifetime of a machine [s].
     """
-    law = Exponential(mean_life_s)
-    billed_s, billed_s2 = _segment(law, run.segment_s, run.restart_s, wait_s=0.0)
-    wall_s, wall_s2 = _segment(law, run.segment_s, run.restart_s, wait_s=run.wait_s)
-    return RunMoments(
-        billed_s=run.count * billed_s,
-        billed_s2=run.count * billed_s2,
-        wall_s=run.count * wall_s,
-        wall_s2=run.count * wall_s2,
-        preemptions=run.count * billed_s / mean_life_s,
-        undisturbed=math.exp(-run.undisturbed_s / mean_life_s),
-    )
+    law = Lifetimes(mean_s=mean_life_s)
+    both = (_segment(law, run, wait_s) for wait_s in (0.0, run.wait_s))
+    (billed_s, billed_s2), (wall_s, wall_s2) = ((run.count * mean, run.count * square) for mean, square in both)
+    undisturbed = math.exp(-run.undisturbed_s / mean_life_s)
+    return RunMoments(billed_s, billed_s2, wall_s, wall_s2, billed_s / mean_life_s, undisturbed)
 
 
-def _segment(
-    law: LifetimeDistribution, segment_s: float, restart_s: float, *, wait_s: float
-) -> tuple[float, float]:
+def _segment(law: Lifetimes, run: SegmentedRun, wait_s: float) -> tuple[float, float]:
     """Return mean and variance of the time until one segment is complete [s], [s^2]."""
-    again_s, again_s2 = _until_uninterrupted(law, restart_s + segment_s, wait_s)
+    segment_s = run.segment_s
+    again_s, again_s2 = _until_uninterrupted(law, run.restart_s + segment_s, wait_s)
     fails, lost_s, lost_s2 = law.partial_moments(segment_s)
     mean_s = (1.0 - fails) * segment_s + lost_s + fails * (wait_s + again_s)
     after_s, after_s2 = wait_s + again_s, 2.0 * wait_s**2 + 2.0 * wait_s * again_s + again_s2
@@ -264,7 +205,7 @@ def _segment(
     return mean_s, max(0.0, square_s2 - mean_s**2)
 
 
-def _until_uninterrupted(law: LifetimeDistribution, needed_s: float, wait_s: float) -> tuple[float, float]:
+def _until_uninterrupted(law: Lifetimes, needed_s: float, wait_s: float) -> tuple[float, float]:
     """Return mean and mean square of the time until one machine has run for the needed time [s], [s^2]."""
     fails, partial_s, partial_s2 = law.partial_moments(needed_s)
     passes = 1.0 - fails
@@ -272,8 +213,7 @@ def _until_uninterrupted(law: LifetimeDistribution, needed_s: float, wait_s: flo
         return math.inf, math.inf
     tries = fails / passes
     lost_s = partial_s + fails * wait_s
-    lost_s2 = partial_s2 + 2.0 * wait_s * partial_s
-    lost_s2 += 2.0 * fails * wait_s**2
+    lost_s2 = partial_s2 + 2.0 * wait_s * partial_s + 2.0 * fails * wait_s**2
     mean_failed_s = lost_s / fails if fails else 0.0
     variance_failed = (lost_s2 / fails if fails else 0.0) - mean_failed_s**2
     mean_s = tries * mean_failed_s + needed_s
@@ -281,47 +221,32 @@ def _until_uninterrupted(law: LifetimeDistribution, needed_s: float, wait_s: flo
     return mean_s, variance_s2 + mean_s**2
 
 
-def compute_run_moments(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
-    """Return mean and variance of a run: in closed form for exponential lifetimes, else by recursion.
-
-    Args:
-        run: The segmented run.
-        law: Lifetime distribution of the machines.
-    """
-    if isinstance(law, Exponential):
+def compute_run_moments(run: SegmentedRun, law: Lifetimes) -> RunMoments:
+    """Return mean and variance of a run: in closed form for exponential lifetimes, else by recursion."""
+    if not law.sigma and law.longest_s is None:
         return compute_exponential_moments(run, mean_life_s=law.mean_s)
     return compute_renewal_moments(run, law)
 
 
-def compute_renewal_moments(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
+def compute_renewal_moments(run: SegmentedRun, law: Lifetimes) -> RunMoments:
     """Return mean and variance of a run on machines with independent lifetimes of any distribution.
 
     With j segments left, a machine with restart time r and lifetime X completes k = floor((X - r) / s) of them and
     leaves j - k to the next one. Conditioning on X gives a recursion in j for the first and second moment. The
     first machine needs no restart, since its start-up is part of the run.
-
-    Args:
-        run: The segmented run.
-        law: Lifetime distribution of the machines.
     """
+    undisturbed = 1.0 - law.partial_moments(run.undisturbed_s)[0]
     if run.count > MOST_SEGMENTS:
-        return _continued(run, law)
+        return _extrapolate(run, law)._replace(undisturbed=undisturbed)
     later = _Table(law, run, start_s=run.restart_s)
     first = _Table(law, run, start_s=0.0)
     if later.chance[0] >= 1.0:
-        never = dict.fromkeys(("billed_s", "billed_s2", "wall_s", "wall_s2", "preemptions"), math.inf)
-        return RunMoments(**never, undisturbed=0.0)
+        return RunMoments(*[math.inf] * 6)._replace(undisturbed=0.0)
     billed_s, billed_s2 = _moments(first, later, run.count, wait_s=0.0)
     wall_s, wall_s2 = _moments(first, later, run.count, wait_s=run.wait_s)
     counted_s = wall_s if run.wait_s else _moments(first, later, run.count, wait_s=1.0)[0]
-    return RunMoments(
-        billed_s=billed_s,
-        billed_s2=billed_s2,
-        wall_s=wall_s,
-        wall_s2=wall_s2,
-        preemptions=(counted_s - billed_s) / (run.wait_s or 1.0),
-        undisturbed=1.0 - law.partial_moments(run.undisturbed_s)[0],
-    )
+    preemptions = (counted_s - billed_s) / (run.wait_s or 1.0)
+    return RunMoments(billed_s, billed_s2, wall_s, wall_s2, preemptions, undisturbed)
 
 
 class _Table:
@@ -331,7 +256,7 @@ class _Table:
     lifetime; ``done`` is the probability of completing all of j segments, ``end`` the time needed for that [s].
     """
 
-    def __init__(self, law: LifetimeDistribution, run: SegmentedRun, *, start_s: float) -> None:
+    def __init__(self, law: Lifetimes, run: SegmentedRun, *, start_s: float) -> None:
         import numpy as np
 
         self.end = [start_s + k * run.segment_s for k in range(1, run.count + 1)]
@@ -370,17 +295,10 @@ def _conditioned(table: _Table, mean: Any, square: Any, j: int, wait_s: float) -
     return float(first), float(second)
 
 
-def _continued(run: SegmentedRun, law: LifetimeDistribution) -> RunMoments:
-    """Return the moments of a long run, extrapolated linearly in the number of segments from shorter runs."""
-    long = compute_renewal_moments(replace(run, count=MOST_SEGMENTS), law)
-    short = compute_renewal_moments(replace(run, count=MOST_SEGMENTS // 2), law)
+def _extrapolate(run: SegmentedRun, law: Lifetimes) -> RunMoments:
+    """Return the moments of a long run, linearly in the number of segments from those of shorter runs."""
+    sizes = (MOST_SEGMENTS, MOST_SEGMENTS // 2)
+    long, short = (compute_renewal_moments(replace(run, count=count), law) for count in sizes)
     further = (run.count - MOST_SEGMENTS) / (MOST_SEGMENTS - MOST_SEGMENTS // 2)
-
-    def on(name: str) -> float:
-        last, before = getattr(long, name), getattr(short, name)
-        return float(last if math.isinf(last) else last + further * (last - before))
-
-    names = ("billed_s", "billed_s2", "wall_s", "wall_s2", "preemptions")
-    return RunMoments(
-        **{name: on(name) for name in names}, undisturbed=1.0 - law.partial_moments(run.undisturbed_s)[0]
-    )
+    pairs = zip(long, short, strict=True)
+    return RunMoments(*(one if math.isinf(one) else one + further * (one - before) for one, before in pairs))

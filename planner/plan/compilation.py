@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from .question import Question
 
 FORMAT = "gpuplan.compiled/3"
-Lowered = dict[tuple[str, int | None, int], LoweredStep]  # by platform, batch size and `fit()` call
+# What the program of one core does not depend on.
+LENGTH: Mapping[str, Any] = dict.fromkeys(("samples", "epochs", "steps", "compiled"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,29 +78,22 @@ class StepCompiler:
         options: WorkloadOptions,
         argv: Sequence[str],
     ) -> StepPredictor:
-        """Return a predictor whose steps of a workload carry the compilers' memory.
-
-        Args:
-            inner: Predictor of the times.
-            workload: Workload to compile, each of its phases.
-            accelerators: Accelerators to compile for.
-            model: MODEL reference from which the workload was traced.
-            options: Tracing options.
-            argv: Arguments of a script.
-        """
+        """Return a predictor whose steps of a workload carry the compilers' memory."""
         targets = [find_target(one) for one in {one.name: one for one in accelerators}.values()]
         wanted = [target for target in targets if target is not None]
         if not wanted:
             self.warn("--compile: no compiler describes these accelerators; their memory is modelled")
             return inner
-        lowered: Lowered = {}
+        lower = cache(partial(lower_step, model, argv=argv))
         others = [phase for phase in workload.phases if phase.fit_call != workload.fit_call]
         for phase in (*others, workload):
             known = {}
             for done, target in enumerate(wanted):
                 self.tell(target.accelerator, done, len(wanted))
+                size = phase.batch_size // target.cores
+                program = replace(options, batch_size=size, fit_call=phase.fit_call, **LENGTH)
                 found = _check_compilable(phase, target) or _compile_or_load(
-                    target, model, options=_for_one_core(options, phase, target), argv=argv, lowered=lowered
+                    target, model, options=program, argv=argv, lower=lower
                 )
                 if found.has_failed:
                     hint = f" ({found.hint})" if found.hint else ""
@@ -111,59 +106,45 @@ class StepCompiler:
 
 def _check_compilable(workload: Workload, target: CompileTarget) -> CompiledStep | None:
     """Return the reason why a step cannot be compiled for a target; None if it can be."""
+    message = hint = ""
     if workload.distribution:
         message = f"the script lays its step out over devices (`{workload.distribution}`)"
-        return CompiledStep(fault="failed", message=message)
-    if workload.batch_size % target.cores:
+    elif workload.batch_size % target.cores:
         message = f"{workload.batch_size} samples cannot be divided among the {target.cores} cores of a chip"
-        return CompiledStep(fault="failed", message=message, hint="an even batch size")
-    if not workload.compiled:
-        return CompiledStep(fault="failed", message="the step runs kernel by kernel, not as one program")
-    return None
-
-
-def _for_one_core(options: WorkloadOptions, workload: Workload, target: CompileTarget) -> WorkloadOptions:
-    """Return the options of the program of one core, which do not depend on the length of the run."""
-    return replace(
-        options,
-        batch_size=workload.batch_size // target.cores,
-        fit_call=workload.fit_call,
-        samples=None,
-        epochs=None,
-        steps=None,
-        compiled=None,
-    )
+        hint = "an even batch size"
+    elif not workload.compiled:
+        message = "the step runs kernel by kernel, not as one program"
+    return CompiledStep(fault="failed", message=message, hint=hint) if message else None
 
 
 def _compile_or_load(
-    target: CompileTarget, model: str, *, options: WorkloadOptions, argv: Sequence[str], lowered: Lowered
+    target: CompileTarget,
+    model: str,
+    *,
+    options: WorkloadOptions,
+    argv: Sequence[str],
+    lower: Callable[..., LoweredStep],
 ) -> CompiledStep:
-    """Lower the step of a program and compile it for a target, or load the cached result."""
+    """Compile the step of a program for a target, or load the cached result.
+
+    Its key is a digest of everything that it depends on except file contents.
+    """
     compiler = find_compiler_version(target.platform)
     if compiler is None:
         message = f"no compiler for {target.accelerator} is installed"
         hint = f"`pip install 'gpuplan[{target.platform}-compile]'`"
         return CompiledStep(fault="missing", message=message, hint=hint)
-    same = target.platform, options.batch_size, options.fit_call
     try:
-        key = _compute_key(target, compiler, model, options=options, argv=argv)
+        base = Path.cwd()
+        entry = compute_entry_key(parse_reference(model, base=base), base=base, options=options, argv=argv)
+        key = hashlib.sha256(json.dumps([FORMAT, entry, asdict(target), compiler]).encode()).hexdigest()
         known = read_entry(key) if options.use_cache else None
         if known is not None:
             return CompiledStep(**known)
-        if same not in lowered:
-            lowered[same] = lower_step(model, options=options, platform=target.platform, argv=argv)
+        lowered = lower(options=options, platform=target.platform)
     except GpuplanError as error:
         return CompiledStep(fault="failed", message=str(error), hint=error.hint or "")
-    found = compile_step(lowered[same].module, target=target, compiler=compiler)
+    found = compile_step(lowered.module, target=target, compiler=compiler)
     if options.use_cache and not found.has_failed:
-        write_entry(key, workload=asdict(found), files=lowered[same].files)
+        write_entry(key, workload=asdict(found), files=lowered.files)
     return found
-
-
-def _compute_key(
-    target: CompileTarget, compiler: str, model: str, *, options: WorkloadOptions, argv: Sequence[str]
-) -> str:
-    """Return the key of a result: a digest of everything that it depends on except file contents."""
-    base = Path.cwd()
-    entry = compute_entry_key(parse_reference(model, base=base), base=base, options=options, argv=argv)
-    return hashlib.sha256(json.dumps([FORMAT, entry, asdict(target), compiler]).encode()).hexdigest()

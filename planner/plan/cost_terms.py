@@ -247,11 +247,7 @@ NO_TERMS = CostTerms()
 
 
 def parse_overrides(texts: Iterable[str], costs: Costs) -> dict[str, float]:
-    """Parse `key=value` pairs.
-
-    Args:
-        texts: Values of `--assume`.
-        costs: Cost rows, which define the valid keys.
+    """Parse the `key=value` pairs of `--assume`; the cost rows define the valid keys.
 
     Raises:
         UsageError: A text that is not a pair, an unknown key, or a value that is not a number of at least 0.
@@ -276,11 +272,7 @@ def parse_overrides(texts: Iterable[str], costs: Costs) -> dict[str, float]:
 
 
 def take_overrides(texts: Iterable[str], names: Mapping[str, str]) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Separate the `key=value` pairs with some keys: their values under other names, and the remaining texts.
-
-    Args:
-        texts: Values of `--assume`.
-        names: Name of the value by key.
+    """Separate the `key=value` pairs with some keys: their values under the names of these, and the other texts.
 
     Raises:
         UsageError: A value that is not a number of at least 0.
@@ -300,13 +292,7 @@ def take_overrides(texts: Iterable[str], names: Mapping[str, str]) -> tuple[dict
 
 
 def build_cost_terms(settings: Settings, costs: Costs, *, assume: Iterable[str] = ()) -> CostTerms:
-    """Build the cost terms from settings and flags.
-
-    Args:
-        settings: Settings with discounts, tax and currency.
-        costs: Cost rows of the catalog.
-        assume: Overrides as `key=value` pairs.
-    """
+    """Build the cost terms from settings and flags."""
     rate = settings.exchange_rate.get(settings.currency)
     currency = USD
     if rate is not None and settings.currency != USD.code:

@@ -15,7 +15,7 @@ from ..predict.sharding import Sharding
 from ..predict.step_time import NoPrediction, StepTime, join_notes, repeat_step
 from ..predict.xla_recomputation import compute_recomputed_bytes, describe_jax_pool
 from .device_estimate import DeviceEstimate, combine_phases
-from .fitting import FittedStep, FitWays, IdentityCache
+from .fitting import FitWays, IdentityCache
 from .memory import (
     FRAMEWORK_RESERVE_BYTES,
     TIGHT_FROM,
@@ -212,7 +212,7 @@ class DeviceEstimator:
         fitted = self._fit(part or workload, selected, sharding, recompute=recompute)
         if fitted is None:
             return None
-        whole = fitted.workload
+        whole, passes = fitted
         each = self._get_device_workload(whole, sharding, devices=devices)
         peak_time_s = None
         if accelerator is None:
@@ -236,7 +236,7 @@ class DeviceEstimator:
             peak_time_s = compute_peak_time_s(each, accelerator, share=min(1, selected.offer.devices))
             whole, each = (select_executed_workload(one, accelerator) for one in (whole, each))
         memory = _check_memory(each, selected, step)
-        step = step if isinstance(step, NoPrediction) else repeat_step(step, fitted.passes)
+        step = step if isinstance(step, NoPrediction) else repeat_step(step, passes)
         sharded = find_sharding_remedy(whole, memory, sharding=sharding, devices=devices)
         return DeviceEstimate(
             run=run,
@@ -251,11 +251,11 @@ class DeviceEstimator:
             runs=None if accelerator is None else matrix.runs_keras(accelerator),
             sharding=sharding,
             replicas=_count_copies(workload, sharding, selected.offer.devices),
-            pass_batch_size=whole.batch_size if fitted.passes > 1 else None,
+            pass_batch_size=whole.batch_size if passes > 1 else None,
             accumulation_steps=whole.gradient_accumulation_steps,
-            recomputed=fitted.recomputed,
+            recomputed=bool(recompute),
             tokens_per_sample=workload.tokens_per_sample,
-            peak_time_s=None if peak_time_s is None else fitted.passes * peak_time_s,
+            peak_time_s=None if peak_time_s is None else passes * peak_time_s,
             memory_parts=list_memory_parts(
                 whole, each, sharding, devices, recomputed_bytes=memory.recomputed_bytes
             ),
@@ -285,10 +285,10 @@ class DeviceEstimator:
 
     def _fit(
         self, whole: Workload, selected: OfferContext, sharding: Sharding, *, recompute: bool | None
-    ) -> FittedStep | None:
-        """Return the step of one device unchanged, or in passes that fit; None if no pass fits."""
+    ) -> tuple[Workload, int] | None:
+        """Return the step of one device unchanged, or a pass that fits, and their number; None if no pass fits."""
         if recompute is None or self._ways is None:
-            return FittedStep(workload=whole)
+            return whole, 1
         devices = count_replicas(selected.offer.devices)
 
         def fits(one: Workload) -> bool:

@@ -26,15 +26,9 @@ if TYPE_CHECKING:
 def prepare_fit(
     context: EstimateContext, model: Any, question: Question, *, script_arguments: Sequence[str] = ()
 ) -> tuple[Question, FitWays]:
-    """Return a question that tries every sharding unless one is stated, and the ways to make a step fit.
+    """Return the question with every sharding to try unless one is stated, and the ways to make a step fit.
 
     The model is traced for each on first use.
-
-    Args:
-        context: Workload and tracing options.
-        model: MODEL reference, or a Keras model.
-        question: The question as asked.
-        script_arguments: Arguments of a training script (`sys.argv`).
 
     Raises:
         UsageError: The workload is not available at other batch sizes.
@@ -71,10 +65,7 @@ def plan_what_fits(
 ) -> Estimate:
     """Return the estimate with `--fit`, which says so first, of a training that fits nowhere as it is.
 
-    Args:
-        answer: Estimate as asked; returned where something fits, or nothing can be made to.
-        context: Its context.
-        prepare: Function that returns the question and the ways of `--fit`.
+    The answer itself where something fits, or nothing can be made to.
     """
     misfit = describe_misfit(answer)
     if not misfit or context.resized is None:
@@ -88,16 +79,10 @@ def plan_what_fits(
 
 
 def require_fittable(options: WorkloadOptions, compiling: StepCompiler | None = None) -> None:
-    """Raise UsageError for `--fit` together with a flag that fixes the step or computes no gradients.
-
-    Args:
-        options: Tracing options of the run.
-        compiling: Compiler of the step; None for no compilation.
-    """
+    """Raise UsageError for `--fit` together with a flag that fixes the step or computes no gradients."""
     if compiling is not None or options.mode == "infer":
-        other = "`--mode infer`, which has no gradients"
-        if compiling is not None:
-            other = "`--compile`, which compiles the step as it is"
+        compiles = "`--compile`, which compiles the step as it is"
+        other = "`--mode infer`, which has no gradients" if compiling is None else compiles
         raise UsageError(f"`--fit` cannot be combined with {other}", hint="leave out one of them")
 
 

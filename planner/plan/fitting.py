@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ..records import Frozen
 from ..workload.accumulation import build_accumulation_pass
 
 if TYPE_CHECKING:
@@ -24,13 +23,7 @@ class IdentityCache(Generic[Result]):
         self._known: dict[tuple[int, Hashable], tuple[object, Result]] = {}
 
     def get(self, source: object, key: Hashable, build: Callable[[], Result]) -> Result:
-        """Return the result for an object and a key, computed on the first request.
-
-        Args:
-            source: Object that the result is computed from; a reference is kept, so that its id stays unique.
-            key: All other inputs of the result.
-            build: Function that computes the result.
-        """
+        """Return the result for an object, of which a reference is kept, and all other inputs, computed once."""
         place = (id(source), key)
         if place not in self._known:
             self._known[place] = (source, build())
@@ -74,20 +67,6 @@ def describe_changes(*, micro_batch_size: int | None, accumulation_steps: int, r
     return f"fits if the script has {', and '.join(changes)}" if changes else ""
 
 
-class FittedStep(Frozen):
-    """A step as it is run.
-
-    Args:
-        workload: One pass over a batch, or over a part of it.
-        passes: Passes whose gradients are accumulated for an update [-].
-        recomputed: Whether layers recompute their activations in the backward pass.
-    """
-
-    workload: Workload
-    passes: int = 1
-    recomputed: bool = False
-
-
 class FitWays:
     """The step of a model in smaller passes, with recomputed activations or without; traced on first use."""
 
@@ -112,27 +91,18 @@ class FitWays:
 
     def find_step(
         self, whole: Workload, *, recompute: bool, fits: Callable[[Workload], bool]
-    ) -> FittedStep | None:
-        """Return the step in the fewest equal passes that fit; None if none does.
-
-        Args:
-            whole: The step of one device as the user runs it, which does not fit.
-            recompute: Whether layers recompute their activations.
-            fits: Whether a pass fits on the device.
-        """
+    ) -> tuple[Workload, int] | None:
+        """Return the pass and the number of them, the fewest that fit on the device; None if none does."""
         resize = self._resize[recompute]
         if resize is None:
             return None
         one_pass, *several = list_divisors(whole.batch_size)
         if recompute and fits(found := self._build_pass(whole, one_pass, resize)):
-            return FittedStep(workload=found, recomputed=True)
+            return found, one_pass
         if not several or not fits(self._build_pass(whole, several[-1], resize)):
             return None  # smaller passes take no more memory: the others need no trace
-        for passes in several:
-            found = self._build_pass(whole, passes, resize)
-            if fits(found):
-                return FittedStep(workload=found, passes=passes, recomputed=recompute)
-        return None
+        built = ((self._build_pass(whole, passes, resize), passes) for passes in several)
+        return next((pair for pair in built if fits(pair[0])), None)
 
     def _build_pass(self, whole: Workload, passes: int, resize: Resize) -> Workload:
         """Return one pass of a step, cached per step."""

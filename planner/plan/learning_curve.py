@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import UsageError
 from ..records import parse_json
 
@@ -83,11 +85,6 @@ def read_history(path: Path) -> dict[str, list[float]]:
 def forecast_epochs(history: Mapping[str, Sequence[float]], *, metric: str, target: float) -> EpochForecast:
     """Forecast the number of epochs until a metric reaches a target.
 
-    Args:
-        history: Metrics by name, with one value per epoch.
-        metric: Name of the metric.
-        target: Target value.
-
     Raises:
         UsageError: An unknown metric, or values that are not finite.
     """
@@ -106,15 +103,13 @@ def forecast_epochs(history: Mapping[str, Sequence[float]], *, metric: str, targ
     if len(values) < FEWEST_EPOCHS:
         why = f"{len(values)} epochs are too few: {FEWEST_EPOCHS} are needed"
         return forecast(epochs=None, reason=f"unknown: {why}")
-    return _extrapolated(values, metric, target, forecast, falling=falling)
+    return _extrapolate(values, metric, target, forecast, falling=falling)
 
 
-def _extrapolated(
+def _extrapolate(
     values: list[float], metric: str, target: float, forecast: Callable[..., EpochForecast], *, falling: bool
 ) -> EpochForecast:
-    import numpy as np
-
-    sign = 1.0 if falling else -1.0
+    sign, furthest = 1.0 if falling else -1.0, FURTHEST * len(values)
     seen = np.array(values) * sign  # decreasing for every metric
     is_share = any(name in metric.lower() for name in SHARES) and max(values) <= 1.0
     floor = -1.0 if is_share else -math.inf
@@ -122,37 +117,30 @@ def _extrapolated(
     if gain <= 1e-6 * max(1.0, abs(limit)):
         return forecast(epochs=None, reason="unknown: the metric does not improve over the history")
     fitted = limit + gain * np.arange(1, len(values) + 1) ** -decay
-    residuals = seen - fitted
     center = _reach(limit, gain, decay, sign * target)
-    if center is None or center > FURTHEST * len(values):
-        why = (
-            f"the curve levels off at {sign * limit:.4g}"
-            if center is None
-            else "the target lies too far beyond the history"
-        )
+    if center is None or center > furthest:
+        level = f"the curve levels off at {sign * limit:.4g}"
+        why = level if center is None else "the target lies too far beyond the history"
         return forecast(epochs=None, limit=sign * limit, reason=f"unknown: {why}")
-    low, high = _interval(fitted, residuals, sign * target, floor=floor, furthest=FURTHEST * len(values))
+    low, high = _interval(fitted, seen - fitted, sign * target, floor=floor, furthest=furthest)
+    epochs = math.ceil(center)
     return forecast(
-        epochs=math.ceil(center),
-        low=min(math.ceil(low), math.ceil(center)),
+        epochs=epochs,
+        low=min(math.ceil(low), epochs),
         limit=sign * limit,
-        high=None if high is None else max(math.ceil(high), math.ceil(center)),
+        high=None if high is None else max(math.ceil(high), epochs),
         reason="power law fitted to the history; valid while learning rate and data stay the same",
     )
 
 
 def _fit(falling: Any, *, floor: float) -> tuple[float, float, float]:
     """Fit limit (not below the floor), gain and decay of the power law, with weights that grow with the epoch."""
-    import numpy as np
-
     coarse = _fit_at(falling, np.array(_DECAYS), floor)[2]
     return _fit_at(falling, coarse * 1.02 ** np.arange(-6, 7), floor)
 
 
 def _fit_at(falling: Any, decays: Any, floor: float) -> tuple[float, float, float]:
     """Return limit, gain and decay of the best of some decays: linear least squares for each."""
-    import numpy as np
-
     epochs = np.arange(1, len(falling) + 1)
     weights, powers = epochs / len(epochs), epochs ** -decays[:, None]
     mean, mean_power = np.average(falling, weights=weights), np.average(powers, axis=1, weights=weights)
@@ -177,8 +165,6 @@ def _interval(
     fitted: Any, residuals: Any, target: float, *, floor: float, furthest: float
 ) -> tuple[float, float | None]:
     """Return the bounds of the 80 % interval by a bootstrap over the residuals."""
-    import numpy as np
-
     generator = np.random.default_rng(0)
     count = len(fitted)
     spread = residuals * math.sqrt(count / max(1, count - 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -63,12 +64,9 @@ class MemoryVerdict(Frozen):
 
 
 def available_bytes(*, memory_gib: float | None, usable_gib: float | None, share: float = 1.0) -> int | None:
-    """Return the usable memory of one device, or None if unknown [bytes].
+    """Return the usable memory of one device, as observed or a share of the data sheet's; None if unknown [bytes].
 
-    Args:
-        memory_gib: Memory on the data sheet [GiB].
-        usable_gib: Usable memory observed on the device [GiB].
-        share: Rented share of a fractional GPU: 0.25 is a quarter [-].
+    A fractional GPU has its rented share of it.
 
     Example:
         >>> available_bytes(memory_gib=16.0, usable_gib=14.75) == int(14.75 * 2**30)
@@ -97,32 +95,21 @@ def memory_verdict(
     """
     fixed = fixed_bytes + FRAMEWORK_RESERVE_BYTES
     needed = fixed + batch_bytes - recomputed_bytes
+    found = MemoryVerdict(needed_bytes=needed, available_bytes=available_bytes, fits=None, largest_batch_size=None)
     if available_bytes is None:
-        return MemoryVerdict(needed_bytes=needed, available_bytes=None, fits=None, largest_batch_size=None)
-    largest = None
+        return found
+    fits, largest = needed <= available_bytes, None
     if batch_bytes > 0:
         largest = max(0, math.floor((available_bytes - fixed) / (batch_bytes / batch_size)))
-    fits = needed <= available_bytes
-    if fits and largest is not None:
-        largest = max(largest, batch_size)
-    return MemoryVerdict(
-        needed_bytes=needed,
-        available_bytes=available_bytes,
-        fits=fits,
-        largest_batch_size=largest,
-        recomputed_bytes=recomputed_bytes,
-    )
+        largest = max(largest, batch_size) if fits else largest
+    return replace(found, fits=fits, largest_batch_size=largest, recomputed_bytes=recomputed_bytes)
 
 
 def stated_verdict(verdict: MemoryVerdict, stated: StatedMemory) -> MemoryVerdict:
     """Replace the computed memory of a verdict by the accelerator's compiler's result.
 
-    The largest batch size, still an estimate, is scaled by computed memory / stated memory.
-
-    Args:
-        verdict: Computed verdict.
-        stated: Memory of one device; without the compiler's own verdict, it is compared with the usable memory,
-            the framework's added.
+    Without the compiler's own verdict, its memory and the framework's are compared with the usable memory. The
+    largest batch size, still an estimate, is scaled by computed memory / stated memory.
 
     Example:
         >>> known = memory_verdict(fixed_bytes=0, batch_bytes=3 * GIB, batch_size=8, available_bytes=4 * GIB)
@@ -138,22 +125,15 @@ def stated_verdict(verdict: MemoryVerdict, stated: StatedMemory) -> MemoryVerdic
         fits = needed_bytes <= available
     if largest is not None:
         largest = math.floor(largest * verdict.needed_bytes / needed_bytes)
-    return MemoryVerdict(
-        needed_bytes=needed_bytes, available_bytes=available, fits=fits, largest_batch_size=largest, stated=True
-    )
+    found = replace(verdict, needed_bytes=needed_bytes, fits=fits, largest_batch_size=largest)
+    return replace(found, stated=True, recomputed_bytes=0)
 
 
 HALVED = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 
 
 class Remedy(Frozen):
-    """A measure that reduces the memory of a step.
-
-    Args:
-        remedy: Description.
-        needed_bytes: Remaining memory of the step, including the framework [bytes].
-        fits: Whether that fits with a margin.
-    """
+    """A measure, the memory of a step with it and the framework [bytes], and whether that fits with a margin."""
 
     remedy: str
     needed_bytes: int
@@ -206,12 +186,7 @@ def find_remedies(
     * Gradient accumulation: several passes of a smaller batch per update (`gradient_accumulation_steps` of a
       Keras optimizer, which keeps one more copy of the gradients).
 
-    If variables alone do not fit, only sharding them over several devices helps.
-
-    Args:
-        workload: Workload of the step.
-        verdict: Memory check of the step.
-        sharded: Sharding over the devices of the offer, or over more; None if it is not known to help.
+    If variables alone do not fit, only sharding them over several devices helps: `sharded`, where that is known.
     """
     if verdict.verdict in (None, "fits"):
         return ()
@@ -223,27 +198,22 @@ def find_remedies(
         needs = f"needs sharding over {devices} devices or more"
         words = f"weights, gradients and optimizer alone do not fit: {needs}"
         return (sharded or Remedy(remedy=words, needed_bytes=fixed, fits=False),)
-    found = [] if sharded is None else [sharded]
-    found += [
-        Remedy(remedy=words, needed_bytes=needed, fits=needed <= limit)
-        for words, needed in _smaller(workload, fixed, limit)
-    ]
-    return tuple(sorted(found, key=lambda one: not one.fits))
+    smaller = _find_smaller(workload, fixed, limit) if workload.mode == "train" else ()
+    found = [Remedy(remedy=words, needed_bytes=needed, fits=needed <= limit) for words, needed in smaller]
+    return tuple(sorted([sharded, *found] if sharded else found, key=lambda one: not one.fits))
 
 
-def _smaller(workload: Workload, fixed: int, limit: float) -> list[tuple[str, int]]:
-    memory, batch_size = workload.memory, workload.batch_size
-    batch = compute_batch_bytes(workload)
-    ways: list[tuple[str, int]] = []
-    if workload.mode == "train" and workload.precision not in HALVED:
+def _find_smaller(workload: Workload, fixed: int, limit: float) -> Iterator[tuple[str, int]]:
+    """Yield changes of a training step in words, with the memory that it needs then [bytes]."""
+    memory, batch_size, batch = workload.memory, workload.batch_size, compute_batch_bytes(workload)
+    if workload.precision not in HALVED:
         halved = fixed + memory.input_bytes + (batch - memory.input_bytes) // 2
-        ways.append(("mixed precision (about half the activations)", halved))
-    if workload.mode == "train" and memory.recomputed_activation_bytes is not None:
+        yield "mixed precision (about half the activations)", halved
+    if memory.recomputed_activation_bytes is not None:
         again = memory.activations_bytes(compiled=workload.compiled, recompute=True)
-        ways.append(("recomputed activations (keras.RematScope)", fixed + memory.input_bytes + again))
+        yield "recomputed activations (keras.RematScope)", fixed + memory.input_bytes + again
     accumulating = fixed + memory.gradient_bytes
-    passes = next((n for n in list_divisors(batch_size) if accumulating + batch // n <= limit), None)
-    if workload.mode == "train" and passes is not None and passes > 1:
+    passes = next((n for n in list_divisors(batch_size) if accumulating + batch // n <= limit), 1)
+    if passes > 1:
         words = f"gradient accumulation: {passes} passes of {batch_size // passes} samples an update"
-        ways.append((words, accumulating + batch // passes))
-    return ways
+        yield words, accumulating + batch // passes

@@ -26,21 +26,12 @@ def compute_price_nano(usd_per_hour: Decimal) -> int:
 
 
 def price_time(nanoseconds: int, price_nano: int) -> int:
-    """Return the price of some machine time: time x price / hour, rounded to the nearest [1e-9 USD].
-
-    Args:
-        nanoseconds: Time on the machine [1e-9 s].
-        price_nano: Price of an hour [1e-9 USD/h].
-    """
+    """Return the price of some machine time [1e-9 s] at an hourly price, rounded to the nearest [1e-9 USD]."""
     return (nanoseconds * price_nano + NANOSECONDS_PER_HOUR // 2) // NANOSECONDS_PER_HOUR
 
 
 def compute_share(nano: int, share: Decimal) -> int:
     """Return a share of a non-negative amount, rounded down [1e-9 USD].
-
-    Args:
-        nano: The amount [1e-9 USD].
-        share: Discount or tax [-].
 
     Example:
         >>> compute_share(1999, Decimal("0.1"))
@@ -52,10 +43,6 @@ def compute_share(nano: int, share: Decimal) -> int:
 
 def compute_rental_usd(*, duration_s: float, usd_per_hour: Decimal) -> Decimal:
     """Return the price of renting at a constant hourly price, billed by fractions of a second [USD].
-
-    Args:
-        duration_s: Time for which the machine is held [s].
-        usd_per_hour: Total rental price, in whole nano-dollars [USD/h].
 
     Example:
         >>> compute_rental_usd(duration_s=1800.0, usd_per_hour=Decimal("0.526"))
@@ -78,9 +65,7 @@ def nano_text(nano: int) -> str:
         >>> nano_text(1_500_000_000), nano_text(-1)
         ('1.500000000', '-0.000000001')
     """
-    if nano < 0:
-        return f"-{nano_text(-nano)}"
-    return f"{nano // NANO}.{nano % NANO:09d}"
+    return format(usd_of(nano), "f")
 
 
 def usd_of(nano: int) -> Decimal:
@@ -101,14 +86,7 @@ class UsdInterval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
-    """One item of a bill.
-
-    Args:
-        item: Label.
-        nano: Amount at the three bounds, negative for a discount [1e-9 USD].
-        because: Basis of the amount, as a sentence.
-        time_s: Billed time; None for items that are not billed by time [s].
-    """
+    """One item of a bill: label, amount at the three bounds, negative for a discount, basis and billed time."""
 
     item: str
     nano: Nano
@@ -123,12 +101,6 @@ class BillLine:
     def to_json(self) -> dict[str, Any]:
         """Return item, amounts, time and reason."""
         low, mid, high = map(nano_text, self.nano)
+        amounts = {"usd": mid, "usd_low": low, "usd_high": high}
         time_s = None if self.time_s is None else self.time_s.to_json()
-        return {
-            "item": self.item,
-            "usd": mid,
-            "usd_low": low,
-            "usd_high": high,
-            "because": self.because,
-            "time_s": time_s,
-        }
+        return {"item": self.item, **amounts, "because": self.because, "time_s": time_s}

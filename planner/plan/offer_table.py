@@ -14,7 +14,7 @@ from .bill import CostBasis, FeeCalculator, UnpricedRun
 from .comparison import Market
 from .device_estimate import DeviceEstimate
 from .input_pipeline import InputPipeline, with_input_bottleneck
-from .money import Nano, compute_price_nano
+from .money import compute_price_nano
 from .offer_estimate import OfferEstimate
 from .preemption import PreemptionForecaster, SpotTerms
 from .sessions import Access, build_access
@@ -76,18 +76,9 @@ class OfferTable(Sequence[OfferEstimate]):
         return known
 
     def __iter__(self) -> Iterator[OfferEstimate]:
-        totals = self._compute_all_totals()  # none of the rows is kept
-        return (self._rows.get(row) or self._build_row(row, totals.get(row)) for row in range(len(self)))
+        return (self._rows.get(row) or self._build_row(row) for row in range(len(self)))  # none is kept
 
-    def _compute_all_totals(self) -> dict[int, Nano]:
-        """Return the three bounds of all bills by row, computed as columns [1e-9 USD]."""
-        import numpy as np
-
-        rows = np.flatnonzero(self.has_cost_basis & np.array([nano is not None for nano in self.price_nano]))
-        bounds = (self.compute_totals(rows, bound).tolist() for bound in range(3))
-        return dict(zip(rows.tolist(), zip(*bounds, strict=True), strict=True)) if rows.size else {}
-
-    def _build_row(self, row: int, nano: Nano | None = None) -> OfferEstimate:
+    def _build_row(self, row: int) -> OfferEstimate:
         context, run = self.contexts[row], self.runs[self.run_of[row]]
         total_usd = math.nan if self.total_usd is None else float(self.total_usd[row])
         return OfferEstimate(
@@ -95,7 +86,7 @@ class OfferTable(Sequence[OfferEstimate]):
             selected=context,
             device_estimate=run.device_estimate,
             timeline=run.timeline,
-            bill=run.bill(context.offer.usd_per_hour, half_width=self.price_half_width(row), nano=nano),
+            bill=run.bill(context.offer.usd_per_hour, half_width=self.price_half_width(row)),
             unbilled=run.fees.unknown,
             preemption_forecast=run.preemption_forecast,
             own_h=run.own_h,

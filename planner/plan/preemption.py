@@ -11,9 +11,9 @@ from ..limits import MAX_DURATION_S
 from ..records import Frozen
 from ..units import GIGA, SECONDS_PER_HOUR, Interval
 from .checkpoints import (
+    Lifetimes,
     RunMoments,
     SegmentedRun,
-    build_lifetime_distribution,
     checkpoint_interval_s,
     compute_p90_s,
     compute_run_moments,
@@ -93,37 +93,34 @@ class PreemptionForecast(Frozen):
     @cached_property
     def billed_p90_s(self) -> float:
         """90th percentile of the billed time [s]."""
-        return self._p90(self.moments.billed_s, self.moments.billed_s2)
+        return self._compute_p90_s(self.moments.billed_s, self.moments.billed_s2)
 
     @cached_property
     def wall_p90_s(self) -> float:
         """90th percentile of the wall time [s]."""
-        return self._p90(self.moments.wall_s, self.moments.wall_s2)
+        return self._compute_p90_s(self.moments.wall_s, self.moments.wall_s2)
 
-    def _p90(self, mean_s: float, variance_s2: float) -> float:
-        return compute_p90_s(
-            undisturbed_s=self.run.undisturbed_s,
-            mean_s=mean_s,
-            variance_s2=variance_s2,
-            undisturbed=self.moments.undisturbed,
-        )
+    def _compute_p90_s(self, mean_s: float, variance_s2: float) -> float:
+        both = {"undisturbed_s": self.run.undisturbed_s, "undisturbed": self.moments.undisturbed}
+        return compute_p90_s(mean_s=mean_s, variance_s2=variance_s2, **both)
 
     def format_note(self, saves_share: float | None) -> str:
         """Format a sentence on preemptions and the savings against the same machine on demand."""
-        if saves_share is not None and saves_share <= 0.0:
-            return f"spot does not pay here: {self._taken}, and it costs no less than on demand"
-        saved = "" if saves_share is None else f", {100 * saves_share:.0f} % cheaper than on demand"
-        return f"spot: {self._taken}{saved}"
-
-    @cached_property
-    def _taken(self) -> str:
         count, life = self.moments.preemptions, self.hazard.up_hours
-        return f"preempted {count:.2g} times on average (mean lifetime {life:.3g} h, {self.hazard.basis})"
+        taken = f"preempted {count:.2g} times on average (mean lifetime {life:.3g} h, {self.hazard.basis})"
+        if saves_share is not None and saves_share <= 0.0:
+            return f"spot does not pay here: {taken}, and it costs no less than on demand"
+        saved = "" if saves_share is None else f", {100 * saves_share:.0f} % cheaper than on demand"
+        return f"spot: {taken}{saved}"
 
-    @cached_property
-    def price_free_json(self) -> dict[str, Any]:
-        """Price-independent part of `offers[].spot`."""
-        hazard, m = self.hazard, self.moments
+    def to_json(self, usd_per_hour: float | None, *, saves_share: float | None) -> dict[str, Any]:
+        """Return the entry `offers[].spot`; money at the offer's price, savings against the price on demand."""
+        hazard, moments = self.hazard, self.moments
+        cost_usd = None
+        if usd_per_hour is not None:
+            price = usd_per_hour / SECONDS_PER_HOUR
+            ends_s = {"expected": moments.billed_s, "p90": self.billed_p90_s}
+            cost_usd = {name: f"{time_s * price:.9f}" for name, time_s in ends_s.items()}
         return {
             "hours_to_preemption": hazard.up_hours,
             "median_hours_to_preemption": hazard.median_up_hours,
@@ -135,19 +132,8 @@ class PreemptionForecast(Frozen):
             "checkpoint_interval_s": self.interval_s,
             "checkpoint_s": self.run.save_s,
             "restart_s": self.run.restart_s,
-            "preemptions": m.preemptions,
-            "hours": {"expected": m.wall_s / SECONDS_PER_HOUR, "p90": self.wall_p90_s / SECONDS_PER_HOUR},
-        }
-
-    def to_json(self, usd_per_hour: float | None, *, saves_share: float | None) -> dict[str, Any]:
-        """Return the entry `offers[].spot`; money at the offer's price, savings against the price on demand."""
-        cost_usd = None
-        if usd_per_hour is not None:
-            price = usd_per_hour / SECONDS_PER_HOUR
-            ends_s = {"expected": self.moments.billed_s, "p90": self.billed_p90_s}
-            cost_usd = {name: f"{time_s * price:.9f}" for name, time_s in ends_s.items()}
-        return {
-            **self.price_free_json,
+            "preemptions": moments.preemptions,
+            "hours": {"expected": moments.wall_s / SECONDS_PER_HOUR, "p90": self.wall_p90_s / SECONDS_PER_HOUR},
             "cost_usd": cost_usd,
             "loses_to_on_demand": None if saves_share is None else saves_share <= 0.0,
             "saves_share": saves_share,
@@ -156,13 +142,7 @@ class PreemptionForecast(Frozen):
 
 @dataclass
 class PreemptionForecaster:
-    """Forecaster of preemptions, with a cache by preemption statistics.
-
-    Args:
-        facts: Preemption data of the catalog.
-        state_bytes: Size of a checkpoint: weights, optimizer and other state [bytes].
-        terms: Properties stated by the user.
-    """
+    """Forecaster of preemptions, with a cache by preemption statistics; a checkpoint holds the state."""
 
     facts: PreemptionData
     state_bytes: float
@@ -185,32 +165,27 @@ class PreemptionForecaster:
         from ..offers.spot import find_preemption_statistics
 
         hazard = find_preemption_statistics(offer, self.facts)
-        up_hours, median = hazard.up_hours, hazard.median_up_hours
         if self.terms.up_hours is not None:
-            up_hours, median = self.terms.up_hours, None
             hazard = replace(hazard, basis="given", source="--assume spot_life_h")
-        median_up_hours = None if median is None else median / offer.hosts
-        hazard = replace(hazard, up_hours=up_hours / offer.hosts, median_up_hours=median_up_hours)
+            hazard = replace(hazard, up_hours=self.terms.up_hours, median_up_hours=None)
+        median_hours = hazard.median_up_hours and hazard.median_up_hours / offer.hosts
+        hazard = replace(hazard, up_hours=hazard.up_hours / offer.hosts, median_up_hours=median_hours)
         key = (hazard, train_time_s.mid)
         if key not in self._known:
             self._known[key] = self._compute_forecast(hazard, train_time_s.mid)
         return self._known[key]
 
     def _compute_forecast(self, hazard: PreemptionStatistics, work_s: float) -> PreemptionForecast | None:
-        restart_s = self.terms.restart_s or self.facts.checkpoint.restart_s
-        median, longest = hazard.median_up_hours, hazard.life_hours_max
         mean_s = hazard.up_hours * SECONDS_PER_HOUR
-        law = build_lifetime_distribution(
-            mean_s=mean_s,
-            median_s=median and median * SECONDS_PER_HOUR,
-            longest_s=longest and longest * SECONDS_PER_HOUR,
+        median_s, longest_s = (
+            one and one * SECONDS_PER_HOUR for one in (hazard.median_up_hours, hazard.life_hours_max)
         )
-        interval_s = self.terms.interval_s or checkpoint_interval_s(save_s=self.save_s, mean_life_s=mean_s)
+        law = Lifetimes(mean_s=mean_s, median_s=median_s, longest_s=longest_s)
         run = split_into_segments(
             work_s=work_s,
-            interval_s=interval_s,
+            interval_s=self.terms.interval_s or checkpoint_interval_s(save_s=self.save_s, mean_life_s=mean_s),
             save_s=self.save_s,
-            restart_s=restart_s,
+            restart_s=self.terms.restart_s or self.facts.checkpoint.restart_s,
             wait_s=hazard.down_hours * SECONDS_PER_HOUR,
         )
         try:

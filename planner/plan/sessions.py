@@ -57,10 +57,6 @@ class Access(Frozen):
 
         An uncertain accelerator takes sessions / chance attempts.
 
-        Args:
-            sessions: Number of sessions [-].
-            machine_h: Machine hours [h].
-
         Example:
             >>> Access(hands_on_min=5.0, attention_share=0.05).own_hours(sessions=3, machine_h=30.0)
             1.75
@@ -73,9 +69,6 @@ class Access(Frozen):
 
         Days are filled one after the other; work beyond the weekly quota waits for the next week. An uncertain
         accelerator takes 1 / chance attempts, so the calendar time is divided by the chance.
-
-        Args:
-            machine_h: Machine hours [h].
 
         Example:
             >>> Access(hours_a_day=4.0).calendar_hours(10.0)   # two full days and two hours of the third

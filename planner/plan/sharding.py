@@ -13,7 +13,7 @@ from ..records import Frozen
 from .memory import FRAMEWORK_RESERVE_BYTES, TIGHT_FROM, MemoryVerdict, Remedy, compute_batch_bytes
 
 if TYPE_CHECKING:
-    from ..workload.model import DividedStep, LayerSizes, Memory, Workload
+    from ..workload.model import DividedStep, Workload
     from ..workload.ops import Op
     from .device_estimate import DeviceEstimate
 
@@ -52,22 +52,13 @@ class DeviceMemory(Frozen):
         return sum(getattr(self, part.name) for part in fields(self))
 
 
-def compute_shard_bytes(whole_bytes: int, *, devices: int) -> int:
-    """Return the shard of one device: ceil(whole / N) [bytes].
-
-    Example:
-        >>> compute_shard_bytes(100, devices=8)
-        13
-    """
-    return -(-whole_bytes // devices)
-
-
-def compute_in_flight_bytes(layer_bytes: tuple[int, ...], *, others_bytes: int) -> int:
+def compute_in_flight_bytes(layer_bytes: Sequence[int], *, others_bytes: int, sent_share: float = 1.0) -> int:
     """Return the size of the largest layers that are in flight at a time, at most what other devices hold [bytes].
 
     Args:
-        layer_bytes: Size of every layer as sent; empty if unknown, which counts all layers as in flight [bytes].
+        layer_bytes: Size of every layer; empty if unknown, which counts all layers as in flight [bytes].
         others_bytes: Size of the shards held by other devices [bytes].
+        sent_share: Size of a layer as sent, of that of its variables [-].
 
     Example:
         >>> compute_in_flight_bytes((10, 40, 20), others_bytes=1000)
@@ -75,21 +66,16 @@ def compute_in_flight_bytes(layer_bytes: tuple[int, ...], *, others_bytes: int) 
     """
     if not layer_bytes:
         return others_bytes
-    return min(sum(sorted(layer_bytes)[-LAYERS_IN_FLIGHT:]), others_bytes)
+    return min(sum(round(size * sent_share) for size in sorted(layer_bytes)[-LAYERS_IN_FLIGHT:]), others_bytes)
 
 
 def compute_device_memory(workload: Workload, sharding: Sharding, devices: int) -> DeviceMemory:
-    """Return the memory of one of N devices besides batch, activations and framework.
+    """Return the memory of one of N devices of all machines besides batch, activations and framework.
 
     ZeRO divides by N, stage by stage, optimizer state, gradients and weights (Rajbhandari et al., 2020, section
     5, figure 1). The variables are those of Keras: float32 in mixed precision, with copies of half the size that
     are gathered. Frozen parameters have no gradients and no optimizer state, and are divided with the weights.
     With tensor parallelism, variables and their gradients are divided as the layout says.
-
-    Args:
-        workload: The whole model, at the batch size of one device.
-        sharding: What is sharded.
-        devices: Devices of all machines, N [-].
     """
     memory, sizes, divided = workload.memory, workload.layer_sizes, workload.divided
     if sharding.divides_products and divided is not None:
@@ -102,40 +88,29 @@ def compute_device_memory(workload: Workload, sharding: Sharding, devices: int) 
             optimizer=held.optimizer,
             state=held.state,
         )
+
+    def keep(whole_bytes: int, *, is_divided: bool) -> int:
+        return -(-whole_bytes // devices) if is_divided else whole_bytes
+
+    weights, gradients = memory.parameter_bytes, memory.held_gradient_bytes(compiled=workload.compiled)
     frozen = 0 if sizes is None else min(sizes.frozen_bytes, memory.state_bytes)
-    whole = DeviceMemory(
-        weights=memory.parameter_bytes,
-        frozen=frozen,
-        gradients=memory.held_gradient_bytes(compiled=workload.compiled),
-        optimizer=memory.optimizer_bytes,
+    own_weights, own_frozen = (keep(whole, is_divided=sharding.shards_weights) for whole in (weights, frozen))
+    own_gradients = keep(gradients, is_divided=sharding.shards_gradients)
+    return DeviceMemory(
+        weights=own_weights,
+        frozen=own_frozen,
+        gradients=own_gradients,
+        optimizer=keep(memory.optimizer_bytes, is_divided=sharding.shards_optimizer),
         state=memory.state_bytes - frozen,
+        gathered=compute_in_flight_bytes(
+            () if sizes is None else sizes.parameter_bytes,
+            others_bytes=weights - own_weights + frozen - own_frozen,
+            sent_share=_compute_sent_share(workload),
+        ),
+        buffers=compute_in_flight_bytes(
+            () if sizes is None or not gradients else sizes.trainable_bytes, others_bytes=gradients - own_gradients
+        ),
     )
-    if devices <= 1 or not sharding.shards_optimizer:
-        return whole
-    found = replace(whole, optimizer=compute_shard_bytes(whole.optimizer, devices=devices))
-    if sharding.shards_gradients:
-        found = _shard_gradients(found, sizes, devices)
-    if sharding.shards_weights:
-        found = _shard_weights(found, workload, devices)
-    return found
-
-
-def _shard_gradients(whole: DeviceMemory, sizes: LayerSizes | None, devices: int) -> DeviceMemory:
-    kept = compute_shard_bytes(whole.gradients, devices=devices)
-    layers = () if sizes is None or not whole.gradients else sizes.trainable_bytes
-    buffers = compute_in_flight_bytes(layers, others_bytes=whole.gradients - kept)
-    return replace(whole, gradients=kept, buffers=buffers)
-
-
-def _shard_weights(whole: DeviceMemory, workload: Workload, devices: int) -> DeviceMemory:
-    weights = compute_shard_bytes(whole.weights, devices=devices)
-    frozen = compute_shard_bytes(whole.frozen, devices=devices)
-    others = whole.weights - weights + whole.frozen - frozen
-    layers = () if workload.layer_sizes is None else workload.layer_sizes.parameter_bytes
-    largest, share = sorted(layers)[-LAYERS_IN_FLIGHT:], _compute_sent_share(workload)
-    sent = tuple(round(size * share) for size in largest)
-    gathered = compute_in_flight_bytes(sent, others_bytes=others)
-    return replace(whole, weights=weights, frozen=frozen, gathered=gathered)
 
 
 def _compute_sent_share(workload: Workload) -> float:
@@ -149,12 +124,7 @@ def _compute_sent_share(workload: Workload) -> float:
 
 
 def build_traffic(workload: Workload, sharding: Sharding) -> ShardedTraffic:
-    """Return the traffic of one step: updated variables or gathered layers, and gradients.
-
-    Args:
-        workload: The whole model.
-        sharding: What is sharded.
-    """
+    """Return the traffic of one step: updated variables or gathered layers, and gradients."""
     memory, sizes = workload.memory, workload.layer_sizes
     gathered, share = float(memory.parameter_bytes), 1.0
     if sharding.shards_weights:
@@ -188,13 +158,7 @@ def build_device_workload(
 
     With ZeRO and FSDP, it processes its batch as a single device does, and updates its shard of the variables;
     with tensor parallelism, it runs the step of its own shapes. `state_bytes` of its memory contains gathered
-    weights and gradients in flight.
-
-    Args:
-        workload: The whole model, at the batch size of one device or replica.
-        sharding: What is sharded.
-        devices: Devices of all machines [-].
-        divide: `divide_update`, or a function that keeps its results.
+    weights and gradients in flight. `divide` is `divide_update`, or keeps its results.
     """
     if sharding == Sharding.NONE or (devices <= 1 and sharding.shards_optimizer):
         return workload
@@ -203,25 +167,16 @@ def build_device_workload(
     update_share = 1.0 / devices
     if sharding.divides_products and workload.divided is not None:
         source, update_share = workload.divided, 1.0
-    fused = source.fused_attention
+    kept = {
+        "parameter_bytes": found.weights,
+        "gradient_bytes": found.gradients,
+        "optimizer_bytes": found.optimizer,
+        "state_bytes": found.frozen + found.state + found.gathered + found.buffers,
+    }
+    memory, fused = replace(source.memory, **kept), source.fused_attention
     if fused is not None:
-        fused = replace(fused, ops=divide(fused.ops, update_share), memory=_build_memory(fused.memory, found))
-    return replace(
-        workload,
-        ops=divide(source.ops, update_share),
-        memory=_build_memory(source.memory, found),
-        fused_attention=fused,
-    )
-
-
-def _build_memory(memory: Memory, found: DeviceMemory) -> Memory:
-    return replace(
-        memory,
-        parameter_bytes=found.weights,
-        gradient_bytes=found.gradients,
-        optimizer_bytes=found.optimizer,
-        state_bytes=found.frozen + found.state + found.gathered + found.buffers,
-    )
+        fused = replace(fused, ops=divide(fused.ops, update_share), memory=replace(fused.memory, **kept))
+    return replace(workload, ops=divide(source.ops, update_share), memory=memory, fused_attention=fused)
 
 
 UNSHARDED = (Sharding.NONE,)
@@ -272,14 +227,7 @@ def find_least_devices(workload: Workload, *, limit_bytes: float) -> int | None:
 def find_sharding_remedy(
     workload: Workload, verdict: MemoryVerdict, *, sharding: Sharding, devices: int
 ) -> Remedy | None:
-    """Return the sharding that makes a step fit, on the devices of an offer or else on more; None if none does.
-
-    Args:
-        workload: The whole model as executed, at the batch size of one device.
-        verdict: Memory check of the step under the present sharding.
-        sharding: The present sharding.
-        devices: Devices of the offer [-].
-    """
+    """Return the sharding that makes a step fit, on the devices of an offer or else on more; None if none does."""
     available = verdict.available_bytes
     if verdict.verdict in (None, "fits") or available is None or workload.mode != "train":
         return None
@@ -304,15 +252,7 @@ def find_sharding_remedy(
 def list_memory_parts(
     workload: Workload, each: Workload, sharding: Sharding, devices: int, *, recomputed_bytes: int = 0
 ) -> dict[str, int]:
-    """Return the memory of one device by part; the parts add up to `memory_bytes` of an offer [bytes].
-
-    Args:
-        workload: The whole model as executed, at the batch size of one device or replica.
-        each: Workload of the device as executed.
-        sharding: What is sharded.
-        devices: Devices of the offer [-].
-        recomputed_bytes: Size of the activations that XLA recomputes to stay below its limit [bytes].
-    """
+    """Return the memory of one device by part; the parts add up to `memory_bytes` of an offer [bytes]."""
     found, memory = compute_device_memory(workload, sharding, devices), each.memory
     return {
         "weights": found.weights + found.frozen,

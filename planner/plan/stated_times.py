@@ -22,10 +22,6 @@ STATED = 0.1  # half of the relative interval: what was timed, and with which so
 def parse_step_times(texts: Iterable[str], names: AcceleratorNames) -> dict[str, float]:
     """Return step times by accelerator [s].
 
-    Args:
-        texts: Values of `--measured`.
-        names: Names and aliases of accelerators.
-
     Raises:
         UsageError: A text of another form, a time of zero, or an unknown accelerator.
     """
@@ -41,12 +37,7 @@ def parse_step_times(texts: Iterable[str], names: AcceleratorNames) -> dict[str,
 
 
 def build_stated_rows(step_s: Mapping[str, float], workload: Workload) -> tuple[ProfileRow, ...]:
-    """Return stated step times of a workload on one device as measurements.
-
-    Args:
-        step_s: Step times by accelerator [s].
-        workload: Workload at its own batch size.
-    """
+    """Return stated step times of a workload on one device as measurements."""
     if not step_s:
         return ()
     from ..predict.from_profile.predictor import ProfileRow

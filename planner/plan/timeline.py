@@ -7,14 +7,13 @@ training steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..units import GB, MEGA, Interval
-from .cost_terms import Bounds, CostTerms
-from .run_length import checkpoint_bytes, forward_share, session_count
+from .cost_terms import CostTerms
 from .sessions import ALWAYS, Access
 
 if TYPE_CHECKING:
@@ -27,17 +26,14 @@ if TYPE_CHECKING:
 TRAINING, EVALUATION, REWORK = "training", "evaluation", "rework and restarts"
 NOTHING = (0.0, 0.0, 0.0)
 NO_TIME = Interval(low=0.0, mid=0.0, high=0.0)
+LEAST_USEFUL_SHARE = 0.05  # useful share of a session that preparation nearly fills [-]
+# Share of the forward pass in a training step without operation data: the backward pass takes twice as long. [-]
+FORWARD_SHARE = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
 class TimelinePhase:
-    """Phase of a run on its machine.
-
-    Args:
-        item: Label in the bill.
-        time_s: Duration [s].
-        because: Basis of the duration, as a sentence.
-    """
+    """Phase of a run on its machine: its item in the bill, its duration [s], and the basis of that."""
 
     item: str
     time_s: Interval
@@ -68,36 +64,23 @@ class Timeline:
 
 
 class TimelineBuilder:
-    """Builder of timelines of a workload on offers; phases that do not depend on the offer are computed once.
-
-    Args:
-        workload: Workload of the run.
-        terms: Assumed durations.
-    """
+    """Builder of timelines of a workload on offers; phases that do not depend on the offer are computed once."""
 
     def __init__(self, workload: Workload, terms: CostTerms) -> None:
-        self.workload = workload
-        self.terms = terms
+        self.workload, self.terms = workload, terms
         self._before: dict[HostKind, tuple[tuple[TimelinePhase, ...], Interval]] = {}
 
     @cached_property
     def forward_shares(self) -> tuple[float, ...]:
         """Share of the forward pass in the FLOPs of a training step, by phase [-]."""
-        return tuple(forward_share(one) for one in self.workload.phases)
+        return tuple(compute_forward_share(one) for one in self.workload.phases)
 
-    def preparation(self, place: HostKind) -> tuple[tuple[TimelinePhase, ...], Interval]:
-        """Return the phases before the first step on a kind of host, and their sum [s]."""
-        if self.terms.costs is None:
-            return (), NO_TIME
-        if place not in self._before:
-            phases = (
-                *_from_assumption("boot", "boot_s", place, self.terms),
-                *_from_assumption("driver and image", "setup_s", place, self.terms),
-                *_download(place, self.terms),
-                _compilation(self.workload, self.terms),
-            )
-            self._before[place] = phases, sum((phase.time_s for phase in phases), NO_TIME)
-        return self._before[place]
+    @cached_property
+    def checkpoint_bytes(self) -> float:
+        """Size of a checkpoint: weights, state and optimizer [bytes]."""
+        memory, given = self.workload.memory, self.terms.given("checkpoint_gb")
+        kept = memory.parameter_bytes + memory.optimizer_bytes + memory.state_bytes
+        return kept if given is None else given * GB
 
     def build(
         self,
@@ -108,39 +91,69 @@ class TimelineBuilder:
         forecast: PreemptionForecast | None = None,
         runs: int = 1,
     ) -> Timeline | None:
-        """Return the timeline of the run on some devices; None if its step time is unknown.
-
-        Args:
-            device_estimate: Estimate with the step time.
-            place: Kind of host, which selects the assumptions.
-            access: Limits of sessions, days and weeks.
-            forecast: Forecast of preemptions; None if unknown or on demand.
-            runs: Number of equal runs [-].
-        """
+        """Return the timeline of the run on some devices; None if its step time is unknown."""
         train_time_s = device_estimate.train_time_s
         if train_time_s is None:
             return None
         phases = device_estimate.phases or (device_estimate,)
-        because = ", then ".join(map(_format_steps, phases))
         work = [
-            TimelinePhase(TRAINING, train_time_s, because),
+            TimelinePhase(TRAINING, train_time_s, ", then ".join(map(_format_steps, phases))),
             *self._list_passes(phases),
             *self._checkpoints(train_time_s, forecast),
         ]
-        before, ready_s = self.preparation(place)
+        before, ready_s = self._prepare(place)
         work_s = sum(phase.time_s.mid for phase in work)
-        sessions = session_count(work_s, preparation_s=ready_s.mid, session_s=access.session_s)
-        lost = _restarts(ready_s, sessions, self.terms)
+        sessions = count_sessions(work_s, preparation_s=ready_s.mid, session_s=access.session_s)
+        lost = self._restarts(ready_s, sessions)
+        waits_s = 0.0
         if forecast is not None:
             why = f"preempted {forecast.moments.preemptions:.2g} times on average, mean lifetime "
             why += f"{forecast.hazard.up_hours:.3g} h ({forecast.hazard.basis})"
             lost = [TimelinePhase(REWORK, train_time_s.scaled(forecast.rework_share), why)]
-        own = (*work, *lost, *_from_assumption("idle tail", "idle_tail_s", place, self.terms))
-        waits_s = 0.0 if forecast is None else runs * (train_time_s.mid * forecast.waiting_share)
+            waits_s = runs * (train_time_s.mid * forecast.waiting_share)
+        own = (*work, *lost, *self._assume("idle tail", "idle_tail_s", place))
         total_s = sum((phase.time_s for phase in own), ready_s)
         ends = (total_s.low, total_s.mid, total_s.high)
         low, mid, high = (access.compute_wall_s(runs * one) + waits_s for one in ends)
         return Timeline((*before, *own), total_s, Interval(low=low, mid=mid, high=high), runs * sessions)
+
+    def _prepare(self, place: HostKind) -> tuple[tuple[TimelinePhase, ...], Interval]:
+        """Return the phases before the first step on a kind of host, and their sum [s]."""
+        if self.terms.costs is None:
+            return (), NO_TIME
+        if place not in self._before:
+            phases = (
+                *self._assume("boot", "boot_s", place),
+                *self._assume("driver and image", "setup_s", place),
+                *self._download(place),
+                self._compilation(),
+            )
+            self._before[place] = phases, sum((phase.time_s for phase in phases), NO_TIME)
+        return self._before[place]
+
+    def _assume(self, item: str, key: str, place: HostKind) -> list[TimelinePhase]:
+        """Return a phase of an assumed duration; none without an assumption."""
+        bounds = self.terms.bounds(key, place)
+        return [] if bounds is None else [TimelinePhase(item, _interval(bounds), self.terms.because(key, place))]
+
+    def _download(self, place: HostKind) -> list[TimelinePhase]:
+        """Return the download of the data, size / rate, where its size is given."""
+        rate, size_gb = self.terms.bounds("download_mb_per_s", place), self.terms.given("dataset_gb")
+        if rate is None or size_gb is None or min(rate) <= 0:
+            return []
+        because = f"{size_gb:.3g} GB, as given; {self.terms.because('download_mb_per_s', place)}"
+        return [TimelinePhase("data download", _interval(size_gb * GB / (r * MEGA) for r in rate), because)]
+
+    def _compilation(self) -> TimelinePhase:
+        """Return start-up and compilation: a constant plus a time per product and convolution of the step."""
+        given, each_key = self.terms.given("compile_s"), "compile_s_per_contraction"
+        if given is not None:
+            return TimelinePhase("compile", _interval((given,) * 3), f"compile_s = {given:g}, as given")
+        base, each = (self.terms.bounds(key, "any") or NOTHING for key in ("compile_base_s", each_key))
+        programs = (one for one in self.workload.phases if one.compiled)
+        count = sum(one.programs * sum(1 for op in one.ops if op.m) for one in programs)
+        because = f"{count} products and convolutions; {self.terms.because(each_key, 'any')}"
+        return TimelinePhase("compile", _interval(b + count * e for b, e in zip(base, each, strict=True)), because)
 
     def _list_passes(self, phases: Sequence[DeviceEstimate]) -> list[TimelinePhase]:
         """Return the passes over the validation data, one per epoch, and those of `evaluate()` and `predict()`."""
@@ -177,15 +190,54 @@ class TimelineBuilder:
             return [TimelinePhase("checkpoints", time_s, because)]
         if self.terms.costs is None:
             return []
-        every = self.terms.bounds("checkpoint_every_s", "any") or (math.inf,) * 3
-        rate = self.terms.bounds("checkpoint_mb_per_s", "any") or (math.inf,) * 3
-        size = checkpoint_bytes(self.workload, self.terms)
-        fast, usual, slow = (size / (r * MEGA) if r else 0.0 for r in reversed(rate))
-        low, mid, high = train_time_s.low, train_time_s.mid, train_time_s.high
-        saves = _count_saves(mid, every[1])
-        times = (_count_saves(low, every[0]) * fast, saves * usual, _count_saves(high, every[2]) * slow)
-        because = f"{saves} of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
-        return [TimelinePhase("checkpoints", _interval(times), because)]
+        never = (math.inf,) * 3
+        every, rate = (
+            self.terms.bounds(key, "any") or never for key in ("checkpoint_every_s", "checkpoint_mb_per_s")
+        )
+        size = self.checkpoint_bytes
+        times = (train_time_s.low, train_time_s.mid, train_time_s.high)
+        saves = [
+            1 + (math.floor(time / pause) if pause > 0 else 0) for time, pause in zip(times, every, strict=True)
+        ]
+        each_s = [size / (r * MEGA) if r else 0.0 for r in reversed(rate)]
+        because = f"{saves[1]} of {size / GB:.2g} GB; {self.terms.because('checkpoint_every_s', 'any')}"
+        waits_s = _interval(count * save_s for count, save_s in zip(saves, each_s, strict=True))
+        return [TimelinePhase("checkpoints", waits_s, because)]
+
+    def _restarts(self, ready_s: Interval, sessions: int) -> list[TimelinePhase]:
+        """Return the overhead of restarted sessions: preparation and lost work of every session but the first."""
+        if sessions == 1 or self.terms.costs is None:
+            return []
+        pause = self.terms.bounds("checkpoint_every_s", "any") or NOTHING
+        lost = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
+        because = (
+            f"{sessions} sessions: each but the first restarts and repeats half a checkpoint interval on average"
+        )
+        return [TimelinePhase(REWORK, (ready_s + lost).scaled(sessions - 1), because)]
+
+
+def count_sessions(work_s: float, *, preparation_s: float, session_s: float | None) -> int:
+    """Return the number of sessions of some work: ceil(work / (session - preparation)) [-].
+
+    Args:
+        work_s: Time of the work itself [s].
+        preparation_s: Preparation at the start of every session [s].
+        session_s: Longest session, of which at least 5 % are left for work; None for no limit [s].
+
+    Example:
+        >>> count_sessions(90_000.0, preparation_s=3_200.0, session_s=12 * 3600.0)
+        3
+    """
+    if session_s is None or work_s + preparation_s <= session_s:
+        return 1
+    return math.ceil(work_s / max(session_s - preparation_s, LEAST_USEFUL_SHARE * session_s))
+
+
+def compute_forward_share(workload: Workload) -> float:
+    """Return the share of the forward pass in the FLOPs of a training step [-]."""
+    total = workload.flops_per_step
+    forward = sum(op.flops * op.count for op in workload.ops if op.phase == "forward")
+    return forward / total if 0 < forward < total else FORWARD_SHARE
 
 
 def _format_steps(device_estimate: DeviceEstimate) -> str:
@@ -195,51 +247,7 @@ def _format_steps(device_estimate: DeviceEstimate) -> str:
     return f"{steps} of {-(-run.global_batch_size // run.replicas)} samples a device"
 
 
-def _from_assumption(item: str, key: str, place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
-    """Return a phase of an assumed duration; none without an assumption."""
-    bounds = terms.bounds(key, place)
-    return [] if bounds is None else [TimelinePhase(item, _interval(bounds), terms.because(key, place))]
-
-
-def _download(place: HostKind, terms: CostTerms) -> list[TimelinePhase]:
-    """Return the download of the data, size / rate, where its size is given."""
-    rate, size_gb = terms.bounds("download_mb_per_s", place), terms.given("dataset_gb")
-    if rate is None or size_gb is None or min(rate) <= 0:
-        return []
-    fast, usual, slow = (size_gb * GB / (r * MEGA) for r in reversed(rate))
-    because = f"{size_gb:.3g} GB, as given; {terms.because('download_mb_per_s', place)}"
-    return [TimelinePhase("data download", _interval((fast, usual, slow)), because)]
-
-
-def _compilation(workload: Workload, terms: CostTerms) -> TimelinePhase:
-    """Return start-up and compilation: a constant plus a time per product and convolution of the step."""
-    given = terms.given("compile_s")
-    if given is not None:
-        return TimelinePhase("compile", _interval((given, given, given)), f"compile_s = {given:g}, as given")
-    base = terms.bounds("compile_base_s", "any") or NOTHING
-    each = terms.bounds("compile_s_per_contraction", "any") or NOTHING
-    count = sum(one.programs * sum(1 for op in one.ops if op.m) for one in workload.phases if one.compiled)
-    low, mid, high = (b + count * e for b, e in zip(base, each, strict=True))
-    because = f"{count} products and convolutions; {terms.because('compile_s_per_contraction', 'any')}"
-    return TimelinePhase("compile", _interval((low, mid, high)), because)
-
-
-def _count_saves(time_s: float, pause_s: float) -> int:
-    """Return the number of checkpoints for some work, including the final one [-]."""
-    return 1 + (math.floor(time_s / pause_s) if pause_s > 0 else 0)
-
-
-def _restarts(ready_s: Interval, sessions: int, terms: CostTerms) -> list[TimelinePhase]:
-    """Return the overhead of restarted sessions: preparation and lost work of every session but the first."""
-    if sessions == 1 or terms.costs is None:
-        return []
-    pause = terms.bounds("checkpoint_every_s", "any") or NOTHING
-    lost = Interval(low=0.0, mid=pause[1] / 2, high=max(pause) / 2)
-    because = f"{sessions} sessions: each but the first restarts and repeats half a checkpoint interval on average"
-    return [TimelinePhase(REWORK, (ready_s + lost).scaled(sessions - 1), because)]
-
-
-def _interval(bounds: Bounds) -> Interval:
+def _interval(bounds: Iterable[float]) -> Interval:
     """Return three numbers as an interval, sorted because users may give them in any order."""
     low, mid, high = sorted(bounds)
     return Interval(low=low, mid=mid, high=high)

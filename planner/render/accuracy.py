@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..records import to_plain
 from .output import Column
 
 if TYPE_CHECKING:
     from ..plan.accuracy import Scoreboard
-    from ..predict.scores import Summary
 
 Scores = Mapping[str, Any]
 GROUPS = ("source", "accelerator", "precision", "stack", "network", "model")
@@ -63,17 +61,14 @@ def _build_decision_columns() -> tuple[Column, ...]:
     )
 
 
-def _build_row(scope: str, name: str, summary: Summary) -> dict[str, Any]:
-    return {"scope": scope, "name": name, **to_plain(summary)}
-
-
 def build_scoreboard_rows(board: Scoreboard) -> list[dict[str, Any]]:
     """Build the rows of one setting: overall, by accelerator, by model, and by baseline."""
     scores = board.to_json()
     rows = [{"scope": "all", "name": "gpuplan", **scores["summary"]}] if scores["summary"] else []
-    rows += [_build_row("accelerator", name, summary) for name, summary in board.by_accelerator().items()]
-    rows += [_build_row("model", name, summary) for name, summary in board.by_model().items()]
-    return rows + [_build_row("rule of thumb", name, summary) for name, summary in board.baselines.items()]
+    groups = {"accelerator": "by_accelerator", "model": "by_model", "rule of thumb": "rules_of_thumb"}
+    for scope, key in groups.items():
+        rows += [{"scope": scope, "name": name, **summary} for name, summary in scores[key].items()]
+    return rows
 
 
 def build_setting_rows(settings: Mapping[str, Scores]) -> list[dict[str, Any]]:

@@ -6,13 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from gpuplan.plan.checkpoints import (
-    CensoredDistribution,
-    Exponential,
-    LifetimeDistribution,
-    LogNormal,
-    SegmentedRun,
-)
+from gpuplan.plan.checkpoints import Lifetimes, SegmentedRun
 
 __all__ = ["SimulatedRuns", "draw_lifetimes", "simulate"]
 
@@ -34,7 +28,7 @@ class SimulatedRuns:
     preemptions: float
 
 
-def simulate(run: SegmentedRun, law: LifetimeDistribution, *, runs: int, seed: int = 0) -> SimulatedRuns:
+def simulate(run: SegmentedRun, law: Lifetimes, *, runs: int, seed: int = 0) -> SimulatedRuns:
     """Simulate runs; the same seed gives the same result.
 
     Args:
@@ -71,11 +65,10 @@ def simulate(run: SegmentedRun, law: LifetimeDistribution, *, runs: int, seed: i
     )
 
 
-def draw_lifetimes(law: LifetimeDistribution, generator: Any, count: int) -> Any:
+def draw_lifetimes(law: Lifetimes, generator: Any, count: int) -> Any:
     """Draw random lifetimes [s]."""
-    if isinstance(law, CensoredDistribution):
-        return draw_lifetimes(law.law, generator, count).clip(max=law.longest_s)
-    if isinstance(law, LogNormal):
-        return generator.lognormal(math.log(law.median_s), law.sigma, count)
-    assert isinstance(law, Exponential)
-    return generator.exponential(law.mean_s, count)
+    if law.median_s is None:
+        lives = generator.exponential(law.mean_s, count)
+    else:
+        lives = generator.lognormal(math.log(law.median_s), law.sigma, count)
+    return lives.clip(max=law.longest_s)

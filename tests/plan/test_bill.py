@@ -119,7 +119,7 @@ def test_the_lines_add_up_to_the_total(price: Decimal, short_s: float, percent: 
     fees = Fees(
         minimum_billed_s=minimum_s,
         disk_usd_per_hour=(0.01, 0.02, 0.03),
-        egress_usd=(0.1, 0.1, 0.1),
+        egress_usd=0.1,
         discount=Decimal(percent) / 100,
         tax=Decimal(percent) / 100,
     )

@@ -10,7 +10,7 @@ from factories import make_accelerator, make_offer, make_product, make_selection
 from gpuplan.offers.rows import Accelerator
 from gpuplan.plan.estimate_workload import estimate_workload
 from gpuplan.plan.question import Question
-from gpuplan.plan.run_length import compute_run_length, compute_weak_run_length
+from gpuplan.plan.run_length import compute_run_length
 from gpuplan.predict.step_time import NoPrediction, StepTime
 from gpuplan.units import Interval
 from gpuplan.workload.model import Workload
@@ -168,9 +168,9 @@ def test_a_shared_batch_is_the_same_training_everywhere(
 ) -> None:
     """Law: strong scaling keeps steps and samples per step; weak scaling never takes more steps."""
     run = {"batch_size": batch_size, "samples": samples, "epochs": epochs, "steps": None}
-    one = compute_weak_run_length(**run, devices=1)
+    one = compute_run_length(make_workload(**run), 1, "weak")
     shared = compute_run_length(make_workload(**run), devices, "strong")
-    own = compute_weak_run_length(**run, devices=devices)
+    own = compute_run_length(make_workload(**run), devices, "weak")
 
     assert (shared.steps, shared.global_batch_size) == (one.steps, one.global_batch_size)
     assert own.steps <= one.steps

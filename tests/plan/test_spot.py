@@ -20,13 +20,9 @@ from gpuplan.offers.spot import (
     load_preemption_data,
 )
 from gpuplan.plan.checkpoints import (
-    CensoredDistribution,
-    Exponential,
-    LifetimeDistribution,
-    LogNormal,
+    Lifetimes,
     RunMoments,
     SegmentedRun,
-    build_lifetime_distribution,
     checkpoint_interval_s,
     compute_exponential_moments,
     compute_p90_s,
@@ -83,7 +79,7 @@ def test_the_closed_form_is_within_two_percent_of_ten_thousand_runs(life_hours: 
     within 5 and 8 %."""
     run = run_of(hours, life_hours * HOUR_S)
     moments = compute_exponential_moments(run, mean_life_s=life_hours * HOUR_S)
-    played = simulate(run, Exponential(life_hours * HOUR_S), runs=10_000, seed=1)
+    played = simulate(run, Lifetimes(mean_s=life_hours * HOUR_S), runs=10_000, seed=1)
 
     assert moments.billed_s == pytest.approx(played.billed_s, rel=0.02)
     assert moments.wall_s == pytest.approx(played.wall_s, rel=0.02)
@@ -103,7 +99,7 @@ def test_heavy_tails_follow_the_recursion_and_not_the_closed_form(who: str, hour
     not know that most lives end early.
     """
     mean_h, median_h = WATCHED[who]
-    law = LogNormal(mean_h * HOUR_S, median_h * HOUR_S)
+    law = Lifetimes(mean_s=mean_h * HOUR_S, median_s=median_h * HOUR_S)
     run = run_of(hours, law.mean_s)
     played = simulate(run, law, runs=10_000, seed=2)
     moments = compute_run_moments(run, law)
@@ -121,7 +117,7 @@ def test_the_recursion_and_the_closed_form_agree_where_both_hold() -> None:
     run = run_of(3.0, 2.0 * HOUR_S)
     closed, recursed = (
         compute_exponential_moments(run, mean_life_s=2.0 * HOUR_S),
-        compute_renewal_moments(run, Exponential(2.0 * HOUR_S)),
+        compute_renewal_moments(run, Lifetimes(mean_s=2.0 * HOUR_S)),
     )
 
     for name in ("billed_s", "billed_s2", "wall_s", "wall_s2", "preemptions", "undisturbed"):
@@ -132,7 +128,7 @@ def test_a_rule_of_24_hours_ends_every_life() -> None:
     """A machine that nothing else takes back: 60 h of work need three of them, two restarts and lost
     segments.
     """
-    law = CensoredDistribution(Exponential(1e6 * HOUR_S), 24.0 * HOUR_S)
+    law = Lifetimes(mean_s=1e6 * HOUR_S, longest_s=24.0 * HOUR_S)
     run = split_into_segments(work_s=60 * HOUR_S, interval_s=HOUR_S, save_s=30.0, restart_s=300.0, wait_s=0.0)
 
     moments = compute_run_moments(run, law)
@@ -144,13 +140,13 @@ def test_a_rule_of_24_hours_ends_every_life() -> None:
 @pytest.mark.parametrize(
     "law",
     [
-        Exponential(5.0),
-        LogNormal(5.0, 2.0),
-        CensoredDistribution(LogNormal(5.0, 2.0), 4.0),
-        CensoredDistribution(Exponential(5.0), 4.0),
+        Lifetimes(mean_s=5.0),
+        Lifetimes(mean_s=5.0, median_s=2.0),
+        Lifetimes(mean_s=5.0, median_s=2.0, longest_s=4.0),
+        Lifetimes(mean_s=5.0, longest_s=4.0),
     ],
 )
-def test_partial_moments_are_those_of_the_draws(law: LifetimeDistribution) -> None:
+def test_partial_moments_are_those_of_the_draws(law: Lifetimes) -> None:
     """A million draws: share, mean and square below 3 and below 6, within 1 %."""
     import numpy as np
 
@@ -376,7 +372,7 @@ def test_a_run_that_can_never_end_has_no_outlook() -> None:
 def test_machines_that_end_before_they_restart_never_finish() -> None:
     """Every life ends within 600 s, and a restart with the first of two segments takes 700 s: infinite."""
     run = SegmentedRun(count=2, segment_s=400.0, restart_s=300.0, save_s=10.0, wait_s=60.0)
-    found = compute_renewal_moments(run, CensoredDistribution(Exponential(200.0), 600.0))
+    found = compute_renewal_moments(run, Lifetimes(mean_s=200.0, longest_s=600.0))
 
     assert (found.billed_s, found.wall_s, found.preemptions) == (math.inf,) * 3
 
@@ -389,8 +385,8 @@ def test_terms_must_be_positive() -> None:
 
 def test_only_a_median_far_below_the_mean_is_a_heavy_tail() -> None:
     """The median of an exponential life is 0.69 of its mean."""
-    assert isinstance(build_lifetime_distribution(mean_s=10.0, median_s=6.9), Exponential)
-    assert isinstance(build_lifetime_distribution(mean_s=10.0, median_s=3.0), LogNormal)
+    assert Lifetimes(mean_s=10.0, median_s=6.9).sigma == 0.0
+    assert Lifetimes(mean_s=10.0, median_s=3.0).sigma == pytest.approx(math.sqrt(2 * math.log(10 / 3)))
 
 
 # --- distributions of lives, against SciPy -------------------------------------------------------------
@@ -403,8 +399,11 @@ def test_distributions_of_lives_are_those_of_scipy(life_h: float) -> None:
     SciPy is the reference and not the implementation: importing `scipy.stats` takes longer than an estimate.
     """
     mean, median, time = 1.9 * HOUR_S, HOUR_S, life_h * HOUR_S
-    heavy = LogNormal(mean, median)
-    pairs = [(Exponential(mean), stats.expon(scale=mean)), (heavy, stats.lognorm(s=heavy.sigma, scale=median))]
+    heavy = Lifetimes(mean_s=mean, median_s=median)
+    pairs = [
+        (Lifetimes(mean_s=mean), stats.expon(scale=mean)),
+        (heavy, stats.lognorm(s=heavy.sigma, scale=median)),
+    ]
     for ours, theirs in pairs:
         square = theirs.expect(lambda life: (life / HOUR_S) ** 2, lb=0.0, ub=time, limit=200)
         reference = (theirs.cdf(time), theirs.expect(lb=0.0, ub=time, limit=200), square * HOUR_S**2)
