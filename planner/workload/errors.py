@@ -83,6 +83,8 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
         doing: Progress of the code (`failed before fit()`).
         folders: Folders of the user's files, to locate the line of the error.
     """
+    from .missing_data import build_missing_data_error
+
     line = find_user_line(error, folders)
     where, script = line or name, name.split("?", 1)[0]
     backend = _find_required_backend(error, folders)
@@ -98,8 +100,9 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
             hint=f"install `{error.name}` where gpuplan is installed{suggest_function(script)}",
         )
     at = f" ({line})" if line is not None else ""
-    fault = f"{type(error).__name__}: {to_one_line(error)}"
-    return CaptureError(f"{name} {doing}{at}: {fault}", hint=_build_hint(error, script))
+    fault = f"{name} {doing}{at}: {type(error).__name__}: {to_one_line(error)}"
+    missing = build_missing_data_error(error, fault=fault, line=line, script=script, folders=folders)
+    return missing or CaptureError(fault, hint=_build_hint(error, script))
 
 
 def suggest_function(script: str) -> str:
@@ -114,8 +117,6 @@ def _build_hint(error: BaseException, script: str) -> str:
         return f"gpuplan withholds most environment variables; `GPUPLAN_SCRIPT_ENV={error.args[0]}` passes this on"
     if isinstance(error, EOFError):
         return f"it waits for input(), which gpuplan does not provide; {WAY_OUT.format(name=script)}"
-    if isinstance(error, OSError):
-        return f"if its data cannot be reached here, {WAY_OUT.format(name=script)} and pass `--samples`"
     return f"run `python {script}` to see the full traceback, or {WAY_OUT.format(name=script)}"
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -89,10 +90,13 @@ def build_and_use(
     from ..build.from_reference import build_model
     from .follow import SingleFit
     from .run_script import follow_script, skip_pretrained_weights
+    from .stand_in_data import StandInData
 
     validate_names(loss=options.loss, optimizer=options.optimizer)
     folder = reference.folder(base)
     skip_pretrained_weights()
+    terms = replace(options.script.data, samples=options.samples)
+    StandInData(terms, folder=Path(tempfile.mkdtemp(prefix="gpuplan-")), own=folder).install()
     if reference.kind == "script" and reference.path is not None:
 
         def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
