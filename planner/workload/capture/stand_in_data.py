@@ -64,7 +64,7 @@ class StandInData:
 
     def note(self, what: str, data: PublicData) -> None:
         """Record that a public data set was stood in for."""
-        has_words = any(field.dtype in ("string", "sequence") for field in data.fields)
+        has_words = any(field.dtype in ("string", "sequence") and field.shape[0] != 1 for field in data.fields)
         self._add_note(f"its shapes, types and number of samples stand in for it{PLACEHOLDERS * has_words}", what)
 
     def _add_note(self, what: str, name: str) -> None:
@@ -131,7 +131,7 @@ class StandInData:
 
     def _replace_folders(self) -> None:
         """Replace the listing of files by `image_dataset_from_directory` and the like, and of generators."""
-        listing = import_module("keras.src.utils.dataset_utils")
+        listing: Any = import_module("keras.src.utils.dataset_utils")
         index = listing.index_directory
 
         @wraps(index)
