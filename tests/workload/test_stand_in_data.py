@@ -422,13 +422,13 @@ ARGUMENTS = "after `--`, as in `gpuplan estimate train.py -- --data PLACE`"
 @pytest.mark.parametrize(
     ("body", "message", "hint"),
     [
-        ("np.load('x.npy')", "train.py, line 12: there is no `x.npy` in", SMALL),
-        ("import pandas\npandas.read_csv('a/b.csv')", "line 13: there is no `a/b.csv` in", SMALL),
-        ("open('/nowhere/data.bin')", "line 12: there is no `/nowhere/data.bin`", "put it there"),
+        ("np.load('x.npy')", "train.py, line 11: there is no `x.npy` in", SMALL),
+        ("import pandas\npandas.read_csv('a/b.csv')", "line 12: there is no `a/b.csv` in", SMALL),
+        ("open('/nowhere/data.bin')", "line 11: there is no `/nowhere/data.bin`", "put it there"),
         ("os.listdir('photos')", "there is no `photos` in", "run gpuplan where it is"),
         ("import argparse\nopen('x.txt')", "there is no `x.txt`", ARGUMENTS),
         ("open(os.path.basename(__file__))", "there is no `train.py`", "beside the script: run gpuplan in"),
-        (f"{FUNCTIONS}if __name__ == '__main__':\n    read()", "line 20: there is no `x.npy`", WITHOUT),
+        (f"{FUNCTIONS}if __name__ == '__main__':\n    read()", "line 19: there is no `x.npy`", WITHOUT),
         (
             f"{FUNCTIONS}read()",
             "no `x.npy`",

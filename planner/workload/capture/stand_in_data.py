@@ -65,11 +65,14 @@ class StandInData:
     def note(self, what: str, data: PublicData) -> None:
         """Record that a public data set was stood in for."""
         has_words = any(field.dtype in ("string", "sequence") and field.shape[0] != 1 for field in data.fields)
-        self._add_note(f"its shapes, types and number of samples stand in for it{PLACEHOLDERS * has_words}", what)
+        self._note_missing(f"its shapes, types and sizes stand in for it{PLACEHOLDERS * has_words}", what)
 
-    def _add_note(self, what: str, name: str) -> None:
+    def _note_missing(self, what: str, name: str) -> None:
         how = "could not be loaded" if self.terms.downloads else "was not downloaded"
-        self._notes[f"{name} {how}: {what}"] = None
+        self._note(f"{name} {how}: {what}")
+
+    def _note(self, note: str) -> None:
+        self._notes[note] = None
 
     # --- functions of Keras -------------------------------------------------------------------------------
 
@@ -86,7 +89,7 @@ class StandInData:
             bound.apply_defaults()
             self.note(f"keras.datasets.{name}", data)
             if bound.arguments.get("maxlen"):
-                self._notes[f"samples longer than `maxlen`, which keras.datasets.{name} drops, are counted"] = None
+                self._note(f"samples longer than `maxlen`, which keras.datasets.{name} drops, are counted")
             return build_keras_data(data, bound.arguments)
 
         _replace(f"datasets.{name}", "load_data", _or_else(module.load_data, build))
@@ -117,12 +120,12 @@ class StandInData:
         path = self.folder / stem
         if text is not None:
             path.write_text(build_text(text.content, text.sizes["characters"]), encoding="utf-8", newline="\n")
-            self._add_note("a text of its length and characters stands in for it", name)
+            self._note_missing("a text of its length and characters stands in for it", name)
         elif archive is not None and (extract or untar):
             path = self.folder / (f"{stem.partition('.')[0]}_extracted" if fname and "." in stem else stem)
             if not path.exists():
                 write_folder(path, archive.sizes, ending=archive.content)
-            self._add_note("equal files, as many as it has, stand in for it", name)
+            self._note_missing("equal files, as many as it has, stand in for it", name)
         else:
             return None
         return str(path)
@@ -148,7 +151,7 @@ class StandInData:
         @wraps(start)
         def __init__(made: Any, directory: Any, generator: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             bound = inspect.signature(start).bind(made, directory, generator, *args, **kwargs).arguments
-            usual = {None: [""], "binary": ["class_0", "class_1"]}.get(bound.get("class_mode", ""))
+            usual = {None: ["all"], "binary": ["class_0", "class_1"]}.get(bound.get("class_mode", ""))
             classes = bound.get("classes") or usual
             start(made, self._find_folder(directory, ".jpg", classes, None), generator, *args, **kwargs)
 
@@ -170,7 +173,7 @@ class StandInData:
         write_folder(folder, per_class, ending=ending)
         of = f" of {len(names)} classes" if len(names) > 1 else ""
         part = f" ({share:.0%} of `--samples`, assumed)" if share < 1 and samples is None else ""
-        self._notes[f"the folder `{path}` is missing or empty: {count} stand-ins{of} take its place{part}"] = None
+        self._note(f"the folder `{path}` is missing or empty: {count} stand-ins{of} take its place{part}")
         return str(folder)
 
     def _refuse_folder(self, path: str, *, needs_classes: bool, needs_samples: bool) -> NoReturn:

@@ -122,7 +122,7 @@ class _Builder:
         self.info = SimpleNamespace(
             name=self.name,
             full_name=self.name,
-            features=_Features({field.name: _Feature(field) for field in data.fields}),
+            features={field.name: _Feature(field) for field in data.fields},
             splits=_Splits(data),
             supervised_keys=(first.name, others[0].name) if others else None,
         )
@@ -188,16 +188,6 @@ class _Feature:
 
     def str2int(self, name: str) -> int:
         return self.names.index(name)
-
-
-class _Features(dict[str, _Feature]):
-    @property
-    def shape(self) -> dict[str, Any]:
-        return {name: feature.shape for name, feature in self.items()}
-
-    @property
-    def dtype(self) -> dict[str, Any]:
-        return {name: feature.dtype for name, feature in self.items()}
 
 
 class _Splits(dict[str, Any]):
