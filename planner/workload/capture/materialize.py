@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -72,6 +71,7 @@ def build_and_use(
     use: Callable[[ExecutableModel], NoReturn],
     *,
     base: Path,
+    scratch: Path,
     options: WorkloadOptions,
     argv: Sequence[str] = (),
 ) -> NoReturn:
@@ -81,6 +81,7 @@ def build_and_use(
         reference: A script, function, application or saved model.
         use: Function that receives the model; must end the process or raise.
         base: Base folder of references.
+        scratch: Temporary folder.
         options: Batch size, loss, optimizer and mode.
         argv: Arguments of a script.
 
@@ -96,11 +97,12 @@ def build_and_use(
     folder = reference.folder(base)
     skip_pretrained_weights()
     terms = replace(options.script.data, samples=options.samples)
-    StandInData(terms, folder=Path(tempfile.mkdtemp(prefix="gpuplan-")), own=folder).install()
+    stand_ins = StandInData(terms, folder=scratch, own=folder).install()
     if reference.kind == "script" and reference.path is not None:
 
         def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
-            run = RunProperties(text=reference.text, feed=read_fit_inputs(arguments), folders=(str(folder),))
+            feed, notes = read_fit_inputs(arguments), stand_ins.notes
+            run = RunProperties(text=reference.text, feed=feed, folders=(str(folder),), notes=notes)
             use(build_executable(model, run, options, arguments))
 
         calls = SingleFit(on_fit, fit_call=options.fit_call, own=folder)
@@ -114,7 +116,7 @@ def build_executable(
     model: Any, run: RunProperties, options: WorkloadOptions, arguments: dict[str, Any] | None
 ) -> ExecutableModel:
     """Build an executable model, compiled if necessary; `arguments` are those of the script's fit()."""
-    notes: list[str] = []
+    notes = list(run.notes)
     batch_size = resolve_batch_size(model, run, options, notes)
     feed = run.feed
     try:
