@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..errors import GpuplanError
+from .missing_data import describe_missing_data
 
 # Backend of the tracing child; the user's code may have changed KERAS_BACKEND.
 TRACED_ON = "GPUPLAN_TRACED_ON"
@@ -83,8 +84,6 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
         doing: Progress of the code (`failed before fit()`).
         folders: Folders of the user's files, to locate the line of the error.
     """
-    from .missing_data import build_missing_data_error
-
     line = find_user_line(error, folders)
     where, script = line or name, name.split("?", 1)[0]
     backend = _find_required_backend(error, folders)
@@ -101,8 +100,9 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
         )
     at = f" ({line})" if line is not None else ""
     fault = f"{name} {doing}{at}: {type(error).__name__}: {to_one_line(error)}"
-    missing = build_missing_data_error(error, fault=fault, line=line, script=script, folders=folders)
-    return missing or CaptureError(fault, hint=_build_hint(error, script))
+    missing = describe_missing_data(error, where=where, script=script, folders=folders, is_own=is_own_file)
+    message, hint = missing or ("", _build_hint(error, script))
+    return CaptureError(message or fault, hint=hint)
 
 
 def suggest_function(script: str) -> str:

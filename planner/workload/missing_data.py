@@ -6,12 +6,11 @@ import ast
 import os
 import re
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from urllib.error import URLError
 
-from .errors import CaptureError, is_own_file
 from .script_text import list_builders
 
 # Modules that load data from elsewhere, by the end of their path or a folder in it.
@@ -35,29 +34,32 @@ def is_from_loader(error: BaseException) -> bool:
     )
 
 
-def build_missing_data_error(
-    error: BaseException, *, fault: str, line: str | None, script: str, folders: Sequence[str]
-) -> CaptureError | None:
-    """Convert an error that missing data caused; None for other errors.
+def describe_missing_data(
+    error: BaseException, *, where: str, script: str, folders: Sequence[str], is_own: Callable[[str, str], bool]
+) -> tuple[str, str] | None:
+    """Return the message (empty to keep that of the error) and the hint for missing data; None for other errors.
 
     Args:
         error: The exception.
-        fault: Message of the error with what the code was doing.
-        line: Line of the user's file.
+        where: Line of the user's file, or the script.
         script: Script as the user named it.
         folders: Folders of the user's files; the script is in the first.
+        is_own: Function that returns whether a file lies in such a folder.
     """
-    path = Path(folders[0] if folders else ".", os.path.basename(script))
-    without = _suggest_without_data(error, script, path, folders) if script.endswith(".py") else ""
-    if is_from_loader(error):
-        ways = [_suggest_download(error), without]
-        return CaptureError(fault, hint="; or ".join(filter(None, ways)))
-    name = _find_missing_file(error)
-    if name is None:
+    name = None if is_from_loader(error) else _find_missing_file(error)
+    if name is None and not is_from_loader(error):
         return None
-    at = "" if os.path.isabs(name) else f" in {os.getcwd()}"
-    ways = [_suggest_place(name, script, path), without]
-    return CaptureError(f"{line or script}: there is no `{name}`{at}", hint="; or ".join(filter(None, ways)))
+    path = Path(folders[0] if folders else ".", os.path.basename(script))
+    frames = [
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if any(is_own(frame.f_code.co_filename, folder) for folder in folders)
+    ]
+    without = _suggest_without_data(frames, script, path) if script.endswith(".py") else ""
+    first = _suggest_download(error) if name is None else _suggest_place(name, script, path)
+    at = "" if os.path.isabs(name or "") else f" in {os.getcwd()}"
+    message = "" if name is None else f"{where}: there is no `{name}`{at}"
+    return message, "; or ".join(filter(None, (first, without)))
 
 
 def _find_missing_file(error: BaseException) -> str | None:
@@ -94,16 +96,11 @@ def _suggest_place(name: str, script: str, path: Path) -> str:
     return "put it there, or run gpuplan where it is"
 
 
-def _suggest_without_data(error: BaseException, script: str, path: Path, folders: Sequence[str]) -> str:
+def _suggest_without_data(frames: Sequence[tuple[FrameType, int]], script: str, path: Path) -> str:
     """Return the command that plans a model of a script without its data; empty if the script has none such.
 
     A function is called after the file was imported, which must not load the same data.
     """
-    frames = [
-        (frame, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if any(is_own_file(frame.f_code.co_filename, folder) for folder in folders)
-    ]
     builders = _list_without_data(path, [frame for frame, _ in frames])
     if not builders:
         return ""

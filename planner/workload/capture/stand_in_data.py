@@ -16,12 +16,14 @@ from ..errors import CaptureError, find_own_frame
 from ..missing_data import SWITCH, is_from_loader
 from ..options import DataTerms
 from .public_data import DataField, PublicData, find_public_data, read_public_data
+from .stand_in_datasets import replace_hugging_face, replace_tfds
 from .stand_in_files import build_text, write_folder
 from .training_calls import call_after_import
 
 # Packages by which Keras offers its functions; the last is that of `tf.keras`.
 KERAS_PACKAGES = ("keras.src", "keras", "keras._tf_keras.keras")
 SMALL_SAMPLES = 600  # of `california_housing` [-]
+BRIGHTEST = 255
 COARSE_CLASSES = 20  # of `cifar100` [-]
 HELD_OUT_NAMES = ("val", "test", "dev", "eval")
 HELD_OUT_SHARE = 0.2
@@ -49,8 +51,6 @@ class StandInData:
 
     def install(self) -> StandInData:
         """Replace the functions from now on."""
-        from .stand_in_datasets import replace_hugging_face, replace_tfds
-
         if not self.terms.downloads:
             _refuse_downloads()
         for library, name in read_public_data():
@@ -58,8 +58,8 @@ class StandInData:
                 self._replace_keras_data(name)
         self._replace_get_file()
         self._replace_folders()
-        replace_tfds(self)
-        call_after_import("datasets", partial(replace_hugging_face, self))
+        replace_tfds(self.note)
+        call_after_import("datasets", partial(replace_hugging_face, self.note))
         return self
 
     def note(self, what: str, data: PublicData) -> None:
@@ -262,7 +262,9 @@ def build_array(field: DataField, samples: int) -> Any:
         return np.random.default_rng(0).random((samples, *sizes)).astype(field.dtype)
     if len(sizes) > 2 and keras.config.image_data_format() == "channels_first":
         sizes = [sizes[-1], *sizes[:-1]]
-    return np.zeros((samples, *sizes), field.dtype)
+    pixels = np.zeros((samples, *sizes), field.dtype)
+    pixels[:1] = BRIGHTEST  # a script may divide by it
+    return pixels
 
 
 def _build_sequences(field: DataField, samples: int, *, given: dict[str, Any]) -> Any:

@@ -9,27 +9,25 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import CaptureError
 from .public_data import DataField, PublicData, find_public_data
 from .stand_in_files import SIDE, WORDS, build_image, build_words
 from .training_calls import call_after_import
 
-if TYPE_CHECKING:
-    from .stand_in_data import StandInData
-
+Note = Callable[[str, PublicData], None]
 TFDS = "tensorflow_datasets"
 INSTALL = f"install `{TFDS}` where gpuplan is installed"
 WHOLE = -1  # `batch_size` of `tfds.load` for a single batch
 ROWS = 100  # different ones of a stand-in from Hugging Face, at least [-]
 
 
-def replace_tfds(stand_ins: StandInData) -> None:
+def replace_tfds(note: Note) -> None:
     """Replace `tfds.load`; where only TensorFlow is installed, `tensorflow_datasets` is a module of stand-ins."""
     if find_spec(TFDS) is None:
         if find_spec("tensorflow") is not None:
-            sys.meta_path.append(_AbsentModule(stand_ins))
+            sys.meta_path.append(_AbsentModule(note))
         return
 
     def replace(module: Any) -> None:
@@ -40,7 +38,7 @@ def replace_tfds(stand_ins: StandInData) -> None:
             try:
                 return load(name, **how)
             except Exception:
-                found = _load(stand_ins, name, **how)
+                found = _load(note, name, **how)
                 if found is None:
                     raise
                 return found
@@ -53,15 +51,15 @@ def replace_tfds(stand_ins: StandInData) -> None:
 class _AbsentModule(MetaPathFinder, Loader):
     """Finder and loader of a stand-in for the module `tensorflow_datasets`; the last one that is asked."""
 
-    def __init__(self, stand_ins: StandInData) -> None:
-        self._stand_ins = stand_ins
+    def __init__(self, note: Note) -> None:
+        self._note = note
 
     def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
         return ModuleSpec(fullname, self) if fullname == TFDS else None
 
     def exec_module(self, module: ModuleType) -> None:
         def find(make: Callable[..., Any], name: str, **how: Any) -> Any:
-            found = make(self._stand_ins, name, **how)
+            found = make(self._note, name, **how)
             if found is None:
                 raise CaptureError(
                     f"`{TFDS}` is not installed, and gpuplan has no stand-in for `{name}`", hint=INSTALL
@@ -85,17 +83,17 @@ class _AbsentModule(MetaPathFinder, Loader):
         )
 
 
-def _find_builder(stand_ins: StandInData, name: str, **how: Any) -> _Builder | None:
+def _find_builder(note: Note, name: str, **how: Any) -> _Builder | None:
     """Return the builder of a data set; None if its name is not in the table."""
     data = find_public_data("tfds", name)
     if data is None:
         return None
-    stand_ins.note(f"tfds.load({name!r})", data)
+    note(f"tfds.load({name!r})", data)
     return _Builder(data)
 
 
 def _load(
-    stand_ins: StandInData,
+    note: Note,
     name: str,
     *,
     split: Any = None,
@@ -105,7 +103,7 @@ def _load(
     **how: Any,
 ) -> Any:
     """Return what `tfds.load` returns; None if the name or the split is unknown."""
-    builder = _find_builder(stand_ins, name)
+    builder = _find_builder(note, name)
     if builder is None:
         return None
     found = builder.as_dataset(split, batch_size=batch_size, as_supervised=as_supervised)
@@ -231,7 +229,7 @@ def _as_numpy(tree: Any) -> Any:
 # --- Hugging Face -----------------------------------------------------------------------------------------
 
 
-def replace_hugging_face(stand_ins: StandInData, module: Any) -> None:
+def replace_hugging_face(note: Note, module: Any) -> None:
     """Replace `datasets.load_dataset`."""
     load = getattr(module, "load_dataset", None)
     if load is None:  # a module of the user's own
@@ -242,11 +240,11 @@ def replace_hugging_face(stand_ins: StandInData, module: Any) -> None:
         try:
             return load(path, name, *args, **how)
         except Exception:
-            data = find_public_data("huggingface", path, name)
+            data = None if how.get("streaming") else find_public_data("huggingface", path, name)
             found = None if data is None else _build_splits(module, data, how.get("split"))
             if data is None or found is None:
                 raise
-            stand_ins.note(f"load_dataset({path!r})", data)
+            note(f"load_dataset({path!r})", data)
             return found
 
     module.load_dataset = load_dataset

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import struct
-import wave
 import zlib
 from collections.abc import Iterable, Mapping
 from io import BytesIO
@@ -58,6 +57,8 @@ def build_image(height: int = SIDE, width: int = SIDE, *, channels: int = 3) -> 
 
 
 def _build_audio() -> bytes:
+    import wave
+
     buffer = BytesIO()
     with wave.open(buffer, "wb") as file:
         file.setnchannels(1)
