@@ -18,6 +18,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -347,7 +348,8 @@ def _with_model(reference: str, batch_size: int, use: Any) -> None:
     from gpuplan.workload.reference import parse_reference
 
     options = WorkloadOptions(batch_size=batch_size)
-    build_and_use(parse_reference(reference, base=ROOT), use, base=ROOT, options=options)
+    scratch = Path(tempfile.mkdtemp())
+    build_and_use(parse_reference(reference, base=ROOT), use, base=ROOT, scratch=scratch, options=options)
 
 
 def summarize(rows: list[dict[str, Any]]) -> None:

@@ -12,6 +12,7 @@ A project file is `gpuplan.toml`, or `[tool.gpuplan]` in `pyproject.toml`.
     currency         currency of displayed amounts                     default: USD
     script_timeout   time limit of a script                            default: 10m
     script_env       environment variables that a script may see       default: none besides the usual ones
+    downloads        whether a script may load data from elsewhere     default: true
     trace_cache      whether a model is traced once and kept           default: true
     keep_runs        whether `reconcile` keeps runs for estimates      default: true
     quota            whether offers are compared with your quotas      default: false
@@ -84,6 +85,7 @@ class Settings:
     currency: str = "USD"
     script_timeout: str = "10m"
     script_env: tuple[str, ...] = ()
+    downloads: bool = True
     trace_cache: bool = True
     keep_runs: bool = True
     quota: bool = False
@@ -163,6 +165,7 @@ _SCALARS: dict[str, Callable[[object, str], Any]] = {
     "currency": _Form("[A-Za-z]{3}", str.upper, "not a currency", 'write three letters: "EUR"').parse,
     "script_timeout": _DURATION,
     "script_env": _parse_names,
+    "downloads": _SWITCH,
     "trace_cache": _SWITCH,
     "keep_runs": _SWITCH,
     "quota": _SWITCH,

@@ -58,6 +58,7 @@ def compute_price_factor(*, time_ratio: float, half_width: float, upper: bool) -
 DIRECT_KEYS: Mapping[str, str] = {
     "dataset_gb": "data to download [GB]",
     "compile_s": "compilation [s]",
+    "classes": "classes of a folder of samples that is missing",
     "validation_samples": "samples validated after every epoch",
     "checkpoint_gb": "size of a checkpoint [GB]",
     "disk_gb": "size of the rented disk [GB]",

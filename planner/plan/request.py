@@ -16,7 +16,7 @@ from ..predict.sharding import parse_sharding
 from ..records import Frozen
 from ..settings import load_settings
 from ..workload.capture.process import require_variables
-from ..workload.options import ScriptOptions, WorkloadOptions, count_tokens
+from ..workload.options import DataTerms, ScriptOptions, WorkloadOptions, count_tokens
 from .cost_terms import POWER_KEYS, SPOT_KEYS, CostTerms, build_cost_terms, take_overrides
 from .estimate_request import EstimateRequest
 from .preemption import SpotTerms
@@ -209,6 +209,9 @@ def build_workload_options(request: EstimateRequest) -> WorkloadOptions:
         UsageError: An invalid value, or a variable of the setting `script_env` that is not set.
     """
     settings = load_settings()
+    script = build_script_terms(settings, timeout=request.script_timeout)
+    classes = take_overrides(request.list_pairs("assume"), {"classes": "classes"})[0].get("classes")
+    data = replace(script.data, samples=request.samples, classes=None if classes is None else int(classes))
     return WorkloadOptions(
         batch_size=request.batch_size,
         samples=request.samples,
@@ -221,7 +224,7 @@ def build_workload_options(request: EstimateRequest) -> WorkloadOptions:
         optimizer=request.optimizer,
         remat=request.remat,
         use_cache=settings.trace_cache,
-        script=build_script_terms(settings, timeout=request.script_timeout),
+        script=replace(script, data=data),
     )
 
 
@@ -241,4 +244,6 @@ def build_script_terms(settings: Settings, *, timeout: str | float | None = None
         timeout, flag = settings.script_timeout, f"script_timeout ({settings.origins['script_timeout']})"
     timeout_s = parse_duration_s(timeout, flag=flag) if isinstance(timeout, str) else timeout
     require_positive(timeout_s, what=flag, example="10m", most=MAX_DURATION_S)
-    return ScriptOptions(timeout_s=timeout_s, variables=settings.script_env)
+    return ScriptOptions(
+        timeout_s=timeout_s, variables=settings.script_env, data=DataTerms(downloads=settings.downloads)
+    )

@@ -120,7 +120,7 @@ def _answer(request: dict[str, Any], parent: Parent, folder: Path) -> None:
         parent.finish("done", row=row)
 
     with nullcontext() if reference.kind == "script" else draw_weights_quickly():
-        build_and_use(reference, use, base=base, options=options, argv=request["argv"])
+        build_and_use(reference, use, base=base, scratch=folder, options=options, argv=request["argv"])
 
 
 @contextmanager

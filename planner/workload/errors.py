@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..errors import GpuplanError
+from .missing_data import describe_missing_data
 
 # Backend of the tracing child; the user's code may have changed KERAS_BACKEND.
 TRACED_ON = "GPUPLAN_TRACED_ON"
@@ -98,8 +99,10 @@ def build_user_code_error(error: BaseException, *, name: str, doing: str, folder
             hint=f"install `{error.name}` where gpuplan is installed{suggest_function(script)}",
         )
     at = f" ({line})" if line is not None else ""
-    fault = f"{type(error).__name__}: {to_one_line(error)}"
-    return CaptureError(f"{name} {doing}{at}: {fault}", hint=_build_hint(error, script))
+    fault = f"{name} {doing}{at}: {type(error).__name__}: {to_one_line(error)}"
+    missing = describe_missing_data(error, where=where, script=script, folders=folders, is_own=is_own_file)
+    message, hint = missing or ("", _build_hint(error, script))
+    return CaptureError(message or fault, hint=hint)
 
 
 def suggest_function(script: str) -> str:
@@ -114,8 +117,6 @@ def _build_hint(error: BaseException, script: str) -> str:
         return f"gpuplan withholds most environment variables; `GPUPLAN_SCRIPT_ENV={error.args[0]}` passes this on"
     if isinstance(error, EOFError):
         return f"it waits for input(), which gpuplan does not provide; {WAY_OUT.format(name=script)}"
-    if isinstance(error, OSError):
-        return f"if its data cannot be reached here, {WAY_OUT.format(name=script)} and pass `--samples`"
     return f"run `python {script}` to see the full traceback, or {WAY_OUT.format(name=script)}"
 
 

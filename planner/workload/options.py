@@ -41,17 +41,33 @@ _MOST = {
 }
 
 
+class DataTerms(Frozen):
+    """What stands in for a script's data that is missing.
+
+    Args:
+        downloads: Whether the script may load data from other machines.
+        samples: Samples of a folder that is missing; None to refuse it [-].
+        classes: Classes of such a folder [-].
+    """
+
+    downloads: bool = True
+    samples: int | None = None
+    classes: int | None = None
+
+
 class ScriptOptions(Frozen):
     """Options for a process that runs the user's code.
 
     Args:
         timeout_s: Time limit of one process, from the first line of the user's code [s].
         variables: Environment variables to pass in addition to the default ones.
+        data: What stands in for missing data.
         tell: Callback for one line on the script's position, once it has run for a while.
     """
 
     timeout_s: float = DEFAULT_TIMEOUT_S
     variables: tuple[str, ...] = ()
+    data: DataTerms = DataTerms()
     tell: Callable[[str], None] = lambda line: None
 
 

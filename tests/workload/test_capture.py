@@ -203,7 +203,11 @@ model.fit(np.zeros((8, 96, 96, 3)), np.zeros((8, 5)))
         ("x = 1\n1 / 0\n", "(train.py, line 2): ZeroDivisionError", "python train.py"),
         ("input()", "EOFError", "build_model"),
         ("import tensorflow_of_nowhere", "line 1: No module named", "install"),
-        ("import urllib.error\nraise urllib.error.URLError('no route')", "URLError", "--samples"),
+        (
+            "import urllib.error\nraise urllib.error.URLError('no route')",
+            "URLError",
+            "run it where that can be reached",
+        ),
         (MODEL + "model.train_on_batch(np.zeros((2, 4)), np.zeros((2, 1)))", "train_on_batch()", "build"),
         (
             MODEL

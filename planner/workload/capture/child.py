@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import GpuplanError, UsageError
 from ..errors import DeviceCountError, to_one_line
-from ..options import WorkloadOptions
+from ..options import DataTerms, WorkloadOptions
 from ..reference import Reference, parse_reference
 from .load import hash_file
 from .overlays import enter_namespace
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..build.assemble import ModelAssembler, RunProperties
     from ..build.fit_inputs import FitInputs
     from ..model import Workload
+    from .stand_in_data import StandInData
 
 INTERRUPTED = 130
 DETAILS = ("backend", "devices", "takes_all")  # of errors
@@ -90,6 +91,7 @@ def _end() -> NoReturn:
 def _answer(request: dict[str, Any], result_path: Path, asked: SimpleQueue[bytes]) -> dict[str, Any]:
     from .follow import follow_mesh
     from .materialize import NOT_ABSTRACT, abstract_variables, set_precision
+    from .stand_in_data import StandInData
 
     options = WorkloadOptions.from_json(request["options"])
     base = Path(request["base"])
@@ -97,7 +99,9 @@ def _answer(request: dict[str, Any], result_path: Path, asked: SimpleQueue[bytes
     on_jax = request["trace_on"] == "jax"
     _import_keras(request["trace_on"], request["backend"])
     set_precision(options.precision)
-    PositionReporter(result_path.parent, own=str(reference.folder(base)))
+    own = reference.folder(base)
+    PositionReporter(result_path.parent, own=str(own))
+    stand_ins = StandInData(DataTerms(**request["data"]), folder=result_path.parent, own=own).install()
     if on_jax:
 
         def need(devices: int, takes_all: bool) -> NoReturn:
@@ -109,10 +113,10 @@ def _answer(request: dict[str, Any], result_path: Path, asked: SimpleQueue[bytes
     with abstract_variables() if on_jax else contextlib.nullcontext(False) as works:
         notes = () if works else (NOT_ABSTRACT if on_jax else ELSEWHERE,)
         if reference.kind == "script":
-            _run_script(reference, request, options, notes, result_path)
+            _run_script(reference, request, options, notes, result_path, stand_ins=stand_ins)
         from .lowering import build_answer
 
-        assembler = _build_model(reference, request, options, notes)
+        assembler = _build_model(reference, request, options, notes, stand_ins)
         answer = build_answer(assembler, options=options, request=request)
         answer["files"] = _local_files(reference)
         if request.get("keeps") and on_jax:
@@ -155,6 +159,8 @@ def _run_script(
     options: WorkloadOptions,
     notes: tuple[str, ...],
     result_path: Path,
+    *,
+    stand_ins: StandInData,
 ) -> NoReturn:
     """Follow a script, and write the answer of all its phases, or the lowered step of one of them."""
     from ..build.assemble import ModelAssembler, assemble_workload
@@ -162,14 +168,15 @@ def _run_script(
     from .run_script import follow_script
 
     path = reference.path or Path()
-    describe = _prepare_description(reference, request, notes, folder=path.parent)
+    describe = _prepare_description(reference, request, notes, stand_ins, folder=path.parent)
 
     def trace(model: Any, feed: FitInputs, epochs: int, arguments: dict[str, Any]) -> Workload:
         run = describe(_fit_notes(model, arguments, feed), feed=feed, epochs=epochs)
         return assemble_workload(model, run=run, options=options)
 
     def save(answer: dict[str, Any]) -> None:
-        _write({**answer, "files": _local_files(reference)}, result_path)
+        files = _local_files(reference)
+        _write({**answer, "files": files, "as_stated": stand_ins.is_as_stated}, result_path)
 
     def lower(model: Any, arguments: dict[str, Any]) -> NoReturn:
         from ..build.fit_inputs import read_fit_inputs
@@ -201,20 +208,24 @@ def _fit_notes(model: Any, arguments: dict[str, Any], feed: FitInputs) -> tuple[
 
 
 def _build_model(
-    reference: Reference, request: dict[str, Any], options: WorkloadOptions, notes: tuple[str, ...]
+    reference: Reference,
+    request: dict[str, Any],
+    options: WorkloadOptions,
+    notes: tuple[str, ...],
+    stand_ins: StandInData,
 ) -> ModelAssembler:
     """Build the model of a reference other than a script."""
     from ..build.assemble import ModelAssembler
     from ..build.from_reference import build_model
 
     base = Path(request["base"])
-    describe = _prepare_description(reference, request, notes, folder=reference.folder(base))
+    describe = _prepare_description(reference, request, notes, stand_ins, folder=reference.folder(base))
     model = build_model(reference, base=base, precision=options.precision)
     return ModelAssembler(model, run=describe(()))
 
 
 def _prepare_description(
-    reference: Reference, request: dict[str, Any], notes: tuple[str, ...], *, folder: Path
+    reference: Reference, request: dict[str, Any], notes: tuple[str, ...], stand_ins: StandInData, *, folder: Path
 ) -> Callable[..., RunProperties]:
     """Skip pretrained weights from now on, and return a function that describes a run by its notes and input."""
     from ..build.assemble import RunProperties
@@ -228,7 +239,7 @@ def _prepare_description(
             text=reference.text,
             folders=(str(folder),),
             compiled=compiled,
-            notes=(*notes, backend, *own, *((PRETRAINED,) if skipped() else ())),
+            notes=(*notes, backend, *own, *stand_ins.notes, *((PRETRAINED,) if skipped() else ())),
             states_devices=request["states_devices"],
             **length,
         )

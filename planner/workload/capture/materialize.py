@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -71,6 +71,7 @@ def build_and_use(
     use: Callable[[ExecutableModel], NoReturn],
     *,
     base: Path,
+    scratch: Path,
     options: WorkloadOptions,
     argv: Sequence[str] = (),
 ) -> NoReturn:
@@ -80,6 +81,7 @@ def build_and_use(
         reference: A script, function, application or saved model.
         use: Function that receives the model; must end the process or raise.
         base: Base folder of references.
+        scratch: Temporary folder.
         options: Batch size, loss, optimizer and mode.
         argv: Arguments of a script.
 
@@ -89,14 +91,18 @@ def build_and_use(
     from ..build.from_reference import build_model
     from .follow import SingleFit
     from .run_script import follow_script, skip_pretrained_weights
+    from .stand_in_data import StandInData
 
     validate_names(loss=options.loss, optimizer=options.optimizer)
     folder = reference.folder(base)
     skip_pretrained_weights()
+    terms = replace(options.script.data, samples=options.samples)
+    stand_ins = StandInData(terms, folder=scratch, own=folder).install()
     if reference.kind == "script" and reference.path is not None:
 
         def on_fit(model: Any, arguments: dict[str, Any]) -> NoReturn:
-            run = RunProperties(text=reference.text, feed=read_fit_inputs(arguments), folders=(str(folder),))
+            feed, notes = read_fit_inputs(arguments), stand_ins.notes
+            run = RunProperties(text=reference.text, feed=feed, folders=(str(folder),), notes=notes)
             use(build_executable(model, run, options, arguments))
 
         calls = SingleFit(on_fit, fit_call=options.fit_call, own=folder)
@@ -110,7 +116,7 @@ def build_executable(
     model: Any, run: RunProperties, options: WorkloadOptions, arguments: dict[str, Any] | None
 ) -> ExecutableModel:
     """Build an executable model, compiled if necessary; `arguments` are those of the script's fit()."""
-    notes: list[str] = []
+    notes = list(run.notes)
     batch_size = resolve_batch_size(model, run, options, notes)
     feed = run.feed
     try:

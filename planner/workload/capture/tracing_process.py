@@ -101,6 +101,7 @@ def _trace(
         "lower": lower,
         "states_devices": states_devices,
         "keeps": kept is not None,
+        "data": vars(options.script.data),
     }
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuplan-")))

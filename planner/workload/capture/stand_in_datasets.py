@@ -1,0 +1,286 @@
+"""Stand-ins for the data sets of TensorFlow Datasets and Hugging Face."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from ..errors import CaptureError
+from .public_data import DataField, PublicData, find_public_data
+from .stand_in_files import SIDE, WORDS, build_image, build_words
+from .training_calls import call_after_import
+
+Note = Callable[[str, PublicData], None]
+TFDS = "tensorflow_datasets"
+INSTALL = f"install `{TFDS}` where gpuplan is installed"
+WHOLE = -1  # `batch_size` of `tfds.load` for a single batch
+ROWS = 100  # different ones of a stand-in from Hugging Face, at least [-]
+
+
+def replace_tfds(note: Note) -> None:
+    """Replace `tfds.load`; where only TensorFlow is installed, `tensorflow_datasets` is a module of stand-ins."""
+    if find_spec(TFDS) is None:
+        if find_spec("tensorflow") is not None:
+            sys.meta_path.append(_AbsentModule(note))
+        return
+
+    def replace(module: Any) -> None:
+        load = module.load
+
+        @wraps(load)
+        def load_or_build(name: str, **how: Any) -> Any:
+            try:
+                return load(name, **how)
+            except Exception:
+                found = _load(note, name, **how)
+                if found is None:
+                    raise
+                return found
+
+        module.load = load_or_build
+
+    call_after_import(TFDS, replace)
+
+
+class _AbsentModule(MetaPathFinder, Loader):
+    """Finder and loader of a stand-in for the module `tensorflow_datasets`; the last one that is asked."""
+
+    def __init__(self, note: Note) -> None:
+        self._note = note
+
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname == TFDS else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        def find(make: Callable[..., Any], name: str, **how: Any) -> Any:
+            found = make(self._note, name, **how)
+            if found is None:
+                raise CaptureError(
+                    f"`{TFDS}` is not installed, and gpuplan has no stand-in for `{name}`", hint=INSTALL
+                )
+            return found
+
+        def __getattr__(name: str) -> Any:  # noqa: N807
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise CaptureError(f"`{TFDS}.{name}` is used, and `{TFDS}` is not installed", hint=INSTALL)
+
+        vars(module).update(
+            load=partial(find, _load),
+            builder=partial(find, _find_builder),
+            as_numpy=_as_numpy,
+            Split=SimpleNamespace(TRAIN="train", TEST="test", VALIDATION="validation", ALL="all"),
+            disable_progress_bar=lambda: None,
+            enable_progress_bar=lambda: None,
+            show_examples=lambda *_, **__: None,
+            __getattr__=__getattr__,
+        )
+
+
+def _find_builder(note: Note, name: str, **how: Any) -> _Builder | None:
+    """Return the builder of a data set; None if its name is not in the table."""
+    data = find_public_data("tfds", name)
+    if data is None:
+        return None
+    note(f"tfds.load({name!r})", data)
+    return _Builder(data)
+
+
+def _load(
+    note: Note,
+    name: str,
+    *,
+    split: Any = None,
+    with_info: bool = False,
+    batch_size: int | None = None,
+    as_supervised: bool = False,
+    **how: Any,
+) -> Any:
+    """Return what `tfds.load` returns; None if the name or the split is unknown."""
+    builder = _find_builder(note, name)
+    if builder is None:
+        return None
+    found = builder.as_dataset(split, batch_size=batch_size, as_supervised=as_supervised)
+    return (found, builder.info) if with_info and found is not None else found
+
+
+class _Builder:
+    """A builder of a data set, as scripts use it."""
+
+    def __init__(self, data: PublicData) -> None:
+        self._data = data
+        self.name = data.names[0]
+        first, *others = data.fields
+        self.info = SimpleNamespace(
+            name=self.name,
+            full_name=self.name,
+            features={field.name: _Feature(field) for field in data.fields},
+            splits=_Splits(data),
+            supervised_keys=(first.name, others[0].name) if others else None,
+        )
+
+    def download_and_prepare(self, **how: Any) -> None:
+        """Do nothing."""
+
+    def as_dataset(
+        self, split: Any = None, *, batch_size: int | None = None, as_supervised: bool = False, **how: Any
+    ) -> Any:
+        """Return data sets nested like the splits; None for a split that is unknown."""
+        if split is None:
+            split = {name: name for name in self._data.sizes}
+        if isinstance(split, (dict, list, tuple)):
+            build = partial(self.as_dataset, batch_size=batch_size, as_supervised=as_supervised)
+            built = [build(one) for one in (split.values() if isinstance(split, dict) else split)]
+            if any(one is None for one in built):
+                return None
+            return dict(zip(split, built, strict=True)) if isinstance(split, dict) else built
+        samples = self._data.count(str(getattr(split, "value", split)))
+        if samples is None:
+            return None
+        dataset = _build_dataset(self._data, samples, as_supervised=as_supervised)
+        if batch_size == WHOLE:
+            return next(iter(dataset.batch(samples)))
+        return dataset if batch_size is None else dataset.batch(batch_size)
+
+
+def _build_dataset(data: PublicData, samples: int, *, as_supervised: bool) -> Any:
+    """Return a `tf.data.Dataset` that makes its samples when it is read."""
+    import tensorflow as tf
+
+    fields = data.fields[:2] if as_supervised else data.fields
+
+    def build(number: Any) -> Any:
+        values = [_build_tensor(tf, field, number) for field in fields]
+        return tuple(values) if as_supervised else dict(zip((f.name for f in fields), values, strict=True))
+
+    return tf.data.Dataset.range(samples).map(tf.autograph.experimental.do_not_convert(build))
+
+
+def _build_tensor(tf: Any, field: DataField, number: Any) -> Any:
+    if field.dtype == "string":
+        words = (number * field.shape[0] + tf.range(field.shape[0], dtype=tf.int64)) % WORDS
+        return tf.strings.reduce_join(tf.strings.join(["w", tf.strings.as_string(words)]), separator=" ")
+    if field.bound is not None:
+        return tf.cast(number % field.bound, field.dtype)
+    return tf.zeros([SIDE if size is None else size for size in field.shape], field.dtype)
+
+
+class _Feature:
+    """A feature of `info.features`."""
+
+    def __init__(self, field: DataField) -> None:
+        self.shape = () if field.dtype == "string" else field.shape
+        self.dtype, self.np_dtype = field.dtype, field.dtype
+        if field.bound is not None:
+            self.num_classes = field.bound
+            self.names = [str(number) for number in range(field.bound)]
+
+    def int2str(self, number: Any) -> str:
+        return self.names[int(number)]
+
+    def str2int(self, name: str) -> int:
+        return self.names.index(name)
+
+
+class _Splits(dict[str, Any]):
+    def __init__(self, data: PublicData) -> None:
+        self._data = data
+        super().__init__({name: SimpleNamespace(num_examples=size) for name, size in data.sizes.items()})
+
+    def __missing__(self, split: str) -> Any:
+        samples = self._data.count(split)
+        if samples is None:
+            raise KeyError(split)
+        return SimpleNamespace(num_examples=samples)
+
+    @property
+    def total_num_examples(self) -> int:
+        return sum(self._data.sizes.values())
+
+
+class _Numpy:
+    """A data set whose elements are NumPy arrays."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._dataset.as_numpy_iterator())
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+
+def _as_numpy(tree: Any) -> Any:
+    """Return what `tfds.as_numpy` returns of data sets and tensors, nested or not."""
+    if isinstance(tree, dict):
+        return {name: _as_numpy(value) for name, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map(_as_numpy, tree))
+    return tree.numpy() if hasattr(tree, "numpy") else _Numpy(tree)
+
+
+# --- Hugging Face -----------------------------------------------------------------------------------------
+
+
+def replace_hugging_face(note: Note, module: Any) -> None:
+    """Replace `datasets.load_dataset`."""
+    load = getattr(module, "load_dataset", None)
+    if load is None:  # a module of the user's own
+        return
+
+    @wraps(load)
+    def load_dataset(path: str, name: str | None = None, *args: Any, **how: Any) -> Any:
+        try:
+            return load(path, name, *args, **how)
+        except Exception:
+            data = None if how.get("streaming") else find_public_data("huggingface", path, name)
+            found = None if data is None else _build_splits(module, data, how.get("split"))
+            if data is None or found is None:
+                raise
+            note(f"load_dataset({path!r})", data)
+            return found
+
+    module.load_dataset = load_dataset
+
+
+def _build_splits(module: Any, data: PublicData, split: Any) -> Any:
+    """Return a data set, or one of each split by name; None for a split that is unknown."""
+    import numpy as np
+
+    different = max(ROWS, *(field.bound or 0 for field in data.fields))
+    features = {field.name: _build_feature(module, field) for field in data.fields}
+    columns = {field.name: [_build_value(field, row) for row in range(different)] for field in data.fields}
+    rows = module.Dataset.from_dict(columns, features=module.Features(features))
+
+    def build(samples: int) -> Any:
+        return rows.select(np.arange(samples) % different)
+
+    if split is None:
+        return module.DatasetDict({name: build(size) for name, size in data.sizes.items()})
+    if isinstance(split, (list, tuple)):
+        built = [_build_splits(module, data, one) for one in split]
+        return None if any(one is None for one in built) else built
+    samples = data.count(str(split))
+    return None if samples is None else build(samples)
+
+
+def _build_feature(module: Any, field: DataField) -> Any:
+    if field.bound is not None:
+        return module.ClassLabel(num_classes=field.bound)
+    return module.Image() if field.dtype == "image" else module.Value(field.dtype)
+
+
+def _build_value(field: DataField, row: int) -> Any:
+    if field.dtype == "image":
+        height, width, *channels = (size or SIDE for size in field.shape)
+        return {"bytes": build_image(height, width, channels=channels[0] if channels else 1), "path": None}
+    if field.dtype == "string":
+        return build_words(row, field.shape[0] or 1)
+    return row % field.bound if field.bound is not None else row
