@@ -183,9 +183,11 @@ class Application:
         self.runner.log.save_plan(self.plan)
         refusals: list[CloudError] = []
         skipped_scopes: set[str] = set()
+        last_begun = max((one.number for one in self.plan.attempts if self._past(one).begun), default=0)
         for attempt in self.plan.attempts:
             past = self._past(attempt)
-            if past.is_over or {"account", f"region {attempt.candidate.region}"} & skipped_scopes:
+            was_skipped = not past.begun and attempt.number < last_begun  # a quota refused it, and another came up
+            if was_skipped or past.is_over or {"account", f"region {attempt.candidate.region}"} & skipped_scopes:
                 continue
             if past.has("ending") or (past.begun and past.machine_refused):  # a crash during its clean-up
                 with explain_teardown_errors(past):

@@ -51,6 +51,16 @@ def test_no_capacity_goes_on_to_the_next_region_and_leaves_nothing(bench: Bench)
     assert list(bench.cloud.groups.values()) == ["gpuplan-r1-2"]
 
 
+def test_a_candidate_that_a_quota_skipped_is_not_tried_once_another_is_up(bench: Bench) -> None:
+    """Two in a region without quota, one elsewhere: the same plan again finds that one, and makes none."""
+    plan = bench.plan("here", "here", "there")
+    bench.cloud.faults["create_machine"] = [("before", ErrorKind.QUOTA)]
+    assert bench.launcher.launch(plan).attempt.number == 3
+
+    assert bench.launcher.launch(plan).attempt.number == 3
+    assert len(bench.cloud.alive()) == 1
+
+
 def test_a_quota_of_the_account_skips_every_other_candidate(bench: Bench) -> None:
     """Another region would answer the same; the answer is no, with the quota's name."""
     bench.cloud.faults["create_machine"] = [("before", ErrorKind.QUOTA)] * 2
