@@ -18,7 +18,8 @@ import typer
 from ..errors import GpuplanError
 from ..files import cache_dir_restored
 from ..render.progress import say
-from .help_pages import CommandGroup, PanelCommand
+from .flags import expand_flag_groups
+from .help_pages import CommandGroup, PanelCommand, split_examples
 from .option_values import bypass_adapters
 from .parse_errors import describe_parse_error
 
@@ -29,7 +30,7 @@ FULL = "free some space on that disk, then repeat the command"
 MODELLING = ("jax", "keras", "numpy", "scipy")  # packages that a light installation leaves out
 
 # Group of the help page -> command -> its module and what it does; only the executed command is loaded.
-# Constants as `REPORT_EPILOG` are text below a command's help.
+# A module has a function for each of its commands, or a tuple of functions for the commands of a group.
 GROUPS = {
     "Estimate": {
         "estimate": ("estimate_commands", "Time and cost of a training run, wherever it can be rented."),
@@ -121,12 +122,21 @@ def _build_app(commands: Iterable[str]) -> typer.Typer:
         module, text = COMMANDS[name]
         home = import_module(f".{module}", __package__)
         found = getattr(home, name)
-        if isinstance(found, typer.Typer):
-            made.add_typer(found, name=name, short_help=text)
-        else:
-            epilog = getattr(home, f"{name.upper()}_EPILOG", None)
-            made.command(name, cls=PanelCommand, epilog=epilog, short_help=text)(found)
+        if callable(found):
+            _add_command(made, found, cls=PanelCommand, short_help=text)
+            continue
+        group = typer.Typer(cls=CommandGroup, help=home.HELP, rich_markup_mode=None)
+        for one in found:
+            _add_command(group, one)
+        made.add_typer(group, name=name, short_help=text)
     return made
+
+
+def _add_command(group: typer.Typer, command: Callable[..., Any], **how: Any) -> None:
+    name = command.__name__
+    text, epilog = split_examples(command.__doc__ or "", below=name in GROUPS["Estimate"])
+    flat = expand_flag_groups(command)
+    group.command(name, help=text, epilog=epilog, **how)(flat)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from ..render.progress import say
+from ..errors import GpuplanError
+from ..limits import MAX_MINUTES, require_positive
+from ..records import Flag
+from ..render.output import require_writable, write_text
+from ..render.progress import bar, say
 from .flags import AsJson, Backend, Device
 from .messages import format_command, suggest_next
 
@@ -17,11 +20,9 @@ if TYPE_CHECKING:
 
 def benchmark(
     *,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Also write the rows here, as CSV.")
-    ] = None,
-    minutes: Annotated[float, typer.Option(help="Time limit for all workloads together [min].")] = 10.0,
-    only: Annotated[list[str] | None, typer.Option(help="Workload to measure; repeatable.")] = None,
+    output: Annotated[Path | None, Flag("Also write the rows here, as CSV.")] = None,
+    minutes: Annotated[float, Flag("Time limit for all workloads together [min].")] = 10.0,
+    only: Annotated[Sequence[str], Flag("Workload to measure.")] = (),
     backend: Backend = None,
     device: Device = None,
     json_: AsJson = False,
@@ -38,43 +39,31 @@ def benchmark(
     resnet50-float32-small.
 
     Examples:
-
       gpuplan benchmark -o rows.csv
-
       gpuplan benchmark --only mlp --only lstm-text --minutes 2 --backend torch
     """
-    from ..limits import MAX_MINUTES, require_positive
     from ..profile.benchmark import run_benchmark
     from ..profile.benchmark_suite import format_csv, select_workloads
     from ..profile.run import select_backend
-    from ..render.output import require_writable, write_text
-    from ..render.progress import bar
 
     require_positive(minutes, what="--minutes", example="10", most=MAX_MINUTES)
-    if output is not None:
-        require_writable(output, flag="-o")
-    workloads, keras_backend = select_workloads(only or ()), select_backend(backend)
+    require_writable(output)
+    workloads, keras_backend = select_workloads(only), select_backend(backend)
     found = None
     try:
         with bar("measuring") as tell:
             for found in run_benchmark(workloads, keras_backend, device, minutes=minutes, tell=tell):
                 if output is not None and found["rows"]:
                     write_text(output, format_csv(found["rows"]))
-    except KeyboardInterrupt:
+    finally:  # also of what an interrupt left
         if found is not None:
             _report(found, output, as_json=json_)
-        raise
-    if found is not None:
-        _report(found, output, as_json=json_)
-    step = "add `-o rows.csv` to keep the rows"
-    if output is not None:
-        step = format_command("accuracy", str(output))
+    step = "add `-o rows.csv` to keep the rows" if output is None else format_command("accuracy", str(output))
     suggest_next(step, as_json=json_)
 
 
 def _report(found: BenchmarkDocument, output: Path | None, *, as_json: bool) -> None:
     """Print the rows, and on standard error what was skipped and written; GpuplanError without any row."""
-    from ..errors import GpuplanError
     from ..render.profile import emit_benchmark
 
     emit_benchmark(found, as_json=as_json)

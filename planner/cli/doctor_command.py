@@ -7,15 +7,16 @@ from typing import Annotated
 
 import typer
 
+from ..records import Flag
+from ..render.output import emit_result
+from ..render.progress import status
+from ..settings import get_today
 from .flags import AsJson
 from .messages import format_command, suggest_next
 
 
 def doctor(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Skip loading the backends to list their devices.")
-    ] = False,
-    json_: AsJson = False,
+    quick: Annotated[bool, Flag("Skip loading the backends to list their devices.")] = False, json_: AsJson = False
 ) -> None:
     """Show versions, devices, extras, credentials (found or not), the age of prices, and folders.
 
@@ -29,9 +30,6 @@ def doctor(
     """
     from ..doctor.report import SCHEMA, examine_installation
     from ..render.doctor import DOCTOR_COLUMNS, build_doctor_rows
-    from ..render.output import emit_result
-    from ..render.progress import status
-    from ..settings import get_today
 
     with status("checking this installation"):
         report = examine_installation(environ=os.environ, today=get_today(), ask_devices=not quick)

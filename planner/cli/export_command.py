@@ -10,22 +10,22 @@ from typing import Annotated, Literal
 import typer
 
 from ..launch.arguments import LaunchArgs
+from ..records import Flag
+from ..render.output import emit_json, emit_text, require_writable, write_text
 from ..render.progress import say
-from .flags import LAUNCH, ScriptArguments, expand_flag_groups
+from ..settings import load_settings
+from .flags import LAUNCH, ScriptArguments
 from .messages import WITHOUT_DRY_RUN, suggest_next
 
 
-@expand_flag_groups
 def export(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan from `gpuplan estimate -o`.")],
     script_arguments: ScriptArguments = None,
     *,
-    to: Annotated[
-        Literal["skypilot", "dstack", "kubernetes", "ray", "colab"], typer.Option(help="Target launcher.")
-    ],
+    to: Annotated[Literal["skypilot", "dstack", "kubernetes", "ray", "colab"], Flag("Target launcher.")],
     request: Annotated[LaunchArgs, LAUNCH],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the file here.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML.")] = False,
+    output: Annotated[Path | None, Flag("Write the file here.")] = None,
+    json_: Annotated[bool, Flag("Print JSON instead of YAML.", name="json")] = False,
 ) -> None:
     """Write the offer chosen in a plan as a file for another launcher.
 
@@ -33,16 +33,12 @@ def export(
     automatic stop and deadline, and a comment at its top says what they do not cover.
 
     Example: gpuplan export plan.json --to skypilot -o task.yaml
-
     Example: gpuplan export plan.json --to kubernetes --source git:https://host/me/repo@main
     """
     from ..launch.export import export_offer
     from ..render.launch import format_export
-    from ..render.output import emit_json, emit_text, require_writable, write_text
-    from ..settings import load_settings
 
-    if output is not None:
-        require_writable(output, flag="-o")
+    require_writable(output)
     asked = replace(request, path=plan, arguments=tuple(script_arguments or ()), settings=load_settings())
     payload = export_offer(asked, engine=to, file=str(output or "FILE"))
     if payload["instead_of"]:
@@ -65,7 +61,6 @@ def hand_over_to_sky(
     from ..launch.export import export_offer
     from ..launch.export.engines import launch_with_sky, require_sky
     from ..render.launch import format_export
-    from ..render.output import emit_text, write_text
 
     file = output or Path("gpuplan-task.yaml")
     task = export_offer(asked, engine="skypilot", file=str(file))

@@ -16,7 +16,6 @@ def mcp() -> None:
     `gpuplan estimate`, with your rights. Needs `pip install 'gpuplan[mcp]'`.
 
     Example: claude mcp add gpuplan -- gpuplan mcp
-
     Example: codex mcp add gpuplan -- gpuplan mcp
     """
     try:

@@ -9,15 +9,14 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ..records import Flag, iter_field_parameters
-from ..render.progress import say
+from ..render.progress import say, status
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from ..plan.compilation import StepCompiler
 
-DRY_RUN = "--dry-run"
-WITHOUT_DRY_RUN = f"the same without `{DRY_RUN}`"
+WITHOUT_DRY_RUN = "the same without `--dry-run`"
 
 
 def suggest_next(*steps: str, as_json: bool = False) -> None:
@@ -70,8 +69,6 @@ def _flag(name: str, value: object) -> Iterator[str]:
 
 def show_estimate_progress(model: str) -> AbstractContextManager[Callable[[str], None]]:
     """Show progress of tracing and planning a model; yields a function that sets the current item."""
-    from ..render.progress import status
-
     return status(f"building, tracing and planning {model} (nothing is trained)")
 
 

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from ..errors import UsageError
-from .removed_options import find_replacement
+from .spellings import find_replacement, read_spellings
 
 if TYPE_CHECKING:
     from ..offers.catalog import Catalog
@@ -34,12 +34,6 @@ WRITTEN = re.compile(
     r"(?P<sign>\$?)(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE]\+?\d{1,3})?|\.\d+) ?"
     r"(?P<multiple>[kKmMbBGT]?) ?(?P<unit>\$?|usd|USD|dollars?)"
 )
-# What people call a choice, by the choice.
-CALLED = {
-    "preemptible": "spot", "inference": "infer", "predict": "infer", "training": "train", "price": "cost",
-    "duration": "time", "speed": "time", "carbon": "co2", "sky": "skypilot", "k8s": "kubernetes",
-    "pytorch": "torch", "tf": "tensorflow", "cuda": "gpu",
-}  # fmt: skip
 
 
 def bypass_adapters(command: Any) -> None:
@@ -134,8 +128,8 @@ def _read_choice(text: str, choices: tuple[str, ...], *, flag: str) -> str:
     key = re.sub(r"[\s_-]", "", text.lower())
     if text in choices or key in plain:
         return text if text in choices else plain[key]
-    if CALLED.get(key) in choices:
-        return CALLED[key]
+    if (called := read_spellings()["choices"].get(key)) in choices:
+        return str(called)
     close = difflib.get_close_matches(key, plain, n=1)
     words = " or ".join(f"`{flag} {choice}`" for choice in ([plain[close[0]]] if close else choices))
     raise UsageError(f"`{flag} {text}` is none of {', '.join(choices)}", hint=f"type {words}")

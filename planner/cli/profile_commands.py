@@ -5,22 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ..errors import GpuplanError, UsageError
 from ..profile.effort import MeasuringEffort
-from ..render.progress import say
-from .flags import AsJson, Backend, Device, OutputFlags, ScriptArguments, expand_flag_groups
+from ..records import Flag
+from ..render.output import write_document
+from ..render.progress import say, status
+from ..settings import Settings, load_settings
+from .flags import AsJson, Backend, Device, OutputFlags, ScriptArguments
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
     from ..profile_schema import ProfileDocument
-    from ..settings import Settings
 
 
-@expand_flag_groups
 def profile(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="Script, function, Keras application or .keras file.")
@@ -28,18 +31,15 @@ def profile(
     script_arguments: ScriptArguments = None,
     *,
     batch_size: Annotated[
-        list[int] | None,
-        typer.Option(help="Samples per step; repeatable. Default: the model's own and a quarter."),
+        list[int] | None, Flag("Samples per step; repeatable. Default: the model's own and a quarter.")
     ] = None,
     backend: Backend = None,
     device: Device = None,
-    precision: Annotated[
-        list[str] | None, typer.Option(help="float32, tf32, mixed_float16, ...; repeatable.")
-    ] = None,
-    mode: Annotated[Literal["train", "infer"], typer.Option(help="Training or inference.")] = "train",
+    precision: Annotated[list[str] | None, Flag("float32, tf32, mixed_float16, ...; repeatable.")] = None,
+    mode: Annotated[Literal["train", "infer"], Flag("Training or inference.")] = "train",
     data: Annotated[
         Literal["synthetic", "script"],
-        typer.Option(help="Random data of the same shapes, or the data that the script feeds to fit()."),
+        Flag("Random data of the same shapes, or the data that the script feeds to fit()."),
     ] = "synthetic",
     measuring: MeasuringEffort,
     out: OutputFlags,
@@ -51,18 +51,15 @@ def profile(
     median is 2 % wide. Ctrl-C keeps what was measured.
 
     Examples:
-
       gpuplan profile train.py -o profile.json
-
       gpuplan profile ResNet50 --batch-size 8 --batch-size 32 --backend torch
-
       gpuplan profile train.py --data script -- --images photos/
     """
     from ..plan.estimate_request import EstimateRequest
     from ..plan.request import build_workload_options
     from ..profile.request import ProfileRequest
     from ..profile.run import profile
-    from ..render.profile import emit_profile, show_progress
+    from ..render.profile import emit_profile, iter_summary_sentences, show_progress
 
     out.require_writable()
     request = ProfileRequest(
@@ -80,36 +77,19 @@ def profile(
         typed=" ".join(sys.argv),
     )
     with show_progress() as on_event:
-        document = profile(request, on_event=on_event, keep=lambda doc: _write_profile(out.output, doc))
-    _write_profile(out.output, document)
+        document = profile(request, on_event=on_event, keep=partial(write_document, out.output))
+    write_document(out.output, document)
     emit_profile(document, as_json=out.json_)
-    _print_findings(document, out.output)
-    step = (
-        "add `-o profile.json` to keep it" if out.output is None else format_command("estimate", str(out.output))
-    )
-    suggest_next(step, as_json=out.json_)
-
-
-def _write_profile(output: Path | None, document: ProfileDocument) -> None:
-    from ..render.output import write_text
-    from ..render.profile import format_profile_json
-
-    if output is not None:
-        write_text(output, format_profile_json(document))
-
-
-def _print_findings(document: ProfileDocument, output: Path | None) -> None:
-    """Print findings on standard error; GpuplanError if nothing was measured."""
-    from ..errors import GpuplanError
-    from ..render.profile import iter_summary_sentences
-
     for sentence in iter_summary_sentences(document):
         say(sentence)
-    if output is not None:
-        say(f"wrote {output}")
+    step = "add `-o profile.json` to keep it"
+    if out.output is not None:
+        say(f"wrote {out.output}")
+        step = format_command("estimate", str(out.output))
     if not any(row["status"] == "measured" for row in document["rows"]):
         last = document["rows"][-1] if document["rows"] else {"message": "nothing was run"}
         raise GpuplanError(f"nothing was measured: {last['message']}", hint="see above")
+    suggest_next(step, as_json=out.json_)
 
 
 def reconcile(
@@ -121,7 +101,7 @@ def reconcile(
             help="Profile from `gpuplan profile` or StepTimer, or a run of `gpuplan launch`.",
         ),
     ] = None,
-    forget: Annotated[bool, typer.Option("--forget", help="Delete all kept runs, and exit.")] = False,
+    forget: Annotated[bool, Flag("Delete all kept runs, and exit.")] = False,
     json_: AsJson = False,
 ) -> None:
     """Compare what was predicted with what a run took, part by part, and keep the run.
@@ -130,20 +110,14 @@ def reconcile(
     others are corrected.
 
     Examples:
-
       gpuplan reconcile plan.json profile.json
-
       gpuplan reconcile plan.json r64879f7d-1
-
       gpuplan reconcile --forget
     """
-    from ..errors import UsageError
     from ..profile.end_to_end import read_plan
     from ..profile.end_to_end import reconcile as compare
     from ..profile.run_store import delete_runs, get_runs_folder, save_run
     from ..render.profile import emit_reconciled
-    from ..render.progress import status
-    from ..settings import load_settings
 
     settings = load_settings()
     if forget:

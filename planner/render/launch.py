@@ -9,42 +9,31 @@ from typing import Any
 
 import yaml
 
-from .output import Column
+from .output import make_columns, make_numbers
 
 LONGEST_LINE = 1000
 
 
-def _wide(key: str) -> Column:
-    """Return a column of the TSV output only."""
-    return Column(key=key, header=key, terminal=False)
+def _format_time(at: str) -> str:
+    return at[:16].replace("T", " ")
 
 
 MACHINE_COLUMNS = (
-    Column(key="id", header="Id"),
-    Column(key="run", header="Run"),
-    Column(key="provider", header="Provider", dispensable=4),
-    Column(key="instance_type", header="Instance type", dispensable=5),
-    Column(key="region", header="Region", dispensable=6),
-    Column(key="state", header="State"),
-    Column(key="started_at", header="Started", dispensable=7, format=lambda at: at[:16].replace("T", " ")),
-    Column(key="cap_at", header="Ends by", dispensable=3, format=lambda at: at[:16].replace("T", " ")),
-    Column(
-        key="spent_usd", header="USD", justify="right", dispensable=2, format=lambda usd: f"{Decimal(usd):.2f}"
-    ),
-    Column(key="source", header="Seen by", dispensable=8),
-    _wide("attempt"),
-    Column(key="owner", header="Owner", dispensable=9),
-    _wide("owner_name"),
-    _wide("in_ledger"),
+    *make_columns(id="Id", run="Run"),
+    *make_columns(provider="Provider", dispensable=4),
+    *make_columns(instance_type="Instance type", dispensable=5),
+    *make_columns(region="Region", dispensable=6),
+    *make_columns(state="State"),
+    *make_columns(started_at="Started", dispensable=7, format=_format_time),
+    *make_columns(cap_at="Ends by", dispensable=3, format=_format_time),
+    *make_numbers(spent_usd="USD", dispensable=2, format=lambda usd: f"{Decimal(usd):.2f}"),
+    *make_columns("attempt", source="Seen by", dispensable=8),
+    *make_columns("owner_name", "in_ledger", owner="Owner", dispensable=9),
 )
 
 COMPARISON_COLUMNS = (
-    Column(key="item", header="What"),
-    Column(key="unit", header=""),
-    *(
-        Column(key=key, header=header, justify="right", format=lambda value: f"{value:.3g}")
-        for key, header in (("low", "Planned, low"), ("mid", "mid"), ("high", "high"), ("actual", "Actual"))
-    ),
+    *make_columns(item="What", unit=""),
+    *make_numbers(low="Planned, low", mid="mid", high="high", actual="Actual", format="{:.3g}".format),
 )
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -22,22 +23,21 @@ from ..records import Frozen, to_plain
 from .progress import status
 
 
-def require_writable(path: Path, *, flag: str) -> None:
-    """Raise UsageError unless a file can be written; called before the work whose result it holds."""
+def require_writable(path: Path | None) -> None:
+    """Raise UsageError unless the file of `-o`, if there is one, can be written; called before the work."""
     import tempfile
 
-    folder = path.parent
+    if path is None:
+        return
     if path.is_dir():
-        hint = f"give a file name: `{flag} {path / 'plan.json'}`"
-        raise UsageError(f"`{flag} {path}` is a folder", hint=hint)
-    if not folder.is_dir():
-        raise UsageError(f"`{flag} {path}`: there is no folder `{folder}`", hint="create it first")
+        raise UsageError(f"`-o {path}` is a folder", hint=f"give a file name: `-o {path / 'plan.json'}`")
+    if not path.parent.is_dir():
+        raise UsageError(f"`-o {path}`: there is no folder `{path.parent}`", hint="create it first")
     try:
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        message = f"`{flag} {path}` cannot be written: {error.strerror}"
-        raise UsageError(message, hint="choose another file") from error
+        raise UsageError(f"`-o {path}` cannot be written: {error.strerror}", hint="choose another file") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -46,6 +46,12 @@ def write_text(path: Path, text: str) -> None:
         write_atomically(path, text)
     except OSError as error:
         raise GpuplanError(f"{path} cannot be written: {error.strerror}", hint=ROOM) from error
+
+
+def write_document(path: Path | None, document: Mapping[str, Any]) -> None:
+    """Write a document that names its schema to a file, if one is given."""
+    if path is not None:
+        write_text(path, format_json(document["schema"], document))
 
 
 ROOM = "free some space, or write to another place"
@@ -72,6 +78,22 @@ class Column(Frozen):
     justify: Literal["left", "right", "center"] = "left"
     terminal: bool = True
     dispensable: int = 0
+
+
+def make_columns(
+    *tsv_only: str,
+    format: Callable[[Any], str] | None = None,
+    justify: Literal["left", "right"] = "left",
+    dispensable: int = 0,
+    **headers: str,
+) -> tuple[Column, ...]:
+    """Return columns of one form by the headers of their keys, and columns of TSV alone."""
+    form: dict[str, Any] = {"format": format, "justify": justify, "dispensable": dispensable}
+    shown = [Column(key=key, header=header, **form) for key, header in headers.items()]
+    return (*shown, *(Column(key=key, header=key, terminal=False) for key in tsv_only))
+
+
+make_numbers = partial(make_columns, justify="right")
 
 
 def get_terminal_width() -> int:
@@ -116,6 +138,54 @@ def emit_result(
 ) -> None:
     """Write a payload as JSON, or its rows as a table or TSV."""
     emit_json(schema, payload) if as_json else emit_rows(columns, rows, title=title)
+
+
+Row = dict[str, Any]
+Screen = tuple[list[str], Sequence[Column], list[Row], list[str]]
+
+
+class Answer(Frozen):
+    """Answer of a comparison.
+
+    Args:
+        document: JSON object.
+        rows: Member of the document that a pipe gets as TSV.
+        tsv: Columns of that TSV.
+        screen: Function that builds the lines above a terminal's table, its columns, its rows and the lines below.
+    """
+
+    document: Row
+    rows: str
+    tsv: Sequence[str]
+    screen: Callable[[], Screen]
+
+    def emit(self, *, as_json: bool) -> None:
+        """Write to standard output: JSON, a screen on a terminal, or TSV in a pipe."""
+        if as_json:
+            emit_document(self.document)
+        elif sys.stdout.isatty():
+            head, columns, rows, below = self.screen()
+            emit_text(_wrap(head))
+            emit_rows(columns, rows)
+            emit_text("\n" + _wrap(line for line in below if line))
+        else:
+            emit_tsv(self.tsv, map(_flatten, self.document[self.rows]))
+
+
+def _wrap(lines: Iterable[str]) -> str:
+    """Wrap lines between words; an empty one is a gap."""
+    width = get_terminal_width()
+    wrapped = (textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) for text in lines)
+    return "".join(f"{line}\n" for lines in wrapped for line in (lines or [""]))
+
+
+def _flatten(row: Row) -> Row:
+    """Return a row with its intervals as numbers: the central estimate, and the ends under names of their own."""
+    flat = dict(row)
+    for key, value in row.items():
+        if isinstance(value, dict) and "mid" in value:
+            flat |= {key: value["mid"], f"{key}_low": value["low"], f"{key}_high": value["high"]}
+    return flat
 
 
 def emit_text(text: str) -> None:
