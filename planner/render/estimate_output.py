@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..units import format_duration, format_offer_name, format_short
 from .estimate_screen import emit_screen
 from .offer_columns import BOUNDS, VALUE_NAMES, build_values
-from .output import UNKNOWN, emit_document, emit_text, emit_tsv, format_json, get_terminal_width
+from .output import UNKNOWN, emit_json, emit_text, emit_tsv, format_json, get_terminal_width
 
 if TYPE_CHECKING:
     from ..plan.cost_terms import Currency
@@ -133,7 +133,8 @@ def emit_estimate(
         breakdown: Add itemized bills, each item with its basis.
     """
     if as_json:
-        emit_document(estimate.to_json(breakdown=breakdown))
+        document = estimate.to_json(breakdown=breakdown)
+        emit_json(document["schema"], document)
     elif sys.stdout.isatty():
         width = get_terminal_width()
         emit_screen(estimate, show_all=show_all, explain=explain, width=width)

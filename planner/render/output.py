@@ -12,7 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -116,15 +116,9 @@ def emit_tsv(keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     _write(lambda: sys.stdout.writelines(_join_pieces(iter_tsv_lines(keys, rows))))
 
 
-def emit_document(document: Mapping[str, Any]) -> None:
-    """Write a document that names its schema to standard output, the schema first."""
-    emit_json(document["schema"], document)
-
-
 def emit_json(schema: str, payload: Mapping[str, Any]) -> None:
     """Write one JSON object with its schema (``gpuplan.offers/1``) to standard output, row by row."""
-    pieces = _iter_json_pieces(schema, payload)
-    _write(lambda: sys.stdout.writelines(_join_pieces(pieces)))
+    _write(lambda: sys.stdout.writelines(_join_pieces(_iter_json_pieces(schema, payload))))
 
 
 def emit_result(
@@ -162,7 +156,7 @@ class Answer(Frozen):
     def emit(self, *, as_json: bool) -> None:
         """Write to standard output: JSON, a screen on a terminal, or TSV in a pipe."""
         if as_json:
-            emit_document(self.document)
+            emit_json(self.document["schema"], self.document)
         elif sys.stdout.isatty():
             head, columns, rows, below = self.screen()
             emit_text(_wrap(head))
@@ -232,8 +226,12 @@ def iter_tsv_lines(keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> It
     """
     yield "\t".join(keys) + "\n"
     for row in rows:
-        cells = ["" if cell is None else _format_tsv_cell(cell) for cell in map(row.get, keys)]
-        yield "\t".join(cells) + "\n"
+        yield "\t".join(map(_format_tsv_cell, map(row.get, keys))) + "\n"
+
+
+_ROW = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), default=to_plain
+)
 
 
 def _iter_member_pieces(value: object) -> Iterator[str]:
@@ -241,10 +239,10 @@ def _iter_member_pieces(value: object) -> Iterator[str]:
     if isinstance(value, Iterator) or (
         isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping)
     ):
-        start, encode = "[\n    ", _compact_encoder().encode
+        start = "[\n    "
         for row in value:
             yield start
-            yield encode(row)
+            yield _ROW.encode(row)
             start = ",\n    "
         yield "[]" if start == "[\n    " else "\n  ]"
         return
@@ -252,18 +250,10 @@ def _iter_member_pieces(value: object) -> Iterator[str]:
     yield text.replace("\n", "\n  ")
 
 
-@cache
-def _compact_encoder() -> json.JSONEncoder:
-    """Return the cached encoder of rows."""
-    return json.JSONEncoder(
-        ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), default=to_plain
-    )
-
-
 def _format_tsv_cell(value: object) -> str:
     """Format a value as a TSV cell without tabs and line breaks."""
-    if type(value) in (float, int):
-        return str(value)
+    if value is None or type(value) in (float, int):
+        return "" if value is None else str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     return format(value, "f") if isinstance(value, Decimal) else " ".join(str(value).split())
@@ -291,19 +281,17 @@ def _print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *
     shown = [column for column in columns if column.terminal]
     cells = [[_format_table_cell(column, row.get(column.key)) for column in shown] for row in rows]
     widths = fit_columns(shown, cells, width=console.width)
-    for column, width in zip(shown, widths, strict=True):
-        if width is not None:
-            table.add_column(column.header, justify=column.justify, overflow="fold", width=width)
+    for index, width in widths.items():
+        table.add_column(shown[index].header, justify=shown[index].justify, overflow="fold", width=width)
     for line in cells:
-        sized = ((cell, width) for cell, width in zip(line, widths, strict=True) if width is not None)
-        table.add_row(*(Text(clip_words(cell, width)) for cell, width in sized))
+        table.add_row(*(Text(clip_words(line[index], width)) for index, width in widths.items()))
     with status(f"laying out {table.row_count:,} rows"), console.capture() as laid_out:
         console.print(table)
     sys.stdout.write(laid_out.get())
 
 
-def fit_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int) -> list[int | None]:
-    """Return the width of each column; None for one that is left out [characters].
+def fit_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int) -> dict[int, int]:
+    """Return the widths of the columns that stay, by their position [characters].
 
     Dispensable columns are left out one by one until the others fit on one line a row. If that is not enough, the
     widest columns wrap between words, and last their longest words are shortened (`clip_words`).
@@ -316,24 +304,19 @@ def fit_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, wid
     from rich.cells import cell_len
 
     texts = [[column.header, *(row[index] for row in rows)] for index, column in enumerate(columns)]
-    natural = [max(map(cell_len, column)) for column in texts]
-    kept = list(range(len(columns)))
-    while _total(natural, kept) > width:
-        spare = [index for index in kept if columns[index].dispensable]
-        if not spare:
-            break
-        kept.remove(max(spare, key=lambda index: columns[index].dispensable))
-    least = [_find_least(column, text) for column, text in zip(columns, texts, strict=True)]
-    fitted = _shrink({index: natural[index] for index in kept}, least, excess=_total(natural, kept) - width)
-    return [fitted.get(index) for index in range(len(columns))]
-
-
-def _find_least(column: Column, texts: Sequence[str]) -> int:
-    """Return the width below which a column would break a word, or a number from its unit [characters]."""
-    from rich.cells import cell_len
-
-    words = texts if column.justify == "right" else [word for text in texts for word in text.split()]
-    return max((cell_len(word) for word in words), default=0)
+    kept = {index: max(map(cell_len, column)) for index, column in enumerate(texts)}
+    spare = sorted((columns[index].dispensable, -index) for index in kept if columns[index].dispensable)
+    while (excess := sum(kept.values()) + GAP * (len(kept) - 1) - width) > 0 and spare:
+        del kept[-spare.pop()[1]]
+    # Below its least width a column would break a word, or a number from its unit.
+    least = {}
+    for index in kept:
+        whole = columns[index].justify == "right"
+        words = texts[index] if whole else [word for text in texts[index] for word in text.split()]
+        least[index] = max(map(cell_len, words), default=0)
+    for _ in range(excess):  # off the column that can spare most; below the least widths, off the widest
+        kept[max(kept, key=lambda one: (max(0, kept[one] - least[one]), kept[one]))] -= 1
+    return kept
 
 
 def clip_words(text: str, width: int) -> str:
@@ -352,19 +335,6 @@ def clip(word: str, width: int) -> str:
         return word
     head = (width - 1) * 2 // 3
     return f"{word[:head]}…{word[head + 1 - width :]}"
-
-
-def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
-    """Return the width of a table [characters]."""
-    return sum(widths[index] for index in kept) + GAP * (len(kept) - 1)
-
-
-def _shrink(widths: dict[int, int], least: Sequence[int], *, excess: int) -> dict[int, int]:
-    """Take characters off the columns that can spare most; below their longest words, off the widest."""
-    for _ in range(excess):
-        index = max(widths, key=lambda one: (max(0, widths[one] - least[one]), widths[one]))
-        widths[index] -= 1
-    return widths
 
 
 def _write(emit: Callable[[], object]) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import UsageError
+from ...units import format_count, format_duration, format_short
 from .text import compute_script_hash, pack_json, read_asset
-from .view import build_view
+from .view import build_view, format_amount
 
 SCRIPTS = ("d3.min.js", "plot.umd.min.js", "report.js")
 
@@ -31,7 +32,9 @@ def build_report_html(plan: Mapping[str, Any]) -> str:
             hint="create it again: `gpuplan estimate MODEL -o plan.json`",
         ) from problem
     packed = {"chart": view.pop("chart"), "rows": view.pop("rows"), "plan": plan}
+    formats = {"amount": format_amount, "count": format_count, "duration": format_duration, "short": format_short}
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    page.globals |= formats
     return page.from_string(read_asset("report.html.j2")).render(
         **view, **_build_package(), packed={name: pack_json(data) for name, data in packed.items()}
     )

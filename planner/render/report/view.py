@@ -10,7 +10,8 @@ from ...estimate_document import read_offers
 from ...plan.cost_terms import Currency
 from ...plan.estimate import DECISION_ROLES
 from ...plan.improvements import Improvement
-from ...units import GIB, MS_PER_S, format_count, format_device, format_duration, format_short
+from ...units import GIB, format_count, format_device, format_duration
+from ..estimate_notes import describe_remedy
 from ..estimate_screen import MARKS, format_phases
 from ..offer_columns import BOUNDS, BY_NAME, OfferColumn
 from ..output import UNKNOWN
@@ -44,22 +45,26 @@ def build_view(exact: Mapping[str, Any]) -> dict[str, Any]:
         "plan": plan,
         "currency": currency,
         "details": details,
-        "question": describe_workload(plan),
+        "question": _describe_workload(plan),
         "headline": str(plan["decision"]["sentence"]),
         "helps": [Improvement(**one).describe() for one in plan["decision"]["improvements"]],
         "cards": [_build_card(offers[index], mark, currency) for index, mark in picks.items()],
         "columns": COLUMNS,
         "top": [rows[index] for index in first[:ROWS_SHOWN]],
         "rows": rows,
-        "steps": [_build_step(step) for step in details["steps"]],
+        "steps": details["steps"],
         "memory": {**memory, "ways": _describe_memory_ways(chosen, currency)},
         "bills": [
-            _build_bill(offers[bill["offer"]], bill["lines"], currency)
+            {
+                **_build_card(one := offers[bill["offer"]], "", currency),
+                "lines": bill["lines"],
+                "unbilled": one["unbilled"],
+                "time": _describe("run_time_s", one, currency),
+                "cost": _describe("cost_usd", one, currency),
+            }
             for bill in details["bills"]
             if bill["offer"] in picks  # plans of earlier versions have others too
         ],
-        "turns": [_describe_crossover(turn) for turn in details["turns"]],
-        "colab": [_describe_crossover(turn) for turn in details["colab"]],
         "notes": _list_notes(plan, sharded),
         "sources": _collect_sources(offers, details["steps"]),
         "links_of": find_links_in_source,
@@ -108,7 +113,7 @@ def _find_number(column: OfferColumn, one: Offer) -> float | None:
     return None if value is None else float(value)
 
 
-def describe_workload(plan: Mapping[str, Any]) -> list[str]:
+def _describe_workload(plan: Mapping[str, Any]) -> list[str]:
     """Describe the workload in short phrases, without its name."""
     work = plan["workload"]
     parts = [
@@ -175,32 +180,6 @@ def _build_point(one: Offer, index: int, mark: str, currency: Currency) -> dict[
     }
 
 
-def _build_step(step: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the tables of a step breakdown."""
-    whole = step["step_s"]
-    return {
-        "name": step["accelerator"],
-        "step": f"{format_short(whole * MS_PER_S)} ms",
-        "peak": format_count(step["peak_flop_per_s"], "FLOP/s"),
-        "bandwidth": format_count(step["memory_bytes_per_s"], "B/s"),
-        "dtype": step["dtype"],
-        "kinds": [_build_part(part, whole) for part in step["kinds"]],
-        "layers": [_build_part(part, whole) for part in step["layers"]],
-    }
-
-
-def _build_part(part: Mapping[str, Any], whole_s: float) -> dict[str, str]:
-    flops, moved = part["flops"], part["bytes_moved"]
-    return {
-        "name": part["name"],
-        "time": f"{part['time_s'] * MS_PER_S:.3g} ms",
-        "share": f"{100 * part['time_s'] / whole_s:.1f} %" if whole_s else UNKNOWN,
-        "flops": format_count(flops, "FLOP") if flops else UNKNOWN,
-        "bytes": format_count(moved, "B") if moved else UNKNOWN,
-        "intensity": format_short(flops / moved) if flops and moved else UNKNOWN,
-    }
-
-
 def _build_memory(plan: Mapping[str, Any], sharded: Offer | None) -> dict[str, Any]:
     """Return the parts of a step's memory, largest first: of a sharded offer, else of the whole model."""
     whole = plan["workload"].get("memory_parts_bytes") or plan["workload"]["memory"]
@@ -226,7 +205,7 @@ def _describe_memory_ways(chosen: Iterable[Offer], currency: Currency) -> list[s
         name = format_device(one["accelerator"], one["devices"])
         if one["memory_remedies"]:
             ways = "; ".join(
-                way["remedy"] + ("" if way["fits"] else ", not enough by itself") for way in one["memory_remedies"]
+                describe_remedy(way["remedy"], is_enough=way["fits"]) for way in one["memory_remedies"]
             )
             lines.append(f"{name}: {one['memory_verdict']}. Possible remedies: {ways}.")
         if one["best_batch"] is not None:
@@ -234,34 +213,10 @@ def _describe_memory_ways(chosen: Iterable[Offer], currency: Currency) -> list[s
     return lines
 
 
-def _build_bill(one: Offer, lines: Iterable[Mapping[str, Any]], currency: Currency) -> dict[str, Any]:
-    """Format the items of a bill."""
-    return {
-        "machine": _describe("machine", one, currency),
-        "where": _describe_place(one),
-        "lines": [
-            {
-                "item": line["item"],
-                "time": "" if line["time_s"] is None else format_duration(line["time_s"]["mid"]),
-                "usd": _format_amount(line, currency),
-                "because": line["because"],
-            }
-            for line in lines
-        ],
-        "time": _describe("run_time_s", one, currency),
-        "cost": _describe("cost_usd", one, currency),
-        "unbilled": one["unbilled"],
-    }
-
-
-def _format_amount(line: Mapping[str, Any], currency: Currency) -> str:
+def format_amount(line: Mapping[str, Any], currency: Currency) -> str:
     """Format the amount of an item; a discount has a minus sign."""
     low, mid, high = (float(line[key]) for key in ("usd_low", "usd", "usd_high"))
     return currency.format_spread(low, mid, high) if mid >= 0 else f"−{currency.format_amount(-mid)}"
-
-
-def _describe_crossover(turn: Mapping[str, Any]) -> str:
-    return f"From {turn['from']:,} epochs on, take {turn['cheapest']} instead of {turn['instead_of']}."
 
 
 def _list_notes(plan: Mapping[str, Any], sharded: Offer | None) -> list[str]:
