@@ -15,7 +15,7 @@ import typer
 
 from ..plan.estimate_request import OUTPUT, USUAL
 from ..records import Flag, Frozen, iter_field_parameters
-from ..render.output import Answer, require_writable, write_document
+from ..render.output import Answer, write_document
 from .option_values import complete_accelerators, complete_providers, complete_regions
 
 ModelArgument = Annotated[
@@ -99,10 +99,6 @@ class OutputFlags(Frozen):
 
     output: Annotated[Path | None, Flag("Also write the JSON here.", USUAL)] = None
     json_: Annotated[bool, Flag("Print JSON instead of a table.", OUTPUT, "json")] = False
-
-    def require_writable(self) -> None:
-        """Raise UsageError before the work starts if the file is not writable."""
-        require_writable(self.output)
 
     def emit(self, answer: Answer) -> None:
         """Write an answer to the file, if one is given, and to standard output."""

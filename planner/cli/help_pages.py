@@ -62,7 +62,7 @@ class PanelCommand(TyperCommand):
 class CommandGroup(TyperGroup):
     """Program whose help lists the commands by group, also those whose modules are not loaded."""
 
-    groups: ClassVar[Mapping[str, Mapping[str, tuple[str, str]]]] = {}  # -> command -> its module, what it does
+    groups: ClassVar[Mapping[str, Mapping[str, str]]] = {}  # -> command -> what it does
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of each group, one a line; those of a command below the program in one group."""
@@ -74,4 +74,4 @@ class CommandGroup(TyperGroup):
         width = max(len(name) for commands in self.groups.values() for name in commands)
         for group, commands in self.groups.items():
             with formatter.section(group):
-                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in commands.items()])
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])

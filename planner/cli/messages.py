@@ -5,17 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ..records import Flag, iter_field_parameters
-from ..render.progress import say, status
+from ..render.progress import say
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from ..plan.compilation import StepCompiler
 
+TRACING = "building, tracing and planning {} (nothing is trained)"
 WITHOUT_DRY_RUN = "the same without `--dry-run`"
 
 
@@ -67,19 +67,11 @@ def _flag(name: str, value: object) -> Iterator[str]:
             yield f"{one:g}" if isinstance(one, float) else str(one)
 
 
-def show_estimate_progress(model: str) -> AbstractContextManager[Callable[[str], None]]:
-    """Show progress of tracing and planning a model; yields a function that sets the current item."""
-    return status(f"building, tracing and planning {model} (nothing is trained)")
-
-
 def build_step_compiler(tell: Callable[[str], None]) -> StepCompiler:
     """Build the compilation function, with progress messages."""
     from ..plan.compilation import StepCompiler
 
-    def told(accelerator: str, done: int, total: int) -> None:
-        tell(f"compiling for {accelerator}, {done} of {total} done")
-
-    def warn(line: str) -> None:
-        sys.stderr.write(f"warning: {line}\n")
-
-    return StepCompiler(tell=told, warn=warn)
+    return StepCompiler(
+        tell=lambda accelerator, done, total: tell(f"compiling for {accelerator}, {done} of {total} done"),
+        warn=lambda line: say(f"warning: {line}"),
+    )

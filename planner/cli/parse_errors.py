@@ -77,7 +77,7 @@ def _find_value(name: str, arguments: Sequence[str]) -> str:
 
 def _find_meant(name: str, value: str, known: Sequence[str]) -> str:
     """Return the option of a command that another name stands for, or the closest one; empty for none."""
-    options = read_spellings()["options"]
+    options: dict[str, list[str]] = read_spellings()["options"]
     for meant, names in options.items():
         wrong_kind = meant in _COUNTED and value.isdecimal() != (meant == "--devices")
         if name in names and meant.split()[0] in known and not (wrong_kind and name in options["--accelerator"]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -38,32 +38,22 @@ def format_estimate_html(estimate: Estimate) -> str:
     """Return the decision, the offers of the screen, and what is to be known of them in one line."""
     shown = select_shown_offers(estimate)
     columns = pick_columns(estimate, WIDE)
-    body = _format_body(columns, build_cells(estimate, shown, [column.key for column in columns]))
-    notes = [f"<p>{escape(' '.join(notes))}</p>"] if (notes := list_notes(estimate, shown)) else []
+    head = _format_row('th scope="col"', columns, [column.header for column in columns])
+    cells = build_cells(estimate, shown, [column.key for column in columns])
+    body = "".join(_format_row("td", columns, [row[column.key] for column in columns]) for row in cells)
+    notes = " ".join(list_notes(estimate, shown))
     return (
-        f"<table><caption>{escape(estimate.decision.sentence)}</caption>{_format_head(columns)}{body}</table>"
-        f"{''.join(notes)}"
+        f"<table><caption>{escape(estimate.decision.sentence)}</caption>"
+        f"<thead>{head}</thead><tbody>{body}</tbody></table>"
+        f"{f'<p>{escape(notes)}</p>' if notes else ''}"
     )
 
 
-def _format_head(columns: Sequence[Column]) -> str:
-    """Return the header row, with column scopes for screen readers."""
-    cells = (f'<th scope="col"{_format_alignment(column)}>{escape(column.header)}</th>' for column in columns)
-    return f"<thead><tr>{''.join(cells)}</tr></thead>"
-
-
-def _format_alignment(column: Column) -> str:
-    """Return the alignment of a cell; notebooks align all text to the right by default."""
-    return f' style="text-align:{column.justify}"'
-
-
-def _format_body(columns: Sequence[Column], rows: Sequence[Mapping[str, str | None]]) -> str:
-    """Return the table body."""
-    lines = (
-        "".join(
-            f"<td{_format_alignment(c)}>{escape(UNKNOWN if (cell := row[c.key]) is None else cell)}</td>"
-            for c in columns
-        )
-        for row in rows
+def _format_row(tag: str, columns: Sequence[Column], texts: Sequence[str | None]) -> str:
+    """Return a row; its cells say their alignment, since notebooks align all text to the right by default."""
+    end = tag.partition(" ")[0]
+    cells = (
+        f'<{tag} style="text-align:{column.justify}">{escape(UNKNOWN if text is None else text)}</{end}>'
+        for column, text in zip(columns, texts, strict=True)
     )
-    return f"<tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody>"
+    return f"<tr>{''.join(cells)}</tr>"

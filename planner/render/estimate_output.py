@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..units import format_duration, format_offer_name, format_short
@@ -27,38 +27,31 @@ REASON_FROM = 2 + ITEM_WIDTH + TIME_WIDTH + MONEY_WIDTH + 2
 
 
 def emit_breakdown(estimate: Estimate) -> None:
-    """Write every item of every bill as TSV."""
+    """Write every item of every bill as TSV, at full precision."""
     emit_tsv(_KEYS, (row for one in estimate.offers for row in _iter_rows(one)))
+
+
+def _iter_rows(one: OfferEstimate) -> Iterator[dict[str, Any]]:
+    for line in one.bill.lines if one.bill else ():
+        yield {
+            **{key: getattr(one.offer, key) for key in _OFFER_KEYS},
+            "item": line.item,
+            "because": line.because,
+            **{f"time_s_{end}": line.time_s and getattr(line.time_s, end) for end in BOUNDS},
+            **{f"usd_{end}": getattr(line.usd, end) for end in BOUNDS},
+        }
 
 
 def iter_breakdown_lines(estimate: Estimate, *, width: int) -> Iterator[str]:
     """Yield the bills of the recommended offers for a terminal, each item with its basis."""
-    for one in _select_recommended(estimate):
+    chosen = estimate.recommendation
+    named = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
+    for index in dict.fromkeys(index for index in named if index is not None):
+        one = estimate.offers[index]
         name = format_offer_name(one.offer.provider, one.offer.instance_type)
         yield ""
         yield f"bill of {name}, {one.offer.region}, {one.offer.purchase.replace('_', ' ')}:"
         yield from _iter_lines(one, estimate.terms.currency, width)
-
-
-def format_money_range(low: float, high: float) -> str:
-    """Format an amount as a range, or as one number if both bounds round to the same text.
-
-    Example:
-        >>> format_money_range(0.52, 0.9), format_money_range(1.0, 1.0), format_money_range(-3.0, -2.0)
-        ('0.52–0.9', '1.0', '-2.0–-3.0')
-    """
-    if high < 0:
-        first, last = f"-{format_short(-high)}", f"-{format_short(-low)}"
-    else:
-        first, last = format_short(low), format_short(high)
-    return first if first == last else f"{first}–{last}"
-
-
-def _select_recommended(estimate: Estimate) -> list[OfferEstimate]:
-    """Return the offers recommended below the table, without repetition."""
-    chosen = estimate.recommendation
-    named = (chosen.cheapest, chosen.fastest, chosen.within_deadline, chosen.within_budget, chosen.free)
-    return [estimate.offers[index] for index in dict.fromkeys(i for i in named if i is not None)]
 
 
 def _iter_lines(one: OfferEstimate, currency: Currency, width: int) -> Iterator[str]:
@@ -73,12 +66,10 @@ def _iter_lines(one: OfferEstimate, currency: Currency, width: int) -> Iterator[
     for item in one.unbilled:
         yield f"{_format_cells(item, '', UNKNOWN)}  unknown for this provider"
     time = format_duration(one.run_time_s.mid)
-    total = _format_usd(one.bill.total, currency)
-    yield _format_cells(f"total, {currency.code}", time, total)
+    yield _format_cells(f"total, {currency.code}", time, _format_usd(one.bill.total, currency))
 
 
 def _format_cells(item: str, time: str, money: str) -> str:
-    """Format the three cells of a line."""
     return f"  {item:<{ITEM_WIDTH}}{time:>{TIME_WIDTH}}{money:>{MONEY_WIDTH}}"
 
 
@@ -95,23 +86,12 @@ def _wrap_line(cells: str, because: str, width: int) -> Iterator[str]:
 
 
 def _format_usd(usd: Any, currency: Currency) -> str:
-    """Format the range of an amount in the user's currency."""
-    ends = sorted((float(currency.of_usd(usd.low)), float(currency.of_usd(usd.high))))
-    return format_money_range(*ends)
-
-
-def _iter_rows(one: OfferEstimate) -> Iterable[dict[str, Any]]:
-    """Yield the items of one bill at full precision."""
-    names = {key: getattr(one.offer, key) for key in _OFFER_KEYS}
-    for line in one.bill.lines if one.bill else ():
-        time_s = line.time_s
-        yield {
-            **names,
-            "item": line.item,
-            "because": line.because,
-            **{f"time_s_{end}": None if time_s is None else getattr(time_s, end) for end in BOUNDS},
-            **{f"usd_{end}": getattr(line.usd, end) for end in BOUNDS},
-        }
+    """Format the range of an amount in the user's currency, or one number if both bounds have the same text."""
+    low, high = sorted(float(currency.of_usd(value)) for value in (usd.low, usd.high))
+    first, last = format_short(low), format_short(high)
+    if high < 0:  # a discount, the smaller amount first
+        first, last = f"-{format_short(-high)}", f"-{format_short(-low)}"
+    return first if first == last else f"{first}–{last}"
 
 
 def emit_estimate(

@@ -156,7 +156,7 @@ def build_cells(estimate: Estimate, shown: Sequence[int], names: Sequence[str]) 
         if one.offer.provider == "local" and mark in ("", "take"):
             mark = "here"
         entry = {**one.to_json(), "mark": mark}
-        rows.append({c.name: None if c.text is None else c.text(entry, currency) for c in columns})
+        rows.append({column.name: column.describe(entry, currency) for column in columns})
     return rows
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from ..profile.benchmark_suite import CSV_COLUMNS
 from ..profile_schema import MemoryRecord, ProfileDocument, RowRecord
 from ..units import GIB, MS_PER_S, format_short
-from .output import Column, emit_result, format_json, make_columns, make_numbers
+from .output import Column, emit_result, make_columns, make_numbers
 
 _COLUMNS = [
     *make_numbers(batch_size="batch"),
@@ -55,11 +55,6 @@ def emit_reconciled(result: Mapping[str, Any], *, as_json: bool) -> None:
     emit_result(result["schema"], result, _PARTS, rows, as_json=as_json, title=title)
 
 
-def format_profile_json(document: ProfileDocument) -> str:
-    """Format a profile as the text of its file."""
-    return format_json(document["schema"], document)
-
-
 def format_title(document: ProfileDocument) -> str:
     """Format model, backend, device and mode of a measurement in one line."""
     device = (document["environment"] or {}).get("device") or {}
@@ -90,9 +85,7 @@ def _iter_memory_sentences(about: str, memory: MemoryRecord) -> Iterator[str]:
     text = f"{about}: memory of the step: {predicted / GIB:.2f} GiB predicted"
     if peak is not None:
         yield f"{text}, {peak / GIB:.2f} measured ({memory['measured_over_predicted']:.2f} times)"
-        return
-    grown = memory.get("host_growth_bytes")
-    if grown is not None:
+    elif (grown := memory.get("host_growth_bytes")) is not None:
         yield f"{text}; the process grew by {grown / GIB:.2f} GiB, compilation included"
 
 
@@ -112,48 +105,43 @@ def _build_row(row: RowRecord) -> dict[str, Any]:
     }
 
 
-class ProgressFormatter:
-    """Formatter of measurement messages as progress text."""
+class _Progress:
+    """Messages of a measurement as text."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._ends_s: float | None = None
-        self._about = ""
-        self._process = 1
-        self._windows = 0
+    ends_s: float | None = None
+    about, process, windows = "", 1, 0
 
-    def line(self, message: Mapping[str, Any]) -> str:
+    def format(self, message: Mapping[str, Any]) -> str:
         """Format a message with the estimate so far, and the time that is left."""
-        if message["event"] == "left":
-            self._ends_s = self._clock() + message["left_s"]
+        event = message["event"]
+        if event == "left":
+            self.ends_s = time.monotonic() + message["left_s"]
             return "starting"
-        left_s = 0.0 if self._ends_s is None else self._ends_s - self._clock()
+        if event == "begin":
+            precision = f" · {message['precision']}" if message["precision"] else ""
+            self.about, self.process = f"batch {message['batch_size'] or '?'}{precision}", message["process"]
+        elif event == "ready":
+            process = "" if self.process == 1 else f" · process {self.process}"
+            self.about = f"batch {message['batch_size']} · {message['facts']['precision']}{process}"
+            self.windows = 0
+        self.windows += event == "window"
+        left_s = 0.0 if self.ends_s is None else self.ends_s - time.monotonic()
         left = f" · about {5 * math.ceil(left_s / 5)} s left" if left_s > 0 else " · nearly done"
-        return self._describe(message) + ("" if self._ends_s is None else left)
+        return f"{self.about}: {self._describe(message)}{'' if self.ends_s is None else left}"
 
     def _describe(self, message: Mapping[str, Any]) -> str:
-        event = message["event"]
+        event = str(message["event"])
         if event == "begin":
-            size = message["batch_size"] or "?"
-            self._about = f"batch {size}" + (f" · {message['precision']}" if message["precision"] else "")
-            self._process = message["process"]
-            return f"{self._about}: starting process {self._process}, building the model"
+            return f"starting process {self.process}, building the model"
         if event == "script":
-            return f"{self._about}: building the model, {message['at']}"
-        if event == "ready":
-            self._windows = 0
-            about = f"batch {message['batch_size']} · {message['facts']['precision']}"
-            self._about = about if self._process == 1 else f"{about} · process {self._process}"
-            return f"{self._about}: compiling"
+            return f"building the model, {message['at']}"
         if event == "warm":
-            return f"{self._about}: warming up, {message['step_s'] * MS_PER_S:.4g} ms per step"
-        if event == "window":
-            self._windows += 1
-            width = message["width"]
-            sure = "" if width is None else f" ± {width / 2:.1%}"
-            what = "fit()" if message["phase"] == "fit" else "the step alone"
-            return f"{self._about}: {what} {message['median_s'] * MS_PER_S:.4g} ms{sure} ({self._windows} windows)"
-        return f"{self._about}: {event}"
+            return f"warming up, {message['step_s'] * MS_PER_S:.4g} ms per step"
+        if event != "window":
+            return "compiling" if event == "ready" else event
+        sure = "" if message["width"] is None else f" ± {message['width'] / 2:.1%}"
+        what = "fit()" if message["phase"] == "fit" else "the step alone"
+        return f"{what} {message['median_s'] * MS_PER_S:.4g} ms{sure} ({self.windows} windows)"
 
 
 @contextmanager
@@ -164,9 +152,9 @@ def show_progress() -> Iterator[Any]:
         return
     from rich.console import Console
 
-    watcher = ProgressFormatter()
+    progress = _Progress()
     with Console(stderr=True).status("starting") as status:
-        yield lambda message: status.update(watcher.line(message))
+        yield lambda message: status.update(progress.format(message))
 
 
 _SHOWN = ("batch_size", "mode", "precision", "compiled", "attention")  # on a terminal, beside name and time

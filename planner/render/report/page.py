@@ -22,19 +22,25 @@ def build_report_html(plan: Mapping[str, Any]) -> str:
     Raises:
         UsageError: The plan is incomplete.
     """
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import UndefinedError
 
     try:
-        view = build_view(plan)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
+        return _render(plan)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, UndefinedError) as problem:
         raise UsageError(
             f"the plan cannot be read: {type(problem).__name__} at {problem}",
             hint="create it again: `gpuplan estimate MODEL -o plan.json`",
         ) from problem
+
+
+def _render(plan: Mapping[str, Any]) -> str:
+    from jinja2 import Environment, StrictUndefined
+
+    view = build_view(plan)
     packed = {"chart": view.pop("chart"), "rows": view.pop("rows"), "plan": plan}
-    formats = {"amount": format_amount, "count": format_count, "duration": format_duration, "short": format_short}
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    page.globals |= formats
+    page.globals |= {"amount": format_amount, "count": format_count}
+    page.globals |= {"duration": format_duration, "short": format_short}
     return page.from_string(read_asset("report.html.j2")).render(
         **view, **_build_package(), packed={name: pack_json(data) for name, data in packed.items()}
     )

@@ -101,8 +101,7 @@ def _build_row(one: Offer, mark: str, currency: Currency) -> list[list[Any]]:
 
 def _describe(name: str, one: Offer, currency: Currency) -> str:
     """Return the text of a column."""
-    text = BY_NAME[name].text
-    found = text and text(one, currency)
+    found = BY_NAME[name].describe(one, currency)
     return UNKNOWN if found is None else found
 
 

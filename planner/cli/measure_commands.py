@@ -1,9 +1,9 @@
-"""`gpuplan profile` and `reconcile`: measure a model's step time here, compare a run with its prediction."""
+"""`gpuplan profile`, `benchmark`, `reconcile` and `accuracy`: measurements here, and errors of predictions."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..errors import GpuplanError, UsageError
+from ..limits import MAX_MINUTES, require_positive
 from ..profile.effort import MeasuringEffort
 from ..records import Flag
-from ..render.output import write_document
-from ..render.progress import say, status
+from ..render.output import emit_result, require_writable, write_document, write_text
+from ..render.progress import bar, say, status
 from ..settings import Settings, load_settings
 from .flags import AsJson, Backend, Device, OutputFlags, ScriptArguments
 from .messages import format_command, suggest_next
 
 if TYPE_CHECKING:
+    from ..profile.benchmark import BenchmarkDocument
     from ..profile_schema import ProfileDocument
 
 
@@ -61,7 +63,7 @@ def profile(
     from ..profile.run import profile
     from ..render.profile import emit_profile, iter_summary_sentences, show_progress
 
-    out.require_writable()
+    require_writable(out.output)
     request = ProfileRequest(
         model=model,
         batch_sizes=tuple(batch_size or ()),
@@ -156,3 +158,122 @@ def _load_profile(name: str, *, model: str, settings: Settings, tell: Callable[[
         model=model,
         terms=replace(build_script_terms(settings), tell=tell),
     )
+
+
+def benchmark(
+    *,
+    output: Annotated[Path | None, Flag("Also write the rows here, as CSV.")] = None,
+    minutes: Annotated[float, Flag("Time limit for all workloads together [min].")] = 10.0,
+    only: Annotated[Sequence[str], Flag("Workload to measure.")] = (),
+    backend: Backend = None,
+    device: Device = None,
+    json_: AsJson = False,
+) -> None:
+    """Measure canonical Keras workloads on this device, as rows of measurements.
+
+    Each workload runs in its own process. Its time is the median of windows of steps of fit() or predict(), after
+    compilation and warm-up. On a CPU the workloads are smaller. What does not fit in the memory or in the time is
+    named and left out. Ctrl-C keeps what was measured. The rows have the form of a contribution to
+    profiles/published/.
+
+    Workloads: mlp, resnet50-mixed, bert-128, resnet50-float32, lstm-text, gpt-512, mobilenet-v2, unet,
+    resnet50-infer, bert-512, resnet50-mixed-small, vgg16-small-images, bert-128-infer, efficientnet-b0,
+    resnet50-float32-small.
+
+    Examples:
+      gpuplan benchmark -o rows.csv
+      gpuplan benchmark --only mlp --only lstm-text --minutes 2 --backend torch
+    """
+    from ..profile.benchmark import run_benchmark
+    from ..profile.benchmark_suite import format_csv, select_workloads
+    from ..profile.run import select_backend
+
+    require_positive(minutes, what="--minutes", example="10", most=MAX_MINUTES)
+    require_writable(output)
+    workloads, keras_backend = select_workloads(only), select_backend(backend)
+    found = None
+    try:
+        with bar("measuring") as tell:
+            for found in run_benchmark(workloads, keras_backend, device, minutes=minutes, tell=tell):
+                if output is not None and found["rows"]:
+                    write_text(output, format_csv(found["rows"]))
+    finally:  # also of what an interrupt left
+        if found is not None:
+            _report(found, output, as_json=json_)
+    step = "add `-o rows.csv` to keep the rows" if output is None else format_command("accuracy", str(output))
+    suggest_next(step, as_json=json_)
+
+
+def _report(found: BenchmarkDocument, output: Path | None, *, as_json: bool) -> None:
+    """Print the rows, and on standard error what was skipped and written; GpuplanError without any row."""
+    from ..render.profile import emit_benchmark
+
+    emit_benchmark(found, as_json=as_json)
+    for one in found["skipped"]:
+        say(f"skipped {one['workload']}: {one['reason']}")
+    if found["accelerator"] is None:
+        say(
+            f"`{found['device']['name']}` is not in the catalog: the rows have that name. Add it with its"
+            " datasheet to a catalog of your own (docs/catalog.md), or to catalog/accelerators.toml and send both"
+        )
+    if found["rows"] and output is not None:
+        say(f"wrote {output} ({len(found['rows'])} rows)")
+    if not found["rows"] and found["status"] == "complete":
+        raise GpuplanError("nothing was measured", hint="see above; `--only mlp` is the smallest workload")
+
+
+def accuracy(
+    file: Annotated[
+        Path | None, typer.Argument(help="CSV of your own measurements; without it, the packaged record.")
+    ] = None,
+    *,
+    setting: Annotated[Sequence[str], Flag("One setting (architecture, profet, source, accelerator ...).")] = (),
+    json_: AsJson = False,
+) -> None:
+    """Print prediction errors on held-out data.
+
+    Without FILE, the recorded errors on published measurements: each setting predicts them with coefficients
+    fitted without one architecture, source or accelerator, beside three rules of thumb. With FILE your
+    measurements are predicted with the packaged coefficients.
+
+    Examples:
+      gpuplan accuracy
+      gpuplan accuracy --setting source --setting accelerator
+      gpuplan accuracy my_runs.csv --json
+    """
+    if file is None:
+        _emit_recorded(setting, as_json=json_)
+        suggest_next(format_command("profile", "MODEL", o="profile.json"), as_json=json_)
+        return
+    if setting:
+        raise UsageError(
+            f"`--setting` applies to the published measurements, not to `{file}`",
+            hint="leave out `--setting`, or the file",
+        )
+    _emit_own(file, as_json=json_)
+    suggest_next(format_command("accuracy"), as_json=json_)
+
+
+def _emit_recorded(settings: Sequence[str], *, as_json: bool) -> None:
+    from ..plan.accuracy import load_recorded_board
+    from ..render.accuracy import build_setting_columns, build_setting_rows
+
+    board = load_recorded_board(settings)
+    rows = build_setting_rows(board["settings"])
+    emit_result("gpuplan.accuracy/1", board, build_setting_columns(), rows, as_json=as_json)
+
+
+def _emit_own(file: Path, *, as_json: bool) -> None:
+    from ..offers.catalog import load_catalog, resolve_accelerator
+    from ..plan.accuracy import score_measurements
+    from ..predict.measurements import read_measurements
+    from ..predict.predictor import Predictor
+    from ..render.accuracy import build_scoreboard_columns, build_scoreboard_rows
+
+    resolve, measured = partial(resolve_accelerator, load_catalog()), read_measurements(file)
+    with status("predicting") as progress:
+        board = score_measurements(measured, resolve, Predictor.load(), progress=progress)
+    columns, rows = build_scoreboard_columns(), build_scoreboard_rows(board)
+    emit_result("gpuplan.accuracy/1", board.to_json(), columns, rows, as_json=as_json, title=board.protocol)
+    for measurement, reason in board.unpredicted:
+        say(f"not predicted: {measurement.model} on {measurement.accelerator}: {reason}")
