@@ -11,7 +11,7 @@ import yaml
 
 from .output import make_columns, make_numbers
 
-LONGEST_LINE = 1000
+LONGEST_LINE, PACKED = 1000, "(packed: the supervisor, from gpuplan/launch/agent)"
 
 
 def _format_time(at: str) -> str:
@@ -49,7 +49,10 @@ def plan_text(plan: Mapping[str, Any], *, calls: bool = True) -> str:
         f"  at most      {_limit(plan)}",
     ]
     lines += _spot_lines(first["candidate"].get("spot"), request["spec"]["checkpoint_every_s"])
-    lines += [f"  ended by     {_layer(layer)}" for layer in first["layers"]]
+    for layer in first["layers"]:
+        where, unproven = "cloud" if layer["where"] == "cloud" else "machine", layer["unproven"]
+        how = f"{layer['how']}; unproven: {unproven}" if unproven else layer["how"]
+        lines.append(f"  ended by     the {where}, after {_hours(layer['fires_after_s'])}: {how}")
     lines += [f"  stop it      {way}" for way in plan["stop"]]
     lines += [
         f"  fallback     {_machine(attempt)}, ${attempt['candidate']['usd_per_hour']} an hour"
@@ -76,17 +79,14 @@ def _limit(plan: Mapping[str, Any]) -> str:
     outer = [[one for one in attempt["layers"] if one["where"] == "cloud"] for attempt in plan["attempts"]]
     proven = [[one for one in found if not one["unproven"]] for found in outer]
     most = f"{_hours(plan['cap_s'])}, ${Decimal(plan['worst_case_usd']):.2f}"
+    shown = proven if all(proven) else outer
+    names = ", ".join(dict.fromkeys(one["name"] for layers in shown for one in layers))
     if all(proven):
-        return f"{most} in all (enforced outside the machine by: {_join_names(proven)})"
+        return f"{most} in all (enforced outside the machine by: {names})"
     if plan["request"]["provider"] == "local":
         return f"{most} in all"
-    limit = f"unproven outside the machine: {_join_names(outer)}" if any(outer) else "no limit outside the machine"
+    limit = f"unproven outside the machine: {names}" if names else "no limit outside the machine"
     return f"{most} if the machine's own timer works; {limit}"
-
-
-def _join_names(layers: Iterable[Iterable[Mapping[str, Any]]]) -> str:
-    """Return the names of all layers, each once."""
-    return ", ".join(dict.fromkeys(one["name"] for found in layers for one in found))
 
 
 def _price(one: Mapping[str, Any]) -> str:
@@ -108,18 +108,10 @@ def event_line(event: Mapping[str, Any], *, as_json: bool) -> str:
 
 
 def _machine(attempt: Mapping[str, Any]) -> str:
-    """Describe the machine of an attempt."""
     one = attempt["candidate"]
     devices = "" if one["devices"] == 1 else f"{one['devices']:g}× "
     place = attempt["zone"] or one["region"]
     return f"{one['instance_type']} ({devices}{one['accelerator']}), {place}, {one['purchase'].replace('_', ' ')}"
-
-
-def _layer(layer: Mapping[str, Any]) -> str:
-    """Describe a cap layer."""
-    unproven = f"; unproven: {layer['unproven']}" if layer["unproven"] else ""
-    where = "the cloud" if layer["where"] == "cloud" else "the machine"
-    return f"{where}, after {_hours(layer['fires_after_s'])}: {layer['how']}{unproven}"
 
 
 def _calls(calls: Iterable[Mapping[str, Any]]) -> Iterable[str]:
@@ -133,7 +125,8 @@ def _calls(calls: Iterable[Mapping[str, Any]]) -> Iterable[str]:
         params = _without_scripts(call["params"], scripts)
         yield from (f"     {line}" for line in json.dumps(params, indent=2, ensure_ascii=False).splitlines())
         for script in scripts:
-            yield from (f"     | {_short(line)}" for line in script.splitlines())
+            for line in script.splitlines():
+                yield f"     | {PACKED if len(line) > LONGEST_LINE and ' ' not in line else line}"
         if call["expects"]:
             yield f"     expects {json.dumps(call['expects'])}"
         for undo in call["undo"]:
@@ -157,12 +150,6 @@ def _spot_lines(spot: Mapping[str, Any] | None, every_s: float) -> list[str]:
 
 
 def _hours(seconds: float) -> str:
-    """Format a duration.
-
-    Example:
-        >>> _hours(90), _hours(5400)
-        ('1.5 min', '1.5 h')
-    """
     return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"
 
 
@@ -182,13 +169,6 @@ def _without_scripts(value: Any, scripts: list[str]) -> Any:
         scripts.append(value)
         return "(below)"
     return value
-
-
-def _short(line: str) -> str:
-    """Return a line, or a placeholder for packed files."""
-    if len(line) > LONGEST_LINE and " " not in line:
-        return "(packed: the supervisor, from gpuplan/launch/agent)"
-    return line
 
 
 class BlockDumper(yaml.SafeDumper):
