@@ -5,7 +5,7 @@ A terminal, a notebook and the report show the columns that have a text; TSV and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -59,18 +59,6 @@ class OfferColumn(NamedTuple):
         if self.text is not None:
             return self.text(one, currency)
         return self.get_value(one) if self.header else None
-
-    def names(self) -> tuple[str, ...]:
-        """Return the column's names in TSV."""
-        return tuple(f"{self.name}_{bound}" for bound in BOUNDS) if self.is_range else (self.name,)
-
-    def cells(self, one: Offer) -> Iterator[Any]:
-        """Yield the value, or the low, central and high one of a range."""
-        value = self.get_value(one)
-        if self.is_range:
-            yield from ((value or {}).get(bound) for bound in BOUNDS)
-        else:
-            yield value
 
 
 def _per_second(one: Offer) -> dict[str, float] | None:
@@ -231,9 +219,15 @@ COLUMNS = (
 )  # fmt: skip
 BY_NAME = {column.name: column for column in COLUMNS}
 VALUES = tuple(column for column in COLUMNS if column.is_value)
-VALUE_NAMES = tuple(name for column in VALUES for name in column.names())
+VALUE_NAMES = tuple(
+    name for one in VALUES for name in ([f"{one.name}_{end}" for end in BOUNDS] if one.is_range else [one.name])
+)
 
 
 def build_values(one: Offer) -> dict[str, Any]:
     """Return the values of an entry of `offers[]` at full precision, by column."""
-    return dict(zip(VALUE_NAMES, (cell for column in VALUES for cell in column.cells(one)), strict=True))
+    cells: list[Any] = []
+    for column in VALUES:
+        value = column.get_value(one)
+        cells += [(value or {}).get(end) for end in BOUNDS] if column.is_range else [value]
+    return dict(zip(VALUE_NAMES, cells, strict=True))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -98,8 +99,6 @@ make_numbers = partial(make_columns, justify="right")
 
 def get_terminal_width() -> int:
     """Return the width of the terminal [characters]; 80 if it is unknown."""
-    import shutil
-
     return shutil.get_terminal_size((80, 24)).columns
 
 

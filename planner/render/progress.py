@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Event, Thread, Timer
 
 from ..errors import escape_controls
@@ -60,11 +60,8 @@ def bar(label: str, *, is_spoken: bool = False) -> Iterator[Callable[[str, int, 
     every `SILENCE_S` on one item, and after every `LONG_SILENCE_S` once it has taken that long.
     """
     if not sys.stderr.isatty():
-        if is_spoken:
-            with _spoken(label) as note:
-                yield note
-        else:
-            yield lambda *_: None
+        with _spoken(label) if is_spoken else nullcontext(lambda *_: None) as note:
+            yield note
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

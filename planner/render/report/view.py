@@ -55,13 +55,7 @@ def build_view(exact: Mapping[str, Any]) -> dict[str, Any]:
         "steps": details["steps"],
         "memory": {**memory, "ways": _describe_memory_ways(chosen, currency)},
         "bills": [
-            {
-                **_build_card(one := offers[bill["offer"]], "", currency),
-                "lines": bill["lines"],
-                "unbilled": one["unbilled"],
-                "time": _describe("run_time_s", one, currency),
-                "cost": _describe("cost_usd", one, currency),
-            }
+            {**_build_card(one := offers[bill["offer"]], "", currency), **bill, "unbilled": one["unbilled"]}
             for bill in details["bills"]
             if bill["offer"] in picks  # plans of earlier versions have others too
         ],
@@ -133,14 +127,11 @@ def _build_card(one: Offer, mark: str, currency: Currency) -> dict[str, str]:
     return {
         "mark": mark,
         "machine": _describe("machine", one, currency),
-        "where": _describe_place(one),
-        "takes": ", ".join(_describe(name, one, currency) for name in ("run_time_s", "cost_usd")),
+        "where": f"{one['instance_type']}, {one['region']}, {one['purchase'].replace('_', ' ')}",
+        "time": _describe("run_time_s", one, currency),
+        "cost": _describe("cost_usd", one, currency),
         "why": one.get("limiter_why") or "",
     }
-
-
-def _describe_place(one: Offer) -> str:
-    return f"{one['instance_type']}, {one['region']}, {one['purchase'].replace('_', ' ')}"
 
 
 def _build_chart(
@@ -173,7 +164,7 @@ def _build_point(one: Offer, index: int, mark: str, currency: Currency) -> dict[
         "mark": mark,
         "machine": card["machine"],
         "short": f"{format_duration(run['mid'])}, {currency.format_amount(float(cost['mid']))}",
-        "text": f"{card['machine']}\n{card['where']}\n{card['takes']}",
+        "text": f"{card['machine']}\n{card['where']}\n{card['time']}, {card['cost']}",
         "time": [run[bound] for bound in BOUNDS],
         "cost": [float(cost[bound]) for bound in BOUNDS],
     }
@@ -220,16 +211,14 @@ def format_amount(line: Mapping[str, Any], currency: Currency) -> str:
 
 def _list_notes(plan: Mapping[str, Any], sharded: Offer | None) -> list[str]:
     """Return the assumptions on the workload, unmodelled operations, and items not in the bill."""
-    unknown = [
-        f"Not modelled: {one['name']}, {100 * one['bytes_share']:.2g} % of the bytes of a step."
-        for one in plan["unmodelled"]
-    ]
-    left_out = [f"Not in the bill: {item}." for item in plan["not_billed"]]
     return [
         *plan["workload"]["notes"],
         *([] if sharded is None else [_describe_sharding(sharded)]),
-        *unknown,
-        *left_out,
+        *(
+            f"Not modelled: {one['name']}, {100 * one['bytes_share']:.2g} % of the bytes of a step."
+            for one in plan["unmodelled"]
+        ),
+        *(f"Not in the bill: {item}." for item in plan["not_billed"]),
     ]
 
 
