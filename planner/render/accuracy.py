@@ -39,9 +39,7 @@ def build_scoreboard_columns() -> tuple[Column, ...]:
 
 
 def build_setting_columns() -> tuple[Column, ...]:
-    """Return the columns of the settings table: those of a scoreboard, plus the regret of choosing by
-    prediction.
-    """
+    """Return the columns of a scoreboard of settings, and the regret of choosing by prediction."""
     return (
         *make_columns(setting="SETTING"),
         *build_scoreboard_columns(),

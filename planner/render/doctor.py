@@ -12,11 +12,7 @@ DOCTOR_COLUMNS = make_columns(part="part", what="what", value="", note="")
 
 
 def build_doctor_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Build the rows of the report, in order of use in diagnosis.
-
-    Args:
-        found: Report of schema `gpuplan.doctor/1`.
-    """
+    """Build the rows of a report of schema `gpuplan.doctor/1`, in order of use in diagnosis."""
     parts = (_iter_installation, _iter_backends, _iter_optional, _iter_catalog, _iter_rest)
     keys = [column.key for column in DOCTOR_COLUMNS]
     rows = (dict(zip(keys, row, strict=True)) for part in parts for row in part(found))

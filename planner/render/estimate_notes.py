@@ -24,12 +24,7 @@ MANY_TIMES = 10.0
 
 
 def format_explanation(estimate: Estimate, shown: Sequence[int]) -> list[str]:
-    """Return paragraphs on recommendations, memory, sources and assumptions.
-
-    Args:
-        estimate: Estimate.
-        shown: Positions of the offers in the table.
-    """
+    """Return paragraphs on recommendations, memory, sources and assumptions; the table shows some positions."""
     rows = [estimate.offers[index] for index in shown]
     sources = (_format_prices_note(rows), _format_bill_note(estimate), _format_times_note(estimate, rows))
     return [

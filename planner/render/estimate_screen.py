@@ -30,14 +30,7 @@ MARKS = {"recommended": "take", "free": "free", "cheaper": "cheaper", "faster": 
 
 
 def emit_screen(estimate: Estimate, *, show_all: bool, explain: bool, width: int) -> None:
-    """Write an estimate to a terminal.
-
-    Args:
-        estimate: Estimate to write.
-        show_all: List every offer, with its instance type.
-        explain: Add bottleneck, margins, sources and assumptions below the table.
-        width: Width of the terminal [characters].
-    """
+    """Write an estimate to a terminal of a width [characters], as `emit_estimate` says."""
     bought = () if estimate.budget_epochs is None else (estimate.budget_epochs.sentence,)
     said = filter(None, (estimate.decision.misfit, *estimate.decision.lines, *bought))
     decided = [line for text in said for line in wrap(text, width)]
@@ -98,12 +91,9 @@ def _rank_by_total(estimate: Estimate) -> list[int]:
 
 
 def pick_columns(estimate: Estimate, width: int, *, by_instance: bool = False) -> list[Column]:
-    """Return the columns for a width: time and cost of the run, or of samples if its length is unknown.
+    """Return the columns for a width [characters]: time and cost of the run, or of samples without a length.
 
-    Args:
-        estimate: Estimate to show.
-        width: Width of the terminal [characters].
-        by_instance: Whether to name instance type and region instead of the machine.
+    Instance type and region stand for the machine with `by_instance`.
     """
     is_known, is_served = estimate.workload.steps is not None, estimate.has_serving
     has_latency = is_served and any(one.serving and one.serving.latency_s for one in estimate.offers)
@@ -229,10 +219,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def format_phases(phases: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the phases of a run; empty for a single call of `fit()` and nothing else.
-
-    Args:
-        phases: Entries of `phases[]`.
+    """Describe the entries of `phases[]`; empty for a single call of `fit()` and nothing else.
 
     Example:
         >>> format_phases([{"epochs": 50, "steps": 10, "times": 10, "parameters": 8, "trainable_parameters": 8}])

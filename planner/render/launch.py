@@ -188,11 +188,7 @@ BlockDumper.add_representer(str, _represent_text)
 
 
 def format_export(exported: Mapping[str, Any]) -> str:
-    """Format an export as a file: YAML with comments above, or a notebook.
-
-    Args:
-        exported: Document of schema `gpuplan.export/1`.
-    """
+    """Format a document of schema `gpuplan.export/1` as a file: YAML with comments above, or a notebook."""
     document = exported["document"]
     if "nbformat" in document:
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

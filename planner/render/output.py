@@ -187,16 +187,7 @@ def emit_text(text: str) -> None:
 
 
 def format_json(schema: str, payload: Mapping[str, Any]) -> str:
-    """Format a payload as JSON: Decimal as string, dates as ISO 8601, None as null.
-
-    Example:
-        >>> print(format_json("gpuplan.x/1", {"usd": Decimal("0.10"), "note": None}), end="")
-        {
-          "schema": "gpuplan.x/1",
-          "usd": "0.10",
-          "note": null
-        }
-    """
+    """Format a payload as JSON: Decimal as string, dates as ISO 8601, None as null."""
     return "".join(_iter_json_pieces(schema, payload))
 
 
@@ -294,11 +285,6 @@ def fit_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, wid
 
     Dispensable columns are left out one by one until the others fit on one line a row. If that is not enough, the
     widest columns wrap between words, and last their longest words are shortened (`clip_words`).
-
-    Args:
-        columns: Columns of the table.
-        rows: Text of the cells, in the order of the columns.
-        width: Width of the terminal [characters].
     """
     from rich.cells import cell_len
 

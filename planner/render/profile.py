@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,9 @@ _COLUMNS = [
 
 def emit_profile(document: ProfileDocument, *, as_json: bool) -> None:
     """Write a profile to standard output: JSON, or its rows as a table."""
-    rows, title = map(_build_row, document["rows"]), format_title(document)
+    device = (document["environment"] or {}).get("device") or {}
+    about = (document["model"], document["backend"], device.get("name") or "unknown device", document["mode"])
+    rows, title = map(_build_row, document["rows"]), " · ".join(map(str, about))
     emit_result(document["schema"], document, _COLUMNS, rows, as_json=as_json, title=title)
 
 
@@ -53,13 +55,6 @@ def emit_reconciled(result: Mapping[str, Any], *, as_json: bool) -> None:
         rows.append({**part, "low": ends["low"], "predicted": ends["mid"], "high": ends["high"], "inside": inside})
     title = f"{result['model']} on {result['devices']:g}× {result['accelerator']}"
     emit_result(result["schema"], result, _PARTS, rows, as_json=as_json, title=title)
-
-
-def format_title(document: ProfileDocument) -> str:
-    """Format model, backend, device and mode of a measurement in one line."""
-    device = (document["environment"] or {}).get("device") or {}
-    parts = [document["model"], document["backend"], device.get("name") or "unknown device", document["mode"]]
-    return " · ".join(str(part) for part in parts)
 
 
 def iter_summary_sentences(document: ProfileDocument) -> Iterator[str]:
@@ -105,17 +100,20 @@ def _build_row(row: RowRecord) -> dict[str, Any]:
     }
 
 
-class _Progress:
-    """Messages of a measurement as text."""
+class ProgressFormatter:
+    """Formatter of measurement messages as progress text."""
 
     ends_s: float | None = None
     about, process, windows = "", 1, 0
 
-    def format(self, message: Mapping[str, Any]) -> str:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+
+    def line(self, message: Mapping[str, Any]) -> str:
         """Format a message with the estimate so far, and the time that is left."""
         event = message["event"]
         if event == "left":
-            self.ends_s = time.monotonic() + message["left_s"]
+            self.ends_s = self._clock() + message["left_s"]
             return "starting"
         if event == "begin":
             precision = f" · {message['precision']}" if message["precision"] else ""
@@ -125,7 +123,7 @@ class _Progress:
             self.about = f"batch {message['batch_size']} · {message['facts']['precision']}{process}"
             self.windows = 0
         self.windows += event == "window"
-        left_s = 0.0 if self.ends_s is None else self.ends_s - time.monotonic()
+        left_s = 0.0 if self.ends_s is None else self.ends_s - self._clock()
         left = f" · about {5 * math.ceil(left_s / 5)} s left" if left_s > 0 else " · nearly done"
         return f"{self.about}: {self._describe(message)}{'' if self.ends_s is None else left}"
 
@@ -152,9 +150,9 @@ def show_progress() -> Iterator[Any]:
         return
     from rich.console import Console
 
-    progress = _Progress()
+    watcher = ProgressFormatter()
     with Console(stderr=True).status("starting") as status:
-        yield lambda message: status.update(progress.format(message))
+        yield lambda message: status.update(watcher.line(message))
 
 
 _SHOWN = ("batch_size", "mode", "precision", "compiled", "attention")  # on a terminal, beside name and time

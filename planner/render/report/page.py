@@ -14,10 +14,7 @@ SCRIPTS = ("d3.min.js", "plot.umd.min.js", "report.js")
 
 
 def build_report_html(plan: Mapping[str, Any]) -> str:
-    """Build a self-contained HTML page of a plan, deterministically.
-
-    Args:
-        plan: Document of schema `gpuplan.estimate/1`.
+    """Build a self-contained HTML page of a document of schema `gpuplan.estimate/1`, deterministically.
 
     Raises:
         UsageError: The plan is incomplete.

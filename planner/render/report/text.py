@@ -8,13 +8,11 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
-
-_LAID_OUT = frozenset("\n\t")
 
 
 @cache
@@ -49,8 +47,7 @@ def escape_invisible(value: Any) -> Any:
 
 
 def _escape_character(character: str) -> str:
-    """Return a character, or its code point for control and formatting characters."""
-    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in _LAID_OUT
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in "\n\t"
     return f"⟨U+{ord(character):04X}⟩" if hidden else character
 
 
@@ -85,12 +82,8 @@ def find_links_in_source(source: str) -> list[tuple[str, str]]:
         >>> find_links_in_source("EBS gp3 (cloudtoolstack.com 2026)"), find_links_in_source("assumed")
         ([('cloudtoolstack.com', 'https://cloudtoolstack.com')], [])
     """
-    return [(urlsplit(address).netloc, address) for address in dict.fromkeys(_iter_urls(source))]
-
-
-def _iter_urls(source: str) -> Iterator[str]:
-    """Yield URLs; matched text is removed before the next pattern."""
+    urls: dict[str, None] = {}
     for pattern, address in _PATTERNS:
-        for found in pattern.finditer(source):
-            yield address(found)
+        urls |= dict.fromkeys(address(found) for found in pattern.finditer(source))
         source = pattern.sub(" ", source)
+    return [(urlsplit(url).netloc, url) for url in urls]
