@@ -147,11 +147,7 @@ def __getattr__(name: str) -> Any:
 
 @cache_dir_restored()
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code; user errors are printed on standard error.
-
-    Args:
-        arguments: Arguments without the program name.
-    """
+    """Run a command line without its program name; return its exit code, and print user errors."""
     debug = "--debug" in takewhile(lambda argument: argument.startswith("-"), arguments)
     context = copy_context()
     if debug:

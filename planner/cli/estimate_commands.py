@@ -104,7 +104,7 @@ def next_steps(
 
     Args:
         result: Estimate.
-        output: File that it was written to; None for none.
+        output: File that it was written to, if any.
         line: Command that writes it to `plan.json`.
         script_arguments: Arguments of a training script.
     """

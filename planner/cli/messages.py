@@ -20,12 +20,7 @@ WITHOUT_DRY_RUN = "the same without `--dry-run`"
 
 
 def suggest_next(*steps: str, as_json: bool = False) -> None:
-    """Print suggested commands on standard error of a terminal, unless the output is JSON or redirected.
-
-    Args:
-        steps: Alternative commands, or sentences with one.
-        as_json: Whether the output is JSON.
-    """
+    """Print alternative commands, or sentences with one, on a terminal, unless the output goes to a program."""
     if steps and not as_json and sys.stdout.isatty() and sys.stderr.isatty():
         say(f"next: {', or '.join(steps)}")
 

@@ -25,12 +25,7 @@ class ParseError(NamedTuple):
 
 
 def describe_parse_error(error: typer.TyperException, arguments: Sequence[str]) -> ParseError:
-    """Return what is wrong with a line that typer cannot parse, and what to type instead.
-
-    Args:
-        error: Error of typer.
-        arguments: Arguments without the program name.
-    """
+    """Return what is wrong with a line, without its program name, that typer cannot parse, and what to type."""
     context: Any = getattr(error, "ctx", None)
     path = "gpuplan" if context is None else context.command_path
     usual = ParseError(_to_one_line(error.format_message()), f"see `{path} --help`")

@@ -32,7 +32,6 @@ PROVIDER, INSTANCE_TYPE, REGION = make_columns(provider="Provider", instance_typ
 (PURCHASE,) = make_columns(purchase="Buy", format=lambda purchase: purchase.removeprefix("on_"))
 (PRICE,) = make_numbers(usd_per_hour="USD/h", format=_format_usd)
 
-
 OFFER_COLUMNS = (
     PROVIDER,
     INSTANCE_TYPE,
@@ -110,7 +109,6 @@ LEFT_OUT_WORDS: Mapping[LeftOutReason, tuple[str, str]] = {
     "not for sale": ("accelerators that are not in stock", ""),
 }
 MAX_MARKDOWN_ROWS = 200  # maximum rows of a Markdown table, to keep a pull request readable
-
 
 OUTCOME_COLUMNS = (
     PROVIDER,

@@ -135,9 +135,7 @@ _RIG_TSV = (
     "provider", "instance_type", "region", "purchase", "usd_per_hour", "speed", "hours_a_week",
     "months_to_break_even", "months_low", "months_high",
 )  # fmt: skip
-_RIG_TERMS = (
-    "value_lost_per_year", "power_w", "idle_power_w", "electricity_usd_per_kwh", "hours_a_week",
-)  # fmt: skip
+_RIG_TERMS = ("value_lost_per_year", "power_w", "idle_power_w", "electricity_usd_per_kwh", "hours_a_week")
 
 
 def describe_rig(result: BuyOrRent) -> Answer:
@@ -180,7 +178,6 @@ def _format_rig_verdict(result: BuyOrRent) -> str:
 
 
 def _build_rig_row(result: BuyOrRent, work: MonthlyWork) -> Row:
-    """Format the machine to buy, or one to rent."""
     offer, is_own, currency = work.selected.offer, work is result.own, result.currency
     with_range = get_terminal_width() >= RANGES_FROM_WIDTH
     return {
@@ -205,11 +202,8 @@ def _format_months(result: BuyOrRent, work: MonthlyWork) -> str:
     return f"{middle} ({format_short(low)}–{'never' if high is None else format_short(high)})"
 
 
-_SWEEP_COLUMNS = [
-    *make_numbers(batch="batch"),
-    *make_columns(precision="precision"),
-    *(_MACHINE, _TIME, _COST, _TOTAL),
-]
+_SWEEP_COLUMNS = [*make_numbers(batch="batch"), *make_columns(precision="precision")]
+_SWEEP_COLUMNS += [_MACHINE, _TIME, _COST, _TOTAL]
 _SWEEP_TSV = (
     "batch_size", "global_batch_size", "precision", "provider", "instance_type", "accelerator", "devices",
     "region", "purchase", "run_time_s", "cost_usd", "memory_bytes", "basis", "limiter", "best",
@@ -246,7 +240,6 @@ def _format_sweep_verdict(result: SweepResult) -> list[str]:
 
 
 def _build_sweep_row(trial: SweepTrial) -> Row:
-    """Format a trial on the machine that is taken for it."""
     one, estimate = trial.taken, trial.estimate
     words = DecisionWords([one], estimate.terms.currency, estimate.workload)
     return {

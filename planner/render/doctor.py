@@ -13,7 +13,7 @@ DOCTOR_COLUMNS = make_columns(part="part", what="what", value="", note="")
 
 def build_doctor_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Build the rows of a report of schema `gpuplan.doctor/1`, in order of use in diagnosis."""
-    parts = (_iter_installation, _iter_backends, _iter_optional, _iter_catalog, _iter_rest)
+    parts = (_iter_installation, _iter_optional, _iter_catalog, _iter_rest)
     keys = [column.key for column in DOCTOR_COLUMNS]
     rows = (dict(zip(keys, row, strict=True)) for part in parts for row in part(found))
     return [{**row, "note": row["note"] or ""} for row in rows]
@@ -39,17 +39,13 @@ def _iter_installation(found: Mapping[str, Any]) -> _Rows:
         yield "machine", "in estimates", f"{machine['devices']:g}x {machine['accelerator']}", machine["note"]
 
 
-def _iter_backends(found: Mapping[str, Any]) -> _Rows:
-    """Yield the devices of each backend."""
+def _iter_optional(found: Mapping[str, Any]) -> _Rows:
+    """Yield the devices of each backend, extras and credentials."""
     yield "backend", "KERAS_BACKEND", found["keras_backend"], ""
     for backend in found["backends"]:
         facts = backend["facts"]
         device = None if facts is None else f"{facts['count']}x {facts['platform']}"
         yield "backend", backend["name"], device, backend["error"] if facts is None else facts["name"]
-
-
-def _iter_optional(found: Mapping[str, Any]) -> _Rows:
-    """Yield extras and credentials."""
     for one in found["extras"]:
         yield "extra", one["name"], "not installed" if one["missing"] else "installed", one["purpose"]
     for one in found["credentials"]:

@@ -65,12 +65,7 @@ def plan_text(plan: Mapping[str, Any], *, calls: bool = True) -> str:
 
 
 def _word(text: str) -> str:
-    r"""Return an argument unambiguously and without control characters.
-
-    Example:
-        >>> _word("--epochs"), _word("a b"), _word("\x1b[2J")
-        ('--epochs', "'a b'", "'\\x1b[2J'")
-    """
+    """Return an argument unambiguously and without control characters."""
     return text if text.isprintable() and text and " " not in text else repr(text)
 
 
@@ -94,9 +89,8 @@ def _price(one: Mapping[str, Any]) -> str:
     if one["price_source"]:
         return f"${one['usd_per_hour']} an hour ({one['price_source']}); planned ${one['planned_usd_per_hour']}"
     dated = f" (of {one['price_as_of']})" if one["price_as_of"] else ""
-    now = "read again when it is launched"
-    if one["price_problem"]:
-        now = f"the current price could not be read: {one['price_problem']}"
+    problem = one["price_problem"]
+    now = f"the current price could not be read: {problem}" if problem else "read again when it is launched"
     return f"${one['usd_per_hour']} an hour, as estimated{dated}; {now}"
 
 
@@ -154,13 +148,7 @@ def _hours(seconds: float) -> str:
 
 
 def _without_scripts(value: Any, scripts: list[str]) -> Any:
-    """Return parameters with multi-line texts moved to a list, at any depth.
-
-    Example:
-        >>> found = []
-        >>> _without_scripts({"items": [{"key": "startup-script", "value": "#!/bin/bash\\ntrue"}]}, found), found
-        ({'items': [{'key': 'startup-script', 'value': '(below)'}]}, ['#!/bin/bash\\ntrue'])
-    """
+    """Return parameters with multi-line texts moved to a list, at any depth."""
     if isinstance(value, Mapping):
         return {key: _without_scripts(inner, scripts) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

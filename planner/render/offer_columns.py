@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..plan.cost_terms import Currency
@@ -26,6 +25,7 @@ from ..units import (
 
 Offer = Mapping[str, Any]
 BOUNDS = ("low", "mid", "high")
+MACHINE = ("provider", "instance_type", "accelerator", "devices", "purchase")
 
 
 class OfferColumn(NamedTuple):
@@ -77,18 +77,9 @@ def _usd_per_million(one: Offer) -> Decimal | None:
     return usd_per_million(per_s=rate["mid"], usd_per_hour=Decimal(price))
 
 
-def _join_remedies(one: Offer) -> str | None:
-    return "; ".join(way["remedy"] for way in one["memory_remedies"]) or None
-
-
 def _best(key: str) -> Callable[[Offer], Any]:
     """Return a function that reads a member of `best_batch`."""
     return lambda one: (one["best_batch"] or {}).get(key)
-
-
-def _describe_machine(one: Offer, currency: Currency) -> str:
-    keys = ("provider", "instance_type", "accelerator", "devices", "purchase")
-    return name_machine(**{key: one[key] for key in keys})
 
 
 def _rule_out(one: Offer) -> str | None:
@@ -117,14 +108,9 @@ def _describe_price(one: Offer, currency: Currency) -> str | None:
     return f"{'~' if one['estimated'] else ''}{format_usd(float(currency.of_usd(Decimal(price))))}"
 
 
-def _describe_ms(value: Callable[[Offer], Any]) -> Callable[[Offer, Currency], str | None]:
-    """Return a function that formats the ends of an interval of seconds in milliseconds."""
-
-    def describe(one: Offer, currency: Currency) -> str | None:
-        found = value(one)
-        return None if found is None else format_range(found["low"] * MS_PER_S, found["high"] * MS_PER_S)
-
-    return describe
+def _describe_ms(found: Mapping[str, float] | None) -> str | None:
+    """Describe the ends of an interval of seconds in milliseconds; None for an unknown one."""
+    return None if found is None else format_range(found["low"] * MS_PER_S, found["high"] * MS_PER_S)
 
 
 def _describe_spread(found: Mapping[str, float] | None) -> str | None:
@@ -177,7 +163,7 @@ def _describe_best_batch(one: Offer, currency: Currency) -> str | None:
 
 COLUMNS = (
     OfferColumn("mark", text=lambda one, _: one["mark"], is_value=False),
-    OfferColumn("machine", "machine", _describe_machine, is_value=False),
+    OfferColumn("machine", "machine", lambda o, _: name_machine(**{k: o[k] for k in MACHINE}), is_value=False),
     OfferColumn("provider"),
     OfferColumn("instance_type", "instance"),
     OfferColumn("accelerator", "accelerator", lambda one, _: format_device(one["accelerator"], one["devices"])),
@@ -188,7 +174,7 @@ COLUMNS = (
     OfferColumn("usd_per_hour", "$/h", _describe_price, is_number=True),
     OfferColumn("price_as_of"),
     OfferColumn("estimated"),
-    OfferColumn("step_time_s", "step ms", _describe_ms(itemgetter("step_time_s")), is_range=True, is_number=True),
+    OfferColumn("step_time_s", "step ms", lambda o, _: _describe_ms(o["step_time_s"]), None, True, is_number=True),
     OfferColumn("train_time_s", is_range=True),
     OfferColumn("run_time_s", "time", _describe_time, is_range=True, is_number=True),
     OfferColumn("cost_usd", "cost", _describe_cost, is_range=True, is_number=True),
@@ -200,7 +186,7 @@ COLUMNS = (
     OfferColumn("limiter", "limit"),
     OfferColumn("status"),
     OfferColumn("memory_verdict"),
-    OfferColumn("memory_remedies", value=_join_remedies),
+    OfferColumn("memory_remedies", value=lambda o: "; ".join(w["remedy"] for w in o["memory_remedies"]) or None),
     OfferColumn("best_batch_size", "best batch", _describe_best_batch, _best("batch_size")),
     OfferColumn("best_batch_step_time_s", value=_best("step_time_s"), is_range=True),
     OfferColumn("best_batch_run_time_s", value=_best("run_time_s"), is_range=True),
@@ -208,7 +194,7 @@ COLUMNS = (
     OfferColumn("best_batch_speedup", value=_best("speedup")),
     OfferColumn("samples_per_s", "samples/s", _describe_rate, _per_second, is_range=True, is_number=True),
     OfferColumn("usd_per_million_samples", "a million", _describe_million, _usd_per_million, is_number=True),
-    OfferColumn("latency_s", "one, ms", _describe_ms(_latency), _latency, True, is_number=True),
+    OfferColumn("latency_s", "one, ms", lambda o, _: _describe_ms(_latency(o)), _latency, True, is_number=True),
     OfferColumn("shard"),
     OfferColumn("mfu", is_range=True),
     OfferColumn("tokens_per_s", is_range=True),

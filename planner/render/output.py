@@ -76,7 +76,7 @@ class Column(Frozen):
     key: str
     header: str
     format: Callable[[Any], str] | None = None
-    justify: Literal["left", "right", "center"] = "left"
+    justify: Literal["left", "right"] = "left"
     terminal: bool = True
     dispensable: int = 0
 
@@ -208,12 +208,7 @@ def _join_pieces(pieces: Iterator[str]) -> Iterator[str]:
 
 
 def iter_tsv_lines(keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    r"""Yield rows as tab-separated lines at full precision, header first; None is empty.
-
-    Example:
-        >>> list(iter_tsv_lines(["a", "b"], [{"a": 0.1, "b": None}]))
-        ['a\tb\n', '0.1\t\n']
-    """
+    """Yield rows as tab-separated lines at full precision, header first; None is empty."""
     yield "\t".join(keys) + "\n"
     for row in rows:
         yield "\t".join(map(_format_tsv_cell, map(row.get, keys))) + "\n"
@@ -305,12 +300,7 @@ def fit_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, wid
 
 
 def clip_words(text: str, width: int) -> str:
-    """Shorten words longer than a column in their middle, where names differ least.
-
-    Example:
-        >>> clip_words("aws northamerica-northeast1", 15)
-        'aws northamer…east1'
-    """
+    """Shorten words longer than a column in their middle, where names differ least."""
     return text if len(text) <= width else " ".join(clip(word, width) for word in text.split(" "))
 
 

@@ -32,26 +32,20 @@ def build_report_html(plan: Mapping[str, Any]) -> str:
 
 def _render(plan: Mapping[str, Any]) -> str:
     from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
 
     view = build_view(plan)
     packed = {"chart": view.pop("chart"), "rows": view.pop("rows"), "plan": plan}
+    scripts = [read_asset(name) for name in SCRIPTS]
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     page.globals |= {"amount": format_amount, "count": format_count}
     page.globals |= {"duration": format_duration, "short": format_short}
     return page.from_string(read_asset("report.html.j2")).render(
-        **view, **_build_package(), packed={name: pack_json(data) for name, data in packed.items()}
+        **view,
+        packed={name: pack_json(data) for name, data in packed.items()},
+        scripts=list(map(Markup, scripts)),
+        policy=f"default-src 'none'; script-src {' '.join(map(compute_script_hash, scripts))}; "
+        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'",  # only these assets
+        style=Markup(read_asset("report.css")),
+        licences=read_asset("LICENSES.txt"),
     )
-
-
-def _build_package() -> dict[str, Any]:
-    """Return the page's assets, and the content security policy that allows only them."""
-    from markupsafe import Markup
-
-    scripts = [read_asset(name) for name in SCRIPTS]
-    return {
-        "scripts": [Markup(script) for script in scripts],
-        "policy": f"default-src 'none'; script-src {' '.join(map(compute_script_hash, scripts))}; "
-        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'",
-        "style": Markup(read_asset("report.css")),
-        "licences": read_asset("LICENSES.txt"),
-    }

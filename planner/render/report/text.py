@@ -54,16 +54,16 @@ def _escape_character(character: str) -> str:
 _SITE = r"\b((?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|ai|app|cloud|gov|eu|edu)(?:/[\w./~#?=&%+-]*\w)?)"
 
 
-def _build_commit_url(found: re.Match[str]) -> str:
-    repository, commit, path = found.groups()
-    place = f"blob/{commit}/{path}" if path else f"tree/{commit}"
-    return f"https://github.com/{repository}/{place}"
-
-
 # Patterns of sources and their URLs, in order; matched text is removed before the next pattern.
 _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"https?://[^\s<>\"'\[\]]+[^\s<>\"'\[\].,;:)]"), lambda found: found.group()),
-    (re.compile(r"\b([\w.-]+/[\w.-]+)@([0-9a-f]{7,40})(?:\s+([\w./-]+\.\w+))?"), _build_commit_url),
+    (
+        re.compile(r"\b([\w.-]+/[\w.-]+)@([0-9a-f]{7,40})(?:\s+([\w./-]+\.\w+))?"),
+        lambda found: (
+            f"https://github.com/{found[1]}/"
+            + "/".join(("blob", *found.groups()[1:]) if found[3] else ("tree", found[2]))
+        ),
+    ),
     (
         re.compile(r"\b([\w.-]+/[\w.-]+) (?:pull request|issue) (\d+)"),
         lambda found: f"https://github.com/{found[1]}/issues/{found[2]}",  # redirects to a pull request

@@ -13,7 +13,7 @@ from ...plan.improvements import Improvement
 from ...units import GIB, format_count, format_device, format_duration
 from ..estimate_notes import describe_remedy
 from ..estimate_screen import MARKS, format_phases
-from ..offer_columns import BOUNDS, BY_NAME, OfferColumn
+from ..offer_columns import BOUNDS, BY_NAME
 from ..output import UNKNOWN
 from .text import escape_invisible, find_links_in_source
 
@@ -90,20 +90,18 @@ def _build_row(one: Offer, mark: str, currency: Currency) -> list[list[Any]]:
     if not mark and (one.get("quota") or {}).get("state") == "too_small":
         mark = "no quota"
     entry = {**one, "mark": mark}
-    return [[_describe(column.name, entry, currency), _find_number(column, entry)] for column in COLUMNS]
+    cells = []
+    for column in COLUMNS:  # a number to sort by is the value, or the middle of a range
+        value = column.get_value(entry) if column.is_number else None
+        value = value["mid"] if isinstance(value, Mapping) else value
+        cells.append([_describe(column.name, entry, currency), None if value is None else float(value)])
+    return cells
 
 
 def _describe(name: str, one: Offer, currency: Currency) -> str:
     """Return the text of a column."""
     found = BY_NAME[name].describe(one, currency)
     return UNKNOWN if found is None else found
-
-
-def _find_number(column: OfferColumn, one: Offer) -> float | None:
-    """Return the number by which a column is sorted: its value, or the middle of a range."""
-    value = column.get_value(one) if column.is_number else None
-    value = value["mid"] if isinstance(value, Mapping) else value
-    return None if value is None else float(value)
 
 
 def _describe_workload(plan: Mapping[str, Any]) -> list[str]:
